@@ -1,0 +1,282 @@
+"""What capture found in one frame: guards, graph, writes, and how the frame goes on.
+
+Recipes say how to build a Python value after the graph ran. They are compared by identity: one
+recipe object that is used twice is one Python object.
+"""
+
+from __future__ import annotations
+
+import types
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+from braze.ir.graph import Graph
+from braze.ir.guard import Guard
+from braze.ir.origin import Origin
+from braze.ir.source import Source
+
+# --- recipes ---------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FromConstant:
+    """An object of which every call may share one: immutable values, functions, classes."""
+
+    value: Any
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FromSource:
+    """The object that was at `source` when the frame was entered (before any effect)."""
+
+    source: Source
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FromGraph:
+    """Result `index` of the graph."""
+
+    index: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewSequence:
+    """A new list, tuple, set or frozenset (`cls` exact), or a named tuple class."""
+
+    cls: type
+    items: tuple[Recipe, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewDict:
+    """A new dict, OrderedDict, defaultdict (with `default_factory`) or Counter."""
+
+    cls: type
+    items: tuple[tuple[Recipe, Recipe], ...]
+    default_factory: Recipe | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewInstance:
+    """`cls.__new__(cls)` without `__init__`; its state follows as FillInstance effects, so that
+    cycles can be built."""
+
+    cls: type
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewCall:
+    """`function(*args, **kwargs)` for a callable without side effects (slice, partial, range
+    iterator, MethodType, cell ...)."""
+
+    function: Any
+    args: tuple[Recipe, ...]
+    kwargs: tuple[tuple[str, Recipe], ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NewFunction:
+    """A function made inside the frame. `closure` are recipes of cells."""
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    name: str
+    qualname: str
+    module: str | None
+    defaults: Recipe | None
+    keyword_defaults: Recipe | None
+    closure: tuple[Recipe, ...]
+    annotations: Recipe | None = None
+
+
+Recipe: TypeAlias = (
+    FromConstant
+    | FromSource
+    | FromGraph
+    | NewSequence
+    | NewDict
+    | NewInstance
+    | NewCall
+    | NewFunction
+)
+
+# --- effects: in the order in which they are replayed ------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FillInstance:
+    """Give a NewInstance its state: `__dict__` entries and slots in order, and the contents of
+    the builtin container that it extends, written through that base class."""
+
+    target: Recipe
+    attributes: tuple[tuple[str, Recipe], ...]
+    list_items: tuple[Recipe, ...] | None = None
+    dict_items: tuple[tuple[Recipe, Recipe], ...] | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SetAttribute:
+    """`object.__setattr__`-like write into an existing object; value None deletes. `through_dict`
+    writes `__dict__[name]`, otherwise the class's own `__setattr__` protocol is used."""
+
+    target: Recipe
+    name: str
+    value: Recipe | None
+    through_dict: bool = True
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SetItem:
+    """Write (value None: delete) one key of an existing dict."""
+
+    target: Recipe
+    key: Recipe
+    value: Recipe | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ReplaceContents:
+    """Give an existing list, set, dict, bytearray or deque new contents (a recipe of the same
+    kind), in place."""
+
+    target: Recipe
+    contents: Recipe
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SetGlobal:
+    """Write (value None: delete) a global of a module's dict."""
+
+    globals: dict[str, Any]
+    name: str
+    value: Recipe | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SetCell:
+    """Write (value None: empty) a closure cell that existed before the call."""
+
+    cell: Recipe
+    value: Recipe | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Call:
+    """A call replayed for its effect only: setting grad mode, `requires_grad_`, a log line."""
+
+    function: Any
+    args: tuple[Recipe, ...]
+
+
+Effect: TypeAlias = (
+    FillInstance | SetAttribute | SetItem | ReplaceContents | SetGlobal | SetCell | Call
+)
+
+# --- how the frame goes on -----------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameState:
+    """A frame stopped before the instruction at `offset` (in bytes, of `code.co_code`).
+
+    local_values: name -> recipe, unbound locals absent; names of cells that the frame owns or got
+        (`co_cellvars`, `co_freevars`) map to recipes of the *cell objects*.
+    stack: bottom first; a NULL slot is FromConstant(NULL).
+    """
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    offset: int
+    local_values: tuple[tuple[str, Recipe], ...]
+    stack: tuple[Recipe, ...]
+    function: Any = None
+
+
+class _Null:
+    """Stands for the interpreter's NULL in a stack slot."""
+
+    def __repr__(self) -> str:
+        return "NULL"
+
+
+NULL = _Null()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GraphBreak:
+    """Why capture stopped, and the way on.
+
+    code: stable identifier of the catalogue ("data-dependent-branch").
+    reason: what happened, in a sentence; hint: one concrete fix.
+    """
+
+    code: str
+    reason: str
+    hint: str
+    origin: Origin
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Return:
+    value: Recipe
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Break:
+    """Run the graph and the effects, rebuild `frames` (outermost first; each but the last waits
+    at the CALL-like instruction whose callee is the next), run the last one's instruction."""
+
+    reason: GraphBreak
+    frames: tuple[FrameState, ...]
+
+
+Exit: TypeAlias = Return | Break
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TorchCall:
+    """One torch-level call, for user backends and logs. `target` is a callable, or the name of a
+    tensor method with the tensor as first argument. Tensors in args, kwargs and result are
+    `braze.ir.graph.Value` of the graph's numbering, or appear in `results`."""
+
+    target: Any
+    args: tuple[Any, ...]
+    kwargs: tuple[tuple[str, Any], ...]
+    result: Any
+    origin: Origin
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CapturedFrame:
+    """inputs[i] is where graph.inputs[i] is found at a call.
+    bytecodes: instructions interpreted, for reports."""
+
+    code: types.CodeType
+    guards: tuple[Guard, ...]
+    inputs: tuple[Source, ...]
+    graph: Graph
+    calls: tuple[TorchCall, ...]
+    effects: tuple[Effect, ...]
+    exit: Exit
+    bytecodes: int = 0

@@ -1,0 +1,100 @@
+"""The functional ATen graph: one node an operator call, values in single-assignment form.
+
+No node writes to a tensor that existed before it: mutation is kept apart, in `Graph.mutations`,
+and replayed after the nodes. Aliasing of results is kept in `Output.alias`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.types import Size, ValueType
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Value:
+    """One result. Compared by identity; `index` is its number in the printed graph."""
+
+    index: int
+    type: ValueType
+
+    def __str__(self) -> str:
+        return f"%{self.index}"
+
+
+# Value, a Python constant (int, float, complex, bool, str, None, dtype, device, layout, memory
+# format, Generator), or a list/tuple of those, nested at most once in ATen's schemas.
+Argument: TypeAlias = Any
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Node:
+    """One call of an ATen (or custom) operator.
+
+    outputs: the tensors it returns, flattened in order; None where the operator returned an
+        undefined tensor. How they are nested follows from the operator's schema.
+    grad_enabled: the grad mode under which the call was made.
+    """
+
+    op: torch._ops.OpOverload
+    args: tuple[Argument, ...]
+    kwargs: tuple[tuple[str, Argument], ...]
+    outputs: tuple[Value | None, ...]
+    origin: Origin = UNKNOWN
+    grad_enabled: bool = True
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Alias:
+    """A result that is a view: `as_strided(base, shape, stride, offset)`; offset in elements,
+    absolute within the base's storage minus the base's own storage offset."""
+
+    base: Value
+    shape: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    offset: Size
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Output:
+    """One result of the graph. With an alias, the caller gets a view of the alias's base (a graph
+    input, or the value of another output) and `value` only says what it holds."""
+
+    value: Value
+    alias: Alias | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Mutation:
+    """After the nodes ran, `input` receives the contents of `value` (same type)."""
+
+    input: Value
+    value: Value
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Constant:
+    """A real tensor captured from inside the program (`torch.tensor([1, 2])`), never written to."""
+
+    value: Value
+    tensor: torch.Tensor
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Graph:
+    inputs: tuple[Value, ...]
+    constants: tuple[Constant, ...]
+    nodes: tuple[Node, ...]
+    outputs: tuple[Output, ...]
+    mutations: tuple[Mutation, ...]

@@ -1,0 +1,54 @@
+"""Guards: what was assumed of the world outside the frame, as data."""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.source import Source
+
+
+class GuardKind(enum.Enum):
+    """What a guard asks of the object at its source; `expected` is given in brackets."""
+
+    TENSOR_MATCH = "TENSOR_MATCH"  # metadata of a tensor [TensorFacts]
+    TYPE_MATCH = "TYPE_MATCH"  # type(x) is expected [class]
+    ID_MATCH = "ID_MATCH"  # x is expected [object]: functions, classes, modules, None, True
+    EQUALS_MATCH = "EQUALS_MATCH"  # same exact type and equal [constant]; floats compare by bits
+    LENGTH = "LENGTH"  # len of an exact builtin container or its subclass's base [int]
+    DICT_KEYS = "DICT_KEYS"  # list(dict) == expected [tuple of constants, in order]
+    DICT_CONTAINS = "DICT_CONTAINS"  # [(key, bool)]: whether a constant key is there
+    HAS_ATTRIBUTE = "HAS_ATTRIBUTE"  # [(name, bool)]: hasattr, where it runs no user code
+    SAME_OBJECT = "SAME_OBJECT"  # the object at source is the object at expected [Source]
+    DIFFERENT_OBJECT = "DIFFERENT_OBJECT"  # ... is not [Source]
+    TENSORS_DISTINCT = "TENSORS_DISTINCT"  # no two of the sources are one tensor [tuple of Source]
+    STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
+    AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TensorFacts:
+    """What TENSOR_MATCH compares. A None in shape or stride matches any size there."""
+
+    tensor_class: type
+    dtype: torch.dtype
+    device: torch.device
+    requires_grad: bool
+    shape: tuple[int | None, ...]
+    stride: tuple[int | None, ...]
+    layout: torch.layout = torch.strided
+    is_leaf: bool | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Guard:
+    source: Source | None
+    kind: GuardKind
+    expected: Any
+    origin: Origin = UNKNOWN

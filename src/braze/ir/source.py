@@ -1,0 +1,171 @@
+"""Sources: how to reach, at the next call, an object that existed before the frame ran.
+
+A source prints as the Python expression that a guard message shows: `L['self'].layers[0].weight`.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LocalSource:
+    """An argument or local variable of the frame at its entry."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"L[{self.name!r}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StackSource:
+    """A slot of the value stack at a continuation's entry; 0 is the bottom."""
+
+    index: int
+
+    def __str__(self) -> str:
+        return f"STACK[{self.index}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CellSource:
+    """The contents of a closure cell of the root function."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"C[{self.name!r}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class GlobalSource:
+    """A global of the root function's module."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"G[{self.name!r}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ObjectSource:
+    """A live object held by the entry itself: a module, class or function that lives as long as
+    the program and was reached through something already guarded by identity."""
+
+    name: str
+    value: Any
+
+    def __hash__(self) -> int:
+        return hash((self.name, id(self.value)))
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, ObjectSource) and other.value is self.value
+
+    def __str__(self) -> str:
+        return self.name
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AttributeSource:
+    """`base.name`, by `getattr`."""
+
+    base: Source
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.base}.{self.name}"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class InstanceDictSource:
+    """`base.__dict__`, read without running any user code."""
+
+    base: Source
+
+    def __str__(self) -> str:
+        return f"{self.base}.__dict__"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ItemSource:
+    """`base[key]` of an exact builtin container (or through its base class's `__getitem__`);
+    key is a constant that prints and hashes."""
+
+    base: Source
+    key: Any
+
+    def __str__(self) -> str:
+        return f"{self.base}[{self.key!r}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DictKeySource:
+    """The index-th key of a dict, in insertion order: keys that are no constants."""
+
+    base: Source
+    index: int
+
+    def __str__(self) -> str:
+        return f"list({self.base})[{self.index}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TypeSource:
+    """`type(base)`."""
+
+    base: Source
+
+    def __str__(self) -> str:
+        return f"type({self.base})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ClosureSource:
+    """The contents of a cell in `base.__closure__`, base a Python function."""
+
+    base: Source
+    index: int
+
+    def __str__(self) -> str:
+        return f"{self.base}.__closure__[{self.index}].cell_contents"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FunctionGlobalSource:
+    """A global seen by `base`, a Python function, in its own module."""
+
+    base: Source
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.base}.__globals__[{self.name!r}]"
+
+
+Source: TypeAlias = (
+    LocalSource
+    | StackSource
+    | CellSource
+    | GlobalSource
+    | ObjectSource
+    | AttributeSource
+    | InstanceDictSource
+    | ItemSource
+    | DictKeySource
+    | TypeSource
+    | ClosureSource
+    | FunctionGlobalSource
+)

@@ -1,0 +1,451 @@
+"""A small algebra of integer expressions: sizes, strides and loop indices.
+
+An expression is a polynomial with integer coefficients over atoms: symbols and the floor
+divisions, remainders, minima and maxima that could not be resolved. Construction normalises, so
+equal polynomials are equal objects by `==` and `hash`. Facts come from the symbols' own ranges.
+
+    >>> i, j = Symbol("i", 0, 3), Symbol("j", 0, 7)
+    >>> str(floor_div(as_expr(i) * 8 + j, 8)), str(modulo(as_expr(i) * 8 + j, 8))
+    ('i', 'j')
+
+Not handled here: solving for a symbol, facts between symbols (those come with guards).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Symbol:
+    """An unknown integer in [lower, upper]; None means unbounded on that side."""
+
+    name: str
+    lower: int | None = None
+    upper: int | None = None
+
+    def __str__(self) -> str:
+        return self.name
+
+    def __add__(self, other: IntLike) -> Expr:
+        return as_expr(self) + other
+
+    def __sub__(self, other: IntLike) -> Expr:
+        return as_expr(self) - other
+
+    def __mul__(self, other: IntLike) -> Expr:
+        return as_expr(self) * other
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FloorDiv:
+    """floor(dividend / divisor), divisor > 0."""
+
+    dividend: Expr
+    divisor: Expr
+
+    def __str__(self) -> str:
+        return f"({self.dividend}) // ({self.divisor})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mod:
+    """dividend - divisor * floor(dividend / divisor), divisor > 0."""
+
+    dividend: Expr
+    divisor: Expr
+
+    def __str__(self) -> str:
+        return f"({self.dividend}) % ({self.divisor})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Extremum:
+    """The least (`maximum` False) or greatest of two or more expressions."""
+
+    operands: tuple[Expr, ...]
+    maximum: bool
+
+    def __str__(self) -> str:
+        name = "max" if self.maximum else "min"
+        return f"{name}({', '.join(map(str, self.operands))})"
+
+
+Atom: TypeAlias = Symbol | FloorDiv | Mod | Extremum
+Monomial: TypeAlias = tuple[Atom, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Expr:
+    """terms: (monomial, coefficient) sorted by print, no coefficient zero; () is the constant."""
+
+    terms: tuple[tuple[Monomial, int], ...]
+
+    def __add__(self, other: IntLike) -> Expr:
+        return _collect((*self.terms, *as_expr(other).terms))
+
+    def __radd__(self, other: IntLike) -> Expr:
+        return self + other
+
+    def __neg__(self) -> Expr:
+        return Expr(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
+
+    def __sub__(self, other: IntLike) -> Expr:
+        return self + -as_expr(other)
+
+    def __rsub__(self, other: IntLike) -> Expr:
+        return as_expr(other) + -self
+
+    def __mul__(self, other: IntLike) -> Expr:
+        factor = as_expr(other)
+        return _collect(
+            (tuple(sorted(a + b, key=str)), p * q) for a, p in self.terms for b, q in factor.terms
+        )
+
+    def __rmul__(self, other: IntLike) -> Expr:
+        return self * other
+
+    def __str__(self) -> str:
+        if not self.terms:
+            return "0"
+        return " + ".join(_print_term(monomial, c) for monomial, c in self.terms)
+
+
+IntLike: TypeAlias = int | Symbol | Expr
+
+ZERO = Expr(())
+
+
+def as_expr(value: IntLike) -> Expr:
+    """The expression for an int, a symbol or an expression."""
+    if isinstance(value, Expr):
+        return value
+    if isinstance(value, Symbol):
+        return Expr((((value,), 1),))
+    return Expr((((), int(value)),)) if value else ZERO
+
+
+def constant_value(value: IntLike) -> int | None:
+    """The int that the expression always is, or None."""
+    if isinstance(value, int):
+        return value
+    if isinstance(value, Symbol):
+        return value.lower if value.lower is not None and value.lower == value.upper else None
+    if not value.terms:
+        return 0
+    if len(value.terms) == 1 and value.terms[0][0] == ():
+        return value.terms[0][1]
+    return None
+
+
+def simplified(value: IntLike) -> int | Expr:
+    """An int where the expression is constant, else the expression: the form kept in types."""
+    constant = constant_value(value)
+    return constant if constant is not None else as_expr(value)
+
+
+def floor_div(dividend: IntLike, divisor: IntLike) -> Expr:
+    """floor(dividend / divisor); a divisor that is a constant must be positive."""
+    dividend, divisor = as_expr(dividend), as_expr(divisor)
+    constant = constant_value(divisor)
+    if constant is None:
+        return _floor_div_symbolic(dividend, divisor)
+    if constant <= 0:
+        raise ValueError(f"floor_div: divisor must be positive, got {constant}")
+    if constant == 1:
+        return dividend
+    quotient, rest = _split_multiples(dividend, constant)
+    low, high = bounds(rest)
+    if low is not None and high is not None and low // constant == high // constant:
+        return quotient + low // constant
+    return quotient + _floor_div_atom(rest, constant)
+
+
+def modulo(dividend: IntLike, divisor: IntLike) -> Expr:
+    """dividend - divisor * floor(dividend / divisor); the sign is the divisor's."""
+    dividend, divisor = as_expr(dividend), as_expr(divisor)
+    constant = constant_value(divisor)
+    if constant is None:
+        quotient = _floor_div_symbolic(dividend, divisor)
+        if all(not isinstance(atom, FloorDiv) for m, _ in quotient.terms for atom in m):
+            return dividend - divisor * quotient
+        return Expr((((Mod(dividend, divisor),), 1),))
+    if constant <= 0:
+        raise ValueError(f"modulo: divisor must be positive, got {constant}")
+    if constant == 1:
+        return ZERO
+    _, rest = _split_multiples(dividend, constant)
+    low, high = bounds(rest)
+    if low is not None and high is not None and low // constant == high // constant:
+        return rest - constant * (low // constant)
+    return Expr((((Mod(rest, as_expr(constant)),), 1),))
+
+
+def minimum(*operands: IntLike) -> Expr:
+    """The least of the operands, resolved where ranges decide."""
+    return _extremum(operands, maximum=False)
+
+
+def maximum(*operands: IntLike) -> Expr:
+    """The greatest of the operands, resolved where ranges decide."""
+    return _extremum(operands, maximum=True)
+
+
+def bounds(value: IntLike) -> tuple[int | None, int | None]:
+    """(least, greatest) value by interval arithmetic; None is unbounded. Sound, not tight."""
+    low: int | None = 0
+    high: int | None = 0
+    for monomial, coefficient in as_expr(value).terms:
+        term_low, term_high = _scale(_monomial_bounds(monomial), coefficient)
+        low = None if low is None or term_low is None else low + term_low
+        high = None if high is None or term_high is None else high + term_high
+    return low, high
+
+
+def symbols(value: IntLike) -> set[Symbol]:
+    """Every symbol in the expression."""
+    found: set[Symbol] = set()
+    for monomial, _ in as_expr(value).terms:
+        for atom in monomial:
+            found |= _atom_symbols(atom)
+    return found
+
+
+def substitute(value: IntLike, replacements: Mapping[Symbol, IntLike]) -> Expr:
+    """The expression with symbols replaced, normalised anew."""
+
+    def replace(atom: Atom) -> Expr:
+        if isinstance(atom, Symbol):
+            return as_expr(replacements.get(atom, atom))
+        if isinstance(atom, FloorDiv):
+            return floor_div(
+                substitute(atom.dividend, replacements), substitute(atom.divisor, replacements)
+            )
+        if isinstance(atom, Mod):
+            return modulo(
+                substitute(atom.dividend, replacements), substitute(atom.divisor, replacements)
+            )
+        return _extremum([substitute(o, replacements) for o in atom.operands], atom.maximum)
+
+    return _evaluate_terms(as_expr(value), replace)
+
+
+def evaluate(value: IntLike, values: Mapping[Symbol, int]) -> int:
+    """The integer that the expression is at the given symbols; KeyError for a missing one."""
+    result = constant_value(substitute(value, values))
+    if result is None:
+        raise KeyError(f"no value for {', '.join(sorted(map(str, symbols(value))))}")
+    return result
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _evaluate_terms(value: Expr, replace: Callable[[Atom], Expr]) -> Expr:
+    total = ZERO
+    for monomial, coefficient in value.terms:
+        product = as_expr(coefficient)
+        for atom in monomial:
+            product = product * replace(atom)
+        total = total + product
+    return total
+
+
+def _collect(terms: Iterable[tuple[Monomial, int]]) -> Expr:
+    sums: dict[Monomial, int] = {}
+    for monomial, coefficient in terms:
+        sums[monomial] = sums.get(monomial, 0) + coefficient
+    _merge_division_pairs(sums)
+    kept = [(monomial, c) for monomial, c in sums.items() if c]
+    if len(kept) > 1:
+        kept.sort(key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))
+    return Expr(tuple(kept))
+
+
+def _merge_division_pairs(sums: dict[Monomial, int]) -> None:
+    """c * (x % d) + c * d * (x // d)  ->  c * x, for a constant d."""
+    for monomial in list(sums):
+        if len(monomial) != 1 or not isinstance(monomial[0], Mod):
+            continue
+        remainder = monomial[0]
+        divisor = constant_value(remainder.divisor)
+        coefficient = sums.get(monomial, 0)
+        if divisor is None or not coefficient:
+            continue
+        quotient = _floor_div_atom(remainder.dividend, divisor)
+        if len(quotient.terms) != 1 or quotient.terms[0][1] != 1:
+            continue
+        partner = quotient.terms[0][0]
+        if sums.get(partner, 0) == coefficient * divisor:
+            del sums[monomial], sums[partner]
+            for other, c in remainder.dividend.terms:
+                sums[other] = sums.get(other, 0) + c * coefficient
+
+
+def _split_multiples(value: Expr, divisor: int) -> tuple[Expr, Expr]:
+    """value == divisor * quotient + rest, the rest's coefficients in [0, divisor), but the
+    negative one nearest zero where that keeps the rest simple."""
+    quotient: list[tuple[Monomial, int]] = []
+    rest: list[tuple[Monomial, int]] = []
+    for monomial, coefficient in value.terms:
+        whole, part = divmod(coefficient, divisor)
+        if whole:
+            quotient.append((monomial, whole))
+        if part:
+            rest.append((monomial, part))
+    return Expr(tuple(quotient)), Expr(tuple(rest))
+
+
+def _floor_div_atom(dividend: Expr, divisor: int) -> Expr:
+    """An unresolved division, with common factors removed and nested divisions merged."""
+    common = math.gcd(divisor, *(c for monomial, c in dividend.terms if monomial))
+    if common > 1:
+        reduced = [
+            (monomial, c // common if monomial else math.floor(c / common))
+            for monomial, c in dividend.terms
+        ]
+        return floor_div(_collect(reduced), divisor // common)
+    if len(dividend.terms) == 1 and dividend.terms[0][1] == 1:
+        monomial = dividend.terms[0][0]
+        if len(monomial) == 1 and isinstance(monomial[0], FloorDiv):
+            inner = monomial[0]
+            inner_divisor = constant_value(inner.divisor)
+            if inner_divisor is not None:
+                return floor_div(inner.dividend, inner_divisor * divisor)
+    return Expr((((FloorDiv(dividend, as_expr(divisor)),), 1),))
+
+
+def _floor_div_symbolic(dividend: Expr, divisor: Expr) -> Expr:
+    """Divide by a symbolic divisor: exact multiples leave, the rest stays unless in range."""
+    if len(divisor.terms) == 1:
+        factor, scale = divisor.terms[0]
+        quotient: list[tuple[Monomial, int]] = []
+        rest: list[tuple[Monomial, int]] = []
+        for monomial, coefficient in dividend.terms:
+            remaining = _remove_factors(monomial, factor)
+            if remaining is not None and coefficient % scale == 0:
+                quotient.append((remaining, coefficient // scale))
+            else:
+                rest.append((monomial, coefficient))
+        left = Expr(tuple(rest))
+        low, _ = bounds(left)
+        _, gap = bounds(left - divisor)
+        if low is not None and low >= 0 and gap is not None and gap < 0:
+            return _collect(quotient)
+        return _collect([*quotient, ((FloorDiv(left, divisor),), 1)])
+    if dividend == divisor:
+        return as_expr(1)
+    return Expr((((FloorDiv(dividend, divisor),), 1),))
+
+
+def _remove_factors(monomial: Monomial, factors: Monomial) -> Monomial | None:
+    remaining = list(monomial)
+    for factor in factors:
+        if factor not in remaining:
+            return None
+        remaining.remove(factor)
+    return tuple(remaining)
+
+
+def _extremum(operands: Iterable[IntLike], maximum: bool) -> Expr:
+    sign = 1 if maximum else -1
+    kept: list[Expr] = []
+    for operand in dict.fromkeys(map(as_expr, operands)):
+        if any(_is_nonnegative((other - operand) * sign) for other in kept):
+            continue
+        kept = [other for other in kept if not _is_nonnegative((operand - other) * sign)]
+        kept.append(operand)
+    if len(kept) == 1:
+        return kept[0]
+    return Expr((((Extremum(tuple(sorted(kept, key=str)), maximum),), 1),))
+
+
+def _is_nonnegative(value: Expr) -> bool:
+    low, _ = bounds(value)
+    return low is not None and low >= 0
+
+
+def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
+    if isinstance(atom, Symbol):
+        return atom.lower, atom.upper
+    if isinstance(atom, Mod):
+        _, divisor_high = bounds(atom.divisor)
+        low, high = bounds(atom.dividend)
+        top = None if divisor_high is None else divisor_high - 1
+        if low is not None and low >= 0 and high is not None:
+            top = high if top is None else min(top, high)
+        return 0, top
+    if isinstance(atom, FloorDiv):
+        return _floor_div_bounds(bounds(atom.dividend), bounds(atom.divisor))
+    lows, highs = zip(*map(bounds, atom.operands), strict=True)
+    if atom.maximum:
+        known = [low for low in lows if low is not None]
+        return max(known, default=None), None if None in highs else max(highs)
+    known = [high for high in highs if high is not None]
+    return None if None in lows else min(lows), min(known, default=None)
+
+
+def _floor_div_bounds(
+    dividend: tuple[int | None, int | None], divisor: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    (low, high), (least, greatest) = dividend, divisor
+    least = max(least or 1, 1)
+    new_low: int | None = None
+    if low is not None:
+        new_low = low // least if low < 0 else (0 if greatest is None else low // greatest)
+    new_high: int | None = None
+    if high is not None:
+        new_high = high // least if high >= 0 else (-1 if greatest is None else high // greatest)
+    return new_low, new_high
+
+
+def _monomial_bounds(monomial: Monomial) -> tuple[int | None, int | None]:
+    low: int | None = 1
+    high: int | None = 1
+    for atom in monomial:
+        low, high = _multiply((low, high), _atom_bounds(atom))
+    return low, high
+
+
+def _multiply(
+    a: tuple[int | None, int | None], b: tuple[int | None, int | None]
+) -> tuple[int | None, int | None]:
+    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
+        high = None if a[1] is None or b[1] is None else a[1] * b[1]
+        return a[0] * b[0], high
+    if None in a or None in b:
+        return None, None
+    products = [p * q for p in a for q in b]  # type: ignore[operator]
+    return min(products), max(products)
+
+
+def _scale(interval: tuple[int | None, int | None], factor: int) -> tuple[int | None, int | None]:
+    low, high = interval
+    scaled_low = None if low is None else low * factor
+    scaled_high = None if high is None else high * factor
+    return (scaled_low, scaled_high) if factor >= 0 else (scaled_high, scaled_low)
+
+
+def _atom_symbols(atom: Atom) -> set[Symbol]:
+    if isinstance(atom, Symbol):
+        return {atom}
+    if isinstance(atom, Extremum):
+        return set().union(*map(symbols, atom.operands))
+    return symbols(atom.dividend) | symbols(atom.divisor)
+
+
+def _print_term(monomial: Monomial, coefficient: int) -> str:
+    if not monomial:
+        return str(coefficient)
+    factors = "*".join(
+        str(atom) if isinstance(atom, (Symbol, Extremum)) else f"({atom})" for atom in monomial
+    )
+    return factors if coefficient == 1 else f"{coefficient}*{factors}"
