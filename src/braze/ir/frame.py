@@ -254,6 +254,23 @@ Exit: TypeAlias = Return | Break
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Refused:
+    """Nothing was captured and nothing has happened: run the frame eagerly.
+
+    kind: "raises" (the program raised: the replay gives the exact exception), "break" (a break
+        where no resumption is possible), "unsupported" (a kind of frame that is not captured).
+    code: stable identifier of the break catalogue, or the exception's class name.
+    """
+
+    kind: str
+    code: str
+    reason: str
+    hint: str
+    origin: Origin
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class TorchCall:
     """One torch-level call, for user backends and logs. `target` is a callable, or the name of a
     tensor method with the tensor as first argument. Tensors in args, kwargs and result are

@@ -28,6 +28,27 @@ class GuardKind(enum.Enum):
     TENSORS_DISTINCT = "TENSORS_DISTINCT"  # no two of the sources are one tensor [tuple of Source]
     STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
     AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]
+    # The following gather many reads of one thing into one guard, at most one a source.
+    NAMESPACE = "NAMESPACE"  # entries of a dict (or a module's dict) [tuple of (name, object or
+    #   ABSENT)]: each is that very object
+    CLASS_LOOKUPS = "CLASS_LOOKUPS"  # raw lookups along the MRO of the class at source, without
+    #   descriptors [tuple of (name, object or ABSENT)]: each is that very object
+    DICT_LACKS = "DICT_LACKS"  # a dict (mostly an instance dict) has none of [frozenset of keys]
+    NO_HOOKS = "NO_HOOKS"  # an nn.Module has no forward, pre-forward or backward hooks of its own
+    #   [None]; with source None: the global module hooks are empty
+    FUNCTIONS = "FUNCTIONS"  # source is None [tuple of (function, code, defaults, kwdefaults)]:
+    #   `__code__`, `__defaults__`, `__kwdefaults__` of each are those very objects
+
+
+@final
+class _Absent:
+    """Stands for "not there" in NAMESPACE and CLASS_LOOKUPS."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT = _Absent()
 
 
 @final

@@ -44,6 +44,17 @@ class CellSource:
 
 @final
 @dataclass(frozen=True, slots=True)
+class CellObjectSource:
+    """The closure cell itself (a `types.CellType`) of the root function or continuation."""
+
+    name: str
+
+    def __str__(self) -> str:
+        return f"CELL[{self.name!r}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class GlobalSource:
     """A global of the root function's module."""
 
@@ -159,6 +170,7 @@ Source: TypeAlias = (
     LocalSource
     | StackSource
     | CellSource
+    | CellObjectSource
     | GlobalSource
     | ObjectSource
     | AttributeSource
