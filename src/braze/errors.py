@@ -1,0 +1,171 @@
+"""Every exception that Braze raises, and the warnings it gives.
+
+Messages say where, what, and the way out. Exceptions of the user's own program are never wrapped:
+they come out as they do in eager.
+
+    BrazeError (a RuntimeError, as torch.compile's are)
+        UserError             the call of Braze itself is wrong
+            InvalidOption     unknown or ill-typed option or mode
+            InvalidBackend    unknown backend
+        Unsupported           the program does something that cannot be compiled
+            GraphBreakError   a graph break, where `fullgraph=True` forbids it
+            RecompileLimitExceeded
+        InternalError         a fault of Braze, with the stage and the user's line
+            CaptureError      ... in the stage that reads the program
+            InvalidIR         ... found by a verifier between two stages
+        BackendFailed         a backend raised
+        CompilerNotFound      no C++ compiler
+        BuildFailed           the C++ compiler refused the generated source
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import final
+
+HOW_TO_REPORT = (
+    "This is a bug in Braze. Please report it with this message and, if you can, the program: "
+    "braze.explain(f)(*args) prints what was captured. Meanwhile options={'suppress_errors': True}"
+    " runs such a call eagerly, and @braze.disable leaves one function out."
+)
+
+
+def nearest(name: str, valid: Iterable[str]) -> str | None:
+    """The valid name that `name` was most likely meant to be, or None."""
+    matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return matches[0] if matches else None
+
+
+def unknown_name(kind: str, name: object, valid: Iterable[str]) -> str:
+    """The message for a name that is not in a list: what it was, what is near, what is valid."""
+    choices = sorted(valid)
+    match = nearest(str(name), choices)
+    hint = f" Did you mean {match!r}?" if match else ""
+    return f"Unknown {kind} {name!r}.{hint} Valid: {', '.join(map(repr, choices))}."
+
+
+class BrazeError(RuntimeError):
+    """The base of all exceptions of Braze."""
+
+
+class UserError(BrazeError):
+    """Braze was called with arguments that make no sense."""
+
+
+class InvalidOption(UserError, ValueError, AttributeError):
+    """An unknown option, mode, log name or setting, or a value of the wrong kind."""
+
+
+class InvalidBackend(UserError):
+    """A backend that is neither callable nor registered."""
+
+
+class Unsupported(BrazeError):
+    """The program does what Braze cannot compile.
+
+    code: identifier in the catalogue of graph breaks ("data-dependent-branch"), or "".
+    origin: the user's place, printed as `file:line`; None where unknown.
+    """
+
+    def __init__(
+        self, reason: str, *, hint: str = "", origin: object = None, code: str = ""
+    ) -> None:
+        self.reason = reason
+        self.hint = hint
+        self.origin = origin
+        self.code = code
+        super().__init__(self._message())
+
+    def _message(self) -> str:
+        return _paragraphs(self.origin, self.reason, self.hint)
+
+
+@final
+class GraphBreakError(Unsupported):
+    """A graph break where `fullgraph=True` asks for one graph."""
+
+    def _message(self) -> str:
+        code = f" [{self.code}]" if self.code else ""
+        return _paragraphs(
+            self.origin, f"graph break under fullgraph=True{code}: {self.reason}", self.hint
+        )
+
+
+@final
+class RecompileLimitExceeded(Unsupported):
+    """One function was compiled `recompile_limit` times and no entry fits, under fullgraph."""
+
+
+class InternalError(BrazeError):
+    """A fault of Braze itself.
+
+    stage: which part of the pipeline failed ("capture", "lower", ...).
+    origin: the user's place that was being compiled, or None.
+    cause: the exception that was raised there; also chained as `__cause__` by the raiser.
+    """
+
+    def __init__(
+        self, stage: str, cause: BaseException | str, *, origin: object = None, note: str = ""
+    ) -> None:
+        self.stage = stage
+        self.cause = cause
+        self.origin = origin
+        what = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
+        details = f"{note}\n{HOW_TO_REPORT}" if note else HOW_TO_REPORT
+        super().__init__(_paragraphs(origin, f"stage '{stage}' failed: {what}", details))
+
+
+@final
+class CaptureError(InternalError):
+    """A fault while the program's bytecode was read."""
+
+    def __init__(
+        self, cause: BaseException | str, *, origin: object = None, note: str = ""
+    ) -> None:
+        super().__init__("capture", cause, origin=origin, note=note)
+
+
+@final
+class InvalidIR(InternalError):
+    """A verifier found that a stage or pass made an ill-formed program."""
+
+
+@final
+class BackendFailed(BrazeError):
+    """A backend raised while it compiled a graph; chained from the backend's exception."""
+
+    def __init__(self, backend: str, cause: BaseException, *, origin: object = None) -> None:
+        self.backend = backend
+        self.cause = cause
+        self.origin = origin
+        reason = f"backend {backend!r} raised {type(cause).__name__}: {cause}"
+        hint = "backend='eager' runs the same graphs without it: if that works, the backend is it."
+        super().__init__(_paragraphs(origin, reason, hint))
+
+
+@final
+class CompilerNotFound(BrazeError):
+    """There is no C++ compiler on this machine."""
+
+
+@final
+class BuildFailed(BrazeError):
+    """The C++ compiler refused generated source.
+
+    command: as run; output: what the compiler printed.
+    """
+
+    def __init__(self, command: Iterable[str], output: str) -> None:
+        self.command = tuple(command)
+        self.output = output
+        super().__init__(f"{' '.join(self.command)}\n{output.strip()}\n{HOW_TO_REPORT}")
+
+
+class BrazeWarning(UserWarning):
+    """What Braze warns of: a fallback to eager, a missing C++ compiler, a recompile limit."""
+
+
+def _paragraphs(origin: object, reason: str, hint: str) -> str:
+    where = f"{origin}: " if origin is not None else ""
+    return f"{where}{reason}\n{hint}" if hint else f"{where}{reason}"

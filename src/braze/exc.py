@@ -1,0 +1,35 @@
+"""The exceptions of Braze, under the name that users of torch.compile look for."""
+
+from braze.errors import (
+    BackendFailed,
+    BrazeError,
+    BrazeWarning,
+    BuildFailed,
+    CaptureError,
+    CompilerNotFound,
+    GraphBreakError,
+    InternalError,
+    InvalidBackend,
+    InvalidIR,
+    InvalidOption,
+    RecompileLimitExceeded,
+    Unsupported,
+    UserError,
+)
+
+__all__ = [
+    "BackendFailed",
+    "BrazeError",
+    "BrazeWarning",
+    "BuildFailed",
+    "CaptureError",
+    "CompilerNotFound",
+    "GraphBreakError",
+    "InternalError",
+    "InvalidBackend",
+    "InvalidIR",
+    "InvalidOption",
+    "RecompileLimitExceeded",
+    "Unsupported",
+    "UserError",
+]

@@ -1,0 +1,323 @@
+"""What a compile was asked for, frozen; and the process configuration that it starts from.
+
+The environment is read here and nowhere else, once, when Braze is imported. `Options` is passed
+to every stage; `config` is only read when a compile begins, by `resolve`.
+"""
+
+from __future__ import annotations
+
+import functools
+import os
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import Any, TypeVar, final
+
+from braze.errors import InvalidOption, unknown_name
+
+MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
+NUMERICS = ("eager", "default", "fast")
+CACHE_DIR = Path("~/.cache/braze").expanduser()
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """What an option accepts. `accepts` are the types; `choices` further limit a string;
+    `environment` names the variable that gives its first value."""
+
+    accepts: tuple[type, ...]
+    doc: str
+    choices: tuple[str, ...] = ()
+    least: int | None = None
+    environment: str = ""
+
+
+def _setting(
+    default: Any,
+    doc: str,
+    *accepts: type,
+    choices: tuple[str, ...] = (),
+    least: int | None = None,
+    environment: str = "",
+) -> Any:
+    kinds = accepts or (type(default),)
+    setting = Setting(kinds, doc, choices, least, environment)
+    return field(default=default, metadata={"setting": setting})
+
+
+_NONE = type(None)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Options:
+    """One compile's options. Every field may be given in `options={...}` or set on `config`."""
+
+    mode: str | None = _setting(
+        None, "torch.compile's mode; on a CPU all mean the same", str, _NONE, choices=MODES
+    )
+    backend: str = _setting("braze", "name of the backend, for messages")
+    fullgraph: bool = _setting(False, "a graph break is an error")
+    dynamic: bool | None = _setting(
+        None, "sizes are symbols: always, never, or None: after they changed", bool, _NONE
+    )
+    numerics: str = _setting(
+        "default",
+        "eager: every rounding of eager; default: at most twice eager's error; fast: free",
+        choices=NUMERICS,
+        environment="BRAZE_NUMERICS",
+    )
+    recompile_limit: int = _setting(8, "entries of one function before it runs eagerly", least=1)
+    suppress_errors: bool = _setting(
+        True,
+        "a fault of Braze or of a backend: one warning, and the call runs eagerly",
+        environment="BRAZE_SUPPRESS_ERRORS",
+    )
+    verify: bool = _setting(
+        False, "check the program after every stage and pass", environment="BRAZE_VERIFY"
+    )
+    disable: bool = _setting(False, "compile nothing", environment="BRAZE_DISABLE")
+    cache_dir: Path = _setting(  # noqa: RUF009 - it returns a dataclass field
+        CACHE_DIR,
+        "where built kernels are kept",
+        Path,
+        environment="BRAZE_CACHE_DIR",
+    )
+    compiler: str = _setting(
+        "", "C++ compiler; empty: the first of g++, clang++, c++", environment="BRAZE_CXX"
+    )
+    cpp_flags: tuple[str, ...] = _setting(
+        (), "further flags for the C++ compiler", tuple, environment="BRAZE_CXXFLAGS"
+    )
+    build_threads: int = _setting(
+        0,
+        "C++ compilers that run at once; 0: as many as there are processors",
+        least=0,
+        environment="BRAZE_BUILD_THREADS",
+    )
+    max_fusion_size: int = _setting(64, "most definitions that are fused into one kernel", least=1)
+    capture_scalar_outputs: bool = _setting(
+        False, "`.item()` gives a symbol instead of a graph break"
+    )
+    capture_dynamic_output_shape_ops: bool = _setting(
+        False, "operators like nonzero stay in the graph"
+    )
+    reorderable_logging_functions: tuple[Callable[..., Any], ...] = _setting(
+        (), "functions like print whose calls may be moved behind the graph", tuple
+    )
+
+    def __post_init__(self) -> None:
+        for name in SETTINGS:
+            _check(name, getattr(self, name))
+
+
+SETTINGS: Mapping[str, Setting] = {f.name: f.metadata["setting"] for f in fields(Options)}
+
+
+def _check(name: str, value: Any) -> None:
+    setting = SETTINGS[name]
+    kinds = tuple(kind for kind in setting.accepts)
+    right = isinstance(value, kinds) and (not isinstance(value, bool) or bool in kinds)
+    if not right:
+        expected = " or ".join("None" if k is _NONE else k.__name__ for k in kinds)
+        raise InvalidOption(f"Option {name!r} takes {expected}, not {value!r}: {setting.doc}.")
+    if setting.choices and value is not None and value not in setting.choices:
+        kind = "mode" if name == "mode" else f"value of option {name!r}:"
+        raise InvalidOption(unknown_name(kind, value, setting.choices))
+    if setting.least is not None and value < setting.least:
+        raise InvalidOption(f"Option {name!r} is at least {setting.least}, not {value}.")
+
+
+def _known(name: str) -> str:
+    if name not in SETTINGS:
+        raise InvalidOption(unknown_name("option", name, SETTINGS))
+    return name
+
+
+def _normal(name: str, value: Any) -> Any:
+    """Accept lists, sets and single strings where a tuple is kept, and strings for paths."""
+    kinds = SETTINGS[_known(name)].accepts
+    if kinds == (tuple,) and isinstance(value, (list, set, frozenset, str)):
+        value = (value,) if isinstance(value, str) else tuple(value)
+    elif kinds == (Path,) and isinstance(value, (str, Path)):
+        value = Path(value).expanduser()
+    _check(name, value)
+    return value
+
+
+# --- the environment -------------------------------------------------------------------------
+
+_TRUE, _FALSE = ("1", "true", "yes", "on"), ("0", "false", "no", "off", "")
+
+
+def _parse_bool(variable: str, text: str) -> bool:
+    if text.lower() in _TRUE:
+        return True
+    if text.lower() in _FALSE:
+        return False
+    raise InvalidOption(f"{variable} is 0 or 1, not {text!r}.")
+
+
+def _parse_int(variable: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise InvalidOption(f"{variable} is a whole number, not {text!r}.") from None
+
+
+_PARSERS: Mapping[type, Callable[[str, str], Any]] = {
+    bool: _parse_bool,
+    int: _parse_int,
+    str: lambda _, text: text,
+    Path: lambda _, text: Path(text).expanduser(),
+    tuple: lambda _, text: tuple(text.split()),
+}
+
+
+def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    """Option values that environment variables give. Raises InvalidOption for ill-formed ones."""
+    values: dict[str, Any] = {}
+    if home := environment.get("XDG_CACHE_HOME"):
+        values["cache_dir"] = Path(home) / "braze"
+    for name, setting in SETTINGS.items():
+        if (text := environment.get(setting.environment)) is not None:
+            values[name] = _PARSERS[setting.accepts[0]](setting.environment, text)
+            _check(name, values[name])
+    return values
+
+
+def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:
+    """The text of BRAZE_LOGS, empty where it is not set."""
+    return environment.get("BRAZE_LOGS", "")
+
+
+# --- process configuration -------------------------------------------------------------------
+
+
+@final
+class Config:
+    """Defaults of every option, for the whole process; safe to use from several threads.
+
+    Reading and writing go by attribute (`config.recompile_limit = 16`). `patch` lays values over
+    the others until it ends; what is assigned meanwhile ends with it. A compile takes its values
+    when `braze.compile` is called, not when the compiled function runs.
+    """
+
+    __slots__ = ("_base", "_layers", "_lock")
+
+    def __init__(self, environment: Mapping[str, str]) -> None:
+        defaults = {f.name: f.default for f in fields(Options)}
+        object.__setattr__(self, "_base", defaults | parse_environment(environment))
+        object.__setattr__(self, "_layers", [])
+        object.__setattr__(self, "_lock", threading.RLock())
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("__"):
+            raise AttributeError(name)
+        with self._lock:
+            return self._layer_of(_known(name))[name]
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        value = _normal(name, value)
+        with self._lock:
+            self._layer_of(name)[name] = value
+
+    def __dir__(self) -> list[str]:
+        return sorted({*SETTINGS, "patch", "snapshot"})
+
+    def _layer_of(self, name: str) -> dict[str, Any]:
+        layers: list[dict[str, Any]] = [self._base, *self._layers]
+        return next(layer for layer in reversed(layers) if name in layer)
+
+    def snapshot(self) -> Options:
+        """The present values, frozen."""
+        with self._lock:
+            return Options(**{name: self._layer_of(name)[name] for name in SETTINGS})
+
+    def patch(
+        self, changes: Mapping[str, Any] | str | None = None, value: Any = None, /, **named: Any
+    ) -> Patch:
+        """Other values for a `with` block or a decorated function.
+
+        Call it as `patch(name=value)`, `patch({"name": value})` or `patch("name", value)`.
+        """
+        given = {changes: value} if isinstance(changes, str) else dict(changes or {})
+        return Patch(self, {k: _normal(k, v) for k, v in (given | named).items()})
+
+    @contextmanager
+    def _overlaid(self, values: Mapping[str, Any]) -> Iterator[None]:
+        layer = dict(values)
+        with self._lock:
+            self._layers.append(layer)
+        try:
+            yield
+        finally:
+            with self._lock:
+                # By identity: two patches with equal values may end in any order.
+                self._layers[:] = [kept for kept in self._layers if kept is not layer]
+
+
+@final
+class Patch:
+    """What `config.patch` returns: a context manager that may be entered again, and a
+    decorator."""
+
+    __slots__ = ("_active", "_config", "_values")
+
+    def __init__(self, config: Config, values: Mapping[str, Any]) -> None:
+        self._config = config
+        self._values = values
+        self._active: list[Any] = []
+
+    def __enter__(self) -> None:
+        overlay = self._config._overlaid(self._values)
+        overlay.__enter__()
+        self._active.append(overlay)
+
+    def __exit__(self, *exception: Any) -> None:
+        self._active.pop().__exit__(*exception)
+
+    def __call__(self, function: _Function) -> _Function:
+        @functools.wraps(function)
+        def patched(*args: Any, **kwargs: Any) -> Any:
+            with self._config._overlaid(self._values):
+                return function(*args, **kwargs)
+
+        return patched  # type: ignore[return-value]
+
+
+config = Config(os.environ)
+
+
+def resolve(
+    base: Options,
+    *,
+    mode: str | None,
+    backend: str,
+    fullgraph: bool,
+    dynamic: bool | None,
+    options: Mapping[str, Any] | None,
+) -> Options:
+    """The options of one call of `braze.compile`: its own arguments over `base`.
+
+    As in torch.compile, a mode and options exclude each other; `options` may hold a "mode".
+    Raises InvalidOption, which lists what is valid.
+    """
+    if mode is not None and options is not None:
+        raise InvalidOption(
+            "Either mode or options can be given, not both: write "
+            f"options={{'mode': {mode!r}, ...}}."
+        )
+    given = {name: _normal(name, value) for name, value in (options or {}).items()}
+    explicit = {
+        "mode": mode if mode is not None else given.get("mode", base.mode),
+        "backend": backend,
+        "fullgraph": fullgraph or given.get("fullgraph", base.fullgraph),
+        "dynamic": dynamic if dynamic is not None else given.get("dynamic", base.dynamic),
+    }
+    return replace(base, **(given | explicit))
