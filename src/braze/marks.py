@@ -1,0 +1,61 @@
+"""What users said about single functions: leave it out, take it as it is, break here.
+
+The facade writes marks, capture and the runtime read them. Marks are kept beside the functions,
+not on them: `functools.wraps` copies attributes, and a wrapper is not what was marked.
+"""
+
+from __future__ import annotations
+
+import enum
+import threading
+import weakref
+from typing import Any, final
+
+from braze.errors import UserError
+
+
+class Mark(enum.Enum):
+    """What capture does when it meets a call of a marked function."""
+
+    DISABLE = "disable"  # break the graph, run it natively, compile nothing in it
+    DISALLOW_IN_GRAPH = "disallow_in_graph"  # break the graph at it
+    ALLOW_IN_GRAPH = "allow_in_graph"  # call it on stand-ins without interpreting its Python code
+    ASSUME_CONSTANT = "assume_constant_result"  # call it once while capturing, its result is fixed
+    GRAPH_BREAK = "graph_break"  # `braze.graph_break` itself
+    IS_COMPILING = "is_compiling"  # `braze.is_compiling` itself: True while capturing
+    COMPILED = "compiled"  # a result of `braze.compile`; its `__wrapped__` is the original
+
+
+@final
+class Marks:
+    """Marks by function, without keeping the function alive."""
+
+    __slots__ = ("_lock", "_marks")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._marks: weakref.WeakKeyDictionary[Any, Mark] = weakref.WeakKeyDictionary()
+
+    def put(self, function: Any, mark: Mark) -> None:
+        """Mark a function or class. Raises UserError for what cannot be marked."""
+        try:
+            with self._lock:
+                self._marks[function] = mark
+        except TypeError:
+            raise UserError(f"{mark.value} takes a function or a class, not {function!r}") from None
+
+    def of(self, function: Any) -> Mark | None:
+        """The mark of exactly this object; runs no user code for functions and classes."""
+        try:
+            return self._marks.get(function)
+        except TypeError:  # unhashable or not weakly referable: never marked
+            return None
+
+    def original_of(self, function: Any) -> Any:
+        """What a compiled function was made from; any other object itself."""
+        if self.of(function) is Mark.COMPILED:
+            return function.__wrapped__
+        return function
+
+
+MARKS = Marks()

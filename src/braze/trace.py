@@ -1,0 +1,233 @@
+"""What happened while compiling: times per stage, counters, breaks, fallbacks; and log lines.
+
+A `Recorder` is made for each frame that is compiled and handed down, never looked up. When the
+compile ends its `CompileRecord` goes to a `Journal`: the process-wide one, or one of `explain`.
+
+    recorder = Recorder(journal, "forward", "model.py:12")
+    with recorder.stage("lower"):
+        program = lower(graph, options)
+    recorder.count("kernels", 3)
+    recorder.emit("output_code", lambda: sources.text)
+    recorder.finish()
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import final
+
+# Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
+# A stage without a recorder at hand logs to that logger itself.
+ARTEFACTS: Mapping[str, str] = MappingProxyType(
+    {
+        "graph_breaks": "where and why a graph broke, and what to do about it",
+        "recompiles": "which guard failed when a function is compiled again",
+        "guards": "what each compiled entry assumes",
+        "bytecode": "the instructions that capture interprets",
+        "graph": "the functional ATen graph as captured",
+        "graph_code": "the torch-level graph as Python code",
+        "aot_graphs": "the ATen graph after the graph passes",
+        "loops": "the loop program",
+        "schedule": "kernels, buffers and their reuse",
+        "fusion": "what was fused, and why not",
+        "output_code": "the generated source",
+        "kernel_code": "the command and time of each build",
+        "dynamic": "which sizes became symbols",
+        "cache": "hits, misses and what was not stored",
+        "perf_hints": "what costs time: fallbacks, copies, operators without own kernels",
+        "compile_times": "seconds per stage for each compile",
+    }
+)
+
+# Records that the process-wide journal keeps.
+JOURNAL_LENGTH = 1000
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class BreakNote:
+    """A graph break as reports show it. origin: `file:line` of the user's instruction."""
+
+    code: str
+    reason: str
+    hint: str
+    origin: str
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CompileRecord:
+    """One frame, compiled once.
+
+    function: qualified name; origin: `file:line` where the frame begins.
+    outcome: "graph" (captured), "refused" (left to eager: `graph_break` says why) or "failed".
+    stages: wall seconds by stage, in the order in which they began.
+    ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
+    fallbacks: what ran otherwise than asked, one sentence each.
+    """
+
+    function: str
+    origin: str
+    outcome: str
+    seconds: float
+    stages: tuple[tuple[str, float], ...]
+    counters: Mapping[str, int]
+    ops: tuple[str, ...]
+    extern_ops: tuple[str, ...]
+    guards: tuple[str, ...]
+    graph_break: BreakNote | None
+    fallbacks: tuple[str, ...]
+
+
+@final
+class Journal:
+    """Finished compile records, oldest first; safe to use from several threads.
+
+    detailed: whether records carry what is dear to print (guards).
+    """
+
+    __slots__ = ("_fallbacks", "_lock", "_records", "detailed")
+
+    def __init__(self, *, detailed: bool = False, length: int | None = None) -> None:
+        self.detailed = detailed
+        self._lock = threading.Lock()
+        self._records: deque[CompileRecord] = deque(maxlen=length)
+        self._fallbacks: deque[str] = deque(maxlen=length)
+
+    def add(self, record: CompileRecord) -> None:
+        """Append a finished record."""
+        with self._lock:
+            self._records.append(record)
+
+    def note_fallback(self, reason: str) -> None:
+        """Note that a *call* ran otherwise than compiled; equal reasons are kept once."""
+        with self._lock:
+            if reason not in self._fallbacks:
+                self._fallbacks.append(reason)
+
+    def records(self) -> tuple[CompileRecord, ...]:
+        """The records so far."""
+        with self._lock:
+            return tuple(self._records)
+
+    def fallbacks(self) -> tuple[str, ...]:
+        """Fallbacks of calls so far; those of compiles are in their records."""
+        with self._lock:
+            return tuple(self._fallbacks)
+
+    def clear(self) -> None:
+        """Forget everything."""
+        with self._lock:
+            self._records.clear()
+            self._fallbacks.clear()
+
+
+JOURNAL = Journal(length=JOURNAL_LENGTH)
+
+
+@final
+class Recorder:
+    """Collects what happens in one compile. Used by one thread at a time, except `count`."""
+
+    def __init__(self, journal: Journal, function: str, origin: object) -> None:
+        self.journal = journal
+        self.function = function
+        self.origin = str(origin)
+        self.failed_stage: str | None = None
+        self._began = time.perf_counter()
+        self._stages: dict[str, float] = {}
+        self._counters: Counter[str] = Counter()
+        self._lock = threading.Lock()
+        self._ops: tuple[str, ...] = ()
+        self._extern_ops: tuple[str, ...] = ()
+        self._guards: tuple[str, ...] = ()
+        self._break: BreakNote | None = None
+        self._fallbacks: list[str] = []
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[None]:
+        """Time a stage; the time of one entered twice adds up. `failed_stage` is the innermost
+        one that an exception left."""
+        began = time.perf_counter()
+        self._stages.setdefault(name, 0.0)
+        try:
+            yield
+        except BaseException:
+            self.failed_stage = self.failed_stage or name
+            raise
+        finally:
+            self._stages[name] += time.perf_counter() - began
+
+    def count(self, name: str, amount: int = 1) -> None:
+        """Add to a counter ("kernels", "cache_hits")."""
+        with self._lock:
+            self._counters[name] += amount
+
+    def note_ops(self, ops: Iterable[str]) -> None:
+        """The operators of the captured graph."""
+        self._ops = tuple(ops)
+
+    def note_extern_ops(self, ops: Iterable[str]) -> None:
+        """The operators that run by their ATen kernels."""
+        self._extern_ops = tuple(ops)
+
+    def note_guards(self, guards: Iterable[object]) -> None:
+        """The guards of the entry; printed only where someone looks."""
+        wanted = enabled("guards")
+        if self.journal.detailed or wanted:
+            self._guards = tuple(map(str, guards))
+        if wanted:
+            self.emit("guards", "\n".join(f"  {guard}" for guard in self._guards))
+
+    def note_break(self, note: BreakNote) -> None:
+        """Why the frame ends in a graph break, or was refused."""
+        self._break = note
+        hint = f"\n  {note.hint}" if note.hint else ""
+        self.emit("graph_breaks", f"{note.reason} [{note.code}]{hint}", origin=note.origin)
+
+    def note_fallback(self, reason: str) -> None:
+        """Something in this compile runs otherwise than asked."""
+        self._fallbacks.append(reason)
+        self.emit("perf_hints", reason)
+
+    def emit(self, artefact: str, text: str | Callable[[], str], *, origin: object = None) -> None:
+        """Write a log line of an artefact, at the user's place. A callable is called only where
+        the artefact is switched on."""
+        if enabled(artefact):
+            message = text if isinstance(text, str) else text()
+            place = self.origin if origin is None else str(origin)
+            extra = {"origin": place, "artefact": artefact}
+            logging.getLogger(f"braze.{artefact}").info("%s", message, extra=extra)
+
+    def finish(self, outcome: str = "graph") -> CompileRecord:
+        """Close the record and hand it to the journal."""
+        record = CompileRecord(
+            function=self.function,
+            origin=self.origin,
+            outcome=outcome,
+            seconds=time.perf_counter() - self._began,
+            stages=tuple(self._stages.items()),
+            counters=MappingProxyType(dict(self._counters)),
+            ops=self._ops,
+            extern_ops=self._extern_ops,
+            guards=self._guards,
+            graph_break=self._break,
+            fallbacks=tuple(dict.fromkeys(self._fallbacks)),
+        )
+        self.journal.add(record)
+        times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)
+        self.emit("compile_times", f"{self.function}: {record.seconds:.3f} s ({times})")
+        return record
+
+
+def enabled(artefact: str) -> bool:
+    """Whether log lines of this artefact are wanted. An unknown artefact is a bug: KeyError."""
+    ARTEFACTS[artefact]
+    return logging.getLogger(f"braze.{artefact}").isEnabledFor(logging.INFO)
