@@ -1,0 +1,1 @@
+"""Measure Braze beside eager PyTorch and torch.compile, on models written by others."""

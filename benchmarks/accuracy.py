@@ -1,0 +1,132 @@
+"""How far a result is from eager's, and how far both are from a float64 run."""
+
+from __future__ import annotations
+
+import copy
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from benchmarks.models import Case, place, tensors_in
+
+# What torch.testing.assert_close allows: (relative, absolute).
+TOLERANCES = {
+    torch.float64: (1e-7, 1e-7),
+    torch.float32: (1.3e-6, 1e-5),
+    torch.float16: (1e-3, 1e-5),
+    torch.bfloat16: (1.6e-2, 1e-5),
+}
+_LOW_PRECISION = (torch.float32, torch.float16, torch.bfloat16)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Accuracy:
+    """A system's result beside eager's.
+
+    largest_error: the greatest absolute difference to eager over all outputs.
+    relative_error: the same, over the greatest absolute value of eager's output it occurs in.
+    float64_ratio: the greatest error against float64 over eager's own, of the worst output;
+        None where no float64 run was made.
+    right: every output is within the dtype's tolerance of eager, or has at most twice eager's
+        own error against float64.
+    """
+
+    largest_error: float
+    relative_error: float
+    float64_ratio: float | None
+    right: bool
+
+
+class Float64Everywhere(TorchDispatchMode):
+    """Turns every conversion to a shorter floating type into one to float64.
+
+    Models cast to float32 inside (normalisation, rotary embedding, softmax): without this, what
+    is called a float64 run would carry float32's errors.
+    """
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        changed = {
+            name: torch.float64 if value in _LOW_PRECISION else value
+            for name, value in (kwargs or {}).items()
+            if isinstance(value, torch.dtype)
+        }
+        return func(*args, **{**(kwargs or {}), **changed})
+
+
+def float64_outputs(case: Case, seed: int = 0) -> list[torch.Tensor]:
+    """The outputs of the same weights and inputs, computed in float64 throughout."""
+    model = copy.deepcopy(case.model).double()
+    device = next(model.parameters()).device
+    args, kwargs = case.arguments(seed)
+    args = tuple(_widened(value, device) for value in args)
+    kwargs = {name: _widened(value, device) for name, value in kwargs.items()}
+    with torch.no_grad(), Float64Everywhere():
+        return [tensor.clone() for tensor in tensors_in(model(*args, **kwargs))]
+
+
+def _widened(value: Any, device: torch.device) -> Any:
+    if hasattr(value, "layers"):  # a key/value cache of transformers
+        pairs = [(layer.keys.double(), layer.values.double()) for layer in value.layers]
+        return type(value)(pairs)
+    return place(value, torch.float64, device)
+
+
+def compare(
+    outputs: Sequence[torch.Tensor],
+    eager: Sequence[torch.Tensor],
+    reference: Sequence[torch.Tensor] | None = None,
+) -> Accuracy:
+    """Judge `outputs` against eager's; `reference` are the float64 outputs, in the same order."""
+    if _signature(outputs) != _signature(eager):
+        return Accuracy(math.inf, math.inf, None, right=False)
+    references = [None] * len(eager) if reference is None else list(reference)
+    judged = [
+        _compare_one(output, expected, exact)
+        for output, expected, exact in zip(outputs, eager, references, strict=True)
+    ]
+    ratios = [part.float64_ratio for part in judged if part.float64_ratio is not None]
+    return Accuracy(
+        max((part.largest_error for part in judged), default=0.0),
+        max((part.relative_error for part in judged), default=0.0),
+        max(ratios, default=None),
+        all(part.right for part in judged),
+    )
+
+
+def _signature(tensors: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
+    return [(tuple(tensor.shape), tensor.dtype, tensor.device) for tensor in tensors]
+
+
+def _compare_one(
+    output: torch.Tensor, eager: torch.Tensor, reference: torch.Tensor | None
+) -> Accuracy:
+    if not eager.is_floating_point():
+        differs = float((output != eager).sum())
+        return Accuracy(differs, differs, None, right=differs == 0)
+    relative, absolute = TOLERANCES[eager.dtype]
+    close = torch.allclose(output, eager, rtol=relative, atol=absolute, equal_nan=True)
+    error = _distance(output, eager)
+    scale = float(eager.double().abs().max()) or 1.0
+    ratio = None
+    if reference is not None:
+        own, others = _distance(eager, reference), _distance(output, reference)
+        ratio = others / own if own else (1.0 if others == 0 else math.inf)
+    right = close or (ratio is not None and ratio <= 2)
+    return Accuracy(error, error / scale, ratio, right)
+
+
+def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
+    """The greatest absolute difference; infinite where a NaN or infinity is on one side only."""
+    if a.numel() == 0:
+        return 0.0
+    difference = (a.double() - b.double()).abs()
+    same = (a.double() == b.double()) | (a.isnan() & b.isnan())
+    difference = torch.where(same, torch.zeros_like(difference), difference)
+    return float(torch.nan_to_num(difference, nan=math.inf, posinf=math.inf).max())

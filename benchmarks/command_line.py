@@ -1,0 +1,120 @@
+"""What the commands `benchmarks.demo` and `benchmarks.compare` have in common."""
+
+from __future__ import annotations
+
+import argparse
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from rich.console import Console, RenderableType
+
+from benchmarks.harness import ALL_SYSTEMS, Plan, measure_all
+from benchmarks.models import EIGHT, MODELS
+from benchmarks.plot import draw
+from benchmarks.progress import ProgressBar
+from benchmarks.request import DTYPES, GRAD_MODES, Settings
+from benchmarks.results import Report, failures, write_json
+from benchmarks.systems import BRAZE, EAGER
+
+_WIDTH_WITHOUT_TERMINAL = 180
+_QUICK_MODELS = ("resnet18", "bert", "llama")
+_QUICK_ROUNDS = 10
+
+
+def parser(description: str, dtypes: tuple[str, ...], out: str) -> argparse.ArgumentParser:
+    """The options of both commands."""
+    options = argparse.ArgumentParser(description=description)
+    options.add_argument(
+        "--models",
+        help=f"names with commas between, or 'all' (default: the eight). There are: "
+        f"{', '.join(MODELS)}",
+    )
+    options.add_argument("--dtype", default=",".join(dtypes), help=f"of {', '.join(DTYPES)}")
+    options.add_argument("--device", default="cpu", help="cpu or cuda (default: cpu)")
+    options.add_argument("--rounds", type=int, default=30, help="interleaved rounds (default: 30)")
+    options.add_argument("--threads", type=int, help="default: as torch chooses")
+    options.add_argument("--grad-mode", choices=sorted(GRAD_MODES), default="no_grad")
+    options.add_argument("--torch-mode", help="mode of torch.compile (default: its default)")
+    options.add_argument("--braze-mode", help="mode of Braze (default: its default)")
+    options.add_argument("--systems", default=",".join(ALL_SYSTEMS), help="which to measure")
+    options.add_argument("--out", type=Path, default=Path(out), help=f"folder (default: {out})")
+    options.add_argument(
+        "--quick",
+        action="store_true",
+        help=f"{_QUICK_ROUNDS} rounds, and of the models only {', '.join(_QUICK_MODELS)}",
+    )
+    options.add_argument("--verbose", action="store_true", help="show what failed processes print")
+    return options
+
+
+def plan_of(chosen: argparse.Namespace, full: bool) -> Plan:
+    """The plan that the options ask for; SystemExit that lists the valid names for a wrong one."""
+    usual = _QUICK_MODELS if chosen.quick else EIGHT
+    wanted = ",".join(MODELS) if chosen.models == "all" else chosen.models
+    threads = chosen.threads or torch.get_num_threads()
+    settings = Settings(
+        device=_device(chosen.device),
+        grad_mode=chosen.grad_mode,
+        rounds=_QUICK_ROUNDS if chosen.quick else chosen.rounds,
+        threads=threads,
+        torch_mode=chosen.torch_mode,
+        braze_mode=chosen.braze_mode,
+    )
+    return Plan(
+        models=_names("model", wanted, MODELS) if wanted else usual,
+        dtypes=_names("dtype", chosen.dtype, DTYPES),
+        settings=settings,
+        systems=_names("system", chosen.systems, ALL_SYSTEMS),
+        full=full,
+    )
+
+
+def _names(kind: str, text: str, valid: object) -> tuple[str, ...]:
+    names = tuple(name.strip() for name in text.split(",") if name.strip())
+    known = list(valid)  # type: ignore[call-overload]
+    unknown = [name for name in names if name not in known]
+    if unknown or not names:
+        raise SystemExit(f"no {kind} {', '.join(unknown) or text!r}; there are: {', '.join(known)}")
+    return names
+
+
+def _device(name: str) -> str:
+    if torch.device(name).type == "cuda" and not torch.cuda.is_available():
+        raise SystemExit("--device cuda: this build of torch sees no CUDA device")
+    return name
+
+
+def run_command(
+    chosen: argparse.Namespace,
+    plan: Plan,
+    name: str,
+    tables: Callable[[Report], RenderableType],
+) -> int:
+    """Measure, print, write `name`.json and a picture a dtype; 1 where Braze or eager failed."""
+    console = Console()
+    if not console.is_terminal:
+        console = Console(width=_WIDTH_WITHOUT_TERMINAL)
+    with ProgressBar(console, chosen.verbose) as progress:
+        report = measure_all(plan, progress)
+    console.print(tables(report))
+    json_path = chosen.out / f"{name}.json"
+    write_json(report, json_path)
+    written = [json_path]
+    for dtype in report.dtypes:
+        suffix = "" if len(report.dtypes) == 1 else f"-{dtype}"
+        written.append(chosen.out / f"{name}{suffix}.png")
+        draw(report, dtype, written[-1])
+    console.print("written: " + ", ".join(map(str, written)), highlight=False)
+    return _verdict(report, plan, console)
+
+
+def _verdict(report: Report, plan: Plan, console: Console) -> int:
+    lines = [line for system in (EAGER, BRAZE) for line in failures(report, system)]
+    runs = len(plan.models) * len(plan.dtypes)
+    if lines:
+        console.print(f"[bold red]FAILED[/]: {len(lines)} failures of Braze or eager, see above")
+        return 1
+    if BRAZE in plan.systems:
+        console.print(f"[bold green]passed[/]: Braze is right on {runs} of {runs}")
+    return 0

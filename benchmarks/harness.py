@@ -1,0 +1,194 @@
+"""The order of a run: which fresh process measures what, with which caches.
+
+For each model and dtype, one process each for
+
+    cold compile of torch.compile and of Braze     caches empty
+    interleaved timing of all systems              caches filled by the two before
+and in a full run
+    warm start of both                             caches filled
+    cold compile of both after a trivial one       caches empty
+    eager alone                                    for its peak memory
+Nothing runs beside a measurement.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol, final
+
+from benchmarks.clocks import Elapsed
+from benchmarks.intervals import median
+from benchmarks.machine import describe_machine, describe_versions, today
+from benchmarks.models import find
+from benchmarks.processes import Caches, empty_caches, run
+from benchmarks.request import Request, Settings
+from benchmarks.results import Measured, ModelResult, Overhead, Report, measured
+from benchmarks.systems import BRAZE, EAGER, SYSTEMS, TORCH_COMPILE
+
+COMPILERS = (TORCH_COMPILE, BRAZE)
+ALL_SYSTEMS = (EAGER, TORCH_COMPILE, BRAZE)
+
+# How long a process takes next to others, for the progress bar.
+_WEIGHTS = {"cold torch_compile": 30, "later torch_compile": 30, "steady": 20, "overhead": 20}
+_USUAL_WEIGHT = 6
+
+
+class Watcher(Protocol):
+    """Is told what happens: `total` weights in all, then phases and finished weights."""
+
+    def begin(self, total: int) -> None: ...
+    def phase(self, text: str) -> None: ...
+    def advance(self, weight: int) -> None: ...
+    def failed(self, what: str, log: str) -> None: ...
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True)
+class Plan:
+    """What to measure. `full` adds what only `make bench` shows."""
+
+    models: tuple[str, ...]
+    dtypes: tuple[str, ...]
+    settings: Settings
+    systems: tuple[str, ...] = ALL_SYSTEMS
+    full: bool = False
+
+    @property
+    def compilers(self) -> tuple[str, ...]:
+        return tuple(system for system in COMPILERS if system in self.systems)
+
+
+def measure_all(plan: Plan, watcher: Watcher) -> Report:
+    """Run the whole plan. Failures of a system are part of the report, never raised."""
+    watcher.begin(_total_weight(plan))
+    first_compile = {system: _first_compile(plan, system, watcher) for system in plan.compilers}
+    models = tuple(
+        _measure_model(plan, model, dtype, watcher)
+        for dtype in plan.dtypes
+        for model in plan.models
+    )
+    return Report(
+        date=today(),
+        machine=describe_machine(plan.settings.device, plan.settings.threads),
+        versions=describe_versions(),
+        settings=dataclasses.asdict(plan.settings),
+        models=models,
+        first_compile=first_compile,
+        overhead=_overhead(plan, watcher) if plan.full else (),
+    )
+
+
+def _total_weight(plan: Plan) -> int:
+    kinds = [f"cold {system}" for system in plan.compilers] + ["steady"]
+    once = [f"cold {system}" for system in plan.compilers]
+    if plan.full:
+        kinds += [f"warm {system}" for system in plan.systems]
+        kinds += [f"later {system}" for system in plan.compilers]
+        once += ["overhead"]
+    runs = len(plan.models) * len(plan.dtypes)
+    return runs * sum(map(_weight, kinds)) + sum(map(_weight, once))
+
+
+def _weight(kind: str) -> int:
+    return _WEIGHTS.get(kind, _USUAL_WEIGHT)
+
+
+def _perform(
+    request: Request, kind: str, label: str, caches: Caches, watcher: Watcher
+) -> dict[str, Any]:
+    def on_phase(text: str) -> None:
+        watcher.phase(f"{label} · {text}")
+
+    on_phase("starting")
+    result = run(request, caches, on_phase)
+    log = result.pop("log", "")
+    if log:
+        watcher.failed(f"{label} · {kind}", log)
+    watcher.advance(_weight(kind))
+    return result
+
+
+def _measure_model(plan: Plan, model: str, dtype: str, watcher: Watcher) -> ModelResult:
+    title = find(model).title
+    label = f"{title} {dtype}"
+
+    def start(kind: str, system: str, caches: Caches, first_compile: bool = False) -> Any:
+        request = Request("start", (system,), plan.settings, model, dtype, first_compile)
+        return _perform(request, f"{kind} {system}", f"{label} · {kind}", caches, watcher)
+
+    with empty_caches() as caches:
+        cold = {system: start("cold", system, caches) for system in plan.compilers}
+        request = Request("steady", plan.systems, plan.settings, model, dtype)
+        steady = _perform(request, "steady", label, caches, watcher)
+        warm: dict[str, Any] = {}
+        if plan.full:
+            warm = {system: start("warm", system, caches) for system in plan.systems}
+    later: dict[str, Any] = {}
+    for system in plan.compilers if plan.full else ():
+        with empty_caches() as caches:
+            later[system] = start("later", system, caches, first_compile=True)
+    found = {
+        system: _merge(steady, system, cold.get(system), warm.get(system), later.get(system))
+        for system in plan.systems
+    }
+    return ModelResult(model, title, dtype, found)
+
+
+def _merge(
+    steady: dict[str, Any],
+    system: str,
+    cold: dict[str, Any] | None,
+    warm: dict[str, Any] | None,
+    later: dict[str, Any] | None,
+) -> Measured:
+    """One system's figures of all its processes; the first error of any of them is kept."""
+    found = measured(steady, system)
+    errors = [part["error"] for part in (cold, warm, later) if part and "error" in part]
+    memory = warm or cold or {}
+    return dataclasses.replace(
+        found,
+        error=found.error or next(iter(errors), None),
+        imports=_elapsed(cold or warm, "import"),
+        cold_compile=_elapsed(cold, "compile"),
+        cold_compile_later=_elapsed(later, "compile"),
+        warm_start=_elapsed(warm, "compile") if system != EAGER else None,
+        peak_memory_mib=memory.get("peak_memory_mib"),
+        peak_device_memory_mib=memory.get("peak_device_memory_mib"),
+    )
+
+
+def _elapsed(part: dict[str, Any] | None, name: str) -> Elapsed | None:
+    return Elapsed(**part[name]) if part and name in part else None
+
+
+def _first_compile(plan: Plan, system: str, watcher: Watcher) -> Elapsed | None:
+    """What compiling a one-line function costs in a fresh process with empty caches."""
+    request = Request("start", (system,), plan.settings, first_compile=True)
+    label = "first compile of a process"
+    with empty_caches() as caches:
+        result = _perform(request, f"cold {system}", label, caches, watcher)
+    return _elapsed(result, "first_compile")
+
+
+def _overhead(plan: Plan, watcher: Watcher) -> tuple[Overhead, ...]:
+    request = Request("overhead", plan.systems, plan.settings)
+    with empty_caches() as caches:
+        result = _perform(request, "overhead", "overhead", caches, watcher)
+    if "error" in result:
+        return (Overhead("overhead", dict.fromkeys(plan.systems, result["error"])),)
+    return tuple(_overhead_rows(result["overhead"], plan.systems))
+
+
+def _overhead_rows(found: dict[str, Any], systems: Sequence[str]) -> Iterator[Overhead]:
+    for title, part in found.items():
+        figures: dict[str, float | str] = {}
+        for system in systems:
+            own = part["systems"][system]
+            figures[system] = own["error"] if "error" in own else median(own["call_us"])
+        yield Overhead(title, figures)
+
+
+def title_of(system: str) -> str:
+    """How a system is called in tables and pictures."""
+    return SYSTEMS[system].title

@@ -1,0 +1,148 @@
+"""The comparison as a picture: speedup, cold compile time, and the geometric means."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib
+from matplotlib.figure import Figure
+
+from benchmarks.harness import title_of
+from benchmarks.results import Measured, ModelResult, Report, mean_of
+from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE
+
+_COLORS = {EAGER: "#8c8c8c", TORCH_COMPILE: "#e8a33d", BRAZE: "#1f6fb4"}
+_INK, _FAINT, _FAILED = "#222222", "#dddddd", "#b3261e"
+_BAR_HEIGHT = 0.36
+_COMPILERS = (TORCH_COMPILE, BRAZE)
+
+
+def draw(report: Report, dtype: str, path: Path) -> None:
+    """Write a PNG of the results of one dtype: a row a model, geometric means last."""
+    results = report.of_dtype(dtype)
+    systems = [system for system in _COMPILERS if system in results[0].systems]
+    style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": _INK}
+    with matplotlib.rc_context(style):
+        figure = Figure(figsize=(13, 2.6 + 0.62 * (len(results) + 1)), layout="constrained")
+        speed, compiling = figure.subplots(1, 2, sharey=True)
+        _draw_speedups(speed, results, systems)
+        _draw_compile_times(compiling, results, systems)
+        _label_rows(speed, results)
+        figure.suptitle(_title(report, dtype), fontsize=14, fontweight="bold")
+        handles, labels = speed.get_legend_handles_labels()
+        figure.legend(
+            handles, labels, loc="outside lower center", ncols=len(handles), frameon=False
+        )
+        path.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(path, dpi=150, facecolor="white", metadata={"Software": None})
+
+
+def _title(report: Report, dtype: str) -> str:
+    machine = report.machine
+    where = machine.get("device") or (
+        f"{machine['cores']} CPU cores ({machine['architecture']}, "
+        f"{machine['vector_instructions']}), {machine['threads']} threads"
+    )
+    mode = {"no_grad": "inference", "inference": "inference", "grad": "forward, gradients on"}
+    count = len(report.of_dtype(dtype))
+    return (
+        f"{count} models, {dtype}, {mode[report.settings['grad_mode']]}: {where}, "
+        f"torch {report.versions['torch']}"
+    )
+
+
+def _draw_speedups(axes: Any, results: Sequence[ModelResult], systems: Sequence[str]) -> None:
+    axes.axvline(1, color=_COLORS[EAGER], linewidth=1.5, zorder=3, label="eager")
+    _draw_bars(
+        axes, results, systems, "speedup", lambda m: m.speedup, lambda v: f"{v:.2f}×", _whiskers
+    )
+    axes.set_title("Speedup over eager: more is better", loc="left", fontweight="bold")
+    axes.set_xlabel("eager's time a call over the system's, with 95 % interval (×)")
+
+
+def _draw_compile_times(axes: Any, results: Sequence[ModelResult], systems: Sequence[str]) -> None:
+    _draw_bars(
+        axes,
+        results,
+        systems,
+        "cold_compile_wall_s",
+        lambda m: m.cold_compile.wall_s if m.cold_compile else None,
+        lambda v: f"{v:.1f} s",
+    )
+    axes.set_title("Cold compile: less is better", loc="left", fontweight="bold")
+    axes.set_xlabel("seconds by the wall clock, fresh process, caches empty, imports not counted")
+
+
+def _whiskers(found: Measured) -> tuple[float, float] | None:
+    """How far the interval reaches below and above the speedup."""
+    if found.time_ratio is None:
+        return None
+    speedup = found.time_ratio.inverted()
+    return speedup.median - speedup.low, speedup.high - speedup.median
+
+
+def _draw_bars(
+    axes: Any,
+    results: Sequence[ModelResult],
+    systems: Sequence[str],
+    mean_figure: str,
+    figure_of: Callable[[Measured], float | None],
+    text: Callable[[float], str],
+    whiskers: Callable[[Measured], tuple[float, float] | None] = lambda found: None,
+) -> None:
+    for place, system in enumerate(systems):
+        shift = (place - (len(systems) - 1) / 2) * _BAR_HEIGHT
+        mean = mean_of(results, system, mean_figure).value
+        values = [figure_of(result.systems[system]) for result in results] + [mean]
+        spans = [whiskers(result.systems[system]) for result in results] + [None]
+        rows = [row + shift for row in _rows(results)]
+        widths = [value or 0 for value in values]
+        bars = axes.barh(rows, widths, _BAR_HEIGHT, color=_COLORS[system], label=title_of(system))
+        for row, value, span in zip(rows, values, spans, strict=True):
+            end = _draw_whisker(axes, row, value, span)
+            label = "failed" if value is None else text(value)
+            color = _FAILED if value is None else _INK
+            axes.annotate(
+                label,
+                (end, row),
+                (4, 0),
+                textcoords="offset points",
+                va="center",
+                fontsize=9,
+                color=color,
+            )
+        bars[-1].set_alpha(0.85)
+    _finish(axes, results)
+
+
+def _draw_whisker(
+    axes: Any, row: float, value: float | None, span: tuple[float, float] | None
+) -> float:
+    """The interval as a thin line over the bar's end; where the label may begin."""
+    if value is None or span is None:
+        return value or 0
+    axes.errorbar(value, row, xerr=[[span[0]], [span[1]]], color=_INK, linewidth=1, capsize=2)
+    return value + span[1]
+
+
+def _rows(results: Sequence[ModelResult]) -> list[float]:
+    """Where rows stand from the top; the geometric mean apart from the models."""
+    return [float(index) for index in range(len(results))] + [len(results) + 0.35]
+
+
+def _finish(axes: Any, results: Sequence[ModelResult]) -> None:
+    axes.set_xlim(left=0)
+    axes.margins(x=0.12)
+    axes.grid(axis="x", color=_FAINT, linewidth=0.8)
+    axes.set_axisbelow(True)
+    axes.axhline(len(results) - 0.32, color=_FAINT, linewidth=1)
+    axes.spines[["top", "right", "left"]].set_visible(False)
+    axes.tick_params(axis="y", length=0)
+
+
+def _label_rows(axes: Any, results: Sequence[ModelResult]) -> None:
+    axes.set_yticks(_rows(results), [result.title for result in results] + ["geometric mean"])
+    axes.get_yticklabels()[-1].set_fontweight("bold")
+    axes.invert_yaxis()

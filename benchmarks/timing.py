@@ -1,0 +1,62 @@
+"""Time several callables against each other: interleaved, in an order drawn anew each round.
+
+Machines drift: clocks change, neighbours come and go. Each round therefore times every system
+once, and systems are compared within rounds (`benchmarks.intervals.paired_ratio`).
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
+
+from benchmarks.clocks import synchronize
+from benchmarks.models import CallArguments
+
+Arguments: TypeAlias = Callable[[], CallArguments]
+
+_SHORTEST_SAMPLE_S = 0.005
+_WARM_UP_CALLS = 3
+
+
+def warm_up(function: Callable[..., Any], arguments: Arguments, device: str) -> float:
+    """Call a few times; seconds of the fastest."""
+    fastest = float("inf")
+    for _ in range(_WARM_UP_CALLS):
+        fastest = min(fastest, _sample(function, [arguments()], device))
+    return fastest
+
+
+def interleave(
+    functions: Mapping[str, Callable[..., Any]],
+    arguments: Arguments,
+    device: str,
+    rounds: int,
+    seed: int = 0,
+) -> dict[str, list[float]]:
+    """Seconds a call, one figure a round, of each function. Every function was warmed up before.
+
+    A sample is as many calls as take 5 ms, the same number for all; arguments are made before
+    the clock starts.
+    """
+    slowest = max(warm_up(function, arguments, device) for function in functions.values())
+    calls = max(1, round(_SHORTEST_SAMPLE_S / slowest))
+    shuffler = random.Random(seed)
+    times: dict[str, list[float]] = {name: [] for name in functions}
+    for _ in range(rounds):
+        order = list(functions)
+        shuffler.shuffle(order)
+        for name in order:
+            prepared = [arguments() for _ in range(calls)]
+            times[name].append(_sample(functions[name], prepared, device))
+    return times
+
+
+def _sample(function: Callable[..., Any], prepared: list[CallArguments], device: str) -> float:
+    synchronize(device)
+    start = time.perf_counter()
+    for args, kwargs in prepared:
+        function(*args, **kwargs)
+    synchronize(device)
+    return (time.perf_counter() - start) / len(prepared)
