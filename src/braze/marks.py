@@ -34,28 +34,28 @@ class Marks:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._marks: weakref.WeakKeyDictionary[Any, Mark] = weakref.WeakKeyDictionary()
+        self._marks: weakref.WeakKeyDictionary[Any, tuple[Mark, str]] = weakref.WeakKeyDictionary()
 
-    def put(self, function: Any, mark: Mark) -> None:
-        """Mark a function or class. Raises UserError for what cannot be marked."""
+    def put(self, function: Any, mark: Mark, note: str = "") -> None:
+        """Mark a function or class; `note` says why. Raises UserError for what cannot be
+        marked."""
         try:
             with self._lock:
-                self._marks[function] = mark
+                self._marks[function] = (mark, note)
         except TypeError:
             raise UserError(f"{mark.value} takes a function or a class, not {function!r}") from None
 
     def of(self, function: Any) -> Mark | None:
         """The mark of exactly this object; runs no user code for functions and classes."""
         try:
-            return self._marks.get(function)
+            entry = self._marks.get(function)
         except TypeError:  # unhashable or not weakly referable: never marked
             return None
+        return None if entry is None else entry[0]
 
-    def original_of(self, function: Any) -> Any:
-        """What a compiled function was made from; any other object itself."""
-        if self.of(function) is Mark.COMPILED:
-            return function.__wrapped__
-        return function
+    def note_of(self, function: Any) -> str:
+        """The note that was put with the mark, or ""."""
+        return self._marks[function][1] if self.of(function) is not None else ""
 
 
 MARKS = Marks()

@@ -297,11 +297,10 @@ config = Config(os.environ)
 def resolve(
     base: Options,
     *,
-    mode: str | None,
-    backend: str,
-    fullgraph: bool,
-    dynamic: bool | None,
-    options: Mapping[str, Any] | None,
+    mode: str | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Options:
     """The options of one call of `braze.compile`: its own arguments over `base`.
 
@@ -316,7 +315,6 @@ def resolve(
     given = {name: _normal(name, value) for name, value in (options or {}).items()}
     explicit = {
         "mode": mode if mode is not None else given.get("mode", base.mode),
-        "backend": backend,
         "fullgraph": fullgraph or given.get("fullgraph", base.fullgraph),
         "dynamic": dynamic if dynamic is not None else given.get("dynamic", base.dynamic),
     }

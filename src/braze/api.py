@@ -1,0 +1,293 @@
+"""The face of Braze: `torch.compile`'s signature and what belongs to it.
+
+What is expected of `braze.pipeline`:
+    compile_function(function, options, backend, journal) -> a plain function, usable as a method,
+        with `function`'s name, signature and `__wrapped__`
+    compile_module(module, options, backend, journal) -> an instance of the module's own class
+    disable_module(module) -> the same, whose call is never compiled
+    original_module(module) -> what a compiled module was made from; any other module itself
+    reset() -> every compiled function starts afresh
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, TypeVar, final, overload
+
+import torch
+
+from braze import pipeline
+from braze.errors import UserError
+from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
+from braze.marks import MARKS, Mark
+from braze.options import SETTINGS, Options, config, resolve
+from braze.report.explain import Explanation, summarise
+from braze.trace import JOURNAL, Journal
+
+_Target = TypeVar("_Target", bound=Callable[..., Any])
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Order:
+    """One call of `compile`, resolved."""
+
+    options: Options
+    backend: Backend
+    journal: Journal
+
+
+@overload
+def compile(
+    model_or_function: None = None,
+    *,
+    backend: str | GraphCompiler = "braze",
+    mode: str | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Callable[[_Target], _Target]: ...
+
+
+@overload
+def compile(
+    model_or_function: _Target,
+    *,
+    backend: str | GraphCompiler = "braze",
+    mode: str | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> _Target: ...
+
+
+def compile(
+    model_or_function: Any = None,
+    *,
+    backend: str | GraphCompiler = "braze",
+    mode: str | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> Any:
+    """Compile a function or an `nn.Module`; also a decorator, with and without arguments.
+
+    Nothing is compiled before the first call. Each new kind of input compiles once more.
+
+    model_or_function: function, method, module, class (its `__call__`), or any other callable.
+    backend: "braze"; a name of `list_backends()`; or a function
+        `(torch.fx.GraphModule, example_inputs) -> callable`.
+    mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
+    fullgraph: raise where one graph cannot hold the function, instead of breaking it.
+    dynamic: True: sizes are symbols; False: every size compiles anew; None: what changes, becomes
+        a symbol.
+    options: fields of `braze.options.Options`; with another backend, its own options too.
+    disable: return what was given.
+
+    Raises InvalidOption and InvalidBackend at once, naming what is valid.
+    """
+    order = _resolve_order(backend, mode, fullgraph, dynamic, options, JOURNAL)
+    if disable or order.options.disable:
+        return (lambda target: target) if model_or_function is None else model_or_function
+    if model_or_function is None:
+        return functools.partial(_compile_target, order=order)
+    return _compile_target(model_or_function, order)
+
+
+def _resolve_order(
+    backend: str | GraphCompiler,
+    mode: str | None,
+    fullgraph: bool,
+    dynamic: bool | None,
+    options: Mapping[str, Any] | None,
+    journal: Journal,
+) -> _Order:
+    """Check the arguments, and split the options between us and a foreign backend."""
+    is_ours = isinstance(backend, str) and backend in OWN
+    theirs = {} if is_ours else {k: v for k, v in (options or {}).items() if k not in SETTINGS}
+    ours = None if options is None else {k: v for k, v in options.items() if k not in theirs}
+    resolved = resolve(
+        config.snapshot(), mode=mode, fullgraph=fullgraph, dynamic=dynamic, options=ours
+    )
+    found = BACKENDS.find(backend, mode=mode, options=theirs, dynamic=dynamic)
+    return _Order(replace(resolved, backend=found.name), found, journal)
+
+
+def _compile_target(target: Any, order: _Order) -> Any:
+    """Compile by the kind of thing that was given."""
+    arguments = (order.options, order.backend, order.journal)
+    if isinstance(target, torch.nn.Module):
+        return pipeline.compile_module(pipeline.original_module(target), *arguments)
+    if isinstance(target, type):
+        return _compile_class(target, order)
+    if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
+        return types.MethodType(_compile_target(target.__func__, order), target.__self__)
+    if isinstance(target, types.FunctionType):
+        return _compile_function(target, order)
+    if callable(target):
+        return _compile_function(_as_function(target), order)
+    raise UserError(f"braze.compile takes a function or a module, not {target!r}.")
+
+
+def _compile_function(function: types.FunctionType, order: _Order) -> Any:
+    mark = MARKS.of(function)
+    if mark is Mark.DISABLE:
+        return function
+    if mark is Mark.COMPILED:
+        function = function.__wrapped__  # type: ignore[attr-defined]
+    compiled = pipeline.compile_function(function, order.options, order.backend, order.journal)
+    MARKS.put(compiled, Mark.COMPILED)
+    return compiled
+
+
+def _compile_class(cls: type, order: _Order) -> type:
+    """As torch.compile does with a decorated class: its instances' calls are compiled."""
+    spaces = (base.__dict__ for base in cls.__mro__)
+    call = next((space["__call__"] for space in spaces if "__call__" in space), None)
+    if not isinstance(call, types.FunctionType):
+        raise UserError(f"instances of {cls.__qualname__} cannot be called: nothing to compile.")
+    setattr(cls, "__call__", _compile_function(call, order))  # noqa: B010 - mypy refuses the other
+    return cls
+
+
+def _as_function(target: Callable[..., Any]) -> Any:
+    """A Python function that calls a callable of another kind: a builtin, a partial, an object
+    with `__call__`."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    name = getattr(target, "__name__", type(target).__name__)
+    call.__name__, call.__qualname__ = name, getattr(target, "__qualname__", name)
+    return call
+
+
+# --- looking at compiles -----------------------------------------------------------------------
+
+
+def explain(
+    function: Callable[..., Any],
+    *,
+    backend: str | GraphCompiler = "braze",
+    mode: str | None = None,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+) -> Callable[..., Explanation]:
+    """`explain(f)(*args)` compiles `f` afresh, calls it once, and tells what happened.
+
+    The result prints graphs, breaks with the user's lines and what to do about them, operators,
+    guards and times; its attributes hold the same as data.
+    """
+    journal = Journal(detailed=True)
+    order = _resolve_order(backend, mode, False, dynamic, options, journal)
+    compiled = _compile_target(function, order)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+
+    def explainer(*args: Any, **kwargs: Any) -> Explanation:
+        journal.clear()
+        return summarise(name, journal, compiled(*args, **kwargs))
+
+    return explainer
+
+
+def reset() -> None:
+    """Forget everything that was compiled in this process, and the records of it."""
+    pipeline.reset()
+    JOURNAL.clear()
+
+
+# --- backends ----------------------------------------------------------------------------------
+
+
+def list_backends(exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
+    """Names that `backend=` takes, without those for debugging (`exclude_tags=()` shows them).
+
+    PyTorch's own are among them, which takes a second the first time.
+    """
+    return BACKENDS.names(exclude_tags)
+
+
+def register_backend(
+    compiler: GraphCompiler | None = None, name: str | None = None, tags: Iterable[str] = ()
+) -> Any:
+    """Give a backend a name; also a decorator, with and without arguments.
+
+    compiler: `(torch.fx.GraphModule, example_inputs) -> callable`; name: its `__name__` if None.
+    """
+    if compiler is None:
+        return functools.partial(BACKENDS.register, name=name, tags=tags)
+    return BACKENDS.register(compiler, name, tags)
+
+
+# --- what a program can say about itself -------------------------------------------------------
+
+
+def is_compiling() -> bool:
+    """True while Braze captures the program, False when it runs eagerly."""
+    return False
+
+
+def graph_break(message: str = "") -> None:
+    """End the graph here; the program goes on in the next one. No effect in eager."""
+
+
+MARKS.put(is_compiling, Mark.IS_COMPILING)
+MARKS.put(graph_break, Mark.GRAPH_BREAK)
+
+
+def disable(function: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
+    """A function, class or module whose call is never compiled; also a decorator.
+
+    A compiled caller breaks its graph at the call. What the function calls runs eagerly too,
+    unless it was itself compiled; `recursive` is taken for torch.compile's sake and changes
+    nothing here. reason: shown where the graph breaks.
+    """
+    if function is None:
+        return functools.partial(disable, recursive=recursive, reason=reason)
+    if isinstance(function, torch.nn.Module):
+        return pipeline.disable_module(pipeline.original_module(function))
+    if isinstance(function, type):
+        MARKS.put(function, Mark.DISABLE, reason or "")
+        return function
+    if MARKS.of(function) is Mark.COMPILED:
+        function = function.__wrapped__
+
+    @functools.wraps(function)
+    def disabled(*args: Any, **kwargs: Any) -> Any:
+        return function(*args, **kwargs)
+
+    MARKS.put(disabled, Mark.DISABLE, reason or "")
+    return disabled
+
+
+def allow_in_graph(function: Any) -> Any:
+    """Take calls of a function (or several) into the graph without looking into its Python code.
+
+    It must be traceable: called on tensors without data it does torch operations only.
+    """
+    return _mark_each(function, Mark.ALLOW_IN_GRAPH)
+
+
+def disallow_in_graph(function: Any) -> Any:
+    """Break the graph at each call of a function (or of several)."""
+    return _mark_each(function, Mark.DISALLOW_IN_GRAPH)
+
+
+def assume_constant_result(function: Any) -> Any:
+    """Call a function once, while capturing, and keep its result for later calls."""
+    return _mark_each(function, Mark.ASSUME_CONSTANT)
+
+
+def _mark_each(function: Any, mark: Mark) -> Any:
+    if isinstance(function, (list, tuple)):
+        return [_mark_each(each, mark) for each in function]
+    if not callable(function):
+        raise UserError(f"{mark.value} takes a callable, not {function!r}.")
+    MARKS.put(function, mark)
+    return function

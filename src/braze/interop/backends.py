@@ -1,0 +1,187 @@
+"""Backends by name: what turns a captured graph into something that runs.
+
+A backend takes the graph at one of four levels. Our own stages serve the first three; the last
+hands a torch-level `torch.fx.GraphModule` to a function that somebody else wrote, as
+`torch.compile` does.
+"""
+
+from __future__ import annotations
+
+import enum
+import importlib
+import threading
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from importlib.metadata import EntryPoint, entry_points
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.errors import InvalidBackend, UserError, unknown_name
+
+ENTRY_POINT_GROUP = "torch_dynamo_backends"
+HIDDEN_TAGS = ("debug", "experimental")
+
+# (graph, example inputs) -> a callable that takes the inputs one by one and returns a tuple.
+GraphCompiler: TypeAlias = Callable[..., Callable[..., Any]]
+
+
+class Level(enum.Enum):
+    """In which form a backend takes a graph."""
+
+    KERNELS = "kernels"  # all our stages: loops, fusion, generated code
+    ATEN = "aten"  # the ATen graph as captured, run operator by operator
+    REWRITTEN_ATEN = "rewritten aten"  # the same behind the graph passes
+    TORCH = "torch"  # a torch.fx.GraphModule of the torch-level calls, for `compiler`
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Backend:
+    """A resolved backend. `compiler` is given exactly at Level.TORCH."""
+
+    name: str
+    level: Level
+    compiler: GraphCompiler | None = None
+
+
+def run_graph_module(
+    graph: torch.fx.GraphModule, example_inputs: Sequence[Any]
+) -> Callable[..., Any]:
+    """The backend "eager": the captured torch-level graph, as it is."""
+    return graph.forward
+
+
+OWN: Mapping[str, Backend] = {
+    "braze": Backend("braze", Level.KERNELS),
+    "eager": Backend("eager", Level.TORCH, run_graph_module),
+    "aot_eager": Backend("aot_eager", Level.ATEN),
+    "aot_eager_decomp_partition": Backend("aot_eager_decomp_partition", Level.REWRITTEN_ATEN),
+}
+_DEBUG = frozenset({"eager", "aot_eager", "aot_eager_decomp_partition"})
+
+
+@final
+class Backends:
+    """Names that users registered, beside ours and PyTorch's. Safe to use from several threads."""
+
+    __slots__ = ("_lock", "_registered", "_tags")
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._registered: dict[str, GraphCompiler] = {}
+        self._tags: dict[str, frozenset[str]] = {}
+
+    def register(
+        self, compiler: GraphCompiler, name: str | None = None, tags: Iterable[str] = ()
+    ) -> GraphCompiler:
+        """Let `braze.compile(backend=name)` find a compiler function."""
+        if not callable(compiler):
+            raise UserError(f"a backend is a callable, not {compiler!r}")
+        key = name or getattr(compiler, "__name__", "")
+        if not key:
+            raise UserError(f"{compiler!r} has no __name__: give register_backend a name")
+        with self._lock:
+            if key in OWN or key in self._registered:
+                raise UserError(f"there is a backend {key!r} already")
+            self._registered[key] = compiler
+            self._tags[key] = frozenset(tags)
+        return compiler
+
+    def find(
+        self,
+        backend: str | GraphCompiler,
+        *,
+        mode: str | None = None,
+        options: Mapping[str, Any] | None = None,
+        dynamic: bool | None = None,
+    ) -> Backend:
+        """The backend of this name, or the callable itself as a backend.
+
+        A name is looked for among ours, those registered here, the installed entry points and
+        then PyTorch's registry, which alone imports torch._dynamo. `mode` and `options` go to a
+        foreign compiler as `torch.compile` would give them. Raises InvalidBackend.
+        """
+        if callable(backend):
+            name = getattr(backend, "__name__", type(backend).__name__)
+            return Backend(name, Level.TORCH, _with_arguments(backend, mode, options))
+        if not isinstance(backend, str):
+            raise InvalidBackend(f"A backend is a name or a callable, not {backend!r}.")
+        if backend in OWN:
+            return OWN[backend]
+        if backend == "inductor":
+            return Backend(backend, Level.TORCH, _inductor_compiler(mode, options, dynamic))
+        compiler = self._compiler_of(backend)
+        return Backend(backend, Level.TORCH, _with_arguments(compiler, mode, options))
+
+    def _compiler_of(self, name: str) -> GraphCompiler:
+        if (registered := self._registered.get(name)) is not None:
+            return registered
+        if (entry := _installed().get(name)) is not None:
+            loaded: GraphCompiler = entry.load()
+            return loaded
+        registry = _torch_registry()
+        if name in registry.list_backends(exclude_tags=()):
+            found: GraphCompiler = registry.lookup_backend(name)
+            return found
+        raise InvalidBackend(unknown_name("backend", name, self.names(exclude_tags=())))
+
+    def names(self, exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
+        """What `find` knows, sorted, without those that carry one of the tags. Asks PyTorch's
+        registry, so this imports torch._dynamo."""
+        excluded = frozenset(exclude_tags)
+        own = {name for name in OWN if name not in _DEBUG or "debug" not in excluded}
+        with self._lock:
+            registered = {name for name, tags in self._tags.items() if not tags & excluded}
+        torch_names = set(_torch_registry().list_backends(exclude_tags=tuple(excluded)))
+        hidden = set(OWN) - own
+        return sorted((own | registered | set(_installed()) | torch_names) - hidden)
+
+
+BACKENDS = Backends()
+
+
+def _with_arguments(
+    compiler: GraphCompiler, mode: str | None, options: Mapping[str, Any] | None
+) -> GraphCompiler:
+    """As torch.compile does: `mode` and `options` are passed only where they were given."""
+    keywords: dict[str, Any] = {}
+    if mode is not None:
+        keywords["mode"] = mode
+    if options:
+        keywords["options"] = dict(options)
+    if not keywords:
+        return compiler
+    return lambda graph, example_inputs: compiler(graph, example_inputs, **keywords)
+
+
+def _inductor_compiler(
+    mode: str | None, options: Mapping[str, Any] | None, dynamic: bool | None
+) -> GraphCompiler:
+    """PyTorch's own generator, which takes a mode as settings of its own."""
+    inductor = _load("torch._inductor")
+    settings = dict(options or {})
+    if mode not in (None, "default"):
+        settings |= inductor.list_mode_options(mode, dynamic)
+
+    def compile_graph(graph: torch.fx.GraphModule, example_inputs: Any) -> Callable[..., Any]:
+        compile_fx = _load("torch._inductor.compile_fx").compile_fx
+        compiled: Callable[..., Any] = compile_fx(graph, example_inputs, config_patches=settings)
+        return compiled
+
+    return compile_graph
+
+
+def _installed() -> dict[str, EntryPoint]:
+    """Backends that installed packages offer; ours is among them and answered before."""
+    found = {entry.name: entry for entry in entry_points(group=ENTRY_POINT_GROUP)}
+    return {name: entry for name, entry in found.items() if name not in OWN}
+
+
+def _torch_registry() -> Any:
+    return _load("torch._dynamo.backends.registry")
+
+
+def _load(module: str) -> Any:
+    """Import late: these cost seconds, and a plain compile must not load them."""
+    return importlib.import_module(module)

@@ -1,0 +1,1 @@
+"""What people read: logs, explain, the catalogue of graph breaks."""
