@@ -1,0 +1,95 @@
+"""Private names of torch's dispatcher, tensor wrappers and custom operator libraries.
+
+The only place where stand-ins reach below torch's public surface.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
+
+disabled_torch_function: Any = torch._C._disabled_torch_function_impl
+disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
+is_functorch_wrapped: Callable[[torch.Tensor], bool] = (
+    torch._C._functorch.is_functorch_wrapped_tensor
+)
+OpOverload = torch._ops.OpOverload
+OpOverloadPacket = torch._ops.OpOverloadPacket
+
+_TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
+
+
+def make_wrapper(
+    cls: type[torch.Tensor],
+    shape: tuple[int, ...],
+    stride: tuple[int, ...],
+    offset: int,
+    dtype: torch.dtype,
+    device: torch.device,
+    requires_grad: bool = False,
+) -> Any:
+    """A tensor of `cls` with this metadata and a storage of no bytes."""
+    return torch.Tensor._make_wrapper_subclass(
+        cls,
+        shape,
+        stride,
+        offset,
+        dtype=dtype,
+        device=device,
+        requires_grad=requires_grad,
+        storage_size=0,
+    )
+
+
+def has_custom_dispatch(tensor_class: type) -> bool:
+    """Whether a tensor class intercepts operators below autograd."""
+    return tensor_class.__torch_dispatch__ is not disabled_torch_dispatch
+
+
+def is_composite(op: torch._ops.OpOverload) -> bool:
+    """Whether the operator is only a composition of others."""
+    return op._can_decompose() if hasattr(op, "_can_decompose") else _has_composite_kernel(op)
+
+
+def _has_composite_kernel(op: torch._ops.OpOverload) -> bool:
+    return torch._C._dispatch_has_kernel_for_dispatch_key(
+        op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
+    )
+
+
+def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
+    """Run a composite operator by its parts; NotImplemented where it is not composite."""
+    return op.decompose(*args, **kwargs)
+
+
+def needs_data(op: torch._ops.OpOverload) -> bool:
+    """Whether the operator's result, or its result's shape, depends on the values of tensors."""
+    return any(tag in op.tags for tag in _TAGS_OF_DATA)
+
+
+def is_random(op: torch._ops.OpOverload) -> bool:
+    """Whether the operator draws random numbers."""
+    return torch.Tag.nondeterministic_seeded in op.tags
+
+
+def overloads(namespace: str, name: str) -> list[torch._ops.OpOverload]:
+    """All overloads of `namespace::name`, or none."""
+    packet = getattr(getattr(torch.ops, namespace), name, None)
+    if packet is None:
+        return []
+    return [getattr(packet, overload) for overload in packet.overloads()]
+
+
+def find_overload(qualified_name: str, overload: str) -> torch._ops.OpOverload:
+    """`find_overload("aten::add", "Tensor")`; raises AttributeError where there is none."""
+    namespace, name = qualified_name.split("::")
+    packet = getattr(getattr(torch.ops, namespace), name)
+    return getattr(packet, overload or "default")
+
+
+def clear_autocast_cache() -> None:
+    """Forget casts of weights that autocast keeps: they may hold stand-ins."""
+    torch.clear_autocast_cache()

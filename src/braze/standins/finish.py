@@ -1,0 +1,171 @@
+"""From what a tracer recorded to a graph: aliases of results, write-backs, dead code."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from braze.compat.dispatch import is_random
+from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
+from braze.ir.types import TensorType
+from braze.standins.layout import is_dense, same_layout
+from braze.standins.recorder import Recorder
+from braze.standins.standin import Place, Standin
+
+aten = torch.ops.aten
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FinishedTrace:
+    """graph: its first outputs are the results asked for, in order; further ones are bases that
+        several results share.
+    inputs: the numbers (in the order of `add_input` calls) of the inputs that the graph keeps.
+    requires_grad: of each result, whether autograd recorded a history for it.
+    """
+
+    graph: Graph
+    inputs: tuple[int, ...]
+    requires_grad: tuple[bool, ...] = ()
+
+
+def finish_trace(
+    recorder: Recorder,
+    inputs: Sequence[Place],
+    constants: Sequence[Constant],
+    results: Sequence[torch.Tensor],
+) -> FinishedTrace:
+    """Close a trace. `results` must be stand-ins of it."""
+    for result in results:
+        if type(result) is not Standin:
+            raise TypeError(f"finish() takes stand-ins of the trace, not {type(result).__name__}")
+    places = [result.place for result in results]  # type: ignore[attr-defined]
+    with torch.no_grad():
+        mutations = tuple(
+            Mutation(original, recorder.read(place))
+            for place, original in _written_inputs(recorder, inputs)
+        )
+        outputs = _outputs(recorder, inputs, constants, places)
+    used, nodes = _live_nodes(recorder.nodes, outputs, mutations)
+    original = [recorder.input_values[index] for index in range(len(inputs))]
+    kept = [index for index, value in enumerate(original) if value in used]
+    graph = Graph(
+        inputs=tuple(original[index] for index in kept),
+        constants=tuple(c for c in constants if c.value in used),
+        nodes=nodes,
+        outputs=outputs,
+        mutations=mutations,
+    )
+    return FinishedTrace(graph, tuple(kept), tuple(r.requires_grad for r in results))
+
+
+def _written_inputs(recorder: Recorder, inputs: Sequence[Place]) -> Iterable[tuple[Place, Value]]:
+    for index, place in enumerate(inputs):
+        if place.version:
+            yield place, recorder.input_values[index]
+
+
+def _outputs(
+    recorder: Recorder,
+    inputs: Sequence[Place],
+    constants: Sequence[Constant],
+    places: Sequence[Place],
+) -> tuple[Output, ...]:
+    fixed = {c.value for c in constants}
+    outputs: list[Output] = []
+    extra: list[Output] = []
+    bases = _shared_bases(places)
+    owners: dict[Place, Value] = {}
+    for base in bases:
+        owner = next((p for p in places if p is base), None)
+        value = _owned(recorder, base, fixed)
+        owners[base] = value
+        if owner is None:
+            extra.append(Output(value))
+    seen: set[Place] = set()
+    for place in places:
+        base = place.base or place
+        if base.input_index >= 0:
+            value = recorder.read(place)
+            outputs.append(
+                Output(value, _alias(recorder.input_values[base.input_index], place, base))
+            )
+        elif base not in owners:
+            outputs.append(Output(_owned(recorder, place, fixed)))
+        elif place is base and base not in seen:
+            seen.add(base)
+            outputs.append(Output(owners[base]))
+        else:
+            outputs.append(Output(recorder.read(place), _alias(owners[base], place, base)))
+    return (*outputs, *extra)
+
+
+def _shared_bases(places: Sequence[Place]) -> list[Place]:
+    """Bases, other than inputs, of more than one result."""
+    count: dict[Place, int] = {}
+    for place in places:
+        base = place.base or place
+        if base.input_index < 0:
+            count[base] = count.get(base, 0) + 1
+    return [base for base, number in count.items() if number > 1]
+
+
+def _alias(base_value: Value, place: Place, base: Place) -> Alias:
+    return Alias(base_value, place.type.shape, place.type.stride, place.offset - base.offset)
+
+
+def _owned(recorder: Recorder, place: Place, fixed: set[Value]) -> Value:
+    """The place's value as a result that the caller owns, in the strides that eager gives it."""
+    value = recorder.read(place)
+    found, wanted = value.type, place.type
+    assert isinstance(found, TensorType)
+    base = place.base or place
+    if base.value in fixed:
+        value = recorder.emit(aten.clone.default, (value,), {})
+    elif not same_layout(wanted.shape, wanted.stride, found.stride) and is_dense(  # type: ignore[arg-type]
+        wanted.shape,
+        wanted.stride,  # type: ignore[arg-type]
+    ):
+        value = recorder.restride(value, wanted)
+    return value
+
+
+def _live_nodes(
+    nodes: Sequence[Node], outputs: Sequence[Output], mutations: Sequence[Mutation]
+) -> tuple[set[Value], tuple[Node, ...]]:
+    """Nodes that results, write-backs or the order of effects need; and every value that is used."""
+    used: set[Value] = {o.value for o in outputs}
+    used.update(o.alias.base for o in outputs if o.alias is not None)
+    for mutation in mutations:
+        used.add(mutation.input)
+        used.add(mutation.value)
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if has_effect(node.op) or any(value in used for value in node.outputs):
+            kept.append(node)
+            _use(node.args, used)
+            for _, argument in node.kwargs:
+                _use((argument,), used)
+    kept.reverse()
+    return used, tuple(kept)
+
+
+def has_effect(op: torch._ops.OpOverload) -> bool:
+    """Whether a call must stay, in its order, even if nothing reads its results."""
+    if is_random(op):
+        return True
+    schema = op._schema
+    if not schema.returns:
+        return True
+    return any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
+
+
+def _use(arguments: Iterable[Any], used: set[Value]) -> None:
+    for argument in arguments:
+        if type(argument) is Value:
+            used.add(argument)
+        elif type(argument) is tuple:
+            _use(argument, used)

@@ -1,0 +1,69 @@
+"""From real tensors to stand-ins: which tensors can be traced, and how they start."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.compat.dispatch import has_custom_dispatch, is_functorch_wrapped
+from braze.ir.types import TensorType
+from braze.standins.errors import Untraceable
+from braze.standins.layout import tensor_type
+from braze.standins.standin import Place, Standin, new_standin
+
+
+def check_traceable(tensor: torch.Tensor) -> None:
+    """Raise Untraceable for a tensor that strided metadata does not describe."""
+    if type(tensor) is not torch.Tensor and has_custom_dispatch(type(tensor)):
+        raise Untraceable(f"a tensor subclass with its own dispatch: {type(tensor).__name__}")
+    if tensor.layout is not torch.strided:
+        raise Untraceable(f"a tensor of layout {tensor.layout}")
+    if tensor.is_quantized or tensor.is_nested:
+        raise Untraceable("a quantized or nested tensor")
+    if tensor.is_conj() or tensor.is_neg():
+        raise Untraceable("a lazily conjugated or negated tensor: call resolve_conj() first")
+    if is_functorch_wrapped(tensor):
+        raise Untraceable("a tensor of a function transform that is active outside")
+
+
+def input_type(tensor: torch.Tensor) -> TensorType:
+    """The type of a real tensor."""
+    shape = tuple(tensor.shape)
+    if tensor.requires_grad:
+        return TensorType(tensor.dtype, shape, tensor.stride(), tensor.device, True)
+    return tensor_type(tensor.dtype, shape, tensor.stride(), tensor.device)
+
+
+def wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
+    """The stand-in of an input: a leaf where the real tensor is one, a Parameter where it is."""
+    inference = real is not None and real.is_inference()
+    if inference or torch.is_inference_mode_enabled():
+        with torch.inference_mode(inference):
+            return _wrap_input(place, real)
+    return _wrap_input(place, real)
+
+
+def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
+    standin = new_standin(place, place.type.requires_grad)
+    if real is not None and not real.is_leaf:
+        with torch.enable_grad():
+            standin = _NonLeaf.apply(standin)
+    if getattr(real, "_is_param", False) or isinstance(real, torch.nn.Parameter):
+        standin._is_param = True  # type: ignore[attr-defined]
+    if isinstance(real, torch.nn.Buffer):
+        standin._is_buffer = True  # type: ignore[attr-defined]
+    return standin
+
+
+class _NonLeaf(torch.autograd.Function):
+    """Gives an input that has a history outside the trace a history inside it, so that writing to
+    it in place is allowed as in eager."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: Standin) -> Standin:
+        return new_standin(leaf.place)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient

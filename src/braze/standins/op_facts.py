@@ -1,0 +1,115 @@
+"""What an operator's schema, and a table of what schemas leave out, say about it."""
+
+from __future__ import annotations
+
+import enum
+import functools
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from braze.compat import dispatch
+
+
+class Kind(enum.Enum):
+    """How the tracer treats a call."""
+
+    FUNCTIONAL = "functional"
+    VIEW = "view"
+    WRITE = "write"  # some arguments receive new contents; `functional` computes them
+    OPAQUE_WRITE = "opaque write"  # ... and no functional form exists
+    METADATA = "metadata"  # changes sizes or storage of an existing tensor
+    DATA = "data"  # needs values
+    COMPOSITE = "composite"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OpFacts:
+    """written: positions (in the schema's arguments) of the arguments that are written to.
+    functional: the overload without writes; its returns are the call's fresh returns, then the
+        new contents of the written arguments."""
+
+    op: torch._ops.OpOverload
+    kind: Kind
+    random: bool = False
+    written: tuple[int, ...] = ()
+    functional: torch._ops.OpOverload | None = None
+    argument_names: tuple[str, ...] = ()
+
+
+_METADATA_CHANGES = frozenset(
+    f"aten::{name}"
+    for name in (
+        "resize_ resize_as_ set_ set_data transpose_ t_ squeeze_ unsqueeze_ swapaxes_ swapdims_ "
+        "as_strided_ resize resize_as _resize_output_ rename_ sparse_resize_ detach_ "
+    ).split()
+)
+_DATA = frozenset(
+    f"aten::{name}"
+    for name in (
+        "_local_scalar_dense item is_nonzero equal nonzero nonzero_static masked_select "
+        "_unique _unique2 unique_dim unique_consecutive unique_dim_consecutive bincount "
+        "repeat_interleave.Tensor _assert_scalar _to_sparse to_sparse allclose"
+    ).split()
+)
+# In-place operators whose functional form is not called after them.
+_FUNCTIONAL_NAMES = {"normal_": "normal_functional"}
+
+
+@functools.cache
+def describe_op(op: torch._ops.OpOverload) -> OpFacts:
+    """The facts about one overload."""
+    schema = op._schema
+    names = tuple(argument.name for argument in schema.arguments)
+    qualified = schema.name
+    if qualified in _METADATA_CHANGES:
+        return OpFacts(op, Kind.METADATA, argument_names=names)
+    if qualified in _DATA or str(op).replace(".default", "").replace("aten.", "aten::") in _DATA:
+        return OpFacts(op, Kind.DATA, argument_names=names)
+    if dispatch.needs_data(op):
+        return OpFacts(op, Kind.DATA, argument_names=names)
+    written = tuple(
+        position
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    random = dispatch.is_random(op)
+    if written:
+        functional = _functional_overload(op, written)
+        kind = Kind.WRITE if functional is not None else Kind.OPAQUE_WRITE
+        return OpFacts(op, kind, random, written, functional, names)
+    if dispatch.is_composite(op):
+        return OpFacts(op, Kind.COMPOSITE, random, argument_names=names)
+    if any(argument.alias_info is not None for argument in schema.arguments):
+        return OpFacts(op, Kind.VIEW, argument_names=names)
+    return OpFacts(op, Kind.FUNCTIONAL, random, argument_names=names)
+
+
+def _functional_overload(
+    op: torch._ops.OpOverload, written: tuple[int, ...]
+) -> torch._ops.OpOverload | None:
+    schema = op._schema
+    namespace, name = schema.name.split("::")
+    functional_name = _FUNCTIONAL_NAMES.get(name)
+    if functional_name is None:
+        functional_name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
+    if name.startswith("__i") and name.endswith("__"):
+        functional_name = "__" + name[3:]
+    wanted = [
+        (a.name, str(a.type))
+        for position, a in enumerate(schema.arguments)
+        if not (position in written and a.is_out)
+    ]
+    fresh = sum(1 for result in schema.returns if result.alias_info is None)
+    out_arguments = len(written)
+    for candidate in dispatch.overloads(namespace, functional_name):
+        other = candidate._schema
+        if [(a.name, str(a.type)) for a in other.arguments] != wanted:
+            continue
+        if any(a.alias_info is not None and a.alias_info.is_write for a in other.arguments):
+            continue
+        if len(other.returns) == fresh + out_arguments:
+            return candidate
+    return None

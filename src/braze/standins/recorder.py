@@ -1,0 +1,200 @@
+"""The part of a trace that knows values only: nodes, their result types, writes and replays."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from braze.ir.graph import Argument, Node, Value
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.types import TensorType
+from braze.standins.layout import is_dense, memory_order, same_layout
+from braze.standins.rules import infer
+from braze.standins.scatter import INVERSE_STEPS
+from braze.standins.standin import Place, Step
+
+aten = torch.ops.aten
+
+
+class Recorder:
+    """Appends nodes. A value is never changed; a place (see `Place`) names its newest value."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self.input_values: list[Value] = []
+        self.origin: Origin = UNKNOWN
+        self._numbers = itertools.count()
+
+    def new_value(self, type: TensorType) -> Value:
+        """A value that no node makes: an input or a constant."""
+        return Value(next(self._numbers), type)
+
+    def emit(
+        self, op: torch._ops.OpOverload, args: Sequence[Argument], kwargs: dict[str, Argument]
+    ) -> Any:
+        """Record a call on values; returns its results nested as the operator returns them."""
+        types = infer(op, _types(args), {name: _type(a) for name, a in kwargs.items()})
+        return self.emit_typed(op, args, kwargs, types)
+
+    def emit_typed(
+        self,
+        op: torch._ops.OpOverload,
+        args: Sequence[Argument],
+        kwargs: dict[str, Argument],
+        types: Any,
+    ) -> Any:
+        """Record a call whose result types are known."""
+        numbers = self._numbers
+        if type(types) is TensorType:
+            result: Any = Value(next(numbers), types)
+            outputs: tuple[Value | None, ...] = (result,)
+        else:
+            result = _values_for(types, numbers)
+            outputs = tuple(_flatten(result))
+        self.nodes.append(
+            Node(
+                op,
+                tuple(args),
+                tuple(kwargs.items()) if kwargs else (),
+                outputs,
+                self.origin,
+                torch.is_grad_enabled(),
+            )
+        )
+        return result
+
+    # --- reading and writing places -----------------------------------------------------------
+
+    def read(self, place: Place) -> Value:
+        """What the place holds now."""
+        base = place.base
+        if base is None or place.version == base.version:
+            return place.value
+        assert place.parent is not None and place.step is not None
+        place.value = self.apply(place.step, self.read(place.parent), place.type)
+        place.version = base.version
+        return place.value
+
+    def apply(self, step: Step, parent: Value, wanted: TensorType) -> Value:
+        """The view `step` of a value, or its contents in other strides where memory forbids it."""
+        if step.op in _SHAPE_VIEWS:
+            return self.reshape(parent, wanted.shape)
+        result: Value = self.emit(step.op, (parent, *step.args), step.kwargs)
+        return result
+
+    def write(self, place: Place, value: Value) -> None:
+        """Give the place (and so its base, and every view of it) new contents: a value of the
+        same shape and dtype."""
+        base = place.base or place
+        if place.base is None:
+            base.value = self.restride(value, base.type)
+        else:
+            base.value = self._scatter(place, value)
+        base.version += 1
+
+    def _scatter(self, place: Place, value: Value) -> Value:
+        assert place.parent is not None and place.step is not None
+        parent = place.parent
+        before = self.read(parent)
+        inverse = INVERSE_STEPS.get(place.step.op)
+        if inverse is None:
+            after = self._scatter_strided(place, before, value)
+        else:
+            after = inverse(self, place.step, before, value)
+        if parent.base is None:
+            return self.restride(after, parent.type)
+        return self._scatter(parent, after)
+
+    def _scatter_strided(self, place: Place, before: Value, value: Value) -> Value:
+        assert place.parent is not None
+        before = self.restride(before, place.parent.type)
+        offset = place.offset
+        result: Value = self.emit(
+            aten.as_strided_scatter.default,
+            (before, value, place.type.shape, place.type.stride, offset),
+            {},
+        )
+        return result
+
+    # --- shapes and strides ---------------------------------------------------------------------
+
+    def reshape(self, value: Value, shape: tuple[Any, ...]) -> Value:
+        """`value.reshape(shape)`: a view where the strides allow it."""
+        assert isinstance(value.type, TensorType)
+        if value.type.shape == shape:
+            return value
+        result: Value
+        try:
+            result = self.emit(aten.view.default, (value, shape), {})
+        except (RuntimeError, ValueError):
+            copy = self.emit(
+                aten.clone.default, (value,), {"memory_format": torch.contiguous_format}
+            )
+            result = self.emit(aten._unsafe_view.default, (copy, shape), {})
+        return result
+
+    def restride(self, value: Value, wanted: TensorType) -> Value:
+        """The value in the wanted strides, copied if it has others; left as it is where the
+        wanted memory has gaps."""
+        found = value.type
+        assert isinstance(found, TensorType)
+        shape, stride = wanted.shape, wanted.stride
+        if found.stride == stride or same_layout(shape, stride, found.stride):  # type: ignore[arg-type]
+            return value
+        if not is_dense(shape, stride):  # type: ignore[arg-type]
+            return value
+        order = memory_order(shape, stride)  # type: ignore[arg-type]
+        contiguous = {"memory_format": torch.contiguous_format}
+        if order == tuple(range(len(order))):
+            return self.emit(aten.clone.default, (value,), contiguous)  # type: ignore[no-any-return]
+        back = tuple(order.index(d) for d in range(len(order)))
+        permuted = self.emit(aten.permute.default, (value, order), {})
+        copy = self.emit(aten.clone.default, (permuted,), contiguous)
+        return self.emit(aten.permute.default, (copy, back), {})  # type: ignore[no-any-return]
+
+    def convert(self, value: Value, wanted: TensorType) -> Value:
+        """The value broadcast to a shape and cast to a dtype and device."""
+        found = value.type
+        assert isinstance(found, TensorType)
+        if found.shape != wanted.shape:
+            value = self.emit(aten.expand.default, (value, wanted.shape), {})
+        if found.dtype is not wanted.dtype or found.device != wanted.device:
+            target: dict[str, Argument] = {}
+            if found.dtype is not wanted.dtype:
+                target["dtype"] = wanted.dtype
+            if found.device != wanted.device:
+                target["device"] = wanted.device
+            value = self.emit(aten._to_copy.default, (value,), target)
+        return value
+
+
+_SHAPE_VIEWS = frozenset({aten.view.default, aten._reshape_alias.default})
+
+
+def _type(argument: Argument) -> Any:
+    if type(argument) is Value:
+        return argument.type
+    if isinstance(argument, (list, tuple)):
+        return _types(argument)
+    return argument
+
+
+def _types(args: Sequence[Argument]) -> tuple[Any, ...]:
+    return tuple([_type(a) for a in args])
+
+
+def _values_for(types: Any, numbers: Any) -> Any:
+    if type(types) is TensorType:
+        return Value(next(numbers), types)
+    if isinstance(types, (tuple, list)):
+        return tuple(_values_for(t, numbers) for t in types)
+    return types
+
+
+def _flatten(result: Any) -> list[Value | None]:
+    if isinstance(result, tuple):
+        return [value for r in result for value in _flatten(r)]
+    return [result] if result is None or type(result) is Value else []

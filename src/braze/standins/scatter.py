@@ -1,0 +1,98 @@
+"""How a write to a view reaches the view's parent: for each view operator, the parent's new value.
+
+Operators that are not in the table are written by `as_strided_scatter`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+import torch
+
+from braze.ir.graph import Value
+from braze.standins.errors import Untraceable
+from braze.standins.standin import Step
+
+if TYPE_CHECKING:
+    from braze.standins.recorder import Recorder
+
+aten = torch.ops.aten
+# (recorder, step, the parent's old value, the view's new value) -> the parent's new value
+InverseStep: TypeAlias = Callable[["Recorder", Step, Value, Value], Value]
+
+
+def _scatter_by(op: Any) -> InverseStep:
+    def inverse(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+        return recorder.emit(op, (before, value, *step.args), step.kwargs)  # type: ignore[no-any-return]
+
+    return inverse
+
+
+def _same_op(op: Any) -> InverseStep:
+    """Operators that undo themselves: transpose, t, conj."""
+
+    def inverse(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+        return recorder.emit(op, (value, *step.args), step.kwargs)  # type: ignore[no-any-return]
+
+    return inverse
+
+
+def _other_op(op: Any) -> InverseStep:
+    def inverse(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+        return recorder.emit(op, (value,), {})  # type: ignore[no-any-return]
+
+    return inverse
+
+
+def _reshape(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+    return recorder.reshape(value, before.type.shape)  # type: ignore[union-attr]
+
+
+def _identity(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+    return value
+
+
+def _permute(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+    dims = step.args[0]
+    dims = [d % len(dims) for d in dims]
+    back = tuple(dims.index(d) for d in range(len(dims)))
+    return recorder.emit(aten.permute.default, (value, back), {})  # type: ignore[no-any-return]
+
+
+def _expand(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+    if before.type.shape != value.type.shape:  # type: ignore[union-attr]
+        shape = before.type.shape  # type: ignore[union-attr]
+        if torch.Size(shape).numel() != torch.Size(value.type.shape).numel():  # type: ignore[union-attr]
+            raise Untraceable("a write to an expanded tensor: elements share memory")
+        return recorder.reshape(value, shape)
+    return value
+
+
+def _view_dtype(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
+    return recorder.emit(aten.view.dtype, (value, before.type.dtype), {})  # type: ignore[no-any-return, union-attr]
+
+
+INVERSE_STEPS: dict[Any, InverseStep] = {
+    aten.select.int: _scatter_by(aten.select_scatter.default),
+    aten.slice.Tensor: _scatter_by(aten.slice_scatter.default),
+    aten.diagonal.default: _scatter_by(aten.diagonal_scatter.default),
+    aten.transpose.int: _same_op(aten.transpose.int),
+    aten.t.default: _same_op(aten.t.default),
+    aten._conj.default: _same_op(aten._conj.default),
+    aten._neg_view.default: _same_op(aten._neg_view.default),
+    aten.view_as_real.default: _other_op(aten.view_as_complex.default),
+    aten.view_as_complex.default: _other_op(aten.view_as_real.default),
+    aten.permute.default: _permute,
+    aten.view.default: _reshape,
+    aten._reshape_alias.default: _reshape,
+    aten.unsqueeze.default: _reshape,
+    aten.squeeze.default: _reshape,
+    aten.squeeze.dim: _reshape,
+    aten.squeeze.dims: _reshape,
+    aten.expand.default: _expand,
+    aten.view.dtype: _view_dtype,
+    aten.detach.default: _identity,
+    aten.alias.default: _identity,
+    aten.lift_fresh.default: _identity,
+}

@@ -1,0 +1,123 @@
+"""Operators that the tracer treats apart: literal data, hidden writes, copies, random fills."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from braze.ir.types import TensorType
+from braze.standins.standin import Standin, Step
+
+if TYPE_CHECKING:
+    from braze.standins.tracer import Tracer
+
+aten = torch.ops.aten
+
+SpecialCall = Callable[["Tracer", Any, tuple[Any, ...], dict[str, Any]], Any]
+SPECIAL_CALLS: dict[Any, SpecialCall] = {}
+
+
+def _special(*ops: Any) -> Callable[[SpecialCall], SpecialCall]:
+    def register(function: SpecialCall) -> SpecialCall:
+        for op in ops:
+            if op in SPECIAL_CALLS:
+                raise ValueError(f"two special calls for {op}")
+            SPECIAL_CALLS[op] = function
+        return function
+
+    return register
+
+
+@_special(aten.lift_fresh.default, aten.lift.default, aten.lift_fresh_copy.default)
+def _lift(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.tensor(data)`: the data becomes a constant."""
+    (tensor,) = args
+    return tensor if type(tensor) is Standin else tracer.add_constant(tensor)
+
+
+@_special(aten.copy_.default)
+def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`target.copy_(source)`: a cast and broadcast, then a new value in the target's strides."""
+    target, source = args[0], args[1]
+    values, _ = tracer._values((source,))
+    value = values[0]
+    recorder = tracer.recorder
+    wanted = target.place.type
+    before = value
+    value = recorder.convert(value, wanted)
+    expanded = value.type.shape != before.type.shape
+    if value is before or expanded:
+        value = recorder.emit(aten.clone.default, (value,), {})
+    recorder.write(target.place, value)
+    return target
+
+
+@_special(aten.set_data.default)
+def _set_data(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return NotImplemented
+
+
+@_special(
+    aten.native_batch_norm.default,
+    aten.cudnn_batch_norm.default,
+    aten.miopen_batch_norm.default,
+)
+def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Training updates the running statistics, which the schema does not say."""
+    image, weight, bias, mean, variance, training, momentum, epsilon = args
+    if not training:
+        return tracer.call(
+            aten._native_batch_norm_legit_no_training.default,
+            (image, weight, bias, mean, variance, momentum, epsilon),
+            {},
+        ) + _reserve(tracer, op, image)
+    if mean is None:
+        return tracer.call(
+            aten._native_batch_norm_legit.no_stats,
+            (image, weight, bias, training, momentum, epsilon),
+            {},
+        ) + _reserve(tracer, op, image)
+    *results, new_mean, new_variance = tracer.call(
+        aten._native_batch_norm_legit_functional.default, args, {}
+    )
+    tracer.write(mean, new_mean.place.value)
+    tracer.write(variance, new_variance.place.value)
+    return tuple(results) + _reserve(tracer, op, image)
+
+
+def _reserve(tracer: Tracer, op: Any, image: Standin) -> tuple[Any, ...]:
+    """cudnn_batch_norm returns a fourth tensor, of bytes that only its backward reads."""
+    if op is not aten.cudnn_batch_norm.default:
+        return ()
+    return (
+        tracer.call(
+            aten.empty.memory_format,
+            ((0,),),
+            {"dtype": torch.uint8, "device": image.place.type.device},
+        ),
+    )
+
+
+# --- pieces of operators that return several views ------------------------------------------------
+
+
+def _unbind_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: int) -> Step:
+    return Step(aten.select.int, (args[0] if args else 0, index), {})
+
+
+def _split_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: int) -> Step:
+    size = args[0]
+    dim = args[1] if len(args) > 1 else 0
+    starts = size * index if isinstance(size, int) else sum(size[:index])
+    length = size if isinstance(size, int) else size[index]
+    end = min(starts + length, type.shape[dim])
+    return Step(aten.slice.Tensor, (dim, starts, end), {})
+
+
+SPECIAL_VIEW_PIECES: dict[Any, Callable[..., Step]] = {
+    aten.unbind.int: _unbind_piece,
+    aten.split.Tensor: _split_piece,
+    aten.split_with_sizes.default: _split_piece,
+}

@@ -1,0 +1,133 @@
+"""Stand-in tensors: real metadata, no data; and the places in memory that they name."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn, final
+
+import torch
+
+from braze.compat.dispatch import disabled_torch_function, make_wrapper
+from braze.ir.graph import Argument, Value
+from braze.ir.types import TensorType
+from braze.standins.errors import DataDependent, Untraceable
+
+
+@final
+class Step:
+    """How a view is made from its parent: `op(parent, *args, **kwargs)`."""
+
+    __slots__ = ("args", "kwargs", "op")
+
+    def __init__(
+        self, op: torch._ops.OpOverload, args: tuple[Argument, ...], kwargs: dict[str, Argument]
+    ) -> None:
+        self.op = op
+        self.args = args
+        self.kwargs = kwargs
+
+
+@final
+class Place:
+    """A piece of memory as a trace sees it: a base, or a view made from a parent by a step.
+
+    type: the metadata that eager would give the tensor. Its value's own type may differ in
+        strides, after a write to memory with gaps.
+    offset: the storage offset, in elements.
+    value, version: what it holds, and the version of the base at which that was true. For a base
+        the value is always current and `version` counts the writes.
+    tracks_gradient: replaying the graph under autograd gives the value a history.
+    """
+
+    __slots__ = (
+        "base",
+        "input_index",
+        "offset",
+        "parent",
+        "plain_writes",
+        "step",
+        "tracks_gradient",
+        "type",
+        "value",
+        "version",
+    )
+
+    def __init__(self, type: TensorType, value: Value, offset: int = 0) -> None:
+        self.type = type
+        self.value = value
+        self.offset = offset
+        self.version = 0
+        self.base: Place | None = None
+        self.parent: Place | None = None
+        self.step: Step | None = None
+        self.input_index = -1
+        self.tracks_gradient = False
+        self.plain_writes: Value | None = None
+
+    def view(self, type: TensorType, value: Value, offset: int, step: Step) -> Place:
+        """The place that `step` makes from this one."""
+        place = Place(type, value, offset)
+        base = self.base or self
+        place.base = base
+        place.parent = self
+        place.step = step
+        place.version = base.version
+        return place
+
+
+class Standin(torch.Tensor):
+    """A tensor without data. `place` says what it is in the trace that made it."""
+
+    __slots__ = ("place",)
+    place: Place
+
+    __torch_function__ = disabled_torch_function
+
+    @classmethod
+    def __torch_dispatch__(
+        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> NoReturn:
+        raise Untraceable(f"{op}: a stand-in was used outside the trace that made it")
+
+    def __repr__(self) -> str:  # type: ignore[override]
+        return f"Standin({self.place.type}, value={self.place.value})"
+
+    def __reduce_ex__(self, protocol: Any) -> NoReturn:
+        raise Untraceable("a stand-in cannot be pickled or copied")
+
+
+def new_standin(place: Place, requires_grad: bool = False) -> Standin:
+    """A stand-in for a place."""
+    described = place.type
+    standin: Standin = make_wrapper(
+        Standin,
+        described.shape,  # type: ignore[arg-type]
+        described.stride,  # type: ignore[arg-type]
+        place.offset,
+        described.dtype,
+        described.device,
+        requires_grad,
+    )
+    standin.place = place
+    return standin
+
+
+def _needs_data(name: str) -> Any:
+    def method(self: Standin, *args: Any, **kwargs: Any) -> NoReturn:
+        raise DataDependent(f"Tensor.{name}", "it reads the memory of a tensor")
+
+    method.__name__ = name
+    return method
+
+
+for _name in (
+    "numpy",
+    "tolist",
+    "data_ptr",
+    "untyped_storage",
+    "storage",
+    "_typed_storage",
+    "__array__",
+    "__dlpack__",
+    "share_memory_",
+):
+    setattr(Standin, _name, _needs_data(_name))

@@ -1,0 +1,388 @@
+"""The tracer: PyTorch's own dispatcher runs the program on stand-ins, and operators land here.
+
+Below autograd, autocast and functorch each ATen call becomes a functional node. In-place calls
+become new values of the memory they write to (`Place`); `finish` turns what is left of them into
+write-backs and aliases.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+
+from braze.compat import dispatch
+from braze.ir.graph import Argument, Constant, Value
+from braze.ir.origin import Origin
+from braze.ir.types import TensorType
+from braze.standins.errors import DataDependent, Untraceable, UnknownTensor
+from braze.standins.finish import FinishedTrace, finish_trace
+from braze.standins.inputs import check_traceable, input_type, wrap_input
+from braze.standins.meta import explicit_device
+from braze.standins.op_facts import Kind, OpFacts, describe_op
+from braze.standins.recorder import Recorder
+from braze.standins.rules import infer, infer_view
+from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
+from braze.standins.standin import Place, Standin, Step, new_standin
+
+aten = torch.ops.aten
+
+
+class Tracer(dispatch.TorchDispatchMode):
+    """Records what is done to stand-ins while it is active (`with tracer:`).
+
+    origin: where the operators that follow come from; set it as the program moves on.
+    replayable: the graph will be replayed under autograd, so results whose gradients a replay
+        could not give (custom autograd functions) are refused. A trace that holds its own
+        backward turns this off.
+
+    Calls raise DataDependent, Untraceable or UnknownTensor, out of the torch call that caused it.
+    """
+
+    def __init__(self, *, replayable: bool = True) -> None:
+        super().__init__()
+        self.recorder = Recorder()
+        self.replayable = replayable
+        self.inputs: list[tuple[Standin, Any]] = []
+        self.constants: list[Constant] = []
+        self._by_identity: dict[int, Standin] = {}
+        self._real_by_standin: dict[int, torch.Tensor] = {}
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False
+
+    # --- the interface for capture --------------------------------------------------------------
+
+    @property
+    def origin(self) -> Origin:
+        """The place in the user's program that operators are attributed to."""
+        return self.recorder.origin
+
+    @origin.setter
+    def origin(self, origin: Origin) -> None:
+        self.recorder.origin = origin
+
+    def add_input(self, tensor: torch.Tensor, *, name: str = "") -> torch.Tensor:
+        """The stand-in for a real tensor, a graph input; the same one for the same tensor."""
+        known = self._by_identity.get(id(tensor))
+        if known is not None:
+            return known
+        check_traceable(tensor)
+        return self._add_input(tensor, input_type(tensor), tensor.storage_offset())
+
+    def add_input_of_type(self, type: TensorType, *, name: str = "") -> torch.Tensor:
+        """A stand-in for a graph input of which only the type is known."""
+        return self._add_input(None, type, 0)
+
+    def add_constant(self, tensor: torch.Tensor) -> torch.Tensor:
+        """A stand-in for captured data, which must never change."""
+        known = self._by_identity.get(id(tensor))
+        if known is not None:
+            return known
+        check_traceable(tensor)
+        value = self.recorder.new_value(input_type(tensor))
+        self.constants.append(Constant(value, tensor))
+        place = Place(value.type, value, tensor.storage_offset())  # type: ignore[arg-type]
+        standin = new_standin(place)
+        self._by_identity[id(tensor)] = standin
+        return standin
+
+    def is_standin(self, x: object) -> bool:
+        """Whether x is a stand-in tensor."""
+        return type(x) is Standin
+
+    def value_of(self, standin: torch.Tensor) -> Value:
+        """What the stand-in holds now, after the writes so far."""
+        return self.recorder.read(standin.place)  # type: ignore[attr-defined]
+
+    def real_of(self, standin: torch.Tensor) -> torch.Tensor | None:
+        """The real tensor of an input's stand-in."""
+        return self._real_by_standin.get(id(standin))
+
+    def finish(self, results: Sequence[torch.Tensor]) -> FinishedTrace:
+        """The graph that computes `results`, with aliases, write-backs and no dead nodes."""
+        return finish_trace(
+            self.recorder, [s.place for s, _ in self.inputs], self.constants, results
+        )
+
+    def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
+        super().__exit__(exc_type, exc_value, traceback)
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
+            dispatch.clear_autocast_cache()
+
+    # --- dispatch -------------------------------------------------------------------------------
+
+    def __torch_dispatch__(
+        self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        if kwargs is None:
+            kwargs = {}
+        special = SPECIAL_CALLS.get(op)
+        if special is not None:
+            result = special(self, op, args, kwargs)
+            if result is not NotImplemented:
+                return result
+        facts = describe_op(op)
+        return _HANDLERS[facts.kind](self, facts, args, kwargs)
+
+    def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a functional call on stand-ins and return stand-ins for its results."""
+        recorder = self.recorder
+        values, restrided = self._values(args)
+        keywords = kwargs
+        if kwargs:
+            keywords, also = self._keyword_values(kwargs)
+            restrided = restrided or also
+        result = recorder.emit(op, values, keywords)
+        if not restrided:
+            return self._wrap(result)
+        eager = infer(op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
+        return self._wrap_as(result, eager)
+
+    def _values(self, args: Sequence[Any]) -> tuple[list[Any], bool]:
+        """The values of call arguments, and whether any has other strides than its stand-in."""
+        values: list[Any] = []
+        restrided = False
+        for argument in args:
+            cls = type(argument)
+            if cls is Standin:
+                value = self._read(argument)
+                values.append(value)
+                if value.type is not argument.place.type:
+                    restrided = True
+            elif cls is list or cls is tuple:
+                items, also = self._values(argument)
+                restrided = restrided or also
+                values.append(tuple(items))
+            elif isinstance(argument, torch.Tensor):
+                values.append(self._read(self._known(argument)))
+            else:
+                values.append(argument)
+        return values, restrided
+
+    def _keyword_values(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], bool]:
+        values, restrided = self._values(tuple(kwargs.values()))
+        keywords = dict(zip(kwargs, values))
+        if keywords.get("device") is not None:
+            keywords["device"] = explicit_device(keywords["device"])
+        return keywords, restrided
+
+    def _read(self, standin: Standin) -> Value:
+        return self.recorder.read(standin.place)
+
+    def _known(self, tensor: torch.Tensor) -> Standin:
+        known = self._by_identity.get(id(tensor))
+        if known is None or (tensor.requires_grad and torch.is_grad_enabled()):
+            raise UnknownTensor(tensor, "operator")
+        return known
+
+    def _wrap(self, result: Any) -> Any:
+        if type(result) is Value:
+            return new_standin(Place(result.type, result))  # type: ignore[arg-type]
+        if isinstance(result, tuple):
+            return tuple([self._wrap(r) for r in result])
+        return result
+
+    def _wrap_as(self, result: Any, types: Any) -> Any:
+        if type(result) is Value:
+            return new_standin(Place(types, result))
+        if isinstance(result, tuple):
+            return tuple([self._wrap_as(r, t) for r, t in zip(result, types)])
+        return result
+
+    def _add_input(self, real: Any, type: TensorType, offset: int) -> Standin:
+        value = self.recorder.new_value(type)
+        self.recorder.input_values.append(value)
+        place = Place(type, value, offset)
+        place.input_index = len(self.inputs)
+        place.tracks_gradient = True
+        standin = wrap_input(place, real)
+        self.inputs.append((standin, real))
+        if real is not None:
+            self._by_identity[id(real)] = standin
+            self._real_by_standin[id(standin)] = real
+        return standin
+
+    # --- views ----------------------------------------------------------------------------------
+
+    def view(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record a view and return stand-ins that share their memory with the first argument."""
+        viewed = args[0]
+        if type(viewed) is not Standin:
+            viewed = self._known(viewed)
+        place = viewed.place
+        rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
+        value = self.recorder.read(place)
+        described = infer_view(op, place.type, place.offset, rest, kwargs)
+        step = Step(op, rest, kwargs)
+        if type(described[0]) is TensorType:
+            made, offset = described
+            result = self.recorder.apply(step, value, made)
+            return new_standin(place.view(made, result, offset, step))
+        if value.type is place.type:
+            results = self.recorder.emit_typed(
+                op, (value, *rest), kwargs, tuple(made for made, _ in described)
+            )
+        else:
+            results = self.recorder.emit(op, (value, *rest), kwargs)
+        piece = SPECIAL_VIEW_PIECES[op]
+        return [
+            new_standin(place.view(made, result, offset, piece(place.type, rest, kwargs, index)))
+            for index, ((made, offset), result) in enumerate(zip(described, results))
+        ]
+
+    # --- writes ---------------------------------------------------------------------------------
+
+    def write(self, target: Any, value: Value) -> None:
+        """Give a stand-in's memory new contents, cast and broadcast as an in-place call does."""
+        if type(target) is not Standin:
+            target = self._known(target)
+        place = target.place
+        found = value.type
+        assert isinstance(found, TensorType)
+        wanted = place.type
+        if found is not wanted:
+            if not torch.can_cast(found.dtype, wanted.dtype):
+                raise RuntimeError(
+                    f"result type {_scalar_name(found.dtype)} can't be cast to the desired output "
+                    f"type {_scalar_name(wanted.dtype)}"
+                )
+            if found.shape != wanted.shape:
+                raise RuntimeError(
+                    f"output with shape {list(wanted.shape)} doesn't match the broadcast shape "
+                    f"{list(found.shape)}"
+                )
+            value = self.recorder.convert(value, wanted)
+        self.recorder.write(place, value)
+
+
+def _places(args: Any) -> tuple[Any, ...]:
+    return tuple([_place_type(a) for a in args])
+
+
+def _place_type(argument: Any) -> Any:
+    if type(argument) is Standin:
+        return argument.place.type
+    if isinstance(argument, (list, tuple)):
+        return _places(argument)
+    if isinstance(argument, torch.Tensor):
+        return input_type(argument)
+    return argument
+
+
+def _scalar_name(dtype: torch.dtype) -> str:
+    names = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long"}
+    return names.get(dtype, str(dtype).removeprefix("torch.").capitalize())
+
+
+# --- one handler a kind ---------------------------------------------------------------------------
+
+
+def _functional(
+    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return tracer.call(facts.op, args, kwargs)
+
+
+def _view(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return tracer.view(facts.op, args, kwargs)
+
+
+def _written_arguments(facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+    return [
+        args[position] if position < len(args) else kwargs[facts.argument_names[position]]
+        for position in facts.written
+    ]
+
+
+def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    assert facts.functional is not None
+    schema = facts.op._schema
+    written = _written_arguments(facts, args, kwargs)
+    out_names = {facts.argument_names[p] for p in facts.written if schema.arguments[p].is_out}
+    values, _ = tracer._values(args)
+    for argument in schema.arguments[len(values) :]:
+        if argument.name in out_names or argument.kwarg_only or argument.name in kwargs:
+            break
+        values.append(argument.default_value)  # bernoulli.p has no default, bernoulli_ has
+    keywords, _ = tracer._keyword_values({n: a for n, a in kwargs.items() if n not in out_names})
+    result = tracer.recorder.emit(facts.functional, values, keywords)
+    results = result if type(result) is tuple else (result,)
+    fresh = len(results) - len(written)
+    if len(written) == 1 and isinstance(written[0], (list, tuple)):
+        results, fresh, written = results, 0, written[0]  # one list of tensors is written
+        results = results[0] if type(results[0]) is tuple else results
+    for target, value in zip(written, results[fresh:]):
+        if isinstance(target, (list, tuple)):
+            for one, new in zip(target, value):
+                tracer.write(one, new)
+        else:
+            tracer.write(target, value)
+    return _results_of_write(tracer, facts, written, results[:fresh])
+
+
+def _results_of_write(
+    tracer: Tracer, facts: OpFacts, written: Sequence[Any], fresh: Sequence[Any]
+) -> Any:
+    made = iter(fresh)
+    same = iter(written)
+    results = [
+        tracer._wrap(next(made)) if result.alias_info is None else next(same)
+        for result in facts.op._schema.returns
+    ]
+    if not results:
+        return None
+    return results[0] if len(results) == 1 else tuple(results)
+
+
+def _opaque_write(
+    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """An operator that writes, without a functional form: recorded by the convention of Node."""
+    recorder = tracer.recorder
+    values, _ = tracer._values(args)
+    keywords, _ = tracer._keyword_values(kwargs)
+    written = _written_arguments(facts, args, kwargs)
+    types = infer(facts.op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
+    returned = () if types is None else types if isinstance(types, tuple) else (types,)
+    aliased = [result.alias_info is not None for result in facts.op._schema.returns]
+    fresh_types = tuple(t for t, alias in zip(returned, aliased) if not alias)
+    flat = [t for w in written for t in (w if isinstance(w, (list, tuple)) else (w,))]
+    flat = [t for t in flat if t is not None]
+    results = recorder.emit_typed(
+        facts.op, values, keywords, (*fresh_types, *(t.place.type for t in flat))
+    )
+    fresh = results[: len(fresh_types)]
+    for target, value in zip(flat, results[len(fresh_types) :]):
+        tracer.write(target, value)
+    return _results_of_write(tracer, facts, written, fresh)
+
+
+def _metadata(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise Untraceable(f"{facts.op} changes the sizes or the storage of an existing tensor")
+
+
+def _data(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise DataDependent(str(facts.op), "its result depends on the values of a tensor")
+
+
+def _composite(
+    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    with tracer:
+        return dispatch.decompose(facts.op, args, kwargs)
+
+
+_HANDLERS: dict[Kind, Callable[..., Any]] = {
+    Kind.FUNCTIONAL: _functional,
+    Kind.VIEW: _view,
+    Kind.WRITE: _write,
+    Kind.OPAQUE_WRITE: _opaque_write,
+    Kind.METADATA: _metadata,
+    Kind.DATA: _data,
+    Kind.COMPOSITE: _composite,
+}
+
+__all__ = ["Argument", "Tracer"]
