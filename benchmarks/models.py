@@ -357,7 +357,7 @@ MODELS: dict[str, ModelSpec] = {
         ),
         ModelSpec(
             "bert",
-            "BertForMaskedLM",
+            "BERT",
             "transformers",
             "BertForMaskedLM",
             _bert,
@@ -366,7 +366,7 @@ MODELS: dict[str, ModelSpec] = {
         ),
         ModelSpec(
             "gpt2",
-            "GPT2LMHeadModel",
+            "GPT-2",
             "transformers",
             "GPT2LMHeadModel",
             _gpt2,
@@ -375,7 +375,7 @@ MODELS: dict[str, ModelSpec] = {
         ),
         ModelSpec(
             "llama",
-            "LlamaForCausalLM",
+            "Llama",
             "transformers",
             "LlamaForCausalLM",
             _llama,
@@ -384,19 +384,17 @@ MODELS: dict[str, ModelSpec] = {
         ),
         ModelSpec(
             "t5",
-            "T5ForConditionalGeneration",
+            "T5",
             "transformers",
             "T5ForConditionalGeneration",
             _t5,
             _tokens(("input_ids", "decoder_input_ids"), (4, 128), (2, 8), use_cache=False),
             _logits_loss,
         ),
-        ModelSpec(
-            "unet", "UNet2DModel", "diffusers", "UNet2DModel", _unet, _noisy_images, _sample_loss
-        ),
+        ModelSpec("unet", "UNet2D", "diffusers", "UNet2DModel", _unet, _noisy_images, _sample_loss),
         ModelSpec(
             "llama_prefill",
-            "LlamaForCausalLM, filling a KV cache",
+            "Llama, prefill",
             "transformers",
             "LlamaForCausalLM",
             _llama,
@@ -406,7 +404,7 @@ MODELS: dict[str, ModelSpec] = {
         ),
         ModelSpec(
             "llama_decode",
-            "LlamaForCausalLM, next token with a KV cache",
+            "Llama, decode",
             "transformers",
             "LlamaForCausalLM",
             _llama,

@@ -16,6 +16,7 @@ from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE
 _COLORS = {EAGER: "#8c8c8c", TORCH_COMPILE: "#e8a33d", BRAZE: "#1f6fb4"}
 _INK, _FAINT, _FAILED = "#222222", "#dddddd", "#b3261e"
 _BAR_HEIGHT = 0.36
+_LABEL_ROOM = 1.14  # an axis ends this much beyond its longest bar
 _COMPILERS = (TORCH_COMPILE, BRAZE)
 
 
@@ -25,12 +26,12 @@ def draw(report: Report, dtype: str, path: Path) -> None:
     systems = [system for system in _COMPILERS if system in results[0].systems]
     style = {"font.family": "DejaVu Sans", "font.size": 10, "text.color": _INK}
     with matplotlib.rc_context(style):
-        figure = Figure(figsize=(13, 2.6 + 0.62 * (len(results) + 1)), layout="constrained")
+        figure = Figure(figsize=(13, 2.8 + 0.62 * (len(results) + 1)), layout="constrained")
         speed, compiling = figure.subplots(1, 2, sharey=True)
         _draw_speedups(speed, results, systems)
         _draw_compile_times(compiling, results, systems)
         _label_rows(speed, results)
-        figure.suptitle(_title(report, dtype), fontsize=14, fontweight="bold")
+        figure.suptitle(_title(report, dtype), fontsize=13, fontweight="bold")
         handles, labels = speed.get_legend_handles_labels()
         figure.legend(
             handles, labels, loc="outside lower center", ncols=len(handles), frameon=False
@@ -48,8 +49,8 @@ def _title(report: Report, dtype: str) -> str:
     mode = {"no_grad": "inference", "inference": "inference", "grad": "forward, gradients on"}
     count = len(report.of_dtype(dtype))
     return (
-        f"{count} models, {dtype}, {mode[report.settings['grad_mode']]}: {where}, "
-        f"torch {report.versions['torch']}"
+        f"Braze and torch.compile on {count} models: {dtype}, "
+        f"{mode[report.settings['grad_mode']]}\n{where}, torch {report.versions['torch']}"
     )
 
 
@@ -133,8 +134,7 @@ def _rows(results: Sequence[ModelResult]) -> list[float]:
 
 
 def _finish(axes: Any, results: Sequence[ModelResult]) -> None:
-    axes.set_xlim(left=0)
-    axes.margins(x=0.12)
+    axes.set_xlim(0, _LABEL_ROOM * axes.dataLim.x1)
     axes.grid(axis="x", color=_FAINT, linewidth=0.8)
     axes.set_axisbelow(True)
     axes.axhline(len(results) - 0.32, color=_FAINT, linewidth=1)

@@ -6,18 +6,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
+from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from benchmarks.clocks import Elapsed
 from benchmarks.harness import title_of
 from benchmarks.intervals import Ratio
-from benchmarks.results import Mean, Measured, ModelResult, Report, failures, mean_of
+from benchmarks.results import Measured, ModelResult, Report, failures, mean_of
 from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE
 
 _COLORS = {EAGER: "white", TORCH_COMPILE: "yellow", BRAZE: "cyan"}
+_PARTIAL = "*"
 _MISSING = Text("–", style="dim")
+_LAYOUT: dict[str, Any] = {
+    "box": box.SIMPLE_HEAD,
+    "padding": (0, 1),
+    "collapse_padding": True,
+    "pad_edge": False,
+}
 
 
 @final
@@ -46,10 +53,6 @@ def _times(value: float | None) -> str | None:
 
 def _seconds(value: float | None) -> str | None:
     return None if value is None else f"{value:.1f}"
-
-
-def _wall_and_processor(elapsed: Elapsed | None) -> str | None:
-    return None if elapsed is None else f"{elapsed.wall_s:.1f} / {elapsed.processor_s:.1f}"
 
 
 def _interval(ratio: Ratio | None) -> str | None:
@@ -89,33 +92,28 @@ _ALL = (EAGER, TORCH_COMPILE, BRAZE)
 _COMPILERS = (TORCH_COMPILE, BRAZE)
 
 _DEMO = [
-    *_each(_ALL, "time a call", "ms", lambda m: _milliseconds(m.median_ms)),
+    *_each(_ALL, "time", "ms", lambda m: _milliseconds(m.median_ms)),
     *_each(
-        _COMPILERS,
-        "speedup",
-        "over eager",
-        lambda m: _times(m.speedup),
-        mean="speedup",
-        show_mean=_times,
+        _COMPILERS, "speedup", "", lambda m: _times(m.speedup), mean="speedup", show_mean=_times
     ),
     *_each(
         _COMPILERS,
-        "cold compile",
+        "cold",
         "s",
         lambda m: _seconds(m.cold_compile.wall_s if m.cold_compile else None),
         mean="cold_compile_wall_s",
         show_mean=_seconds,
     ),
-    *_each(_COMPILERS, "graphs", "/ breaks", _graphs_and_breaks),
-    *_each(_COMPILERS, "largest error", "to eager", _largest_error),
+    *_each(_COMPILERS, "graphs", "breaks", _graphs_and_breaks),
+    *_each(_COMPILERS, "largest", "error", _largest_error),
 ]
 
 _TIMES = [
-    *_each(_ALL, "time a call", "ms", lambda m: _milliseconds(m.median_ms)),
+    *_each(_ALL, "time", "ms", lambda m: _milliseconds(m.median_ms)),
     *_each(
         _COMPILERS,
         "time over eager's",
-        "[95 %]",
+        "[95 % interval]",
         lambda m: _interval(m.time_ratio),
         mean="speedup",
         show_mean=lambda mean: f"{1 / mean:.3f}",
@@ -123,35 +121,45 @@ _TIMES = [
     *_each(
         (BRAZE,),
         "time over torch.compile's",
-        "[95 %]",
+        "[95 % interval]",
         lambda m: _interval(m.ratio_to_torch_compile),
         mean="time_ratio_to_torch_compile",
         show_mean=lambda mean: f"{mean:.3f}",
     ),
 ]
 
+
+def _seconds_of(attribute: str, clock: str) -> Callable[[Measured], str | None]:
+    def show(found: Measured) -> str | None:
+        elapsed = getattr(found, attribute)
+        return None if elapsed is None else _seconds(getattr(elapsed, f"{clock}_s"))
+
+    return show
+
+
 _COMPILE = [
     column
     for heading, attribute in (
-        ("cold compile", "cold_compile"),
-        ("cold, not the first", "cold_compile_later"),
-        ("warm start", "warm_start"),
+        ("cold", "cold_compile"),
+        ("later", "cold_compile_later"),
+        ("warm", "warm_start"),
     )
+    for clock, unit in (("wall", "wall s"), ("processor", "CPU s"))
     for column in _each(
         _COMPILERS,
         heading,
-        "wall / processor s",
-        lambda m, attribute=attribute: _wall_and_processor(getattr(m, attribute)),
-        mean=f"{attribute}_wall_s",
+        unit,
+        _seconds_of(attribute, clock),
+        mean=f"{attribute}_{clock}_s",
         show_mean=_seconds,
     )
 ]
 
 _QUALITY = [
-    *_each(_COMPILERS, "graphs", "/ breaks", _graphs_and_breaks),
-    *_each(_COMPILERS, "largest error", "to eager", _largest_error),
-    *_each(_COMPILERS, "error to float64", "over eager's", _float64_ratio),
-    *_each(_ALL, "peak memory", "MiB", _mebibytes),
+    *_each(_COMPILERS, "graphs", "breaks", _graphs_and_breaks),
+    *_each(_COMPILERS, "largest", "error", _largest_error),
+    *_each(_COMPILERS, "error to", "float64", _float64_ratio),
+    *_each(_ALL, "memory", "MiB", _mebibytes),
 ]
 
 
@@ -161,7 +169,7 @@ _QUALITY = [
 def demo_table(report: Report) -> RenderableType:
     """What `make demo` prints."""
     tables = [_table(report, dtype, _DEMO, "") for dtype in report.dtypes]
-    return Group(*tables, *_footnotes(report))
+    return Group(*tables, *_footnotes(report, _METHOD))
 
 
 def full_tables(report: Report) -> RenderableType:
@@ -173,17 +181,20 @@ def full_tables(report: Report) -> RenderableType:
             _table(report, dtype, _COMPILE, ": compiling"),
             _table(report, dtype, _QUALITY, ": graphs, errors, memory"),
         ]
-    return Group(*parts, _overhead_table(report), *_footnotes(report))
+    notes = _footnotes(report, f"{_METHOD}\n{_FULL_METHOD}")
+    return Group(*parts, _overhead_table(report), *notes)
 
 
 def _table(report: Report, dtype: str, columns: list[_Column], title: str) -> Table:
     results = report.of_dtype(dtype)
     shown = [column for column in columns if column.system in results[0].systems]
-    table = Table(title=f"{dtype}{title}", title_style="bold", title_justify="left")
-    table.add_column("model", no_wrap=True)
+    table = Table(title=f"{dtype}{title}", title_style="bold", title_justify="left", **_LAYOUT)
+    table.add_column("\n\n\nmodel", no_wrap=True)
     for column in shown:
-        heading = Text(f"{column.heading}\n{column.unit}\n", justify="right")
-        heading.append(title_of(column.system), style=f"bold {_COLORS[column.system]}")
+        name = title_of(column.system).replace("torch.compile", "torch.\ncompile")
+        heading = Text(f"{name}\n", style=_COLORS[column.system], justify="right")
+        heading.append("\n" * (1 - name.count("\n")))
+        heading.append(f"{column.heading}\n{column.unit}")
         table.add_column(heading, justify="right", style=_COLORS[column.system], no_wrap=True)
     for result in results:
         table.add_row(result.title, *[_cell(column, result) for column in shown])
@@ -206,15 +217,15 @@ def _cell(column: _Column, result: ModelResult) -> Text:
 def _mean_cell(column: _Column, results: Sequence[ModelResult]) -> Text:
     if column.mean is None:
         return Text("")
-    mean: Mean = mean_of(results, column.system, column.mean)
+    mean = mean_of(results, column.system, column.mean)
     if mean.value is None:
         return _MISSING
-    partial = "" if mean.count == mean.total else f" ({mean.count} of {mean.total})"
+    partial = "" if mean.count == mean.total else _PARTIAL
     return Text(column.show_mean(mean.value) + partial)
 
 
 def _overhead_table(report: Report) -> Table:
-    table = Table(title="overhead: µs a call on tiny inputs", title_justify="left")
+    table = Table(title="overhead: µs a call on tiny inputs", title_justify="left", **_LAYOUT)
     systems = list(dict.fromkeys(name for row in report.overhead for name in row.call_us))
     table.add_column("called")
     for system in systems:
@@ -225,19 +236,26 @@ def _overhead_table(report: Report) -> Table:
     return table
 
 
-def _footnotes(report: Report) -> list[Text]:
+_METHOD = (
+    "time: median of interleaved rounds in one process a model. speedup: median of eager's time"
+    " over the system's,\nround by round. cold: a fresh process with empty caches, from the call of"
+    " compile to the end of the first call,\nimports not counted. largest error: to eager."
+    " *: without the models that failed or were not measured."
+)
+_FULL_METHOD = (
+    "later: the same after a trivial compile in the same process. warm: the same in a second"
+    " process, caches filled.\nCPU s: processor seconds, of all processes started too. error to"
+    " float64: over eager's own. memory: most that a fresh\nprocess with filled caches ever held"
+    " (CUDA: most that its tensors held)."
+)
+
+
+def _footnotes(report: Report, method: str) -> list[Text]:
+    notes = [Text(method, style="dim")]
     costs = [
         f"{title_of(system)} {elapsed.wall_s:.1f} s wall, {elapsed.processor_s:.1f} s processor"
         for system, elapsed in report.first_compile.items()
         if elapsed is not None
-    ]
-    notes = [
-        Text(
-            "Medians of interleaved rounds in one process a model; cold compile in a fresh process"
-            " with empty caches,\nfrom the call of compile to the end of the first call, imports"
-            " not counted.",
-            style="dim",
-        )
     ]
     if costs:
         text = "Of each cold compile, what the first compile of any process costs: "
