@@ -1,0 +1,246 @@
+"""Constructors and walks of scalar expressions: what lowering and scheduling both build with.
+
+`cast` and `apply` fold what needs no proof (a cast to the same dtype, multiplication by one), so
+that rules may be written plainly. They never change a rounding; `without_round_trips` does.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from typing import TypeAlias
+
+import torch
+
+from braze.ir.loops import (
+    SCALAR_OPS,
+    Apply,
+    Cast,
+    Guarded,
+    Index,
+    InRange,
+    Literal,
+    Load,
+    Reduce,
+    Scalar,
+)
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, substitute
+
+Operand: TypeAlias = Scalar | bool | int | float
+
+# The float dtype in which arithmetic on a dtype happens, where it is not the dtype itself.
+COMPUTE_DTYPES: dict[torch.dtype, torch.dtype] = {
+    torch.float16: torch.float32,
+    torch.bfloat16: torch.float32,
+}
+
+_BOOLEAN_FORMS = {
+    "add": "or",
+    "maximum": "or",
+    "mul": "and",
+    "minimum": "and",
+    "sub": "xor",
+}
+
+
+def compute_dtype(dtype: torch.dtype) -> torch.dtype:
+    """The dtype of arithmetic on values of `dtype`: float32 for the half types."""
+    return COMPUTE_DTYPES.get(dtype, dtype)
+
+
+def literal(value: bool | int | float, dtype: torch.dtype) -> Literal:
+    """A constant converted to `dtype` as `torch.full` does it, integers wrapped."""
+    if dtype == torch.bool:
+        return Literal(bool(value), dtype)
+    if dtype.is_floating_point:
+        return Literal(float(value), dtype)
+    return Literal(_wrapped(int(value), dtype), dtype)
+
+
+def cast(operand: Scalar, dtype: torch.dtype) -> Scalar:
+    """`operand` converted to `dtype`, without steps that change nothing."""
+    if operand.dtype == dtype:
+        return operand
+    if isinstance(operand, Literal):
+        return _cast_literal(operand, dtype)
+    if isinstance(operand, Cast) and is_exact(operand.operand.dtype, operand.dtype):
+        return cast(operand.operand, dtype)
+    return Cast(operand, dtype)
+
+
+def is_exact(source: torch.dtype, target: torch.dtype) -> bool:
+    """Whether every value of `source` survives conversion to `target` (and so a second one)."""
+    return (source, target) in _EXACT
+
+
+def apply(op: str, *operands: Operand) -> Scalar:
+    """`op` of `SCALAR_OPS`; Python numbers take the dtype of the first scalar operand. On bool,
+    add, mul, sub, maximum and minimum become their logical forms."""
+    row = SCALAR_OPS[op]
+    dtype = next(x.dtype for x in reversed(operands) if not isinstance(x, (bool, int, float)))
+    typed = tuple(literal(x, dtype) if isinstance(x, (bool, int, float)) else x for x in operands)
+    if dtype == torch.bool:
+        op = _BOOLEAN_FORMS.get(op, op)
+    if op in _SIMPLIFIED:
+        simple = _SIMPLIFIED[op](typed)
+        if simple is not None:
+            return simple
+    return Apply(op, typed, torch.bool if row.result == "bool" else dtype)
+
+
+def children(scalar: Scalar) -> tuple[Scalar, ...]:
+    """The scalar operands directly below, coordinates of loads included."""
+    if isinstance(scalar, Apply):
+        return scalar.operands
+    if isinstance(scalar, (Cast, InRange)):
+        return (scalar.operand,)
+    if isinstance(scalar, Guarded):
+        return (scalar.condition, scalar.value, scalar.other)
+    if isinstance(scalar, Reduce):
+        return (scalar.body,)
+    if isinstance(scalar, Load):
+        return tuple(c for c in scalar.coordinates if not isinstance(c, Expr))
+    return ()
+
+
+def walk(scalar: Scalar) -> Iterator[Scalar]:
+    """Every node of the tree, parents first."""
+    stack = [scalar]
+    while stack:
+        node = stack.pop()
+        yield node
+        stack.extend(reversed(children(node)))
+
+
+def loads(scalar: Scalar) -> Iterator[Load]:
+    """Every load in the tree."""
+    return (node for node in walk(scalar) if isinstance(node, Load))
+
+
+def replace_children(scalar: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
+    """The node with `replace` applied to each scalar directly below it."""
+    if isinstance(scalar, Apply):
+        return Apply(scalar.op, tuple(map(replace, scalar.operands)), scalar.dtype)
+    if isinstance(scalar, Cast):
+        return cast(replace(scalar.operand), scalar.dtype)
+    if isinstance(scalar, InRange):
+        return InRange(replace(scalar.operand), scalar.size)
+    if isinstance(scalar, Guarded):
+        return Guarded(replace(scalar.condition), replace(scalar.value), replace(scalar.other))
+    if isinstance(scalar, Reduce):
+        return Reduce(scalar.kind, scalar.axes, replace(scalar.body), scalar.dtype)
+    if isinstance(scalar, Load):
+        coordinates = tuple(c if isinstance(c, Expr) else replace(c) for c in scalar.coordinates)
+        return Load(scalar.buffer, coordinates)
+    return scalar
+
+
+def substitute_symbols(scalar: Scalar, replacements: Mapping[Symbol, Expr]) -> Scalar:
+    """The tree with index symbols replaced by index expressions."""
+
+    def replace(node: Scalar) -> Scalar:
+        if isinstance(node, Index):
+            return Index(substitute(node.expr, replacements))
+        if isinstance(node, Load):
+            coordinates = tuple(
+                substitute(c, replacements) if isinstance(c, Expr) else replace(c)
+                for c in node.coordinates
+            )
+            return Load(node.buffer, coordinates)
+        return replace_children(node, replace)
+
+    return replace(scalar)
+
+
+def index(expr: Expr | int | Symbol) -> Scalar:
+    """An index expression as an int64 scalar; constants become literals."""
+    constant = constant_value(expr)
+    return Index(as_expr(expr)) if constant is None else Literal(constant, torch.int64)
+
+
+def without_round_trips(scalar: Scalar) -> Scalar:
+    """Cast(f32, Cast(bf16, x)) becomes x for x of float32: one rounding less than eager's."""
+    if isinstance(scalar, Cast):
+        inner = scalar.operand
+        if (
+            isinstance(inner, Cast)
+            and inner.dtype in COMPUTE_DTYPES
+            and inner.operand.dtype == scalar.dtype == COMPUTE_DTYPES[inner.dtype]
+        ):
+            return without_round_trips(inner.operand)
+    if not children(scalar):
+        return scalar
+    return replace_children(scalar, without_round_trips)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _exact_conversions() -> set[tuple[torch.dtype, torch.dtype]]:
+    integers = [torch.int8, torch.int16, torch.int32, torch.int64]
+    pairs = {(integers[i], integers[j]) for i in range(4) for j in range(i + 1, 4)}
+    pairs |= {(torch.uint8, wide) for wide in integers[1:]}
+    floats = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    pairs |= {(half, wide) for half in floats[:2] for wide in floats[2:]}
+    pairs |= {(torch.float32, torch.float64)}
+    small = [torch.uint8, torch.int8, torch.int16]
+    pairs |= {(s, f) for s in small for f in floats[2:]} | {(torch.int32, torch.float64)}
+    pairs |= {(torch.bool, other) for other in [torch.uint8, *integers, *floats]}
+    return pairs
+
+
+_EXACT = _exact_conversions()
+
+
+def _wrapped(value: int, dtype: torch.dtype) -> int:
+    information = torch.iinfo(dtype)
+    span = 1 << information.bits
+    return (value - information.min) % span + information.min
+
+
+def _cast_literal(operand: Literal, dtype: torch.dtype) -> Scalar:
+    value = operand.value
+    if dtype in (torch.float16, torch.bfloat16):
+        return Literal(float(torch.tensor(value, dtype=dtype)), dtype)
+    if not dtype.is_floating_point and isinstance(value, float) and not math.isfinite(value):
+        return literal(True, dtype) if dtype == torch.bool else Cast(operand, dtype)
+    return literal(value, dtype)
+
+
+def _is_literal(scalar: Scalar, value: int) -> bool:
+    return isinstance(scalar, Literal) and scalar.value == value
+
+
+def _simplified_mul(operands: tuple[Scalar, ...]) -> Scalar | None:
+    left, right = operands
+    if _is_literal(right, 1):
+        return left
+    return right if _is_literal(left, 1) else None
+
+
+def _simplified_add(operands: tuple[Scalar, ...]) -> Scalar | None:
+    left, right = operands
+    if left.dtype.is_floating_point:  # -0.0 + 0 is 0.0
+        return None
+    if _is_literal(right, 0):
+        return left
+    return right if _is_literal(left, 0) else None
+
+
+def _simplified_where(operands: tuple[Scalar, ...]) -> Scalar | None:
+    condition, chosen, other = operands
+    if isinstance(condition, Literal):
+        return chosen if condition.value else other
+    return None
+
+
+def _simplified_division(operands: tuple[Scalar, ...]) -> Scalar | None:
+    return operands[0] if _is_literal(operands[1], 1) else None
+
+
+_SIMPLIFIED: dict[str, Callable[[tuple[Scalar, ...]], Scalar | None]] = {
+    "mul": _simplified_mul,
+    "add": _simplified_add,
+    "truediv": _simplified_division,
+    "where": _simplified_where,
+}

@@ -1,0 +1,371 @@
+"""Lowers a graph node by node: the state of one lowering, and what a rule may ask of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.ir.graph import Graph, Node, Value
+from braze.ir.loops import (
+    Buffer,
+    BufferView,
+    Definition,
+    ExternCall,
+    Load,
+    LoopProgram,
+    Scalar,
+    Statement,
+)
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.scalars import cast, compute_dtype, literal, without_round_trips
+from braze.ir.types import ScalarType, Size, TensorType
+from braze.lower.coordinates import (
+    Coordinates,
+    address,
+    axis_coordinates,
+    contiguous_strides,
+    make_axes,
+)
+from braze.lower.place import Computed, Place, Stored, compose, whole
+from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
+from braze.shapes.expr import ZERO, as_expr, simplified
+
+Readable: TypeAlias = Value | Stored | Computed | bool | int | float
+
+SCALAR_DTYPES: dict[type, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+
+# Dtypes that loops compute with; operators on others are left to ATen.
+LOOP_DTYPES = frozenset(
+    {
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.int8,
+        torch.uint8,
+        torch.bool,
+    }
+)
+
+
+class Lowering:
+    """The program so far, and where each value of the graph is."""
+
+    def __init__(self, graph: Graph, numerics: str) -> None:
+        self.graph = graph
+        self.numerics = numerics
+        self.statements: list[Statement] = []
+        self.places: dict[Value, Place] = {}
+        self._loadable: dict[BufferView, Stored] = {}
+        self._count = 0
+        self.used = _used_values(graph)
+
+    def run(self) -> LoopProgram:
+        """The whole graph as a loop program."""
+        inputs = tuple(map(self._entry, self.graph.inputs))
+        constants = tuple((self._entry(c.value), c.tensor) for c in self.graph.constants)
+        for node in self.graph.nodes:
+            self.lower_node(node)
+        outputs = tuple(self.view_of(output.value) for output in self.graph.outputs)
+        mutations = []
+        for mutation in self.graph.mutations:
+            target = self.places[mutation.input]
+            assert isinstance(target, Stored)
+            mutations.append((target.root.buffer, self.view_of(mutation.value)))
+        return LoopProgram(inputs, constants, tuple(self.statements), outputs, tuple(mutations))
+
+    def lower_node(self, node: Node) -> None:
+        """Lower by the operator's rule, or as a call of its ATen kernel."""
+        row = RULES.get(str(node.op))
+        if row is None or (not row.exact and self.numerics == "eager"):
+            self.call_extern(node)
+            return
+        call = OperatorCall(self, node)
+        lowered = row.rule(call, *node.args, **dict(node.kwargs)) if call.fits(row) else None
+        if lowered is None:
+            self.call_extern(node)
+        elif not isinstance(lowered, Done):
+            value = node.outputs[0]
+            assert value is not None and isinstance(value.type, TensorType)
+            self.places[value] = self._place(lowered, value.type, node.origin)
+
+    def call_extern(self, node: Node) -> None:
+        """Emit a call of the operator's ATen kernel."""
+        args = tuple(map(self._extern_argument, node.args))
+        kwargs = tuple((name, self._extern_argument(value)) for name, value in node.kwargs)
+        outputs: list[Buffer | None] = []
+        for value in node.outputs:
+            if value is None:
+                outputs.append(None)
+                continue
+            buffer = self.new_buffer(_tensor_type(value))
+            self.places[value] = whole(buffer)
+            outputs.append(buffer)
+        self.statements.append(ExternCall(node.op, args, kwargs, tuple(outputs), node.origin))
+
+    # --- reading -------------------------------------------------------------------------------
+
+    def read(self, source: Readable, at: Coordinates, dtype: torch.dtype | None = None) -> Scalar:
+        """The element of a value or place at a point, or a Python number of `dtype`."""
+        if isinstance(source, (bool, int, float)):
+            return literal(source, dtype or SCALAR_DTYPES[type(source)])
+        place = self.places[source] if isinstance(source, Value) else source
+        if isinstance(place, Computed):
+            return place.body(at)
+        if place.is_window:
+            place = self._made_loadable(place)
+        return Load(place.root.buffer, at if place.index is None else place.index(at))
+
+    def view_of(self, value: Value) -> BufferView:
+        """The strided view of a buffer that holds the value, computed now if nothing does."""
+        place = self.places[value]
+        kind = _tensor_type(value)
+        if isinstance(place, Computed):
+            place = self.define(kind, place.body, UNKNOWN)
+            self.places[value] = place
+        if place.index is None:
+            return place.root
+        axes = make_axes("i", kind.shape)
+        here = axis_coordinates(axes)
+        root = place.root
+        reached = address(place.index(here), root.stride, root.offset)
+        start = address(place.index((ZERO,) * len(axes)), root.stride, root.offset)
+        if 0 not in kind.shape and reached != address(here, kind.stride, ZERO) + start:
+            place = self.define(kind, lambda at: self.read(value, at), UNKNOWN)
+            return place.root
+        offset = 0 if 0 in kind.shape else simplified(start)
+        return BufferView(root.buffer, kind.shape, kind.stride, offset, root.dtype)
+
+    # --- defining ------------------------------------------------------------------------------
+
+    def new_buffer(self, kind: TensorType) -> Buffer:
+        """A fresh buffer of the type."""
+        name = f"b{self._count}"
+        self._count += 1
+        return Buffer(name, kind.dtype, kind.shape, kind.stride, kind.device)
+
+    def define(self, kind: TensorType, body: Body, origin: Origin) -> Stored:
+        """Emit the definition of a whole new buffer."""
+        axes = make_axes("i", kind.shape)
+        at = axis_coordinates(axes)
+        scalar = cast(body(at), kind.dtype)
+        target = self.new_buffer(kind)
+        self.emit(target, axes, at, scalar, origin)
+        return whole(target)
+
+    def emit(self, target: Buffer, axes: Any, store: Any, body: Scalar, origin: Origin) -> None:
+        """Emit one definition."""
+        if self.numerics != "eager":
+            body = without_round_trips(body)
+        self.statements.append(Definition(target, axes, store, body, origin))
+
+    # --- private -------------------------------------------------------------------------------
+
+    def _entry(self, value: Value) -> Buffer:
+        buffer = self.new_buffer(_tensor_type(value))
+        self.places[value] = whole(buffer)
+        return buffer
+
+    def _place(self, lowered: Lowered, kind: TensorType, origin: Origin) -> Place:
+        if isinstance(lowered, View):
+            return self._view_place(lowered, kind)
+        if isinstance(lowered, Folded):
+            return Computed(lowered.body, kind.dtype, kind.shape)
+        if isinstance(lowered, Reinterpreted):
+            return self._reinterpreted_place(lowered, kind)
+        assert callable(lowered)
+        return self.define(kind, lowered, origin)
+
+    def _view_place(self, view: View, kind: TensorType) -> Place:
+        base = self.places[view.base]
+        if isinstance(base, Computed):
+            body = base.body
+            return Computed(lambda at: body(view.index(at)), kind.dtype, kind.shape)
+        return Stored(base.root, compose(view.index, base.index), base.is_window)
+
+    def _reinterpreted_place(self, lowered: Reinterpreted, kind: TensorType) -> Place:
+        base = self.view_of(lowered.base)
+        numerator, denominator = lowered.scale
+        offset = simplified(as_expr(base.offset) * numerator)
+        if denominator != 1:
+            assert isinstance(offset, int)
+            offset //= denominator
+        offset = simplified(as_expr(offset) + lowered.offset)
+        root = BufferView(base.buffer, kind.shape, kind.stride, offset, kind.dtype)
+        return Stored(root, None, is_window=True)
+
+    def as_strided(self, value: Value, kind: TensorType, offset: Size | None) -> Done | None:
+        return None
+
+    def _made_loadable(self, place: Stored) -> Stored:
+        """A copy of a window, made by ATen: loads need a buffer of their own dtype and shape."""
+        root = place.root
+        if root not in self._loadable:
+            stride = contiguous_strides(root.shape)
+            device = root.buffer.device
+            copy = self.new_buffer(TensorType(root.dtype, root.shape, stride, device))
+            kwargs = (("memory_format", torch.contiguous_format),)
+            clone = torch.ops.aten.clone.default
+            self.statements.append(ExternCall(clone, (root,), kwargs, (copy,)))
+            self._loadable[root] = whole(copy)
+        return Stored(self._loadable[root].root, place.index)
+
+    def _extern_argument(self, argument: Any) -> Any:
+        if isinstance(argument, Value):
+            return self.view_of(argument)
+        if isinstance(argument, (list, tuple)):
+            return type(argument)(map(self._extern_argument, argument))
+        return argument
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class OperatorCall:
+    """One node being lowered, as a rule sees it."""
+
+    lowering: Lowering
+    node: Node
+
+    def fits(self, row: Any) -> bool:
+        """Whether loops can compute with every dtype in sight (views can carry any)."""
+        if row.any_dtype:
+            return True
+        values = _values_in(self.node.args) + _values_in([v for _, v in self.node.kwargs])
+        values += [value for value in self.node.outputs if value is not None]
+        return all(_dtype_of(value) in LOOP_DTYPES for value in values)
+
+    def output(self, position: int = 0) -> TensorType:
+        """The type of a result."""
+        value = self.node.outputs[position]
+        assert value is not None
+        return _tensor_type(value)
+
+    def is_used(self, position: int) -> bool:
+        """Whether anything reads a result."""
+        return self.node.outputs[position] in self.lowering.used
+
+    @property
+    def compute_dtype(self) -> torch.dtype:
+        """The dtype in which the first result is computed."""
+        return compute_dtype(self.output().dtype)
+
+    def read(self, source: Readable, at: Coordinates, dtype: torch.dtype | None = None) -> Scalar:
+        """An element, converted to `dtype` (a number is given that dtype directly)."""
+        scalar = self.lowering.read(source, at, dtype)
+        return scalar if dtype is None else cast(scalar, dtype)
+
+    def read_as(self, source: Readable, at: Coordinates, dtype: torch.dtype) -> Scalar:
+        """An element broadcast to the coordinates, converted to `dtype` and then to the dtype of
+        its arithmetic, as eager's promotion does it. Numbers are not rounded to a half type."""
+        if isinstance(source, (bool, int, float)):
+            return literal(source, compute_dtype(dtype))
+        here = self.broadcast(source, at)
+        return cast(cast(self.lowering.read(source, here), dtype), compute_dtype(dtype))
+
+    def shape_of(self, source: Readable) -> tuple[Size, ...]:
+        """The shape of a value or place; () of a number."""
+        if isinstance(source, Value):
+            return source.type.shape if isinstance(source.type, TensorType) else ()
+        if isinstance(source, Stored):
+            return source.root.shape
+        return source.shape if isinstance(source, Computed) else ()
+
+    def dtype_of(self, source: Value) -> torch.dtype:
+        """The dtype of a value; Python numbers have that of the tensor they would become."""
+        return _dtype_of(source)
+
+    def device_of(self, source: Value) -> torch.device:
+        """The device of a value."""
+        return _tensor_type(source).device
+
+    def broadcast(self, source: Readable, at: Coordinates) -> Coordinates:
+        """The coordinates in `source` of a point of a shape that it broadcasts to."""
+        shape = self.shape_of(source)
+        skipped = len(at) - len(shape)
+        if not skipped and 1 not in shape:
+            return at
+        return tuple(ZERO if size == 1 else c for c, size in zip(at[skipped:], shape, strict=True))
+
+    def temporary(self, dtype: torch.dtype, shape: Sequence[Size], body: Body) -> Stored:
+        """Define a buffer that no value of the graph names; contiguous."""
+        shape = tuple(shape)
+        device = next(_tensor_type(v).device for v in self.node.outputs if v is not None)
+        kind = TensorType(dtype, shape, contiguous_strides(shape), device)
+        return self.lowering.define(kind, body, self.node.origin)
+
+    def result(self, position: int, body: Body) -> Stored:
+        """Define one of several results."""
+        value = self.node.outputs[position]
+        assert value is not None
+        place = self.lowering.define(_tensor_type(value), body, self.node.origin)
+        self.lowering.places[value] = place
+        return place
+
+    def result_view(self, position: int, view: View) -> None:
+        """Make one of several results a view."""
+        value = self.node.outputs[position]
+        assert value is not None
+        self.lowering.places[value] = self.lowering._view_place(view, _tensor_type(value))
+
+    def regions(self, parts: Sequence[tuple[Sequence[Size], Any, Body]]) -> None:
+        """Define the first result by disjoint regions: (region's shape, map from its coordinates
+        to the result's, body over the region's coordinates)."""
+        value = self.node.outputs[0]
+        assert value is not None
+        kind = _tensor_type(value)
+        target = self.lowering.new_buffer(kind)
+        pending = []
+        for shape, store, body in parts:
+            axes = make_axes("i", shape)
+            at = axis_coordinates(axes)
+            pending.append((axes, store(at), cast(body(at), kind.dtype)))
+        for axes, at, scalar in pending:
+            self.lowering.emit(target, axes, at, scalar, self.node.origin)
+        self.lowering.places[value] = whole(target)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _tensor_type(value: Value) -> TensorType:
+    if isinstance(value.type, ScalarType):
+        dtype = SCALAR_DTYPES[value.type.python_type]
+        return TensorType(dtype, (), (), torch.device("cpu"))
+    return value.type
+
+
+def _dtype_of(value: Value) -> torch.dtype:
+    if isinstance(value.type, ScalarType):
+        return SCALAR_DTYPES[value.type.python_type]
+    return value.type.dtype
+
+
+def _values_in(arguments: Any) -> list[Value]:
+    found: list[Value] = []
+    for argument in arguments:
+        if isinstance(argument, Value):
+            found.append(argument)
+        elif isinstance(argument, (list, tuple)):
+            found += _values_in(argument)
+    return found
+
+
+def _used_values(graph: Graph) -> set[Value | None]:
+    used: set[Value | None] = {output.value for output in graph.outputs}
+    used.update(mutation.value for mutation in graph.mutations)
+    for node in graph.nodes:
+        used.update(_values_in(node.args))
+        if node.kwargs:
+            used.update(_values_in([value for _, value in node.kwargs]))
+    return used

@@ -1,0 +1,563 @@
+"""Operators that compute one element from the elements at the same place of their operands."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from braze.ir.graph import Value
+from braze.ir.loops import Scalar
+from braze.ir.scalars import apply, cast, literal
+from braze.lower import formulas
+from braze.lower.coordinates import Coordinates
+from braze.lower.dtypes import result_dtype
+from braze.lower.formulas import divide, where
+from braze.lower.lowering import OperatorCall
+from braze.lower.rules import DONE, Body, Lowered, add_rule, rule
+
+
+def elementwise(
+    call: OperatorCall,
+    formula: Callable[..., Scalar],
+    *operands: Any,
+    dtype: torch.dtype | None = None,
+) -> Body:
+    """A body that applies the formula to operands broadcast and promoted to `dtype` (by default
+    that of the first result)."""
+    promoted = dtype or call.output().dtype
+
+    def body(at: Coordinates) -> Scalar:
+        return formula(*(call.read_as(operand, at, promoted) for operand in operands))
+
+    return body
+
+
+# --- one operand -----------------------------------------------------------------------------
+
+# Operators that are one scalar operator on the result's dtype: ATen name -> SCALAR_OPS name.
+_SAME_NAME = (
+    "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
+    "asinh acosh atanh erf erfc erfinv lgamma digamma floor ceil trunc round neg abs"
+)
+_SPECIAL = "i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1"
+
+_UNARY: dict[str, Callable[[Scalar], Scalar]] = {
+    "reciprocal": lambda x: divide(1.0, x),
+    "sigmoid": formulas.sigmoid,
+    "silu": formulas.silu,
+    "mish": formulas.mish,
+    "hardsigmoid": lambda x: divide(formulas.clamped(apply("add", x, 3.0), 0.0, 6.0), 6.0),
+    "hardswish": lambda x: divide(
+        apply("mul", x, formulas.clamped(apply("add", x, 3.0), 0.0, 6.0)), 6.0
+    ),
+    "frac": lambda x: apply("sub", x, apply("trunc", x)),
+    "deg2rad": lambda x: apply("mul", x, math.pi / 180.0),
+    "rad2deg": lambda x: apply("mul", x, 180.0 / math.pi),
+    "special_entr": formulas.entropy,
+    "square": formulas.square,
+    "sign": lambda x: x if x.dtype == torch.bool else apply("sign", x),
+    "positive": lambda x: x,
+    "relu": lambda x: apply("maximum", x, 0),
+    "bitwise_not": lambda x: apply("not", x),
+    "lift_fresh_copy": lambda x: x,
+    "alias_copy": lambda x: x,
+    "detach_copy": lambda x: x,
+}
+
+# Formulas that keep integers as they are.
+_IDENTITY_ON_INTEGERS = {"floor", "ceil", "trunc", "round"}
+
+
+def _register_unary() -> None:
+    def unary(formula: Callable[[Scalar], Scalar]) -> Any:
+        return lambda call, self: elementwise(call, formula, self)
+
+    def named(op: str) -> Callable[[Scalar], Scalar]:
+        if op in _IDENTITY_ON_INTEGERS:
+            return lambda x: apply(op, x) if x.dtype.is_floating_point else x
+        if op == "abs":
+            return lambda x: x if x.dtype == torch.bool else apply("abs", x)
+        return lambda x: apply(op, x)
+
+    for name in _SAME_NAME.split():
+        add_rule(name, unary(named(name)))
+    add_rule("i0", unary(named("i0")))
+    add_rule("sgn", unary(_UNARY["sign"]))
+    for name in _SPECIAL.split():
+        add_rule(f"special_{name}", unary(named(name)))
+    for name, formula in _UNARY.items():
+        add_rule(name, unary(formula))
+
+
+_register_unary()
+
+
+def _tests() -> dict[str, Callable[[Scalar], Scalar]]:
+    def if_float(op: str) -> Callable[[Scalar], Scalar]:
+        return lambda x: apply(op, x) if x.dtype.is_floating_point else literal(False, torch.bool)
+
+    return {
+        "isnan": if_float("isnan"),
+        "isinf": if_float("isinf"),
+        "isposinf": lambda x: formulas.is_infinite(x, 1.0),
+        "isneginf": lambda x: formulas.is_infinite(x, -1.0),
+        "logical_not": lambda x: apply("eq", x, 0),
+        "signbit": lambda x: (
+            apply("signbit", x)
+            if x.dtype.is_floating_point
+            else literal(False, torch.bool)
+            if x.dtype == torch.bool
+            else apply("lt", x, 0)
+        ),
+    }
+
+
+def _register_tests() -> None:
+    def test(formula: Callable[[Scalar], Scalar]) -> Any:
+        return lambda call, self: elementwise(call, formula, self, dtype=call.dtype_of(self))
+
+    for name, formula in _tests().items():
+        add_rule(name, test(formula))
+
+
+_register_tests()
+
+
+@rule("round.decimals")
+def lower_round(call: OperatorCall, self: Value, *, decimals: int) -> Lowered:
+    """Round to a number of decimals, as ATen does: scale, round to even, scale back."""
+    if not call.output().dtype.is_floating_point:
+        return None
+    scale = 10.0 ** abs(decimals)
+    first, second = ("mul", "truediv") if decimals >= 0 else ("truediv", "mul")
+    return elementwise(
+        call, lambda x: apply(second, apply("round", apply(first, x, scale)), scale), self
+    )
+
+
+@rule("gelu")
+def lower_gelu(call: OperatorCall, self: Value, *, approximate: str = "none") -> Lowered:
+    return elementwise(call, lambda x: formulas.gelu(x, approximate), self)
+
+
+@rule("softplus")
+def lower_softplus(
+    call: OperatorCall, self: Value, beta: float = 1, threshold: float = 20
+) -> Lowered:
+    return elementwise(call, lambda x: formulas.softplus(x, beta, threshold), self)
+
+
+@rule("elu")
+def lower_elu(
+    call: OperatorCall, self: Value, alpha: float = 1, scale: float = 1, input_scale: float = 1
+) -> Lowered:
+    return elementwise(call, lambda x: formulas.elu(x, alpha, scale, input_scale), self)
+
+
+@rule("celu")
+def lower_celu(call: OperatorCall, self: Value, alpha: float = 1.0) -> Lowered:
+    return elementwise(call, lambda x: formulas.elu(x, alpha, 1.0, 1.0 / alpha), self)
+
+
+@rule("selu")
+def lower_selu(call: OperatorCall, self: Value) -> Lowered:
+    alpha, scale = 1.6732632423543772848170429916717, 1.0507009873554804934193349852946
+    return elementwise(call, lambda x: formulas.elu(x, alpha, scale, 1.0), self)
+
+
+@rule("leaky_relu")
+def lower_leaky_relu(call: OperatorCall, self: Value, negative_slope: float = 0.01) -> Lowered:
+    return elementwise(
+        call,
+        lambda x: where(apply("gt", x, 0), x, apply("mul", x, negative_slope)),
+        self,
+    )
+
+
+@rule("_prelu_kernel")
+def lower_prelu(call: OperatorCall, self: Value, weight: Value) -> Lowered:
+    return elementwise(
+        call, lambda x, w: where(apply("gt", x, 0.0), x, apply("mul", w, x)), self, weight
+    )
+
+
+@rule("hardtanh")
+def lower_hardtanh(
+    call: OperatorCall, self: Value, min_val: float = -1, max_val: float = 1
+) -> Lowered:
+    return elementwise(call, lambda x: formulas.clamped(x, min_val, max_val), self)
+
+
+@rule("relu6")
+def lower_relu6(call: OperatorCall, self: Value) -> Lowered:
+    return elementwise(call, lambda x: formulas.clamped(x, 0, 6), self)
+
+
+@rule("threshold")
+def lower_threshold(call: OperatorCall, self: Value, threshold: float, value: float) -> Lowered:
+    return elementwise(call, lambda x: where(apply("le", x, threshold), value, x), self)
+
+
+@rule("softshrink")
+def lower_softshrink(call: OperatorCall, self: Value, lambd: float = 0.5) -> Lowered:
+    def formula(x: Scalar) -> Scalar:
+        inside = where(apply("lt", x, -lambd), apply("add", x, lambd), apply("mul", x, 0.0))
+        return where(apply("gt", x, lambd), apply("sub", x, lambd), inside)
+
+    return elementwise(call, formula, self)
+
+
+@rule("hardshrink")
+def lower_hardshrink(call: OperatorCall, self: Value, lambd: float = 0.5) -> Lowered:
+    def formula(x: Scalar) -> Scalar:
+        inside = apply("and", apply("ge", x, -lambd), apply("le", x, lambd))
+        return where(inside, 0.0, x)
+
+    return elementwise(call, formula, self)
+
+
+@rule("logit")
+def lower_logit(call: OperatorCall, self: Value, eps: float | None = None) -> Lowered:
+    def formula(x: Scalar) -> Scalar:
+        inside = x if eps is None else formulas.clamped(x, eps, 1.0 - eps)
+        return apply("log", divide(inside, apply("sub", literal(1.0, x.dtype), inside)))
+
+    return elementwise(call, formula, self)
+
+
+@rule("sinc")
+def lower_sinc(call: OperatorCall, self: Value) -> Lowered:
+    def formula(x: Scalar) -> Scalar:
+        scaled = apply("mul", x, math.pi)
+        return where(apply("eq", x, 0.0), 1.0, divide(apply("sin", scaled), scaled))
+
+    return elementwise(call, formula, self)
+
+
+@rule("log_sigmoid_forward")
+def lower_log_sigmoid(call: OperatorCall, self: Value) -> Lowered:
+    """The result, and exp(-|x|), which the backward reads."""
+    if call.is_used(1) and call.output(1).shape != call.output().shape:
+        return None
+
+    def small(x: Scalar) -> Scalar:
+        return apply("exp", apply("neg", apply("abs", x)))
+
+    def formula(x: Scalar) -> Scalar:
+        return apply("sub", apply("minimum", x, 0.0), apply("log1p", small(x)))
+
+    from_input = elementwise(call, formula, self)
+    call.result(0, from_input)
+    if call.is_used(1):
+        call.result(1, elementwise(call, small, self))
+    return DONE
+
+
+@rule("nan_to_num")
+def lower_nan_to_num(
+    call: OperatorCall,
+    self: Value,
+    nan: float | None = None,
+    posinf: float | None = None,
+    neginf: float | None = None,
+) -> Lowered:
+    dtype = call.output().dtype
+    if not dtype.is_floating_point:
+        return elementwise(call, lambda x: x, self)
+    finite = torch.finfo(dtype)
+    high = finite.max if posinf is None else posinf
+    low = finite.min if neginf is None else neginf
+
+    def formula(x: Scalar) -> Scalar:
+        finite_x = where(formulas.is_infinite(x, -1.0), low, x)
+        finite_x = where(formulas.is_infinite(x, 1.0), high, finite_x)
+        return where(apply("isnan", x), nan or 0.0, finite_x)
+
+    return elementwise(call, formula, self)
+
+
+# --- conversions and copies ------------------------------------------------------------------
+
+
+@rule("_to_copy")
+def lower_to_copy(call: OperatorCall, self: Value, **_: Any) -> Lowered:
+    if call.device_of(self) != call.output().device:
+        return None
+    return lambda at: call.read(self, at)
+
+
+@rule("clone")
+def lower_clone(call: OperatorCall, self: Value, *, memory_format: Any = None) -> Lowered:
+    return lambda at: call.read(self, at)
+
+
+@rule("copy")
+def lower_copy(call: OperatorCall, self: Value, src: Value, non_blocking: bool = False) -> Lowered:
+    if call.device_of(src) != call.output().device:
+        return None
+    return lambda at: call.read(src, call.broadcast(src, at))
+
+
+# --- two operands ----------------------------------------------------------------------------
+
+
+def _scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
+    if isinstance(alpha, Value):
+        return apply("mul", x, cast(call.read(alpha, ()), x.dtype))
+    return x if alpha == 1 else apply("mul", x, alpha)
+
+
+@rule("add.Tensor", "add.Scalar")
+def lower_add(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
+    return elementwise(call, lambda x, y: apply("add", x, _scaled(y, alpha, call)), self, other)
+
+
+@rule("sub.Tensor", "sub.Scalar")
+def lower_sub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
+    return elementwise(call, lambda x, y: apply("sub", x, _scaled(y, alpha, call)), self, other)
+
+
+@rule("rsub.Tensor", "rsub.Scalar")
+def lower_rsub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
+    return elementwise(call, lambda x, y: apply("sub", y, _scaled(x, alpha, call)), self, other)
+
+
+@rule("mul.Tensor", "mul.Scalar")
+def lower_mul(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return elementwise(call, lambda x, y: apply("mul", x, y), self, other)
+
+
+def _divides_safely(call: OperatorCall, divisor: Any) -> bool:
+    """Integer division by zero raises in eager: only a number that is not zero is known safe."""
+    if call.output().dtype.is_floating_point:
+        return True
+    return isinstance(divisor, (int, float)) and divisor != 0
+
+
+@rule("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def lower_div(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return elementwise(call, divide, self, other)
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def lower_div_mode(
+    call: OperatorCall, self: Any, other: Any, *, rounding_mode: str | None
+) -> Lowered:
+    if rounding_mode is None:
+        return lower_div(call, self, other)
+    if not _divides_safely(call, other):
+        return None
+    if rounding_mode == "floor":
+        return lower_floor_divide(call, self, other)
+    if call.output().dtype.is_floating_point:
+        return elementwise(call, lambda x, y: apply("trunc", divide(x, y)), self, other)
+    return elementwise(call, lambda x, y: apply("truncdiv", x, y), self, other)
+
+
+@rule("floor_divide", "floor_divide.Scalar")
+def lower_floor_divide(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return _integer_safe(call, "floordiv", self, other)
+
+
+@rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def lower_remainder(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return _integer_safe(call, "mod", self, other)
+
+
+@rule("fmod.Tensor", "fmod.Scalar")
+def lower_fmod(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return _integer_safe(call, "fmod", self, other)
+
+
+def _integer_safe(call: OperatorCall, op: str, self: Any, other: Any) -> Lowered:
+    if not _divides_safely(call, other) or call.output().dtype == torch.bool:
+        return None
+    return elementwise(call, lambda x, y: apply(op, x, y), self, other)
+
+
+def _power(x: Scalar, exponent: float) -> Scalar:
+    """x ** exponent by the shortcuts that ATen takes."""
+    if exponent == 2:
+        return formulas.square(x)
+    if exponent == 3:
+        return apply("mul", formulas.square(x), x)
+    if x.dtype.is_floating_point:
+        if exponent == 0.5:
+            return apply("sqrt", x)
+        if exponent == -0.5:
+            return apply("rsqrt", x)
+        if exponent == -1:
+            return divide(1.0, x)
+        if exponent == -2:
+            return divide(1.0, formulas.square(x))
+    if exponent == 0:
+        return literal(1, x.dtype)
+    return x if exponent == 1 else apply("pow", x, exponent)
+
+
+@rule("pow.Tensor_Scalar")
+def lower_pow(call: OperatorCall, self: Value, exponent: Any) -> Lowered:
+    dtype = call.output().dtype
+    if isinstance(exponent, Value) or dtype == torch.bool:
+        return None
+    if not dtype.is_floating_point and exponent < 0:
+        return None
+    return elementwise(call, lambda x: _power(x, exponent), self)
+
+
+@rule("pow.Tensor_Tensor", "pow.Scalar")
+def lower_pow_tensor(call: OperatorCall, self: Any, exponent: Value) -> Lowered:
+    if not call.output().dtype.is_floating_point:
+        return None
+    return elementwise(call, lambda x, y: apply("pow", x, y), self, exponent)
+
+
+_BINARY: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+    "maximum": lambda x, y: apply("maximum", x, y),
+    "minimum": lambda x, y: apply("minimum", x, y),
+    "atan2": lambda x, y: apply("atan2", x, y),
+    "hypot": lambda x, y: apply("hypot", x, y),
+    "nextafter": lambda x, y: apply("nextafter", x, y),
+    "copysign.Tensor": lambda x, y: apply("copysign", x, y),
+    "copysign.Scalar": lambda x, y: apply("copysign", x, y),
+    "fmax": lambda x, y: apply("fmax" if x.dtype.is_floating_point else "maximum", x, y),
+    "fmin": lambda x, y: apply("fmin" if x.dtype.is_floating_point else "minimum", x, y),
+    "bitwise_left_shift.Tensor": lambda x, y: apply("shl", x, y),
+    "bitwise_left_shift.Tensor_Scalar": lambda x, y: apply("shl", x, y),
+    "bitwise_right_shift.Tensor": lambda x, y: apply("shr", x, y),
+    "bitwise_right_shift.Tensor_Scalar": lambda x, y: apply("shr", x, y),
+    "__lshift__.Scalar": lambda x, y: apply("shl", x, y),
+    "__lshift__.Tensor": lambda x, y: apply("shl", x, y),
+    "__rshift__.Scalar": lambda x, y: apply("shr", x, y),
+    "__rshift__.Tensor": lambda x, y: apply("shr", x, y),
+    "logaddexp": lambda x, y: formulas.log_add(x, y, "exp", "log1p"),
+    "logaddexp2": lambda x, y: formulas.log_add(x, y, "exp2", "log2"),
+    "heaviside": lambda x, y: where(
+        apply("eq", x, 0), y, where(apply("gt", x, 0), literal(1, y.dtype), 0)
+    ),
+}
+for _family, _logarithm in (("xlogy", "log"), ("special_xlog1py", "log1p")):
+    _scalar_forms = ("Tensor", "Scalar_Self", "Scalar_Other")
+    if _family != "xlogy":
+        _scalar_forms = ("", "self_scalar", "other_scalar")
+    for _form in _scalar_forms:
+        _BINARY[f"{_family}.{_form}".rstrip(".")] = lambda x, y, logarithm=_logarithm: (
+            formulas.times_log(x, y, logarithm)
+        )
+for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
+    for _form in ("Tensor", "Scalar", "Scalar_Tensor"):
+        _BINARY[f"{_name}.{_form}"] = lambda x, y, op=_op: apply(op, x, y)
+for _op in ("and", "or", "xor"):
+    for _form in ("Tensor", "Scalar"):
+        _BINARY[f"__{_op}__.{_form}"] = lambda x, y, op=_op: apply(op, x, y)
+
+
+def _register_binary() -> None:
+    def binary(formula: Callable[[Scalar, Scalar], Scalar]) -> Any:
+        return lambda call, self, other: elementwise(call, formula, self, other)
+
+    def comparison(op: str) -> Any:
+        return lambda call, self, other: elementwise(
+            call, lambda x, y: apply(op, x, y), self, other, dtype=result_dtype(self, other)
+        )
+
+    def logical(op: str) -> Any:
+        def lower(call: OperatorCall, self: Any, other: Any) -> Body:
+            return lambda at: apply(op, _truth(call, self, at), _truth(call, other, at))
+
+        return lower
+
+    for name, formula in _BINARY.items():
+        add_rule(name, binary(formula))
+    for op in ("eq", "ne", "lt", "le", "gt", "ge"):
+        for form in ("Tensor", "Scalar"):
+            add_rule(f"{op}.{form}", comparison(op))
+    for op in ("and", "or", "xor"):
+        add_rule(f"logical_{op}", logical(op))
+
+
+def _truth(call: OperatorCall, source: Any, at: Coordinates) -> Scalar:
+    return call.read(source, call.broadcast(source, at), torch.bool)
+
+
+_register_binary()
+
+
+# --- three operands --------------------------------------------------------------------------
+
+
+@rule("clamp")
+def lower_clamp(call: OperatorCall, self: Value, min: Any = None, max: Any = None) -> Lowered:
+    bounds = [bound for bound in (min, max) if bound is not None]
+    if any(isinstance(bound, complex) for bound in bounds):
+        return None
+
+    def formula(x: Scalar, *limits: Scalar) -> Scalar:
+        rest = list(limits)
+        low = rest.pop(0) if min is not None else None
+        return formulas.clamped(x, low, rest.pop(0) if max is not None else None)
+
+    return elementwise(call, formula, self, *bounds)
+
+
+add_rule("clamp.Tensor", lower_clamp)
+
+
+@rule("clamp_min", "clamp_min.Tensor")
+def lower_clamp_min(call: OperatorCall, self: Value, min: Any) -> Lowered:
+    return lower_clamp(call, self, min=min)
+
+
+@rule("clamp_max", "clamp_max.Tensor")
+def lower_clamp_max(call: OperatorCall, self: Value, max: Any) -> Lowered:
+    return lower_clamp(call, self, max=max)
+
+
+@rule("addcmul")
+def lower_addcmul(
+    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
+) -> Lowered:
+    def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
+        return apply("add", x, apply("mul", _scaled(a, value, call), b))
+
+    return elementwise(call, formula, self, tensor1, tensor2)
+
+
+@rule("addcdiv")
+def lower_addcdiv(
+    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
+) -> Lowered:
+    def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
+        return apply("add", x, divide(_scaled(a, value, call), b))
+
+    return elementwise(call, formula, self, tensor1, tensor2)
+
+
+@rule("lerp.Scalar", "lerp.Tensor")
+def lower_lerp(call: OperatorCall, self: Value, end: Value, weight: Any) -> Lowered:
+    def formula(start: Scalar, stop: Scalar, part: Scalar) -> Scalar:
+        gap = apply("sub", stop, start)
+        near = apply("add", start, apply("mul", part, gap))
+        far = apply("sub", stop, apply("mul", gap, apply("sub", literal(1, part.dtype), part)))
+        return where(apply("lt", apply("abs", part), 0.5), near, far)
+
+    return elementwise(call, formula, self, end, weight)
+
+
+@rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+def lower_where(call: OperatorCall, condition: Value, self: Any, other: Any) -> Lowered:
+    dtype = call.output().dtype
+
+    def body(at: Coordinates) -> Scalar:
+        chosen, rest = call.read_as(self, at, dtype), call.read_as(other, at, dtype)
+        return apply("where", _truth(call, condition, at), chosen, rest)
+
+    return body
+
+
+@rule("masked_fill.Scalar", "masked_fill.Tensor")
+def lower_masked_fill(call: OperatorCall, self: Value, mask: Value, value: Any) -> Lowered:
+    return lower_where(call, mask, value, self)

@@ -1,0 +1,101 @@
+"""The table of lowering rules, keyed by the operator's name ("add.Tensor", "exp.default").
+
+A rule is a function `rule(call, *args, **kwargs)` with the operator's own arguments, graph values
+among them. It returns
+
+- a body: a function from the coordinates of an element of the (only) result to its scalar,
+- a `View`: the result is another value, seen through a map of coordinates,
+- a `Folded` body: computed wherever it is read, never stored (constants, positions),
+- `DONE`, after giving every result that is used through `call.result`, or
+- None: no loops for these arguments, decided before `call` was told anything; the operator is
+  then run by its ATen kernel.
+
+Rules register next to their code; `braze.lower.lowering` imports the families.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeAlias, TypeVar, final
+
+from braze.ir.graph import Value
+from braze.ir.loops import Scalar
+from braze.lower.coordinates import CoordinateMap, Coordinates
+
+Body: TypeAlias = Callable[[Coordinates], Scalar]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class View:
+    """The element at `at` of the result is the element at `index(at)` of `base`."""
+
+    base: Value
+    index: CoordinateMap
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Folded:
+    """A result that its readers compute for themselves."""
+
+    body: Body
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Reinterpreted:
+    """The bits of `base` as another dtype: `view(dtype)`, real views of complex tensors.
+
+    scale: elements of the result's dtype in one element of the base's, as a fraction.
+    """
+
+    base: Value
+    scale: tuple[int, int]
+    offset: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Done:
+    """Every result was given through the call."""
+
+
+DONE = Done()
+Lowered: TypeAlias = Body | View | Folded | Reinterpreted | Done | None
+Rule: TypeAlias = Callable[..., Lowered]
+_R = TypeVar("_R", bound=Rule)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RuleRow:
+    """exact: results are bit for bit those of the ATen kernel; other rules are not used where
+    options ask for eager numerics. any_dtype: moves elements without computing with them."""
+
+    rule: Any
+    exact: bool
+    any_dtype: bool
+
+
+RULES: dict[str, RuleRow] = {}
+
+
+def rule(*names: str, exact: bool = True, any_dtype: bool = False) -> Callable[[_R], _R]:
+    """Register a rule for the named operators; "exp" stands for "exp.default"."""
+
+    def register(function: _R) -> _R:
+        for name in names:
+            add_rule(name, function, exact, any_dtype)
+        return function
+
+    return register
+
+
+def add_rule(name: str, function: Rule, exact: bool = True, any_dtype: bool = False) -> None:
+    """Register one rule; raises ValueError where the operator has one already."""
+    key = f"aten.{name}" if "." in name else f"aten.{name}.default"
+    if key in RULES:
+        raise ValueError(f"two lowering rules for {key}")
+    RULES[key] = RuleRow(function, exact, any_dtype)

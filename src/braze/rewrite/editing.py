@@ -1,0 +1,102 @@
+"""What passes share: walking arguments, replacing values, and which values escape the graph."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
+
+
+def values_in(argument: Any) -> Iterator[Value]:
+    """The values in an argument, lists and tuples searched."""
+    if isinstance(argument, Value):
+        yield argument
+    elif isinstance(argument, (list, tuple)):
+        for item in argument:
+            yield from values_in(item)
+
+
+def operands(node: Node) -> Iterator[Value]:
+    """The values that a node reads."""
+    yield from values_in(node.args)
+    for _, argument in node.kwargs:
+        yield from values_in(argument)
+
+
+def replace_in(argument: Any, replacements: Mapping[Value, Value]) -> Any:
+    """The argument with values replaced."""
+    if isinstance(argument, Value):
+        return replacements.get(argument, argument)
+    if isinstance(argument, (list, tuple)) and any(True for _ in values_in(argument)):
+        return type(argument)(replace_in(item, replacements) for item in argument)
+    return argument
+
+
+def replace_operands(node: Node, replacements: Mapping[Value, Value]) -> Node:
+    """The node reading the replacements; the node itself where nothing changes."""
+    if not replacements or not any(value in replacements for value in operands(node)):
+        return node
+    args = tuple(replace_in(argument, replacements) for argument in node.args)
+    kwargs = tuple((name, replace_in(value, replacements)) for name, value in node.kwargs)
+    return replace(node, args=args, kwargs=kwargs)
+
+
+def with_nodes(graph: Graph, nodes: Sequence[Node], replacements: Mapping[Value, Value]) -> Graph:
+    """The graph with other nodes, its results and write-backs reading the replacements."""
+    if len(nodes) == len(graph.nodes) and not replacements:
+        return graph
+
+    def new(value: Value) -> Value:
+        return replacements.get(value, value)
+
+    def new_alias(alias: Alias | None) -> Alias | None:
+        return None if alias is None else replace(alias, base=new(alias.base))
+
+    outputs = tuple(Output(new(o.value), new_alias(o.alias)) for o in graph.outputs)
+    mutations = tuple(Mutation(m.input, new(m.value)) for m in graph.mutations)
+    return replace(graph, nodes=tuple(nodes), outputs=outputs, mutations=mutations)
+
+
+@functools.cache
+def is_view(op: torch._ops.OpOverload) -> bool:
+    """Whether the operator's results alias an argument without writing to it."""
+    return any(
+        argument.alias_info is not None and not argument.alias_info.is_write
+        for argument in op._schema.arguments
+    )
+
+
+@functools.cache
+def is_random(op: torch._ops.OpOverload) -> bool:
+    """Whether two calls with the same arguments may differ."""
+    return torch.Tag.nondeterministic_seeded in op.tags
+
+
+@functools.cache
+def has_effects(op: torch._ops.OpOverload) -> bool:
+    """Whether a call does something besides returning: random numbers, writes, an assertion, or
+    an operator of which nothing is known."""
+    schema = op._schema
+    if is_random(op) or schema.is_mutable or not schema.returns:
+        return True
+    return not schema.name.startswith(("aten::", "prims::", "torchvision::"))
+
+
+def escaping_values(graph: Graph) -> set[Value]:
+    """The values whose memory the caller gets to see, as a result or through a view of it."""
+    escaping = {output.value for output in graph.outputs}
+    escaping.update(o.alias.base for o in graph.outputs if o.alias is not None)
+    for node in reversed(graph.nodes):
+        if is_view(node.op) and any(value in escaping for value in node.outputs):
+            escaping.update(values_in(node.args[:1]))
+    return escaping
+
+
+def present(values: Iterable[Value | None]) -> Iterator[Value]:
+    """The values that are there."""
+    return (value for value in values if value is not None)

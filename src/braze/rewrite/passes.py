@@ -1,0 +1,30 @@
+"""The list of graph passes, in order. Each is a file: graph to graph, nothing changed in place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeAlias
+
+from braze.ir.graph import Graph
+from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
+from braze.rewrite.remove_dead_nodes import remove_dead_nodes
+from braze.rewrite.remove_redundant_copies import remove_redundant_copies
+
+if TYPE_CHECKING:
+    from braze.options import Options
+
+Pass: TypeAlias = Callable[[Graph], Graph]
+
+# Copies first, so that what they hid from each other can merge; dead nodes last.
+PASSES: tuple[Pass, ...] = (
+    remove_redundant_copies,
+    merge_common_subexpressions,
+    remove_dead_nodes,
+)
+
+
+def rewrite(graph: Graph, options: Options) -> Graph:
+    """The graph after every pass; each keeps values, strides, aliasing and random numbers."""
+    for graph_pass in PASSES:
+        graph = graph_pass(graph)
+    return graph

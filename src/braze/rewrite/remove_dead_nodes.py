@@ -1,0 +1,27 @@
+"""Removes nodes whose results nobody reads.
+
+    %1 = exp(%0)
+    %2 = neg(%0)          ->   %2 = neg(%0)
+    return %2                  return %2
+
+Kept: what draws random numbers (the generator's state goes on as in eager), writes, returns
+nothing, or is not PyTorch's own.
+"""
+
+from __future__ import annotations
+
+from braze.ir.graph import Graph, Node, Value
+from braze.rewrite.editing import has_effects, operands, with_nodes
+
+
+def remove_dead_nodes(graph: Graph) -> Graph:
+    """The graph without dead nodes."""
+    alive: set[Value | None] = {output.value for output in graph.outputs}
+    alive.update(output.alias.base for output in graph.outputs if output.alias is not None)
+    alive.update(mutation.value for mutation in graph.mutations)
+    kept: list[Node] = []
+    for node in reversed(graph.nodes):
+        if has_effects(node.op) or any(value in alive for value in node.outputs if value):
+            kept.append(node)
+            alive.update(operands(node))
+    return with_nodes(graph, kept[::-1], {})
