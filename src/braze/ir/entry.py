@@ -1,0 +1,86 @@
+"""What passes between the driver of compiled frames and the compiler: a request and its answer.
+
+    driver  --CompileRequest-->  compile_frame  --CompiledEntry | Refused-->  driver
+
+Sources are read from `FrameValues`, the values that a frame has where its capture starts.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.ir.frame import Effect, Exit, Refused
+from braze.ir.guard import Guard
+from braze.ir.source import Source
+
+# inputs in graph order -> outputs in graph order; outputs are fresh tensors owned by the caller,
+# or views as the graph's aliases say; mutations of inputs are written back last.
+GraphCallable: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+@final
+class FrameValues:
+    """The values of a frame at the point where its capture starts.
+
+    locals: bound locals by name. Names of free variables, and at a continuation (offset > 0) of
+        the frame's own cell variables, map to the *cell objects*; at offset 0 an argument that is
+        a cell variable maps to its plain value.
+    stack: bottom first; a NULL slot holds `braze.ir.frame.NULL`. The slot in which PUSH_EXC_INFO
+        saved the previous exception holds the exception being handled since then.
+    globals: of the code's function.
+    """
+
+    __slots__ = ("globals", "locals", "stack")
+
+    def __init__(
+        self, locals: dict[str, Any], stack: Sequence[Any], globals: dict[str, Any]
+    ) -> None:
+        self.locals = locals
+        self.stack = stack
+        self.globals = globals
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CompileRequest:
+    """One frame to compile, from `offset` (bytes of `code.co_code`; 0 is the function's entry).
+
+    function: the function that was called, where it is known; None for a continuation whose
+        function object is not at hand.
+    failures: why each existing entry did not serve, most recently used first.
+    """
+
+    code: types.CodeType
+    offset: int
+    values: FrameValues
+    function: types.FunctionType | None = None
+    failures: tuple[str, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CompiledEntry:
+    """One way to run a frame, good while its guards hold.
+
+    inputs[i]: where the i-th tensor for `graph` is found.
+    uses_random: whether `graph` advances a random number generator, so that its state is saved
+        before a run and a faulting run can be repeated.
+    devices: CUDA device indices whose generators it advances.
+    """
+
+    guards: tuple[Guard, ...]
+    inputs: tuple[Source, ...]
+    graph: GraphCallable
+    effects: tuple[Effect, ...]
+    exit: Exit
+    uses_random: bool = True
+    devices: tuple[int, ...] = ()
+
+
+CompileAnswer: TypeAlias = CompiledEntry | Refused
+CompileFrame: TypeAlias = Callable[[CompileRequest], CompileAnswer]

@@ -1,0 +1,155 @@
+"""Calls of compiled functions: bind, find an entry, run its graph, replay its effects.
+
+    CompiledCallable(f)(x)  ->  bind -> entry.check -> entry.graph -> entry.replay -> value
+                                                                  \\-> open frames -> run_frames
+
+A fault in the graph, before anything was written, is answered by running the frame natively from
+restored random state: the exception that comes out, if one does, is the program's own.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+
+from braze.errors import BrazeWarning
+from braze.ir.entry import CompileFrame, FrameValues
+from braze.runtime.binding import copy_defaults, make_binder
+from braze.runtime.entries import Entry, FrameCache, FrameKey
+from braze.runtime.tracebacks import without_driver_frames
+
+Observe = Callable[[str, str], None]
+
+
+def _ignore(event: str, detail: str) -> None:
+    """The observer of nobody."""
+
+
+@final
+class Dispatcher:
+    """Everything compiled by one `braze.compile`, and the way to call it.
+
+    compile_frame: the compiler.
+    compile_callee: what to call instead of a callable that a frame calls after a break, so that
+        it gets graphs of its own; the callable itself where it is not compiled.
+    observe: is told (event, detail) of everything that is not a plain hit: "break", "native",
+        "fault", "refused".
+    """
+
+    def __init__(
+        self,
+        compile_frame: CompileFrame,
+        *,
+        recompile_limit: int = 8,
+        compile_callee: Callable[[Any], Any] | None = None,
+        observe: Observe = _ignore,
+    ) -> None:
+        self.compile_frame = compile_frame
+        self.recompile_limit = recompile_limit
+        self.compile_callee = compile_callee or (lambda callable: callable)
+        self.observe = observe
+        self._caches: dict[FrameKey, FrameCache] = {}
+        self._faulted: set[int] = set()
+
+    def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache:
+        """The cache of a place; made at its first use. It keeps `code` alive, so that the key's
+        `id(code)` stays its own."""
+        cache = self._caches.get(key)
+        if cache is None:
+            fresh = FrameCache(code, offset, self.recompile_limit)
+            cache = self._caches.setdefault(key, fresh)
+        return cache
+
+    def caches(self) -> tuple[FrameCache, ...]:
+        """All caches, for reports."""
+        return tuple(self._caches.values())
+
+    def reset(self) -> None:
+        """Forget everything compiled."""
+        self._caches.clear()
+
+    def run(
+        self,
+        entry: Entry,
+        inputs: list[torch.Tensor],
+        values: FrameValues,
+        natively: Callable[[], Any],
+    ) -> Any:
+        """The result of a frame by an entry whose guards hold."""
+        try:
+            results = entry.run_graph(inputs)
+        except Exception as fault:
+            self._report_fault(fault, entry)
+        else:
+            if entry.returns:
+                return entry.replay(values, results)
+            raise NotImplementedError("graph breaks")
+        return natively()
+
+    def _report_fault(self, fault: Exception, entry: Entry) -> None:
+        text = f"{type(fault).__name__}: {fault}"
+        self.observe("fault", text)
+        if id(entry) not in self._faulted:
+            self._faulted.add(id(entry))
+            warnings.warn(
+                f"a compiled graph failed and the frame was run eagerly instead: {text}",
+                BrazeWarning,
+                stacklevel=4,
+            )
+
+
+@final
+class CompiledCallable:
+    """A function compiled on demand; as a class attribute it binds like a function."""
+
+    def __init__(self, function: types.FunctionType, dispatcher: Dispatcher) -> None:
+        functools.update_wrapper(self, function)
+        self._function = function
+        self._dispatcher = dispatcher
+        self._refresh()
+
+    def _refresh(self) -> None:
+        function = self._function
+        self._code = function.__code__
+        self._bind = make_binder(function)
+        self._cache = self._dispatcher.cache((id(self._code), 0), self._code, 0)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        function, bind = self._function, self._bind
+        if function.__defaults__ is not bind.__defaults__ or (
+            function.__kwdefaults__ is not bind.__kwdefaults__
+        ):
+            copy_defaults(function, bind)
+        if function.__code__ is not self._code:
+            self._refresh()
+            bind = self._bind
+        try:
+            values = FrameValues(bind(*args, **kwargs), (), function.__globals__)
+        except TypeError:
+            values = None
+        if values is None:  # outside of the except clause, so that the error has no context
+            return function(*args, **kwargs)
+        found = self._cache.find(values)
+        if found is None:
+            found = self._miss(values)
+        try:
+            if found is None:
+                return function(*args, **kwargs)
+            return self._dispatcher.run(*found, values, lambda: function(*args, **kwargs))
+        except BaseException as exception:
+            raise without_driver_frames(exception)  # noqa: B904
+
+    def _miss(self, values: FrameValues) -> Any:
+        dispatcher = self._dispatcher
+        found = self._cache.find_or_compile(dispatcher.compile_frame, values, self._function)
+        if found is None:
+            dispatcher.observe("native", self._code.co_qualname)
+        return found
+
+    def __get__(self, instance: Any, owner: type | None = None) -> Any:
+        return self if instance is None else types.MethodType(self, instance)

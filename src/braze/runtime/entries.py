@@ -1,0 +1,201 @@
+"""What is compiled of one place in one code object: entries, the next most likely one first.
+
+A hit reads one tuple and takes no lock. Compiling takes the cache's re-entrant lock; the tuple is
+replaced when everything else is done, so an interrupted compile leaves nothing behind.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+import warnings
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.errors import BrazeWarning
+from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues
+from braze.ir.frame import NULL, Refused, Return
+from braze.ir.guard import Guard, GuardKind
+from braze.ir.origin import UNKNOWN
+from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
+from braze.runtime.recipes import compile_replay
+
+FrameKey: TypeAlias = tuple[Any, ...]
+
+_FIXES: dict[GuardKind, str] = {
+    GuardKind.TENSOR_MATCH: "If a size changes from call to call, compile with dynamic=True or "
+    "mark the dimension (braze.mark_dynamic); otherwise pass inputs of one dtype and layout.",
+    GuardKind.EQUALS_MATCH: "A Python number or string that changes at each call is a new program "
+    "each time: pass it as a 0-dim tensor, or keep it out of the compiled function.",
+    GuardKind.ID_MATCH: "A new function, class or module object at each call is a new program: "
+    "define it once, outside of the function that is called repeatedly.",
+    GuardKind.LENGTH: "The length of a container decides the program: pad it, or keep it fixed.",
+}
+_GENERAL_FIX = "Keep this value the same between calls, or raise recompile_limit."
+_UNSTABLE = Refused(
+    "break", "unstable-guard", "a guard did not hold after the compile", "", UNKNOWN
+)
+# A frame that raises on bad arguments is tried again on good ones, but not without end.
+_RAISES_PER_ENTRY = 8
+
+
+@final
+class Entry:
+    """A compiled way through a frame, ready to run.
+
+    check: the graph's inputs where the guards hold, else None.
+    returns: whether `replay` gives the return value; otherwise the open frames of a break.
+    """
+
+    __slots__ = ("check", "compiled", "devices", "graph", "replay", "returns", "uses_random")
+
+    def __init__(self, compiled: CompiledEntry) -> None:
+        self.compiled = compiled
+        self.check = compile_entry_check(compiled.guards, compiled.inputs)
+        self.replay = compile_replay(compiled.effects, compiled.exit)
+        self.graph = compiled.graph
+        self.returns = isinstance(compiled.exit, Return)
+        self.uses_random = compiled.uses_random
+        self.devices = compiled.devices
+
+    def run_graph(self, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The graph's results; if it faults, random number generators are as before."""
+        if not self.uses_random:
+            return self.graph(inputs)
+        states = [(None, torch.get_rng_state())]
+        states += [(device, torch.cuda.get_rng_state(device)) for device in self.devices]
+        try:
+            return self.graph(inputs)
+        except BaseException:
+            for device, state in states:
+                if device is None:
+                    torch.set_rng_state(state)
+                else:
+                    torch.cuda.set_rng_state(state, device)
+            raise
+
+
+Found: TypeAlias = tuple[Entry, list[torch.Tensor]]
+
+
+def continuation_key(code: types.CodeType, offset: int, values: FrameValues) -> FrameKey:
+    """What tells two caches apart: place, bound locals, depth and NULLs of the stack."""
+    nulls = tuple([index for index, slot in enumerate(values.stack) if slot is NULL])
+    return (id(code), offset, frozenset(values.locals), len(values.stack), nulls)
+
+
+@final
+class FrameCache:
+    """All entries for one (code, offset, stack form).
+
+    entries: most recently used first; replaced as a whole, never changed.
+    limit: entries at most; refusals count too, so that a frame is not tried forever.
+    """
+
+    __slots__ = ("closed", "code", "entries", "limit", "lock", "misses", "offset", "refusals")
+
+    def __init__(self, code: types.CodeType, offset: int, limit: int) -> None:
+        self.code = code
+        self.offset = offset
+        self.limit = limit
+        self.entries: tuple[Entry, ...] = ()
+        self.refusals: tuple[Refused, ...] = ()
+        self.misses: Counter[str] = Counter()
+        self.closed = False
+        self.lock = threading.RLock()
+
+    def find(self, values: FrameValues) -> Found | None:
+        """The entry whose guards hold, with the graph's inputs."""
+        entries = self.entries
+        for entry in entries:
+            inputs = entry.check(values)
+            if inputs is not None:
+                if entry is not entries[0]:
+                    self._promote(entry)
+                return entry, inputs
+        return None
+
+    def find_or_compile(
+        self,
+        compile_frame: CompileFrame,
+        values: FrameValues,
+        function: types.FunctionType | None = None,
+    ) -> Found | None:
+        """The entry for these values, compiled now if there is none; None: run natively."""
+        found = self.find(values)
+        if found is not None or self.closed:
+            return found
+        with self.lock:
+            found = self.find(values)
+            if found is not None or self.closed:
+                return found
+            failures = [first_failure(entry.compiled.guards, values) for entry in self.entries]
+            if self._is_full():
+                self._close([failure for failure in failures if failure is not None])
+                return None
+            return self._compile(
+                compile_frame,
+                CompileRequest(
+                    self.code,
+                    self.offset,
+                    values,
+                    function,
+                    tuple(failure[1] for failure in failures if failure is not None),
+                ),
+            )
+
+    def _is_full(self) -> bool:
+        raised = sum(refusal.kind == "raises" for refusal in self.refusals)
+        tried = len(self.entries) + len(self.refusals) - raised
+        return tried >= self.limit or raised >= _RAISES_PER_ENTRY * self.limit
+
+    def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | None:
+        answer = compile_frame(request)
+        if isinstance(answer, Refused):
+            self.refusals = (*self.refusals, answer)
+            self.closed = answer.kind == "unsupported"
+            return None
+        entry = Entry(answer)
+        inputs = entry.check(request.values)
+        if inputs is None:
+            self.refusals = (*self.refusals, _UNSTABLE)
+            self._warn(
+                "a guard does not hold for the very values it was made from: "
+                f"{explain_failure(answer.guards, request.values) or 'it held a moment later'}",
+                "This call runs eagerly. The program changes the value while it is compiled "
+                "(another thread?), or this is a bug in Braze.",
+            )
+            return None
+        self.entries = (entry, *self.entries)
+        return entry, inputs
+
+    def _promote(self, entry: Entry) -> None:
+        if self.lock.acquire(blocking=False):
+            try:
+                rest = [other for other in self.entries if other is not entry]
+                self.entries = (entry, *rest)
+            finally:
+                self.lock.release()
+
+    def _close(self, failures: list[tuple[Guard, str]]) -> None:
+        """No more entries: say once which guard kept failing."""
+        self.closed = True
+        if not failures:
+            return
+        named = [((str(guard.source), guard.kind), reason) for guard, reason in failures]
+        worst = Counter(name for name, _ in named).most_common(1)[0][0]
+        reason = next(reason for name, reason in named if name == worst)
+        kind = worst[1]
+        self._warn(
+            f"compiled {len(self.entries)} times and none of them fits. The guard that kept "
+            f"failing: {reason}",
+            f"From now on other inputs run eagerly. {_FIXES.get(kind, _GENERAL_FIX)}",
+        )
+
+    def _warn(self, what: str, hint: str) -> None:
+        code = self.code
+        where = f"{code.co_filename}:{code.co_firstlineno}: {code.co_qualname}"
+        warnings.warn(f"{where}: {what}\n{hint}", BrazeWarning, stacklevel=4)

@@ -1,0 +1,171 @@
+"""Guards as one generated function per cache entry.
+
+    def check(frame):
+        try:
+            L = frame.locals
+            t0 = L['x']
+            if not (type(t0) is c0 and t0.shape == (3, 4) and ...): return None
+            t1 = L['self']
+            ...
+            return [t0, t7]            # the graph's inputs, read on the way
+        except READ_FAILURES:
+            return None
+
+Guards of an object come before anything is read from it, so no user code of an unexpected class
+runs; among those of one depth the cheapest come first. Arguments come before globals and modules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from braze.errors import InternalError
+from braze.ir.entry import FrameValues
+from braze.ir.guard import Guard, GuardKind
+from braze.ir.source import ObjectSource, Source
+from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard
+from braze.runtime.source_code import READ_FAILURES, SourceWriter, known_types, source_depth
+
+_OF_MANY_SOURCES = frozenset(
+    {
+        GuardKind.SAME_OBJECT,
+        GuardKind.DIFFERENT_OBJECT,
+        GuardKind.TENSORS_DISTINCT,
+        GuardKind.STORAGE_OVERLAP,
+    }
+)
+
+
+def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
+    """A function that says whether all guards hold for a frame."""
+    ordered = order_guards(guards)
+    writer = SourceWriter(known_types(ordered))
+    body = _body(writer, ordered, lambda: "True", "False")
+    return writer.function("check", "frame", body, "<braze guards>")
+
+
+def compile_entry_check(
+    guards: Iterable[Guard], inputs: Sequence[Source]
+) -> Callable[[FrameValues], list[Any] | None]:
+    """A function that returns the graph's inputs where all guards hold, else None."""
+    ordered = order_guards(guards)
+    writer = SourceWriter(known_types(ordered))
+
+    def result() -> str:
+        return f"[{', '.join([writer.read(source) for source in inputs])}]"
+
+    body = _body(writer, ordered, result, "None")
+    return writer.function("check", "frame", body, "<braze guards>")
+
+
+def explain_failure(guards: Iterable[Guard], frame: FrameValues) -> str:
+    """The first guard that does not hold, in words; "" where all hold."""
+    failed = first_failure(guards, frame)
+    return "" if failed is None else failed[1]
+
+
+def first_failure(guards: Iterable[Guard], frame: FrameValues) -> tuple[Guard, str] | None:
+    """The first guard that does not hold and how, or None."""
+    for guard in order_guards(guards):
+        reason = explain_guard(guard, frame)
+        if reason is not None:
+            return guard, reason
+    return None
+
+
+def order_guards(guards: Iterable[Guard]) -> list[Guard]:
+    """In the order of checking: outer objects first, cheap ones first, duplicates left out."""
+    unique: dict[tuple[Any, ...], Guard] = {}
+    for guard in guards:
+        if guard.kind not in GUARD_KINDS:
+            raise InternalError("runtime", f"no guard code for {guard.kind}", origin=guard.origin)
+        unique.setdefault((guard.kind, guard.source, id(guard.expected)), guard)
+    return sorted(unique.values(), key=_rank)
+
+
+def _rank(guard: Guard) -> tuple[int, int, int]:
+    many = guard.kind in _OF_MANY_SOURCES
+    cost = GUARD_KINDS[guard.kind].cost
+    if guard.source is None:
+        return (many, 0 if guard.kind is GuardKind.AMBIENT else 1, cost)
+    from_entry = isinstance(guard.source, ObjectSource)
+    return (many, 1 + from_entry + source_depth(guard.source), cost)
+
+
+def _body(
+    writer: SourceWriter, guards: list[Guard], result: Callable[[], str], failed: str
+) -> list[str]:
+    for guard in guards:
+        condition = GUARD_KINDS[guard.kind].write(writer, guard)
+        if condition != "True":
+            writer.lines.append(f"if not ({condition}): return {failed}")
+    value = result()
+    writer.namespace["READ_FAILURES"] = READ_FAILURES
+    return [
+        "try:",
+        "    L = frame.locals",
+        *(f"    {line}" for line in writer.lines),
+        f"    return {value}",
+        "except READ_FAILURES:",
+        f"    return {failed}",
+    ]
+
+
+def format_guards(guards: Iterable[Guard]) -> str:
+    """The guards as a tree of sources, with the user's line that made each."""
+    children: dict[Source | None, list[Source]] = {}
+    here: dict[Source | None, list[Guard]] = {None: []}
+    for guard in guards:
+        here.setdefault(guard.source, []).append(guard)
+        source = guard.source
+        while source is not None:
+            base = getattr(source, "base", None)
+            siblings = children.setdefault(base, [])
+            if source in siblings:
+                break
+            siblings.append(source)
+            source = base
+    lines: list[str] = []
+    _format_level(None, 0, children, here, lines)
+    return "\n".join(lines)
+
+
+def _format_level(
+    source: Source | None,
+    depth: int,
+    children: dict[Source | None, list[Source]],
+    here: dict[Source | None, list[Guard]],
+    lines: list[str],
+) -> None:
+    indent = "  " * depth
+    if source is not None:
+        lines.append(f"{indent}{source}")
+        indent += "  "
+    for guard in here.get(source, ()):
+        place = f"  # {guard.origin}" if guard.origin.line else ""
+        lines.append(f"{indent}{guard.kind.value} {_expected(guard)}{place}".rstrip())
+    for child in children.get(source, ()):
+        _format_level(child, depth + (source is not None), children, here, lines)
+
+
+def _expected(guard: Guard) -> str:
+    if guard.kind in _OF_MANY_SOURCES:
+        return _sources(guard.expected)
+    if guard.kind is GuardKind.TENSOR_MATCH:
+        facts = guard.expected
+        grad = " requires_grad" if facts.requires_grad else ""
+        return (
+            f"{facts.tensor_class.__name__} {facts.dtype} {list(facts.shape)} "
+            f"stride {list(facts.stride)} {facts.device}{grad}"
+        )
+    if guard.expected is None and guard.kind is GuardKind.NO_HOOKS:
+        return ""
+    text = repr(guard.expected)
+    return text if len(text) <= 100 else text[:97] + "..."
+
+
+def _sources(expected: Any) -> str:
+    if isinstance(expected, tuple):
+        return f"({', '.join(map(_sources, expected))})"
+    return str(expected)

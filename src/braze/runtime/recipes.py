@@ -1,0 +1,470 @@
+"""Recipes and effects as one generated function per cache entry.
+
+    def replay(frame, results):
+        L = frame.locals
+        t0 = L['self']                 # every source is read
+        v0 = [results[0], t0.bias]     # every new object is built and filled
+        t0.__dict__['cache'] = v0      # only then the effects are applied, in order
+        return results[0]
+
+Until the first effect nothing that existed before has changed. A recipe that is used twice is
+built once. `CapturedFrame.exit` gives the result: a value, or the open frames as `LiveFrame`s.
+"""
+
+from __future__ import annotations
+
+import types
+from collections import Counter, OrderedDict, defaultdict, deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, NamedTuple, TypeGuard, final
+
+from braze.ir.entry import FrameValues
+from braze.ir.frame import (
+    Call,
+    Effect,
+    Exit,
+    FillInstance,
+    FrameState,
+    FromConstant,
+    FromGraph,
+    FromSource,
+    NewCall,
+    NewDict,
+    NewFunction,
+    NewInstance,
+    NewSequence,
+    Recipe,
+    ReplaceContents,
+    Return,
+    SetAttribute,
+    SetCell,
+    SetGlobal,
+    SetItem,
+)
+from braze.runtime.source_code import SourceWriter, is_plain_name
+
+_MAPPINGS = (OrderedDict, dict)
+
+
+@final
+@dataclass(slots=True, eq=False)
+class LiveFrame:
+    """A frame stopped before an instruction, with real values; the driver moves it on.
+
+    locals, stack: as in `FrameValues`.
+    """
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    offset: int
+    locals: dict[str, Any]
+    stack: list[Any]
+    function: types.FunctionType | None = None
+
+
+Replay = Callable[[FrameValues, Sequence[Any]], Any]
+
+
+def compile_replay(effects: Iterable[Effect], exit: Exit) -> Replay:
+    """A function that applies the effects after the graph ran and gives the frame's result: the
+    return value, or for a break the list of LiveFrames, outermost first."""
+    effects = tuple(effects)
+    builder = _Builder(effects)
+    late = [effect for effect in effects if not _fills_new_instance(effect)]
+    for effect in late:
+        for recipe in _EFFECTS[type(effect)].operands(effect):
+            builder.build(recipe)
+    result = builder.exit(exit)
+    lines = builder.writer.lines
+    for effect in late:
+        lines.extend(_EFFECTS[type(effect)].write(builder, effect))
+    body = ["L = frame.locals", *lines, f"return {result}"]
+    return builder.writer.function("replay", "frame, results", body, "<braze replay>")
+
+
+# --- called by generated text --------------------------------------------------------------------
+
+
+def make_function(
+    code: types.CodeType,
+    names: tuple[dict[str, Any], str, str, str | None],
+    defaults: Any,
+    keyword_defaults: Any,
+    closure: tuple[Any, ...],
+    annotations: Any,
+) -> types.FunctionType:
+    """A function object; names are its globals, name, qualified name and module."""
+    namespace, name, qualname, module = names
+    function = types.FunctionType(code, namespace, name, defaults, closure or None)
+    function.__qualname__ = qualname
+    function.__kwdefaults__ = keyword_defaults
+    if module is not None:
+        function.__module__ = module
+    if annotations is not None:
+        function.__annotations__ = annotations
+    return function
+
+
+def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
+    """`target[key] = value` by the builtin mapping that the object is or extends."""
+    for base in _MAPPINGS:
+        if isinstance(target, base):
+            base.__setitem__(target, key, value)
+            return
+    raise TypeError(f"not a dict: {type(target)}")
+
+
+def delete_item(target: dict[Any, Any], key: Any) -> None:
+    """`del target[key]`, likewise."""
+    for base in _MAPPINGS:
+        if isinstance(target, base):
+            base.__delitem__(target, key)
+            return
+    raise TypeError(f"not a dict: {type(target)}")
+
+
+def set_in_dict(target: Any, name: str, value: Any) -> None:
+    """Write an instance's `__dict__`; a class's goes through `type`."""
+    if isinstance(target, type):
+        type.__setattr__(target, name, value)
+    else:
+        target.__dict__[name] = value
+
+
+def delete_from_dict(target: Any, name: str) -> None:
+    """Delete from an instance's `__dict__`; a class's through `type`."""
+    if isinstance(target, type):
+        type.__delattr__(target, name)
+    else:
+        del target.__dict__[name]
+
+
+def fill_attribute(target: Any, name: str, value: Any) -> None:
+    """Give a new instance an attribute without its class's `__setattr__`."""
+    descriptor = getattr(type(target), name, None)
+    if isinstance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType)):
+        descriptor.__set__(target, value)
+    else:
+        target.__dict__[name] = value
+
+
+def replace_contents(target: Any, contents: Any) -> None:
+    """Give an existing container the contents of a new one, in place, by its builtin base."""
+    for base, replace in _REPLACERS:
+        if isinstance(target, base):
+            replace(target, contents)
+            return
+    raise TypeError(f"cannot replace the contents of {type(target)}")
+
+
+def _replace_mapping(target: Any, contents: Any) -> None:
+    base = OrderedDict if isinstance(target, OrderedDict) else dict
+    items = list(dict.items(contents))
+    base.clear(target)
+    for key, value in items:
+        base.__setitem__(target, key, value)
+
+
+def _replace_set(target: set[Any], contents: Iterable[Any]) -> None:
+    items = list(contents)
+    set.clear(target)
+    set.update(target, items)
+
+
+def _replace_deque(target: deque[Any], contents: Iterable[Any]) -> None:
+    items = list(contents)
+    deque.clear(target)
+    deque.extend(target, items)
+
+
+_REPLACERS: tuple[tuple[type, Callable[[Any, Any], None]], ...] = (
+    (list, lambda target, contents: list.__setitem__(target, slice(None), contents)),
+    (dict, _replace_mapping),
+    (set, _replace_set),
+    (bytearray, lambda target, contents: bytearray.__setitem__(target, slice(None), contents)),
+    (deque, _replace_deque),
+)
+
+
+def make_counter(cls: type, items: Iterable[tuple[Any, Any]]) -> Any:
+    """A mapping whose constructor would read the items otherwise."""
+    made = cls()
+    for key, value in items:
+        dict.__setitem__(made, key, value)
+    return made
+
+
+# --- the writer ----------------------------------------------------------------------------------
+
+
+class _Builder:
+    """Writes the lines that build recipes, dependencies first."""
+
+    def __init__(self, effects: Iterable[Effect]) -> None:
+        self.writer = SourceWriter()
+        for function in _CALLED:
+            self.writer.namespace[function.__name__] = function
+        self._names: dict[int, str] = {}
+        self._open: set[int] = set()
+        self._fills: dict[int, list[FillInstance]] = {}
+        self._pending: list[FillInstance] = []
+        self._filled: set[int] = set()
+        for effect in effects:
+            if _fills_new_instance(effect):
+                self._fills.setdefault(id(effect.target), []).append(effect)
+
+    def build(self, recipe: Recipe) -> str:
+        """The expression that holds the recipe's object."""
+        name = self._names.get(id(recipe))
+        if name is None:
+            name = self._construct(recipe)
+            if not self._open:
+                for effect in list(self._pending):
+                    self._try_fill(effect)
+        return name
+
+    def _construct(self, recipe: Recipe) -> str:
+        if id(recipe) in self._open:
+            raise ValueError(f"recipe {type(recipe).__name__} contains itself")
+        self._open.add(id(recipe))
+        try:
+            expression = _RECIPES[type(recipe)](self, recipe)
+        finally:
+            self._open.discard(id(recipe))
+        if type(recipe) in _ATOMIC:
+            self._names[id(recipe)] = expression
+            return expression
+        name = f"v{len(self._names)}"
+        self._names[id(recipe)] = name
+        self.writer.lines.append(f"{name} = {expression}")
+        for effect in self._fills.get(id(recipe), ()):
+            self._pending.append(effect)
+            self._try_fill(effect)
+        return name
+
+    def _try_fill(self, effect: FillInstance) -> None:
+        """Fill an instance, unless its state has to wait for an object that contains it."""
+        if id(effect) in self._filled or self._waits(effect, set()):
+            return
+        self._filled.add(id(effect))
+        self._pending.remove(effect)
+        self.writer.lines.extend(_write_fill(self, effect))
+
+    def _waits(self, effect: FillInstance, seen: set[int]) -> bool:
+        """Whether the state of an instance needs an object that is being constructed."""
+        return any(self._is_blocked(recipe, seen) for recipe in _fill_operands(effect))
+
+    def _is_blocked(self, recipe: Recipe, seen: set[int]) -> bool:
+        key = id(recipe)
+        if key in self._open:
+            return True
+        if key in seen or key in self._names:
+            return False
+        seen.add(key)
+        return any(self._is_blocked(part, seen) for part in _parts(recipe))
+
+    def exit(self, exit: Exit) -> str:
+        if isinstance(exit, Return):
+            return self.build(exit.value)
+        return f"[{', '.join([self._frame(state) for state in exit.frames])}]"
+
+    def _frame(self, state: FrameState) -> str:
+        self.writer.namespace["LiveFrame"] = LiveFrame
+        constant = self.writer.constant
+        values = ", ".join(
+            [f"{name!r}: {self.build(recipe)}" for name, recipe in state.local_values]
+        )
+        stack = ", ".join([self.build(recipe) for recipe in state.stack])
+        return (
+            f"LiveFrame({constant(state.code)}, {constant(state.globals)}, {state.offset}, "
+            f"{{{values}}}, [{stack}], {constant(state.function)})"
+        )
+
+
+def _sequence(builder: _Builder, recipe: NewSequence) -> str:
+    items = [builder.build(item) for item in recipe.items]
+    cls = recipe.cls
+    if cls is list:
+        return f"[{', '.join(items)}]"
+    if cls is tuple:
+        return f"({''.join(f'{item}, ' for item in items)})"
+    name = builder.writer.constant(cls)
+    listed = f"[{', '.join(items)}]"
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        return f"tuple.__new__({name}, {listed})"
+    return f"{name}({listed})"
+
+
+def _dict(builder: _Builder, recipe: NewDict) -> str:
+    items = [(builder.build(key), builder.build(value)) for key, value in recipe.items]
+    if recipe.cls is dict:
+        return f"{{{', '.join(f'{key}: {value}' for key, value in items)}}}"
+    name = builder.writer.constant(recipe.cls)
+    pairs = f"[{', '.join(f'({key}, {value})' for key, value in items)}]"
+    if issubclass(recipe.cls, defaultdict):
+        factory = (
+            "None" if recipe.default_factory is None else builder.build(recipe.default_factory)
+        )
+        return f"{name}({factory}, {pairs})"
+    if issubclass(recipe.cls, Counter):
+        return f"make_counter({name}, {pairs})"
+    return f"{name}({pairs})"
+
+
+def _call(builder: _Builder, recipe: NewCall) -> str:
+    arguments = [builder.build(argument) for argument in recipe.args]
+    keywords = [(name, builder.build(value)) for name, value in recipe.kwargs]
+    if all(is_plain_name(name) for name, _ in keywords):
+        arguments += [f"{name}={value}" for name, value in keywords]
+    else:
+        arguments.append(f"**{{{', '.join(f'{name!r}: {value}' for name, value in keywords)}}}")
+    return f"{builder.writer.constant(recipe.function)}({', '.join(arguments)})"
+
+
+def _function(builder: _Builder, recipe: NewFunction) -> str:
+    closure = "".join([f"{builder.build(cell)}, " for cell in recipe.closure])
+    names = (recipe.globals, recipe.name, recipe.qualname, recipe.module)
+    defaults, keyword_defaults, annotations = (
+        "None" if part is None else builder.build(part)
+        for part in (recipe.defaults, recipe.keyword_defaults, recipe.annotations)
+    )
+    constant = builder.writer.constant
+    return (
+        f"make_function({constant(recipe.code)}, {constant(names)}, {defaults}, "
+        f"{keyword_defaults}, ({closure}), {annotations})"
+    )
+
+
+def _instance(builder: _Builder, recipe: NewInstance) -> str:
+    name = builder.writer.constant(recipe.cls)
+    return f"{name}.__new__({name})"
+
+
+_ATOMIC = (FromConstant, FromSource)
+_RECIPES: dict[type, Callable[[_Builder, Any], str]] = {
+    FromConstant: lambda builder, recipe: builder.writer.constant(recipe.value),
+    FromSource: lambda builder, recipe: builder.writer.read(recipe.source),
+    FromGraph: lambda builder, recipe: f"results[{recipe.index}]",
+    NewSequence: _sequence,
+    NewDict: _dict,
+    NewInstance: _instance,
+    NewCall: _call,
+    NewFunction: _function,
+}
+
+
+def _parts(recipe: Recipe) -> list[Recipe]:
+    """The recipes that must be built before this one."""
+    if isinstance(recipe, NewSequence):
+        return list(recipe.items)
+    if isinstance(recipe, NewDict):
+        factory = [] if recipe.default_factory is None else [recipe.default_factory]
+        return [*factory, *(part for item in recipe.items for part in item)]
+    if isinstance(recipe, NewCall):
+        return [*recipe.args, *(value for _, value in recipe.kwargs)]
+    if isinstance(recipe, NewFunction):
+        optional = (recipe.defaults, recipe.keyword_defaults, recipe.annotations)
+        return [*recipe.closure, *(part for part in optional if part is not None)]
+    return []
+
+
+# --- effects -------------------------------------------------------------------------------------
+
+
+def _fills_new_instance(effect: Effect) -> TypeGuard[FillInstance]:
+    """Whether the effect is a part of building, done before anything that existed changes."""
+    return isinstance(effect, FillInstance) and isinstance(effect.target, NewInstance)
+
+
+def _fill_operands(effect: FillInstance) -> list[Recipe]:
+    return [
+        *(value for _, value in effect.attributes),
+        *(effect.list_items or ()),
+        *(part for item in effect.dict_items or () for part in item),
+    ]
+
+
+def _write_fill(builder: _Builder, effect: FillInstance) -> list[str]:
+    target = builder.build(effect.target)
+    lines = [
+        f"fill_attribute({target}, {name!r}, {builder.build(value)})"
+        for name, value in effect.attributes
+    ]
+    if effect.list_items is not None:
+        items = ", ".join([builder.build(item) for item in effect.list_items])
+        lines.append(f"replace_contents({target}, [{items}])")
+    if effect.dict_items is not None:
+        pairs = ", ".join(
+            [f"{builder.build(key)}: {builder.build(value)}" for key, value in effect.dict_items]
+        )
+        lines.append(f"replace_contents({target}, {{{pairs}}})")
+    return lines
+
+
+def _set_attribute(builder: _Builder, effect: SetAttribute) -> list[str]:
+    target, name = builder.build(effect.target), repr(effect.name)
+    if effect.value is None:
+        function = "delete_from_dict" if effect.through_dict else "delattr"
+        return [f"{function}({target}, {name})"]
+    function = "set_in_dict" if effect.through_dict else "setattr"
+    return [f"{function}({target}, {name}, {builder.build(effect.value)})"]
+
+
+def _set_item(builder: _Builder, effect: SetItem) -> list[str]:
+    target, key = builder.build(effect.target), builder.build(effect.key)
+    if effect.value is None:
+        return [f"delete_item({target}, {key})"]
+    return [f"set_item({target}, {key}, {builder.build(effect.value)})"]
+
+
+def _set_global(builder: _Builder, effect: SetGlobal) -> list[str]:
+    place = f"{builder.writer.constant(effect.globals)}[{effect.name!r}]"
+    if effect.value is None:
+        return [f"del {place}"]
+    return [f"{place} = {builder.build(effect.value)}"]
+
+
+def _set_cell(builder: _Builder, effect: SetCell) -> list[str]:
+    place = f"{builder.build(effect.cell)}.cell_contents"
+    if effect.value is None:
+        return [f"del {place}"]
+    return [f"{place} = {builder.build(effect.value)}"]
+
+
+def _effect_call(builder: _Builder, effect: Call) -> list[str]:
+    arguments = ", ".join([builder.build(argument) for argument in effect.args])
+    return [f"{builder.writer.constant(effect.function)}({arguments})"]
+
+
+class _EffectRow(NamedTuple):
+    operands: Callable[[Any], list[Recipe]]
+    write: Callable[[_Builder, Any], list[str]]
+
+
+def _present(*recipes: Recipe | None) -> list[Recipe]:
+    return [recipe for recipe in recipes if recipe is not None]
+
+
+_EFFECTS: dict[type, _EffectRow] = {
+    FillInstance: _EffectRow(lambda e: [e.target, *_fill_operands(e)], _write_fill),
+    SetAttribute: _EffectRow(lambda e: _present(e.target, e.value), _set_attribute),
+    SetItem: _EffectRow(lambda e: _present(e.target, e.key, e.value), _set_item),
+    ReplaceContents: _EffectRow(
+        lambda e: [e.target, e.contents],
+        lambda b, e: [f"replace_contents({b.build(e.target)}, {b.build(e.contents)})"],
+    ),
+    SetGlobal: _EffectRow(lambda e: _present(e.value), _set_global),
+    SetCell: _EffectRow(lambda e: _present(e.cell, e.value), _set_cell),
+    Call: _EffectRow(lambda e: list(e.args), _effect_call),
+}
+_CALLED = (
+    make_function,
+    set_item,
+    delete_item,
+    set_in_dict,
+    delete_from_dict,
+    fill_attribute,
+    replace_contents,
+    make_counter,
+)

@@ -1,0 +1,228 @@
+"""Sources to Python: a writer of one function's text in which each sub-source is read once.
+
+    L['self']._modules['a'].weight   ->   t1 = L['self']
+                                          t2 = t1._modules
+                                          t3 = t2['a']
+                                          t4 = t3.weight
+
+The text reads `frame`, a `FrameValues`. `read_source` does the same without generating code, for
+messages. Reading fails with one of `READ_FAILURES` where the world has changed its form.
+"""
+
+from __future__ import annotations
+
+import builtins
+import keyword
+import types
+from collections import deque
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+from braze.ir.entry import FrameValues
+from braze.ir.guard import Guard, GuardKind
+from braze.ir.source import (
+    AttributeSource,
+    CellObjectSource,
+    CellSource,
+    ClosureSource,
+    DictKeySource,
+    FunctionGlobalSource,
+    GlobalSource,
+    InstanceDictSource,
+    ItemSource,
+    LocalSource,
+    ObjectSource,
+    Source,
+    StackSource,
+    TypeSource,
+)
+
+# TypeError: the container is now something without items; ValueError: the cell is empty.
+READ_FAILURES = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+
+_ABSENT = object()
+_PLAIN_CONTAINERS = (list, tuple, dict, types.MappingProxyType, deque)
+_BASES = (dict, list, tuple, deque)
+
+
+def read_item(container: Any, key: Any) -> Any:
+    """`container[key]` by the builtin base class: no user code, no `__missing__`."""
+    cls = type(container)
+    if cls in _PLAIN_CONTAINERS:
+        return container[key]
+    if issubclass(cls, dict):
+        value = dict.get(container, key, _ABSENT)
+        if value is _ABSENT:
+            raise KeyError(key)
+        return value
+    for base in _BASES[1:]:
+        if issubclass(cls, base):
+            return base.__getitem__(container, key)
+    return container[key]
+
+
+def read_global(namespace: dict[str, Any], name: str) -> Any:
+    """A global as LOAD_GLOBAL finds it: the module's dict, then its builtins."""
+    value = namespace.get(name, _ABSENT)
+    if value is not _ABSENT:
+        return value
+    found = namespace.get("__builtins__", builtins)
+    return (found if isinstance(found, dict) else vars(found))[name]
+
+
+def dict_key(container: dict[Any, Any], index: int) -> Any:
+    """The index-th key in insertion order."""
+    return list(dict.keys(container))[index]
+
+
+def exact_base(cls: type) -> type | None:
+    """`cls` if it is a builtin container or a subclass that reads items as its base does."""
+    for base in _BASES:
+        if cls is base:
+            return base
+        if issubclass(cls, base):
+            same = cls.__getitem__ is base.__getitem__ and not hasattr(cls, "__missing__")
+            return base if same else None
+    return cls if cls is types.MappingProxyType else None
+
+
+def known_types(guards: Iterable[Guard]) -> dict[Source, type]:
+    """The exact type that a passed guard implies of the object at its source."""
+    known: dict[Source, type] = {}
+    for guard in guards:
+        if guard.source is None:
+            continue
+        if guard.kind is GuardKind.TYPE_MATCH:
+            known[guard.source] = guard.expected
+        elif guard.kind in (GuardKind.ID_MATCH, GuardKind.EQUALS_MATCH):
+            known[guard.source] = type(guard.expected)
+    return known
+
+
+class SourceWriter:
+    """Collects the lines and constants of one generated function.
+
+    types: what guards checked earlier in the same text say of objects' exact types.
+    """
+
+    def __init__(self, types: dict[Source, type] | None = None) -> None:
+        self.lines: list[str] = []
+        self.namespace: dict[str, Any] = {
+            "read_item": read_item,
+            "read_global": read_global,
+            "dict_key": dict_key,
+        }
+        self.types = types or {}
+        self._temporaries: dict[Source, str] = {}
+        self._constants: dict[int, str] = {}
+
+    def constant(self, value: Any) -> str:
+        """The name of a global of the text that holds `value`."""
+        name = self._constants.get(id(value))
+        if name is None:
+            name = f"c{len(self._constants)}"
+            self._constants[id(value)] = name
+            self.namespace[name] = value
+        return name
+
+    def read(self, source: Source) -> str:
+        """The name that holds the object at `source`, after lines that read it if needed."""
+        name = self._temporaries.get(source)
+        if name is None:
+            expression = _ROWS[type(source)].write(self, source)
+            name = f"t{len(self._temporaries)}"
+            self._temporaries[source] = name
+            self.lines.append(f"{name} = {expression}")
+        return name
+
+    def function(self, name: str, parameters: str, body: list[str], filename: str) -> Any:
+        """The function `name(parameters)` whose lines are `body`, already indented once less."""
+        text = f"def {name}({parameters}):\n" + "\n".join(f"    {line}" for line in body) + "\n"
+        exec(compile(text, filename, "exec"), self.namespace)
+        function = self.namespace.pop(name)
+        function.__braze_source__ = text
+        return function
+
+
+class _Row(NamedTuple):
+    write: Callable[[SourceWriter, Any], str]
+    read: Callable[[Any, FrameValues], Any]
+
+
+def read_source(source: Source, frame: FrameValues) -> Any:
+    """The object at `source`; one of READ_FAILURES where it cannot be reached."""
+    return _ROWS[type(source)].read(source, frame)
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether `name` may stand after a dot in Python text."""
+    return name.isidentifier() and not keyword.iskeyword(name)
+
+
+def source_depth(source: Source) -> int:
+    """How many steps lead from a root to the source; 0 for a root."""
+    depth = 0
+    base = getattr(source, "base", None)
+    while base is not None:
+        depth += 1
+        base = getattr(base, "base", None)
+    return depth
+
+
+def _write_attribute(writer: SourceWriter, source: AttributeSource) -> str:
+    base = writer.read(source.base)
+    if is_plain_name(source.name):
+        return f"{base}.{source.name}"
+    return f"getattr({base}, {source.name!r})"
+
+
+def _write_item(writer: SourceWriter, source: ItemSource) -> str:
+    base = writer.read(source.base)
+    known = writer.types.get(source.base)
+    direct = isinstance(source.base, InstanceDictSource) or (
+        known is not None and exact_base(known) is not None
+    )
+    key = repr(source.key) if type(source.key) in (str, int) else writer.constant(source.key)
+    return f"{base}[{key}]" if direct else f"read_item({base}, {key})"
+
+
+def _write_global(writer: SourceWriter, namespace: str, name: str) -> str:
+    if hasattr(builtins, name):
+        return f"read_global({namespace}, {name!r})"
+    return f"{namespace}[{name!r}]"
+
+
+_ROWS: dict[type, _Row] = {
+    LocalSource: _Row(lambda w, s: f"L[{s.name!r}]", lambda s, f: f.locals[s.name]),
+    StackSource: _Row(lambda w, s: f"frame.stack[{s.index}]", lambda s, f: f.stack[s.index]),
+    CellSource: _Row(
+        lambda w, s: f"L[{s.name!r}].cell_contents",
+        lambda s, f: f.locals[s.name].cell_contents,
+    ),
+    CellObjectSource: _Row(lambda w, s: f"L[{s.name!r}]", lambda s, f: f.locals[s.name]),
+    GlobalSource: _Row(
+        lambda w, s: _write_global(w, "frame.globals", s.name),
+        lambda s, f: read_global(f.globals, s.name),
+    ),
+    ObjectSource: _Row(lambda w, s: w.constant(s.value), lambda s, f: s.value),
+    AttributeSource: _Row(_write_attribute, lambda s, f: getattr(read_source(s.base, f), s.name)),
+    InstanceDictSource: _Row(
+        lambda w, s: f"{w.read(s.base)}.__dict__", lambda s, f: read_source(s.base, f).__dict__
+    ),
+    ItemSource: _Row(_write_item, lambda s, f: read_item(read_source(s.base, f), s.key)),
+    DictKeySource: _Row(
+        lambda w, s: f"dict_key({w.read(s.base)}, {s.index})",
+        lambda s, f: dict_key(read_source(s.base, f), s.index),
+    ),
+    TypeSource: _Row(
+        lambda w, s: f"type({w.read(s.base)})", lambda s, f: type(read_source(s.base, f))
+    ),
+    ClosureSource: _Row(
+        lambda w, s: f"{w.read(s.base)}.__closure__[{s.index}].cell_contents",
+        lambda s, f: read_source(s.base, f).__closure__[s.index].cell_contents,
+    ),
+    FunctionGlobalSource: _Row(
+        lambda w, s: _write_global(w, f"{w.read(s.base)}.__globals__", s.name),
+        lambda s, f: read_global(read_source(s.base, f).__globals__, s.name),
+    ),
+}

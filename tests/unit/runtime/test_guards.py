@@ -1,0 +1,406 @@
+"""Guards as code: what holds, what fails, and in which words."""
+
+from __future__ import annotations
+
+import math
+import types
+from collections import OrderedDict, defaultdict
+from typing import Any
+
+import pytest
+import torch
+
+from braze.ir.entry import FrameValues
+from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.origin import Origin
+from braze.ir.source import (
+    AttributeSource,
+    CellObjectSource,
+    CellSource,
+    ClosureSource,
+    DictKeySource,
+    FunctionGlobalSource,
+    GlobalSource,
+    InstanceDictSource,
+    ItemSource,
+    LocalSource,
+    ObjectSource,
+    Source,
+    StackSource,
+    TypeSource,
+)
+from braze.runtime.guard_kinds import GUARD_KINDS
+from braze.runtime.guards import (
+    compile_entry_check,
+    compile_guards,
+    explain_failure,
+    format_guards,
+    order_guards,
+)
+from braze.runtime.source_code import READ_FAILURES, read_source
+
+X = LocalSource("x")
+Y = LocalSource("y")
+
+
+def frame(**values: Any) -> FrameValues:
+    return FrameValues(values, (), {"__builtins__": __builtins__})
+
+
+def facts(tensor: torch.Tensor, **changes: Any) -> TensorFacts:
+    known: dict[str, Any] = {
+        "tensor_class": type(tensor),
+        "dtype": tensor.dtype,
+        "device": tensor.device,
+        "requires_grad": tensor.requires_grad,
+        "shape": tuple(tensor.shape),
+        "stride": tuple(tensor.stride()) if tensor.layout is torch.strided else (),
+        "layout": tensor.layout,
+    }
+    return TensorFacts(**{**known, **changes})
+
+
+def outcome(guard: Guard, **values: Any) -> str:
+    """The failure's words, "" where the guard holds; code and words must agree."""
+    here = frame(**values)
+    text = explain_failure([guard], here)
+    assert compile_guards([guard])(here) is (text == "")
+    return text
+
+
+def match(tensor: torch.Tensor, **changes: Any) -> Guard:
+    return Guard(X, GuardKind.TENSOR_MATCH, facts(tensor, **changes))
+
+
+def equals(value: Any) -> Guard:
+    return Guard(X, GuardKind.EQUALS_MATCH, value)
+
+
+# --- tensors -------------------------------------------------------------------------------------
+
+
+def test_tensor_size_message() -> None:
+    guard = match(torch.empty(3, 2))
+    assert outcome(guard, x=torch.empty(3, 2)) == ""
+    assert (
+        outcome(guard, x=torch.empty(4, 2))
+        == "tensor 'L['x']' size mismatch at index 0. expected 3, actual 4"
+    )
+
+
+@pytest.mark.parametrize(
+    "other, message",
+    [
+        (
+            torch.empty(3, 2, dtype=torch.float64),
+            "dtype mismatch. expected torch.float32, actual torch.float64",
+        ),
+        (torch.empty(2, 3).t(), "stride mismatch at index 0. expected 2, actual 1"),
+        (torch.empty(3), "rank mismatch. expected 2, actual 1"),
+        (torch.empty(3, 2, device="meta"), "device mismatch. expected cpu, actual meta"),
+        (
+            torch.empty(3, 2, requires_grad=True),
+            "requires_grad mismatch. expected False, actual True",
+        ),
+        (
+            torch.nn.Parameter(torch.empty(3, 2), False),
+            "type mismatch. expected "
+            "<class 'torch.Tensor'>, actual <class 'torch.nn.parameter.Parameter'>",
+        ),
+        (
+            torch.empty(3, 2).to_sparse(),
+            "layout mismatch. expected torch.strided, actual torch.sparse_coo",
+        ),
+        (3, "type mismatch. expected <class 'torch.Tensor'>, actual <class 'int'>"),
+    ],
+)
+def test_tensor_messages(other: Any, message: str) -> None:
+    assert outcome(match(torch.empty(3, 2)), x=other) == f"tensor 'L['x']' {message}"
+
+
+def test_tensor_with_dimensions_that_match_any_size() -> None:
+    guard = match(torch.empty(3, 2), shape=(None, 2), stride=(None, 1))
+    assert outcome(guard, x=torch.empty(9, 2)) == ""
+    assert "size mismatch at index 1" in outcome(guard, x=torch.empty(9, 3))
+    assert "rank mismatch" in outcome(guard, x=torch.empty(9))
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (1, 3), (3, 1), (2, 0, 3), (2, 3, 4)])
+def test_stride_of_contiguous_tensors(shape: tuple[int, ...]) -> None:
+    tensor = torch.empty(shape)
+    assert outcome(match(tensor), x=torch.empty(shape)) == ""
+    if len(shape) > 1 and tensor.numel():
+        odd = torch.empty_strided(shape, tuple(stride + 7 for stride in tensor.stride()))
+        assert "stride mismatch" in outcome(match(tensor), x=odd)
+
+
+def test_leaf_is_compared_where_asked() -> None:
+    leaf = torch.ones(2, requires_grad=True)
+    guard = match(leaf, is_leaf=True)
+    assert outcome(guard, x=leaf) == ""
+    assert "is_leaf mismatch" in outcome(guard, x=leaf * 2)
+
+
+def test_sparse_tensor_has_no_stride() -> None:
+    sparse = torch.eye(2).to_sparse()
+    assert outcome(match(sparse), x=torch.eye(2).to_sparse()) == ""
+    assert "layout" in outcome(match(sparse), x=torch.eye(2))
+
+
+# --- constants -----------------------------------------------------------------------------------
+
+CONSTANTS = [
+    1, 1.0, True, 0, 0.0, -0.0, False, None, "a", b"a", math.nan, math.inf, -math.inf, 1j,
+    complex(0.0, -0.0), complex(0.0, 0.0), (1,), (1.0,), (True,), (0.0,), (-0.0,), [1], {"a": 1},
+    {"a": 1.0}, frozenset({1}), frozenset({1.0}), frozenset({True}), slice(1, None), ...,
+    slice(1.0, None),
+    torch.float32, torch.float64, torch.device("cpu"), torch.device("meta"), torch.Size([1]), 2**70,
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", range(len(CONSTANTS)))
+def test_equals_tells_all_constants_apart(index: int) -> None:
+    guard = equals(CONSTANTS[index])
+    for other, value in enumerate(CONSTANTS):
+        assert (outcome(guard, x=value) == "") is (other == index), (CONSTANTS[index], value)
+
+
+def test_equals_message() -> None:
+    assert outcome(equals(3), x=4) == "'L['x']' value mismatch. expected 3, actual 4"
+    assert "type mismatch" in outcome(equals(3), x=3.0)
+
+
+def test_equals_makes_an_equal_object_do() -> None:
+    assert outcome(equals("ab" * 20), x="ab" * 10 + "ab" * 10) == ""
+    assert outcome(equals(math.nan), x=float("nan")) == ""
+
+
+# --- the other kinds -----------------------------------------------------------------------------
+
+
+class Odd(dict):  # type: ignore[type-arg]
+    def __len__(self) -> int:
+        raise AssertionError("user code in a guard")
+
+    __getitem__ = __contains__ = __iter__ = keys = get = __len__  # type: ignore[assignment]
+
+
+class Thing:
+    here = 1
+
+
+def other_function(a: int = 1) -> None: ...
+
+
+MODULE = torch.nn.Linear(1, 1)
+HOOKED = torch.nn.Linear(1, 1)
+HOOKED.register_forward_hook(lambda *_: None)
+BASE = torch.empty(4)
+FUNCTION_FACTS = (
+    other_function,
+    other_function.__code__,
+    other_function.__defaults__,
+    other_function.__kwdefaults__,
+)
+
+
+class Ambient:
+    def __init__(self, changed: str | None) -> None:
+        self.changed = changed
+
+    def holds(self) -> bool:
+        return self.changed is None
+
+    def difference(self) -> str | None:
+        return self.changed
+
+
+K = GuardKind
+# kind, source, expected, values that hold, values that fail, words
+ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], str]] = [
+    (K.TENSOR_MATCH, X, facts(BASE), {"x": BASE}, {"x": None}, "type mismatch"),
+    (K.TYPE_MATCH, X, int, {"x": 1}, {"x": True}, "type mismatch. expected <class 'int'>"),
+    (K.ID_MATCH, X, Thing, {"x": Thing}, {"x": Odd}, "identity mismatch"),
+    (K.EQUALS_MATCH, X, 1, {"x": 1}, {"x": 2}, "value mismatch"),
+    (K.LENGTH, X, 2, {"x": [1, 2]}, {"x": (1,)}, "length mismatch. expected 2, actual 1"),
+    (K.LENGTH, X, 1, {"x": Odd(a=1)}, {"x": Odd()}, "length mismatch. expected 1, actual 0"),
+    (K.DICT_KEYS, X, ("a", "b"), {"x": {"a": 1, "b": 1}}, {"x": {"b": 1, "a": 1}},
+     "keys mismatch. expected ['a', 'b'], actual ['b', 'a']"),
+    (K.DICT_KEYS, X, (1,), {"x": {1: 1}}, {"x": {True: 1}}, "keys mismatch"),
+    (K.DICT_KEYS, X, ("a",), {"x": Odd(a=1)}, {"x": Odd(b=1)}, "keys mismatch"),
+    (K.DICT_CONTAINS, X, ("a", True), {"x": {"a": 1}}, {"x": {}}, "no longer has the key 'a'"),
+    (K.DICT_CONTAINS, X, ("a", False), {"x": Odd()}, {"x": Odd(a=1)}, "now has the key 'a'"),
+    (K.HAS_ATTRIBUTE, X, ("here", True), {"x": Thing()}, {"x": 1}, "no longer has the attribute"),
+    (K.HAS_ATTRIBUTE, X, ("here", False), {"x": 1}, {"x": Thing()}, "now has the attribute"),
+    (K.SAME_OBJECT, X, Y, {"x": BASE, "y": BASE}, {"x": BASE, "y": 1}, "were one object"),
+    (K.DIFFERENT_OBJECT, X, Y, {"x": 1, "y": BASE}, {"x": BASE, "y": BASE}, "were two objects"),
+    (K.TENSORS_DISTINCT, None, (X, Y), {"x": BASE, "y": BASE[1:]}, {"x": BASE, "y": BASE},
+     "tensors 'L['x']' and 'L['y']' were two tensors and are one now"),
+    (K.STORAGE_OVERLAP, None, ((X, Y),), {"x": BASE, "y": BASE[1:]},
+     {"x": BASE, "y": BASE.clone()}, "shared memory and do not now"),
+    (K.STORAGE_OVERLAP, None, ((X,), (Y,)), {"x": BASE, "y": BASE.clone()},
+     {"x": BASE, "y": BASE[1:]}, "share memory now and did not"),
+    (K.AMBIENT, None, Ambient(None), {}, {}, ""),
+    (K.NAMESPACE, X, (("a", BASE), ("b", ABSENT)), {"x": {"a": BASE}}, {"x": {"a": BASE, "b": 1}},
+     "entry 'b' mismatch. expected ABSENT, actual 1"),
+    (K.NAMESPACE, X, (("nn", torch.nn),), {"x": torch}, {"x": math}, "entry 'nn' mismatch"),
+    (K.CLASS_LOOKUPS, X, (("here", 1), ("there", ABSENT)), {"x": Thing}, {"x": int},
+     "entry 'here' mismatch. expected 1, actual ABSENT"),
+    (K.DICT_LACKS, X, frozenset({"a"}), {"x": {}}, {"x": {"a": 1}}, "now has the key 'a'"),
+    (K.NO_HOOKS, X, None, {"x": MODULE}, {"x": HOOKED}, "now has hooks in _forward_hooks"),
+    (K.FUNCTIONS, None, (FUNCTION_FACTS,), {}, {}, ""),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row[0].value)
+def test_kinds(row: Any) -> None:
+    kind, source, expected, good, bad, words = row
+    guard = Guard(source, kind, expected)
+    assert outcome(guard, **good) == ""
+    if words:
+        text = outcome(guard, **bad)
+        assert words in text
+        if source is not None:
+            assert str(source) in text
+
+
+def test_every_kind_is_tested() -> None:
+    assert {row[0] for row in ROWS} == set(GuardKind) == set(GUARD_KINDS)
+
+
+def test_ambient_words() -> None:
+    guard = Guard(None, GuardKind.AMBIENT, Ambient("grad mode is off now"))
+    assert outcome(guard) == "grad mode is off now"
+
+
+def test_global_hooks_and_changed_functions() -> None:
+    guard = Guard(None, GuardKind.NO_HOOKS, None)
+    assert outcome(guard) == ""
+    handle = torch.nn.modules.module.register_module_forward_hook(lambda *_: None)
+    try:
+        assert "all modules" in outcome(guard)
+    finally:
+        handle.remove()
+    functions = Guard(None, GuardKind.FUNCTIONS, (FUNCTION_FACTS,))
+    other_function.__defaults__ = (2,)
+    try:
+        assert outcome(functions) == "function 'other_function' has a new __defaults__"
+    finally:
+        other_function.__defaults__ = FUNCTION_FACTS[2]
+    assert outcome(functions) == ""
+
+
+# --- sources -------------------------------------------------------------------------------------
+
+
+def closure_of(value: Any) -> Any:
+    return lambda: value
+
+
+THING = Thing()
+THING.__dict__["odd name"] = 5
+KEY = object()
+SOURCES: list[tuple[Source, Any]] = [
+    (X, THING),
+    (StackSource(1), "top"),
+    (CellSource("cell"), 7),
+    (CellObjectSource("cell"), CELL := types.CellType(7)),
+    (GlobalSource("thing"), THING),
+    (GlobalSource("len"), len),
+    (ObjectSource("nn", torch.nn), torch.nn),
+    (AttributeSource(X, "here"), 1),
+    (AttributeSource(X, "odd name"), 5),
+    (InstanceDictSource(X), THING.__dict__),
+    (ItemSource(InstanceDictSource(X), "odd name"), 5),
+    (ItemSource(LocalSource("defaults"), "a"), 1),
+    (ItemSource(LocalSource("ordered"), (1, 2)), 3),
+    (ItemSource(LocalSource("odd"), "a"), 1),
+    (ItemSource(LocalSource("listed"), -1), 9),
+    (DictKeySource(LocalSource("keyed"), 1), KEY),
+    (TypeSource(X), Thing),
+    (ClosureSource(LocalSource("closure"), 0), 11),
+    (FunctionGlobalSource(LocalSource("closure"), "K"), GuardKind),
+    (FunctionGlobalSource(LocalSource("closure"), "len"), len),
+]
+
+
+def full_frame() -> FrameValues:
+    values = {
+        "x": THING, "cell": CELL, "defaults": defaultdict(int, a=1), "odd": Odd(a=1),
+        "ordered": OrderedDict({(1, 2): 3}), "listed": [8, 9], "keyed": {"a": 1, KEY: 2},
+        "closure": closure_of(11),
+    }  # fmt: skip
+    return FrameValues(values, ("bottom", "top"), {"thing": THING, "__builtins__": __builtins__})
+
+
+@pytest.mark.parametrize("source, value", SOURCES, ids=lambda part: str(part)[:40])
+def test_sources(source: Source, value: Any) -> None:
+    check = compile_entry_check([], [source])
+    here = full_frame()
+    assert check(here) == [value]
+    assert read_source(source, here) is value or read_source(source, here) == value
+    assert check(frame()) is None or isinstance(source, ObjectSource | GlobalSource)
+
+
+def test_a_missing_item_of_a_defaultdict_is_not_made() -> None:
+    values = defaultdict(list)
+    check = compile_entry_check([], [ItemSource(X, "missing")])
+    assert check(frame(x=values)) is None
+    assert not values
+    with pytest.raises(READ_FAILURES):
+        read_source(ItemSource(X, "missing"), frame(x=values))
+
+
+def test_unreachable_source_is_worded() -> None:
+    guard = Guard(AttributeSource(X, "gone"), GuardKind.ID_MATCH, 1)
+    assert outcome(guard, x=THING).startswith("'L['x'].gone' cannot be reached. AttributeError")
+
+
+# --- order, sharing, printing --------------------------------------------------------------------
+
+
+def test_sub_sources_are_read_once() -> None:
+    weight = ItemSource(InstanceDictSource(AttributeSource(X, "a")), "w")
+    bias = ItemSource(InstanceDictSource(AttributeSource(X, "a")), "b")
+    check = compile_entry_check(
+        [Guard(weight, GuardKind.TYPE_MATCH, int), Guard(bias, GuardKind.TYPE_MATCH, int)],
+        [weight, bias],
+    )
+    assert check.__braze_source__.count("L['x']") == 1  # type: ignore[attr-defined]
+    assert check.__braze_source__.count(".__dict__") == 1  # type: ignore[attr-defined]
+
+
+def test_an_object_is_checked_before_anything_is_read_from_it() -> None:
+    class Trap:
+        @property
+        def size(self) -> int:
+            raise AssertionError("user code of an unexpected class ran")
+
+    guards = [
+        Guard(AttributeSource(X, "size"), GuardKind.EQUALS_MATCH, 3),
+        Guard(X, GuardKind.TYPE_MATCH, Thing),
+    ]
+    assert compile_guards(guards)(frame(x=Trap())) is False
+    assert order_guards(guards)[0].kind is GuardKind.TYPE_MATCH
+
+
+def test_guards_print_as_a_tree_with_the_users_lines() -> None:
+    place = Origin("model.py", 7, "forward")
+    layer = ItemSource(AttributeSource(LocalSource("self"), "layers"), 0)
+    text = format_guards(
+        [
+            Guard(None, GuardKind.NO_HOOKS, None),
+            Guard(LocalSource("self"), GuardKind.TYPE_MATCH, Thing, place),
+            Guard(layer, GuardKind.EQUALS_MATCH, 3, place),
+            Guard(None, GuardKind.TENSORS_DISTINCT, (X, Y)),
+        ]
+    )
+    assert text.splitlines() == [
+        "NO_HOOKS",
+        "TENSORS_DISTINCT (L['x'], L['y'])",
+        "L['self']",
+        f"  TYPE_MATCH {Thing!r}  # model.py:7",
+        "  L['self'].layers",
+        "    L['self'].layers[0]",
+        "      EQUALS_MATCH 3  # model.py:7",
+    ]
