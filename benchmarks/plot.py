@@ -10,7 +10,7 @@ import matplotlib
 from matplotlib.figure import Figure
 
 from benchmarks.harness import title_of
-from benchmarks.results import Measured, ModelResult, Report, mean_of
+from benchmarks.results import Mean, Measured, ModelResult, Report, mean_of
 from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE
 
 _COLORS = {EAGER: "#8c8c8c", TORCH_COMPILE: "#e8a33d", BRAZE: "#1f6fb4"}
@@ -95,27 +95,35 @@ def _draw_bars(
 ) -> None:
     for place, system in enumerate(systems):
         shift = (place - (len(systems) - 1) / 2) * _BAR_HEIGHT
-        mean = mean_of(results, system, mean_figure).value
-        values = [figure_of(result.systems[system]) for result in results] + [mean]
-        spans = [whiskers(result.systems[system]) for result in results] + [None]
+        mean = mean_of(results, system, mean_figure)
+        found = [result.systems[system] for result in results]
+        values = [*map(figure_of, found), mean.value]
+        spans = [*map(whiskers, found), None]
+        labels = [_label(part, figure_of(part), text) for part in found] + [_mean_label(mean, text)]
         rows = [row + shift for row in _rows(results)]
         widths = [value or 0 for value in values]
         bars = axes.barh(rows, widths, _BAR_HEIGHT, color=_COLORS[system], label=title_of(system))
-        for row, value, span in zip(rows, values, spans, strict=True):
+        for row, value, span, label in zip(rows, values, spans, labels, strict=True):
             end = _draw_whisker(axes, row, value, span)
-            label = "failed" if value is None else text(value)
-            color = _FAILED if value is None else _INK
-            axes.annotate(
-                label,
-                (end, row),
-                (4, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=9,
-                color=color,
-            )
+            color = _FAILED if label.isalpha() or label.endswith("!") else _INK
+            place_of_text = {"textcoords": "offset points", "va": "center"}
+            axes.annotate(label, (end, row), (4, 0), fontsize=9, color=color, **place_of_text)
         bars[-1].set_alpha(0.85)
     _finish(axes, results)
+
+
+def _label(found: Measured, value: float | None, text: Callable[[float], str]) -> str:
+    if value is None:
+        return "failed" if found.error else "–"
+    return text(value) if found.sound else f"{text(value)}, not sound!"
+
+
+def _mean_label(mean: Mean, text: Callable[[float], str]) -> str:
+    if mean.value is None:
+        return "–"
+    return text(mean.value) + (
+        "" if mean.count == mean.total else f" ({mean.count} of {mean.total})"
+    )
 
 
 def _draw_whisker(

@@ -35,6 +35,7 @@ class Measured:
     graphs: int | None = None
     breaks: int | None = None
     ops: int | None = None
+    fallbacks: tuple[str, ...] = ()
     accuracy: Accuracy | None = None
     imports: Elapsed | None = None
     cold_compile: Elapsed | None = None
@@ -42,6 +43,12 @@ class Measured:
     warm_start: Elapsed | None = None
     peak_memory_mib: float | None = None
     peak_device_memory_mib: float | None = None
+
+    @property
+    def sound(self) -> bool:
+        """Nothing failed, nothing fell back, and the result is right."""
+        right = self.accuracy is None or self.accuracy.right
+        return self.error is None and not self.fallbacks and right
 
     @property
     def speedup(self) -> float | None:
@@ -105,6 +112,7 @@ def measured(steady: dict[str, Any], system: str) -> Measured:
         graphs=own["graphs"],
         breaks=own["breaks"],
         ops=own["ops"],
+        fallbacks=tuple(own["fallbacks"]),
         accuracy=Accuracy(**own["accuracy"]) if "accuracy" in own else None,
     )
 
@@ -154,14 +162,15 @@ def mean_of(results: Iterable[ModelResult], system: str, figure: str) -> Mean:
 
 
 def failures(report: Report, system: str) -> list[str]:
-    """One line for each model on which the system failed or gave a wrong result."""
+    """A line for each thing that went wrong: a failure, a fallback to eager, a wrong result."""
     lines = []
     for result in report.models:
-        found = result.systems.get(system)
+        found = result.systems.get(system, Measured())
         where = f"{result.title}, {result.dtype}"
-        if found is not None and found.error:
+        lines += [f"{where}: fell back, {reason}" for reason in found.fallbacks]
+        if found.error:
             lines.append(f"{where}: {found.error}")
-        elif found is not None and found.accuracy is not None and not found.accuracy.right:
+        if found.accuracy is not None and not found.accuracy.right:
             lines.append(f"{where}: wrong result, {_describe(found.accuracy)}")
     lines += [
         f"{overhead.title}: {figure}"

@@ -19,11 +19,16 @@ EAGER, TORCH_COMPILE, BRAZE = "eager", "torch_compile", "braze"
 @final
 @dataclass(frozen=True, slots=True)
 class GraphCounts:
-    """Of one compiled model: graphs, breaks between them, and torch-level calls in them."""
+    """Of what was compiled since counting started, recompiles included.
+
+    ops: operators in all graphs (torch.compile: torch-level calls; Braze: ATen operators).
+    fallbacks: what ran otherwise than compiled, one sentence each.
+    """
 
     graphs: int
     breaks: int
     ops: int
+    fallbacks: tuple[str, ...] = ()
 
 
 @final
@@ -32,15 +37,14 @@ class System:
     """One side of the comparison.
 
     compile: (model or function, mode or None) -> callable; the work may wait for the first call.
-    start_counting: before compiling; count_graphs: (model, args, kwargs) -> GraphCounts, after
-        the first call.
+    start_counting: called before compiling; count_graphs: after the calls.
     """
 
     name: str
     title: str
     compile: Callable[[Any, str | None], Callable[..., Any]]
     start_counting: Callable[[], None]
-    count_graphs: Callable[[Any, tuple[Any, ...], dict[str, Any]], GraphCounts]
+    count_graphs: Callable[[], GraphCounts]
 
 
 def _eager(function: Any, mode: str | None) -> Callable[..., Any]:
@@ -59,7 +63,7 @@ def _start_nothing() -> None:
     return None
 
 
-def _no_graphs(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GraphCounts:
+def _no_graphs() -> GraphCounts:
     return GraphCounts(graphs=0, breaks=0, ops=0)
 
 
@@ -67,16 +71,21 @@ def _start_counting_dynamo() -> None:
     importlib.import_module("torch._dynamo.utils").counters.clear()
 
 
-def _count_dynamo(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GraphCounts:
+def _count_dynamo() -> GraphCounts:
     counters = importlib.import_module("torch._dynamo.utils").counters
     stats = counters["stats"]
     breaks = sum(counters["graph_break"].values())
     return GraphCounts(stats["unique_graphs"], breaks, stats["calls_captured"])
 
 
-def _count_braze(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> GraphCounts:
-    explained = importlib.import_module("braze").explain(function)(*args, **kwargs)
-    return GraphCounts(explained.graph_count, explained.break_count, explained.op_count)
+def _start_counting_braze() -> None:
+    importlib.import_module("braze.trace").JOURNAL.clear()
+
+
+def _count_braze() -> GraphCounts:
+    journal = importlib.import_module("braze.trace").JOURNAL
+    found = importlib.import_module("braze.report.explain").summarise("", journal, None)
+    return GraphCounts(found.graph_count, found.break_count, found.op_count, found.fallbacks)
 
 
 SYSTEMS: dict[str, System] = {
@@ -86,6 +95,6 @@ SYSTEMS: dict[str, System] = {
         System(
             TORCH_COMPILE, "torch.compile", _torch_compile, _start_counting_dynamo, _count_dynamo
         ),
-        System(BRAZE, "Braze", _braze, _start_nothing, _count_braze),
+        System(BRAZE, "Braze", _braze, _start_counting_braze, _count_braze),
     )
 }

@@ -209,8 +209,7 @@ def _cell(column: _Column, result: ModelResult) -> Text:
     found = result.systems[column.system]
     shown = column.show(found)
     if shown is not None:
-        wrong = found.accuracy is not None and not found.accuracy.right
-        return Text(shown, style="bold red" if wrong else "")
+        return Text(shown, style="" if found.sound else "bold red")
     return Text("failed", style="bold red") if found.error else _MISSING
 
 

@@ -1,0 +1,1 @@
+"""Whole models written by others, compiled end to end."""
