@@ -1,0 +1,118 @@
+# Braze: everything from a clean checkout. Needs python3 (3.11 to 3.13), pip and g++.
+#
+#   make demo    real models, side by side with eager and torch.compile
+#   make test    the whole test suite
+#   make check   under a minute, for every edit: format, lint, types, architecture, unit, golden
+#   make help    the rest
+#
+# PYTHON=python3.12   the interpreter for the virtual environment
+# VENV=.venv          where it is made; it is kept, and the second run is quick
+# TORCH=torch==2.13.0 what pip installs where the environment has no torch. Where pip offers only
+#                     builds with GPU packages and there is no GPU:
+#                     TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+# ARGS=...            further arguments for pytest or the benchmarks
+
+VENV ?= .venv
+TORCH ?= torch==2.13.0
+JOBS ?= auto
+ARGS ?=
+
+SUPPORTED = (3, 11) <= sys.version_info[:2] <= (3, 13)
+FIND_PYTHON = for name in python3 python3.13 python3.12 python3.11; do \
+	"$$name" -c 'import sys; sys.exit(not $(SUPPORTED))' 2>/dev/null && echo "$$name" && break; \
+	done
+PYTHON ?= $(shell $(FIND_PYTHON))
+
+BIN := $(VENV)/bin
+READY := $(VENV)/.braze
+PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet
+# One thread in each test process: the processes share the processors.
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
+
+.DELETE_ON_ERROR:
+.DEFAULT_GOAL := help
+.PHONY: help demo test check format docs bench fuzz test-gpu bench-gpu clean distclean
+
+help:
+	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
+	@echo "make test       the whole test suite"
+	@echo "make check      under a minute: format, lint, types, architecture, unit and golden tests"
+	@echo "make format     rewrite the source in the project's format"
+	@echo "make docs       rewrite the generated pages and golden files; then look at the diff"
+	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
+	@echo "make fuzz       the differential tests with many more samples"
+	@echo "make test-gpu   the tests that need a GPU"
+	@echo "make bench-gpu  the full comparison on a GPU"
+	@echo "make clean      remove what builds and tests leave; distclean: the environment too"
+
+demo: $(READY)/packages
+	$(BIN)/python -m benchmarks.demo $(ARGS)
+
+test: $(READY)/packages
+	$(PYTEST) -m "not gpu" $(ARGS)
+
+check: $(READY)/packages
+	$(BIN)/ruff format --check --quiet
+	$(BIN)/ruff check --quiet
+	$(BIN)/mypy
+	$(PYTEST) -m "not gpu and not slow" $(QUICK_TESTS) $(ARGS)
+
+format: $(READY)/packages
+	$(BIN)/ruff format
+	$(BIN)/ruff check --fix
+
+docs: $(READY)/packages
+	$(PYTEST) --bless tests/architecture/test_docs.py $(wildcard tests/golden) $(ARGS)
+
+bench: $(READY)/packages
+	$(BIN)/python -m benchmarks.compare $(ARGS)
+
+fuzz: $(READY)/packages
+	BRAZE_SWEEP_SAMPLES=20 $(PYTEST) -m "not gpu" tests/differential $(ARGS)
+
+test-gpu: $(READY)/packages
+	$(BIN)/python -m pytest -m gpu $(ARGS)
+
+bench-gpu: $(READY)/packages
+	$(BIN)/python -m benchmarks.compare --device cuda $(ARGS)
+
+clean:
+	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+
+distclean: clean
+	rm -rf "$(VENV)"
+
+# --- the environment: three stamps, each made once --------------------------------------------
+
+$(READY)/venv:
+	@test -n "$(PYTHON)" || { \
+	  echo "Braze needs Python 3.11, 3.12 or 3.13, and none is on the PATH." >&2; \
+	  echo "Install one (Debian, Ubuntu: apt install python3 python3-venv)," >&2; \
+	  echo "or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@"$(PYTHON)" -c 'import sys; sys.exit(not $(SUPPORTED))' || { \
+	  echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13:" >&2; \
+	  "$(PYTHON)" --version >&2; exit 1; }
+	@echo "Making a virtual environment in $(VENV) with $$("$(PYTHON)" --version)"
+	@"$(PYTHON)" -m venv "$(VENV)" || { \
+	  echo "Python's venv module is missing (Debian, Ubuntu: apt install python3-venv)" >&2; \
+	  exit 1; }
+	@mkdir -p $(READY)
+	@touch $@
+
+$(READY)/torch: $(READY)/venv
+	@if $(BIN)/python -c 'import importlib.util as u, sys; sys.exit(not u.find_spec("torch"))'; \
+	then echo "PyTorch is there already"; \
+	else echo "Installing PyTorch ($(TORCH)): once, a few minutes"; $(PIP) $(TORCH); fi
+	@touch $@
+
+# torchvision without its dependencies: its wheel names a GPU build of torch that is not needed.
+$(READY)/packages: $(READY)/torch pyproject.toml
+	@echo "Installing Braze and the packages of its demo, tests and checks: once, a minute or two"
+	@$(PIP) --editable ".[demo,test,check]"
+	@$(PIP) pillow
+	@$(PIP) --no-deps torchvision
+	@command -v "$${BRAZE_CXX:-$${CXX:-g++}}" >/dev/null || \
+	  echo "No C++ compiler found: Braze will run ATen kernels only (apt install g++)" >&2
+	@touch $@
