@@ -58,3 +58,170 @@ def memory_order(shape: Shape, stride: Shape) -> Shape:
 def contiguous(dtype: torch.dtype, shape: Shape, device: torch.device) -> TensorType:
     """A row-major tensor."""
     return tensor_type(dtype, shape, contiguous_stride(shape), device)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def is_contiguous(shape: Shape, stride: Shape) -> bool:
+    """Whether the strides are row-major; dimensions of size 1 do not matter."""
+    return 0 in shape or same_layout(shape, stride, contiguous_stride(shape))
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def channels_last_stride(shape: Shape) -> Shape:
+    """Strides with the channels (dimension 1) innermost, of a 4- or 5-dimensional tensor."""
+    return stride_in_order(shape, (0, *range(2, len(shape)), 1))
+
+
+def stride_in_order(shape: Shape, order: Shape) -> Shape:
+    """Dense strides with `order` from the slowest dimension to the fastest."""
+    stride = [0] * len(shape)
+    step = 1
+    for dim in reversed(order):
+        stride[dim] = step
+        step *= max(shape[dim], 1)
+    return tuple(stride)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def suggests_channels_last(shape: Shape, stride: Shape) -> bool:
+    """Whether eager takes the strides for channels-last when it picks a format."""
+    if len(shape) not in (4, 5) or stride[1] == 0:
+        return False
+    least = 0
+    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
+        if shape[dim] == 0 or stride[dim] < least:
+            return False
+        if dim == 0 and least == stride[1]:
+            return False
+        least = stride[dim] * max(shape[dim], 1)
+    return True
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def suggested_stride(shape: Shape, stride: Shape) -> Shape:
+    """Strides of `torch.empty(shape, memory_format=suggested)`."""
+    if suggests_channels_last(shape, stride):
+        return channels_last_stride(shape)
+    return contiguous_stride(shape)
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def preserved_stride(shape: Shape, stride: Shape) -> Shape:
+    """Strides of `torch.empty_like`: the same where they are dense, else dense in their order."""
+    if is_dense(shape, stride):
+        return stride
+    order = iteration_order(shape, ((shape, stride),))
+    result = [0] * len(shape)
+    step = 1
+    for dim in order:
+        result[dim] = step
+        if shape[dim] > 1:
+            step *= shape[dim]
+    return tuple(result)
+
+
+def stride_in_format(
+    shape: Shape, stride: Shape, memory_format: torch.memory_format | None
+) -> Shape | None:
+    """Strides of a copy in a memory format; None means preserve. None for an unknown format."""
+    if memory_format is None or memory_format is torch.preserve_format:
+        return preserved_stride(shape, stride)
+    if memory_format is torch.contiguous_format:
+        return contiguous_stride(shape)
+    ranks = {torch.channels_last: 4, torch.channels_last_3d: 5}
+    if ranks.get(memory_format) == len(shape):
+        return channels_last_stride(shape)
+    return None
+
+
+def broadcast_shape(shapes: tuple[Shape, ...]) -> Shape:
+    """The common shape; raises RuntimeError as eager where there is none."""
+    rank = max(map(len, shapes))
+    result = [1] * rank
+    for shape in shapes:
+        for dim, size in enumerate(shape, rank - len(shape)):
+            if size == 1 or result[dim] == size:
+                continue
+            if result[dim] != 1:
+                raise RuntimeError(
+                    f"The size of tensor a ({result[dim]}) must match the size of tensor b "
+                    f"({size}) at non-singleton dimension {dim}"
+                )
+            result[dim] = size
+    return tuple(result)
+
+
+def iteration_order(shape: Shape, operands: tuple[tuple[Shape, Shape], ...]) -> list[int]:
+    """Dimensions from the fastest to the slowest, as eager's pointwise kernels visit them.
+
+    operands: (shape, stride) of each, broadcast to `shape`. The order is an insertion sort in
+    which the first operand that tells two dimensions apart decides.
+    """
+    rank = len(shape)
+    strides = [_broadcast_stride(shape, *operand) for operand in operands]
+    order = list(range(rank - 1, -1, -1))
+    for start in range(1, rank):
+        moving = start
+        for other in range(start - 1, -1, -1):
+            verdict = _compare_dims(shape, strides, order[other], order[moving])
+            if verdict > 0:
+                order[other], order[moving] = order[moving], order[other]
+                moving = other
+            elif verdict < 0:
+                break
+    return order
+
+
+def _broadcast_stride(shape: Shape, own_shape: Shape, stride: Shape) -> Shape:
+    lead = len(shape) - len(own_shape)
+    return (0,) * lead + tuple(
+        0 if size == 1 and shape[lead + dim] != 1 else step
+        for dim, (size, step) in enumerate(zip(own_shape, stride))
+    )
+
+
+def _compare_dims(shape: Shape, strides: list[Shape], a: int, b: int) -> int:
+    for stride in strides:
+        if stride[a] == 0 or stride[b] == 0:
+            continue
+        if stride[a] != stride[b]:
+            return 1 if stride[a] > stride[b] else -1
+        if shape[a] > shape[b]:
+            return 1
+    return 0
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def pointwise_layout(*operands: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
+    """(shape, stride) that eager's pointwise kernels give the result of operands (shape, stride)."""
+    first = operands[0][0]
+    if all(shape == first for shape, _ in operands):
+        fast = _uniform_layout(first, operands)
+        if fast is not None:
+            return first, fast
+        shape = first
+    else:
+        shape = broadcast_shape(tuple(shape for shape, _ in operands))
+    order = iteration_order(shape, operands)
+    rank = len(shape)
+    if order == list(range(rank - 1, -1, -1)):
+        return shape, contiguous_stride(shape)
+    stride = [0] * rank
+    step = 1
+    for dim in order:
+        stride[dim] = step
+        step *= shape[dim]
+    return shape, tuple(stride)
+
+
+def _uniform_layout(shape: Shape, operands: tuple[tuple[Shape, Shape], ...]) -> Shape | None:
+    if all(is_contiguous(shape, stride) for _, stride in operands):
+        return contiguous_stride(shape)
+    if len(shape) == 4:
+        wanted = channels_last_stride(shape)
+        if all(same_layout(shape, stride, wanted) for _, stride in operands):
+            return wanted
+    stride = operands[0][1]
+    if is_dense(shape, stride) and all(other == stride for _, other in operands):
+        return stride
+    return None

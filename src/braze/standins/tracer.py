@@ -217,7 +217,7 @@ class Tracer(dispatch.TorchDispatchMode):
         value = self.recorder.read(place)
         described = infer_view(op, place.type, place.offset, rest, kwargs)
         step = Step(op, rest, kwargs)
-        if type(described[0]) is TensorType:
+        if described and type(described[0]) is TensorType:
             made, offset = described
             result = self.recorder.apply(step, value, made)
             return new_standin(place.view(made, result, offset, step))

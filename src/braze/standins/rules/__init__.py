@@ -7,12 +7,18 @@ the operator's meta kernel. A rule returns NotImplemented for arguments that it 
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 
 from braze.standins.meta import infer_by_meta, infer_view_by_meta
 from braze.ir.types import TensorType
+from braze.standins.rules import contractions as contractions
+from braze.standins.rules import indexing as indexing
+from braze.standins.rules import pointwise as pointwise
+from braze.standins.rules import reductions as reductions
+from braze.standins.rules import views as views
 from braze.standins.rules.table import RULES, VIEW_RULES
 
 
@@ -26,7 +32,31 @@ def infer(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
         result = rule(*args, **kwargs)
         if result is not NotImplemented:
             return result
-    return infer_by_meta(op, args, kwargs)
+    try:
+        key = (freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
+        return _infer_once(op, key)
+    except TypeError:  # an argument that does not hash: a generator
+        return infer_by_meta(op, args, kwargs)
+
+
+def freeze(argument: Any) -> Any:
+    """An argument as a key in which 1, 1.0 and True differ; nested tuples and lists alike."""
+    if isinstance(argument, (tuple, list)):
+        return (type(argument), tuple([freeze(a) for a in argument]))
+    return (type(argument), argument)
+
+
+def _thaw(key: Any) -> Any:
+    cls, argument = key
+    if cls is tuple or cls is list:
+        return cls([_thaw(a) for a in argument])
+    return argument
+
+
+@functools.lru_cache(maxsize=1 << 14)
+def _infer_once(op: torch._ops.OpOverload, key: Any) -> Any:
+    args, kwargs, _ = key
+    return infer_by_meta(op, _thaw(args), dict(_thaw(kwargs)))
 
 
 def infer_view(

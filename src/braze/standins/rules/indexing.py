@@ -1,0 +1,204 @@
+"""Factories, joins, gathers and scatters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+
+from braze.ir.types import TensorType
+from braze.standins.layout import (
+    Shape,
+    contiguous,
+    is_contiguous,
+    preserved_stride,
+    tensor_type,
+)
+from braze.standins.meta import explicit_device
+from braze.standins.promotion import common_device, number_dtype, promoted
+from braze.standins.rules.table import rule
+from braze.standins.rules.views import completed_shape, wrap_dim
+
+aten = torch.ops.aten
+
+
+def _made(shape: Any, dtype: torch.dtype | None, layout: Any, device: Any) -> Any:
+    if layout not in (None, torch.strided) or min(shape, default=0) < 0:
+        return NotImplemented
+    where = explicit_device(torch.get_default_device() if device is None else device)
+    return contiguous(dtype or torch.get_default_dtype(), tuple(shape), where)
+
+
+@rule(
+    aten.zeros.default,
+    aten.ones.default,
+    aten.rand.default,
+    aten.randn.default,
+)
+def _filled(
+    shape: Shape, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+) -> Any:
+    return _made(shape, dtype, layout, device)
+
+
+@rule(aten.empty.memory_format)
+def _empty(shape: Shape, *, memory_format: Any = None, **options: Any) -> Any:
+    if memory_format not in (None, torch.contiguous_format):
+        return NotImplemented
+    return _filled(shape, **options)
+
+
+@rule(aten.full.default)
+def _full(shape: Shape, value: Any, *, dtype: Any = None, **options: Any) -> Any:
+    return _filled(shape, dtype=dtype or number_dtype(value), **options)
+
+
+@rule(aten.scalar_tensor.default)
+def _scalar(value: Any, *, dtype: Any = None, **options: Any) -> Any:
+    return _filled((), dtype=dtype, **options)
+
+
+@rule(aten.empty_strided.default)
+def _empty_strided(
+    shape: Shape, stride: Shape, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    pin_memory: Any = None,
+) -> Any:
+    made = _made(shape, dtype, layout, device)
+    if made is NotImplemented:
+        return made
+    return tensor_type(made.dtype, made.shape, tuple(stride), made.device)
+
+
+@rule(aten.arange.default)
+def _arange_end(end: Any, **options: Any) -> Any:
+    return _arange(0, end, **options)
+
+
+@rule(aten.arange.start)
+def _arange_start(start: Any, end: Any, **options: Any) -> Any:
+    return _arange(start, end, **options)
+
+
+@rule(aten.arange.start_step)
+def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Any:
+    numbers = (start, end, step)
+    if not all(type(number) in (int, float) for number in numbers) or not step:
+        return NotImplemented
+    whole = all(type(number) is int for number in numbers)
+    length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
+    if length < 0:
+        return NotImplemented
+    if dtype is None:
+        dtype = torch.int64 if whole else torch.get_default_dtype()
+    elif not whole and not dtype.is_floating_point:
+        return NotImplemented
+    return _filled((length,), dtype=dtype, **options)
+
+
+@rule(aten.cat.default)
+def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
+    first = tensors[0]
+    rank = len(first.shape)
+    if not rank or any(len(t.shape) != rank for t in tensors):
+        return NotImplemented
+    if any(not is_contiguous(t.shape, t.stride) for t in tensors):  # type: ignore[arg-type]
+        return NotImplemented
+    dim = wrap_dim(dim, rank)
+    total = 0
+    for tensor in tensors:
+        if tensor is not first and any(
+            d != dim and size != first.shape[d] for d, size in enumerate(tensor.shape)
+        ):
+            return NotImplemented
+        total += tensor.shape[dim]  # type: ignore[operator]
+    shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
+    return contiguous(promoted(tensors), shape, common_device(tensors))  # type: ignore[arg-type]
+
+
+@rule(aten.stack.default)
+def _stack(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
+    first = tensors[0]
+    if any(t.shape != first.shape or not is_contiguous(t.shape, t.stride) for t in tensors):  # type: ignore[arg-type]
+        return NotImplemented
+    dim = wrap_dim(dim, len(first.shape) + 1)
+    shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
+    return contiguous(promoted(tensors), shape, common_device(tensors))  # type: ignore[arg-type]
+
+
+@rule(aten.embedding.default)
+def _embedding(
+    weight: TensorType,
+    indices: TensorType,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Any:
+    if len(weight.shape) != 2 or indices.dtype not in (torch.int64, torch.int32):
+        return NotImplemented
+    shape = (*indices.shape, weight.shape[1])
+    return contiguous(weight.dtype, shape, common_device((weight, indices)))  # type: ignore[arg-type]
+
+
+@rule(aten.index_select.default)
+def _index_select(x: TensorType, dim: int, index: TensorType) -> Any:
+    if not x.shape or len(index.shape) > 1:
+        return NotImplemented
+    dim = wrap_dim(dim, len(x.shape))
+    count = index.shape[0] if index.shape else 1
+    shape = (*x.shape[:dim], count, *x.shape[dim + 1 :])
+    return contiguous(x.dtype, shape, common_device((x, index)))  # type: ignore[arg-type]
+
+
+@rule(aten.gather.default)
+def _gather(x: TensorType, dim: int, index: TensorType, *, sparse_grad: bool = False) -> Any:
+    if len(x.shape) != len(index.shape) or index.dtype is not torch.int64:
+        return NotImplemented
+    wrap_dim(dim, len(x.shape))
+    return contiguous(x.dtype, index.shape, common_device((x, index)))  # type: ignore[arg-type]
+
+
+@rule(aten.tril.default, aten.triu.default)
+def _triangle(x: TensorType, diagonal: int = 0) -> Any:
+    if len(x.shape) < 2 or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        return NotImplemented
+    return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
+
+
+@rule(aten.constant_pad_nd.default)
+def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
+    if not is_contiguous(x.shape, x.stride) or len(padding) % 2:  # type: ignore[arg-type]
+        return NotImplemented
+    shape = list(x.shape)
+    for index in range(len(padding) // 2):
+        shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]  # type: ignore[operator]
+    if len(padding) > 2 * len(x.shape) or min(shape, default=1) <= 0:  # type: ignore[type-var]
+        return NotImplemented
+    return contiguous(x.dtype, tuple(shape), x.device)  # type: ignore[arg-type]
+
+
+@rule(aten._unsafe_view.default)
+def _unsafe_view(x: TensorType, shape: Shape) -> Any:
+    if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        return NotImplemented
+    numel = math.prod(x.shape)  # type: ignore[arg-type]
+    return contiguous(x.dtype, completed_shape(tuple(shape), numel), x.device)
+
+
+@rule(
+    aten.slice_scatter.default,
+    aten.select_scatter.default,
+    aten.diagonal_scatter.default,
+    aten.as_strided_scatter.default,
+)
+def _scatter(x: TensorType, source: TensorType, *where: Any) -> Any:
+    if x.requires_grad or x.stride != preserved_stride(x.shape, x.stride):  # type: ignore[arg-type]
+        return NotImplemented
+    return x
+
+
+@rule(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
+def _scatter_elements(x: TensorType, dim: int, index: TensorType, source: Any) -> Any:
+    if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        return NotImplemented
+    return contiguous(x.dtype, x.shape, common_device((x, index)))  # type: ignore[arg-type]
