@@ -113,6 +113,6 @@ $(READY)/packages: $(READY)/torch pyproject.toml
 	@$(PIP) --editable ".[demo,test,check]"
 	@$(PIP) pillow
 	@$(PIP) --no-deps torchvision
-	@command -v "$${BRAZE_CXX:-$${CXX:-g++}}" >/dev/null || \
+	@command -v "$${BRAZE_CXX:-g++}" clang++ c++ >/dev/null || \
 	  echo "No C++ compiler found: Braze will run ATen kernels only (apt install g++)" >&2
 	@touch $@

@@ -1,0 +1,52 @@
+"""The catalogue of graph breaks as a page: one section a code, generated from capture's table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+_HEAD = """\
+# Graph breaks
+
+Where a program does something that a graph cannot hold, Braze ends the graph, runs that one
+instruction natively, and captures again from the next one. Results are those of eager; the price
+is what could not be fused across the break. `fullgraph=True` makes a break an error.
+
+`BRAZE_LOGS=graph_breaks`, `braze.set_logs("graph_breaks")` and `braze.explain(f)(*args)` show each
+break with the line of your program that caused it and one of the codes below.
+
+This page is generated from `src/braze/capture/break_reasons.py` by `make docs`.
+"""
+
+
+class Reason(Protocol):
+    """An entry of the table: a message with a place for `{detail}`, and one concrete fix."""
+
+    @property
+    def template(self) -> str:
+        """The message, `{detail}` in it."""
+
+    @property
+    def hint(self) -> str:
+        """What to do."""
+
+
+def render_catalogue(entries: Mapping[str, Reason]) -> str:
+    """The page as Markdown, codes in the order of the table."""
+    index = "\n".join(f"- [`{code}`](#{code})" for code in entries)
+    sections = [_section(code, reason) for code, reason in entries.items()]
+    return "\n".join([_HEAD, index, "", *sections])
+
+
+def _section(code: str, reason: Reason) -> str:
+    message = reason.template.replace("{detail}", "...")
+    return (
+        f"## {code}\n\n"
+        f"**Message**: {_sentence(message)}\n\n"
+        f"**What to do**: {_sentence(reason.hint)}\n"
+    )
+
+
+def _sentence(text: str) -> str:
+    ended = text if text.endswith(".") else f"{text}."
+    return ended[:1].upper() + ended[1:]
