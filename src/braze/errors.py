@@ -46,7 +46,10 @@ def unknown_name(kind: str, name: object, valid: Iterable[str]) -> str:
 
 
 class BrazeError(RuntimeError):
-    """The base of all exceptions of Braze."""
+    """The base of all exceptions of Braze. They can be pickled: worker processes send them."""
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return _rebuild, (type(self), self.args, self.__dict__.copy())
 
 
 class UserError(BrazeError):
@@ -164,6 +167,14 @@ class BuildFailed(BrazeError):
 
 class BrazeWarning(UserWarning):
     """What Braze warns of: a fallback to eager, a missing C++ compiler, a recompile limit."""
+
+
+def _rebuild(
+    cls: type[BrazeError], args: tuple[object, ...], state: dict[str, object]
+) -> BrazeError:
+    error = cls.__new__(cls, *args)
+    error.__dict__.update(state)
+    return error
 
 
 def _paragraphs(origin: object, reason: str, hint: str) -> str:

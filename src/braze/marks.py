@@ -8,10 +8,15 @@ from __future__ import annotations
 
 import enum
 import threading
+import types
 import weakref
+from collections.abc import MutableMapping
 from typing import Any, final
 
 from braze.errors import UserError
+
+# Methods of C classes cannot be weakly referenced; they live as long as their class does.
+_IMMORTAL = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 class Mark(enum.Enum):
@@ -30,10 +35,11 @@ class Mark(enum.Enum):
 class Marks:
     """Marks by function, without keeping the function alive."""
 
-    __slots__ = ("_lock", "_marks")
+    __slots__ = ("_immortal", "_lock", "_marks")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self._immortal: dict[Any, tuple[Mark, str]] = {}
         self._marks: weakref.WeakKeyDictionary[Any, tuple[Mark, str]] = weakref.WeakKeyDictionary()
 
     def put(self, function: Any, mark: Mark, note: str = "") -> None:
@@ -41,21 +47,24 @@ class Marks:
         marked."""
         try:
             with self._lock:
-                self._marks[function] = (mark, note)
+                self._table(function)[function] = (mark, note)
         except TypeError:
             raise UserError(f"{mark.value} takes a function or a class, not {function!r}") from None
 
     def of(self, function: Any) -> Mark | None:
         """The mark of exactly this object; runs no user code for functions and classes."""
         try:
-            entry = self._marks.get(function)
+            entry = self._table(function).get(function)
         except TypeError:  # unhashable or not weakly referable: never marked
             return None
         return None if entry is None else entry[0]
 
     def note_of(self, function: Any) -> str:
         """The note that was put with the mark, or ""."""
-        return self._marks[function][1] if self.of(function) is not None else ""
+        return self._table(function)[function][1] if self.of(function) is not None else ""
+
+    def _table(self, function: Any) -> MutableMapping[Any, tuple[Mark, str]]:
+        return self._immortal if isinstance(function, _IMMORTAL) else self._marks
 
 
 MARKS = Marks()

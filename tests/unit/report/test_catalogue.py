@@ -1,0 +1,26 @@
+"""The page of graph breaks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from braze.report.catalogue import render_catalogue
+
+
+@dataclass(frozen=True)
+class Reason:
+    template: str
+    hint: str
+
+
+def test_one_section_for_each_code() -> None:
+    page = render_catalogue(
+        {
+            "a-branch": Reason("a branch: {detail}", "use where"),
+            "a-print": Reason("it prints {detail}", "do not"),
+        }
+    )
+    assert page.startswith("# Graph breaks\n")
+    assert "- [`a-branch`](#a-branch)\n- [`a-print`](#a-print)\n" in page
+    assert "## a-branch\n\n**Message**: A branch: ...\n\n**What to do**: Use where.\n" in page
+    assert page.endswith("\n") and not page.endswith("\n\n")

@@ -1,0 +1,93 @@
+"""Which logs are shown, and how a line looks."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+
+from braze.errors import InvalidOption
+from braze.report.logs import set_logs, shown_logs
+from braze.trace import ARTEFACTS, BreakNote, Journal, Recorder
+
+
+@pytest.fixture(autouse=True)
+def _quiet_afterwards() -> Iterator[None]:
+    set_logs()
+    yield
+    set_logs()
+
+
+@pytest.fixture
+def recorder() -> Recorder:
+    return Recorder(Journal(), "forward", "model.py:10")
+
+
+def test_quiet_by_default(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    recorder.emit("fusion", "x")
+    assert shown_logs() == ()
+    assert capsys.readouterr().err == ""
+
+
+def test_the_place_comes_first(recorder: Recorder, capsys: pytest.CaptureFixture[str]) -> None:
+    set_logs("graph_breaks")
+    note = BreakNote("explicit", "the program asks for it", "remove graph_break()", "model.py:12")
+    recorder.note_break(note)
+    recorder.emit("fusion", "not shown")
+    assert capsys.readouterr().err == (
+        "model.py:12 [graph_breaks] the program asks for it [explicit]\n  remove graph_break()\n"
+    )
+
+
+def test_code_begins_on_its_own_line(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str]
+) -> None:
+    set_logs("output_code")
+    recorder.emit("output_code", "# kernel\nint x;")
+    assert capsys.readouterr().err == "model.py:10 [output_code]\n# kernel\nint x;\n"
+
+
+def test_a_stage_may_log_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    set_logs(fusion=True)
+    logging.getLogger("braze.fusion").info("%d loops fused", 3)
+    assert capsys.readouterr().err == "[fusion] 3 loops fused\n"
+
+
+def test_several_ways_to_ask() -> None:
+    set_logs("graph_breaks, recompiles")
+    assert set(shown_logs()) == {"graph_breaks", "recompiles"}
+    set_logs("guards", recompiles=True)
+    assert set(shown_logs()) == {"guards", "recompiles"}
+    set_logs("+guards")
+    assert set(shown_logs()) == {"guards"}
+    set_logs("all", bytecode=False)
+    assert set(shown_logs()) == set(ARTEFACTS) - {"bytecode"}
+    set_logs(guards=False)
+    assert shown_logs() == ()
+
+
+def test_unknown_logs_are_named() -> None:
+    with pytest.raises(InvalidOption, match="graph_breaks") as caught:
+        set_logs("graph_break")
+    assert all(repr(name) in str(caught.value) for name in ARTEFACTS)
+    with pytest.raises(InvalidOption, match="Did you mean 'guards'"):
+        set_logs(guard=True)
+    with pytest.raises(InvalidOption, match="takes names"):
+        set_logs(3)  # type: ignore[arg-type]
+
+
+def test_lines_are_not_printed_twice_where_the_program_logs_too() -> None:
+    program = (
+        "import logging; logging.basicConfig(level=logging.INFO, format='ROOT %(message)s')\n"
+        "from braze.report.logs import set_logs\n"
+        "from braze.trace import Journal, Recorder\n"
+        "recorder = Recorder(Journal(), 'f', 'model.py:1')\n"
+        "set_logs(); recorder.emit('fusion', 'quiet')\n"
+        "set_logs('fusion'); recorder.emit('fusion', 'shown')\n"
+    )
+    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    assert run.stderr == "model.py:1 [fusion] shown\n"

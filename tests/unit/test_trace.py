@@ -1,0 +1,111 @@
+"""The recorder: stages, counters, breaks; and the journal that keeps what it found."""
+
+from __future__ import annotations
+
+import threading
+import time
+
+import pytest
+
+from braze.trace import ARTEFACTS, BreakNote, CompileRecord, Journal, Recorder, enabled
+
+
+def finished(journal: Journal, name: str = "f") -> CompileRecord:
+    return Recorder(journal, name, "model.py:1").finish()
+
+
+def test_stages_are_timed_in_order_and_add_up() -> None:
+    recorder = Recorder(Journal(), "f", "model.py:1")
+    with recorder.stage("capture"):
+        time.sleep(0.002)
+    with recorder.stage("lower"):
+        pass
+    with recorder.stage("capture"):
+        time.sleep(0.002)
+    record = recorder.finish()
+    assert [name for name, _ in record.stages] == ["capture", "lower"]
+    times = dict(record.stages)
+    assert times["capture"] >= 0.004 > times["lower"] >= 0
+    assert record.seconds >= sum(times.values())
+
+
+def test_the_innermost_failed_stage_is_known() -> None:
+    recorder = Recorder(Journal(), "f", "model.py:1")
+    with pytest.raises(KeyError), recorder.stage("codegen"), recorder.stage("build"):
+        raise KeyError
+    assert recorder.failed_stage == "build"
+    assert recorder.finish("failed").outcome == "failed"
+
+
+def test_counters_from_several_threads() -> None:
+    recorder = Recorder(Journal(), "f", "model.py:1")
+    threads = [
+        threading.Thread(target=lambda: [recorder.count("kernels") for _ in range(500)])
+        for _ in range(4)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert recorder.finish().counters == {"kernels": 2000}
+
+
+def test_the_record_holds_what_was_noted() -> None:
+    journal = Journal(detailed=True)
+    recorder = Recorder(journal, "f", "model.py:1")
+    note = BreakNote("explicit", "asked for", "remove it", "model.py:3")
+    recorder.note_ops(["aten.add", "aten.mul"])
+    recorder.note_extern_ops(["aten.mm"])
+    recorder.note_guards(["L['x'] is 3"])
+    recorder.note_break(note)
+    recorder.note_fallback("needs gradients")
+    recorder.note_fallback("needs gradients")
+    record = recorder.finish()
+    assert record.ops == ("aten.add", "aten.mul")
+    assert record.extern_ops == ("aten.mm",)
+    assert record.guards == ("L['x'] is 3",)
+    assert record.graph_break == note
+    assert record.fallbacks == ("needs gradients",)
+    assert journal.records() == (record,)
+
+
+def test_guards_are_printed_only_where_someone_looks() -> None:
+    def dear() -> object:
+        raise AssertionError("printed")
+        yield
+
+    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder.note_guards(dear())  # type: ignore[arg-type]
+    assert recorder.finish().guards == ()
+
+
+def test_a_journal_keeps_a_bounded_number_of_records() -> None:
+    journal = Journal(length=2)
+    records = [finished(journal, name) for name in "abc"]
+    assert journal.records() == tuple(records[1:])
+    journal.note_fallback("x")
+    journal.note_fallback("x")
+    assert journal.fallbacks() == ("x",)
+    journal.clear()
+    assert journal.records() == () == journal.fallbacks()
+
+
+def test_log_lines_are_built_only_where_wanted(caplog: pytest.LogCaptureFixture) -> None:
+    recorder = Recorder(Journal(), "f", "model.py:1")
+
+    def dear() -> str:
+        raise AssertionError("built")
+
+    recorder.emit("output_code", dear)
+    with caplog.at_level("INFO", logger="braze.fusion"):
+        recorder.emit("fusion", lambda: "two loops became one", origin="model.py:9")
+        recorder.emit("output_code", dear)
+    (line,) = caplog.records
+    assert (line.name, line.getMessage()) == ("braze.fusion", "two loops became one")
+    assert line.origin == "model.py:9"  # type: ignore[attr-defined]
+
+
+def test_unknown_artefacts_are_bugs() -> None:
+    assert not any(enabled(name) for name in ARTEFACTS)
+    with pytest.raises(KeyError):
+        enabled("no_such_log")
