@@ -5,7 +5,7 @@ A source prints as the Python expression that a guard message shows: `L['self'].
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 
@@ -71,7 +71,7 @@ class ObjectSource:
     the program and was reached through something already guarded by identity."""
 
     name: str
-    value: Any
+    value: Any = field(repr=False)
 
     def __hash__(self) -> int:
         return hash((self.name, id(self.value)))

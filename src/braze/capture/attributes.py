@@ -1,0 +1,402 @@
+"""Attribute lookup as Python does it, over objects from outside and fresh ones.
+
+Order: the class's `__getattribute__` if it has one of its own, data descriptors on the MRO, the
+instance dict, other descriptors and values on the MRO, `__getattr__`.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.module_attributes import module_entry, store_module_attribute
+from braze.capture.overlay import DELETED
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.tensor_attributes import load_tensor_attribute, store_tensor_attribute
+from braze.capture.world import CONSTANTS
+from braze.ir.frame import NULL
+from braze.ir.guard import ABSENT
+from braze.ir.source import AttributeSource, ObjectSource
+from braze.standins.standin import Standin
+
+_C_METHODS = (
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.BuiltinFunctionType,
+    types.ClassMethodDescriptorType,
+)
+_PLAIN_GETATTRIBUTES = (
+    object.__getattribute__,
+    types.ModuleType.__getattribute__,
+    type.__getattribute__,
+    super.__getattribute__,
+)
+
+
+def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
+    """`owner.name`; ProgramRaised(AttributeError) if there is none."""
+    cls = type(owner)
+    if cls is Standin:
+        return load_tensor_attribute(interpreter, owner, name)
+    if cls in CONSTANTS or cls is super:
+        return _load_native(interpreter, owner, name)
+    world = interpreter.world
+    if isinstance(owner, types.ModuleType):
+        return _load_from_module(interpreter, owner, name)
+    if isinstance(owner, type):
+        return load_class_attribute(interpreter, owner, name)
+    getattribute = world.lookup(cls, "__getattribute__")
+    if isinstance(getattribute, types.FunctionType):
+        return _load_by_hook(interpreter, owner, name, getattribute)
+    return load_generic(interpreter, owner, name)
+
+
+def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
+    """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
+    cls = type(owner)
+    world = interpreter.world
+    if cls is not Standin and not isinstance(owner, (type, types.ModuleType, super)):
+        function = world.lookup(cls, name)
+        if type(function) is types.FunctionType:
+            getattribute = world.lookup(cls, "__getattribute__")
+            plain = not isinstance(getattribute, types.FunctionType)
+            if plain and _instance_entry(interpreter, owner, name) is ABSENT:
+                world.source_of_function(function)
+                return function, owner
+    elif cls is Standin:
+        method = getattr(torch.Tensor, name, None)
+        if type(method) is types.MethodDescriptorType:
+            return method, owner
+    return load_attribute(interpreter, owner, name), NULL
+
+
+def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
+    """`object.__getattribute__`, then `__getattr__`."""
+    cls = type(owner)
+    world = interpreter.world
+    meta = world.lookup(cls, name)
+    kind = type(meta)
+    if meta is not ABSENT and _is_data_descriptor(world, meta, kind):
+        return _bind(interpreter, meta, owner, cls, name)
+    value = _instance_entry(interpreter, owner, name)
+    if value is not ABSENT:
+        return value
+    if meta is not ABSENT:
+        return _bind(interpreter, meta, owner, cls, name)
+    return _fall_back(interpreter, owner, name)
+
+
+def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
+    getattr_method = interpreter.world.lookup(type(owner), "__getattr__")
+    if getattr_method is torch.nn.Module.__getattr__:
+        value = module_entry(interpreter, owner, name)
+        if value is not ABSENT:
+            return value
+    elif isinstance(getattr_method, types.FunctionType):
+        return interpreter.call(getattr_method, owner, name)
+    elif getattr_method is not ABSENT:
+        raise BreakRequested("unsupported-attribute", f"{type(owner).__qualname__}.{name}")
+    _raise_missing(interpreter, owner, name)
+    return None
+
+
+def _raise_missing(interpreter: Any, owner: Any, name: str) -> None:
+    message = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    error = AttributeError(message)
+    error.name, error.obj = name, None
+    raise ProgramRaised(error)
+
+
+def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
+    """The instance dict's entry, or ABSENT; guarded for an object from outside."""
+    world = interpreter.world
+    known = id(owner) in world.known
+    if not known:
+        space = instance_dict(owner)
+        return ABSENT if space is None else space.get(name, ABSENT)
+    overlay = interpreter.overlay
+    space = instance_dict(owner)
+    if space is None:
+        return ABSENT
+    if overlay.writes or overlay.shadows:
+        written = overlay.written(space, name)
+        if written is not ABSENT:
+            return ABSENT if written is DELETED else written
+    key = (id(owner), name)
+    if key in world.reads:
+        return world.reads[key]
+    value = space.get(name, ABSENT)
+    if value is ABSENT:
+        world.guard_lacks(space, world.instance_dict_source(owner), name)
+        return ABSENT
+    return world.read_attribute_value(owner, name, value)
+
+
+def instance_dict(owner: Any) -> dict[str, Any] | None:
+    """The real `__dict__` of an object, without running its class's code."""
+    try:
+        space = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return None
+    return space if type(space) is dict else None
+
+
+def _is_data_descriptor(world: Any, meta: Any, kind: type) -> bool:
+    if kind is types.FunctionType:
+        return False
+    if kind is property or kind is types.GetSetDescriptorType:
+        return True
+    if kind is types.MemberDescriptorType:
+        return True
+    if kind in CONSTANTS or kind in _C_METHODS:
+        return False
+    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+
+
+def _bind(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+    """What a class attribute gives when it is read through an instance."""
+    kind = type(meta)
+    world = interpreter.world
+    if kind is types.FunctionType:
+        world.source_of_function(meta)
+        return types.MethodType(meta, owner)
+    if kind is property:
+        world.source_of_function(meta)
+        return interpreter.call(meta.fget, owner)
+    if kind is staticmethod:
+        world.source_of_function(meta.__func__)
+        return meta.__func__
+    if kind is classmethod:
+        return _bind_class_method(world, meta, cls)
+    if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
+        return _load_slot(interpreter, meta, owner, cls, name)
+    if kind in _C_METHODS:
+        return interpreter.native(meta.__get__, owner, cls)
+    if kind is functools.cached_property:
+        return _load_cached(interpreter, meta, owner)
+    getter = world.lookup(kind, "__get__") if kind not in CONSTANTS else ABSENT
+    if isinstance(getter, types.FunctionType):
+        world.enroll(meta, ObjectSource(f"{cls.__qualname__}.{name}", meta))
+        return interpreter.call(getter, meta, owner, cls)
+    if getter is not ABSENT and not isinstance(meta, type):
+        return interpreter.native(meta.__get__, owner, cls)
+    return world.enroll(meta, AttributeSource(ObjectSource(cls.__qualname__, cls), name))
+
+
+def _bind_class_method(world: Any, meta: classmethod[Any, Any, Any], cls: type) -> Any:
+    function = meta.__func__
+    world.source_of_function(function)
+    if type(function) is types.FunctionType:
+        return types.MethodType(function, cls)
+    return meta.__get__(None, cls)
+
+
+def _load_cached(interpreter: Any, meta: Any, owner: Any) -> Any:
+    """functools.cached_property, whose lock is of no interest here."""
+    value = interpreter.call(meta.func, owner)
+    set_instance_entry(interpreter, owner, meta.attrname, value)
+    return value
+
+
+def _load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+    world = interpreter.world
+    if id(owner) not in world.known:
+        if name == "__class__":
+            return cls
+        return interpreter.native(meta.__get__, owner, cls)
+    written = interpreter.overlay.slots.get((id(owner), name))
+    if written is not None:
+        if written[1] is DELETED:
+            _raise_missing(interpreter, owner, name)
+        return written[1]
+    if name == "__class__":
+        return cls
+    if name == "__dict__":
+        space = instance_dict(owner)
+        if space is not None:
+            return world.enroll(space, world.instance_dict_source(owner))
+    key = (id(owner), name)
+    if key not in world.reads:
+        value = interpreter.native(meta.__get__, owner, cls)
+        world.read_attribute_value(owner, name, value)
+        world.keep(value)
+    return world.reads[key]
+
+
+def _load_by_hook(interpreter: Any, owner: Any, name: str, hook: Any) -> Any:
+    try:
+        return interpreter.call(hook, owner, name)
+    except ProgramRaised as raised:
+        method = interpreter.world.lookup(type(owner), "__getattr__")
+        if not isinstance(raised.exception, AttributeError) or method is ABSENT:
+            raise
+    return interpreter.call(method, owner, name)
+
+
+# --- classes and modules -----------------------------------------------------------------------
+
+
+def load_class_attribute(interpreter: Any, owner: type, name: str) -> Any:
+    """`Class.name`: the metaclass's data descriptors, then the class's own MRO."""
+    world = interpreter.world
+    meta = world.lookup(type(owner), name)
+    if meta is not ABSENT and _is_data_descriptor(world, meta, type(meta)):
+        return interpreter.native(getattr, owner, name)
+    value = world.lookup(owner, name)
+    if value is ABSENT:
+        return _load_from_metaclass(interpreter, owner, name, meta)
+    overlay_value = interpreter.overlay.slots.get((id(owner), name))
+    if overlay_value is not None:
+        return overlay_value[1]
+    kind = type(value)
+    if kind is classmethod:
+        return _bind_class_method(world, value, owner)
+    if kind is staticmethod:
+        value = value.__func__
+    elif kind is not types.FunctionType and kind not in CONSTANTS:
+        getter = world.lookup(kind, "__get__")
+        if isinstance(getter, types.FunctionType):
+            return interpreter.call(getter, value, None, owner)
+        if getter is not ABSENT:
+            value = interpreter.native(getattr, owner, name)
+    source = AttributeSource(ObjectSource(owner.__qualname__, owner), name)
+    if id(owner) in world.known or kind not in CONSTANTS:
+        return world.enroll(value, source)
+    return value
+
+
+def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any) -> Any:
+    if meta is not ABSENT:
+        return _bind(interpreter, meta, owner, type(owner), name)
+    hook = interpreter.world.lookup(type(owner), "__getattr__")
+    if isinstance(hook, types.FunctionType):
+        return interpreter.call(hook, owner, name)
+    return interpreter.native(getattr, owner, name)
+
+
+def _load_from_module(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
+    space = vars(owner)
+    world = interpreter.world
+    overlay = interpreter.overlay
+    if overlay.writes:
+        written = overlay.written(space, name)
+        if written is not ABSENT and written is not DELETED:
+            return written
+    key = (id(space), name)
+    if key in world.reads and world.reads[key] is not ABSENT:
+        return world.reads[key]
+    if name not in space:
+        value = interpreter.native(getattr, owner, name)
+        if name in space:
+            return world.read_namespace(space, name, None)
+        return world.adopt(value, AttributeSource(ObjectSource(owner.__name__, owner), name))
+    return world.read_namespace(space, name, None)
+
+
+def _load_native(interpreter: Any, owner: Any, name: str) -> Any:
+    if type(owner) is super:
+        return load_super_attribute(interpreter, owner, name)
+    return interpreter.native(getattr, owner, name)
+
+
+def load_super_attribute(interpreter: Any, proxy: super, name: str) -> Any:
+    """`super().name`: the MRO of the object's class after the class where `super` stands."""
+    start, owner, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
+    if name == "__class__":
+        return super
+    mro = cls.__mro__
+    for base in mro[mro.index(start) + 1 :]:
+        if name in vars(base):
+            value = interpreter.world.lookup(base, name)
+            if owner is cls and type(value) is types.FunctionType:
+                interpreter.world.source_of_function(value)
+                return value
+            return _bind(interpreter, value, owner, cls, name)
+    raise ProgramRaised(AttributeError(f"'super' object has no attribute {name!r}"))
+
+
+# --- writing -------------------------------------------------------------------------------------
+
+
+def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`."""
+    cls = type(owner)
+    world = interpreter.world
+    if cls is Standin:
+        store_tensor_attribute(interpreter, owner, name, value)
+        return
+    if isinstance(owner, types.ModuleType):
+        interpreter.overlay.write(vars(owner), name, value)
+        return
+    if isinstance(owner, type):
+        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
+    method = world.lookup(cls, "__setattr__")
+    if method is torch.nn.Module.__setattr__ and store_module_attribute(
+        interpreter, owner, name, value
+    ):
+        return
+    if isinstance(method, types.FunctionType):
+        interpreter.call(method, owner, name, value)
+        return
+    store_generic(interpreter, owner, name, value)
+
+
+def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+    """`object.__setattr__`."""
+    world = interpreter.world
+    meta = world.lookup(type(owner), name)
+    kind = type(meta)
+    if kind is property:
+        if meta.fset is None:
+            interpreter.native(object.__setattr__, owner, name, value)
+            return
+        world.source_of_function(meta.fset)
+        interpreter.call(meta.fset, owner, value)
+        return
+    if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
+        if id(owner) in world.known:
+            interpreter.overlay.slots[(id(owner), name)] = (owner, value)
+        else:
+            interpreter.native(meta.__set__, owner, value)
+        return
+    setter = world.lookup(kind, "__set__") if meta is not ABSENT else ABSENT
+    if isinstance(setter, types.FunctionType):
+        world.enroll(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
+        interpreter.call(setter, meta, owner, value)
+        return
+    set_instance_entry(interpreter, owner, name, value)
+
+
+def set_instance_entry(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+    """Write the instance dict's entry itself."""
+    if id(owner) not in interpreter.world.known:
+        interpreter.native(object.__setattr__, owner, name, value)
+        return
+    space = instance_dict(owner)
+    if space is None:
+        _raise_missing(interpreter, owner, name)
+    interpreter.overlay.write(space, name, value, owner)
+
+
+def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
+    """`del owner.name`."""
+    world = interpreter.world
+    method = world.lookup(type(owner), "__delattr__")
+    if isinstance(method, types.FunctionType):
+        interpreter.call(method, owner, name)
+        return
+    delete_generic(interpreter, owner, name)
+
+
+def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
+    """`object.__delattr__`."""
+    if id(owner) not in interpreter.world.known:
+        interpreter.native(object.__delattr__, owner, name)
+        return
+    if _instance_entry(interpreter, owner, name) is ABSENT:
+        _raise_missing(interpreter, owner, name)
+    space = instance_dict(owner)
+    interpreter.overlay.write(space, name, DELETED, owner)

@@ -1,0 +1,408 @@
+"""Builtins that look at objects: type, isinstance, len, getattr, iter, print ..."""
+
+from __future__ import annotations
+
+import abc
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.attributes import (
+    delete_attribute,
+    delete_generic,
+    load_attribute,
+    load_generic,
+    store_attribute,
+    store_generic,
+)
+from braze.capture.calls import construct
+from braze.capture.formatting import format_value, text_of
+from braze.capture.generators import InlinedGenerator
+from braze.capture.handler_table import answers
+from braze.capture.instructions_build import mapping_contents
+from braze.capture.iteration import iterator_of, native_iterable, next_of
+from braze.capture.leaf_calls import leaf_call
+from braze.capture.native_calls import call_natively
+from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, unary
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.truth import length, truth
+from braze.capture.world import CONSTANTS, is_identity
+from braze.ir.guard import ABSENT, GuardKind
+from braze.standins.standin import Standin
+
+_NOTHING = object()
+
+# --- what an object is -----------------------------------------------------------------------
+
+
+@answers(type)
+def type_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1:
+        raise BreakRequested("unsupported-function", "making a class with type()")
+    if type(args[0]) is InlinedGenerator:
+        return types.GeneratorType
+    return interpreter.world.type_of(args[0])
+
+
+@answers(isinstance)
+def is_instance(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    value, classes = args
+    classes = interpreter.overlay.native(classes)
+    return is_instance_of(interpreter, value, classes)
+
+
+def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
+    """isinstance() as the program sees the value."""
+    if isinstance(classes, tuple):
+        return any(is_instance_of(interpreter, value, cls) for cls in classes)
+    if isinstance(classes, types.UnionType):
+        return is_instance_of(interpreter, value, classes.__args__)
+    if type(value) is Standin:
+        return _tensor_is_instance(interpreter, value, classes)
+    if type(value) is InlinedGenerator:
+        return issubclass(types.GeneratorType, classes)
+    check = interpreter.world.lookup(type(classes), "__instancecheck__")
+    own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__instancecheck__
+    if own and not check.__module__.startswith(("torch", "typing", "enum")):
+        return truth(interpreter, interpreter.call(check, classes, value))
+    return interpreter.native(isinstance, value, classes)
+
+
+def _tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
+    actual = interpreter.world.type_of(value)
+    if isinstance(cls, type) and type(cls).__instancecheck__ is not type.__instancecheck__:
+        real = interpreter.tracer.real_of(value)
+        if real is not None:
+            return isinstance(real, cls)
+        if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
+            return False
+        return isinstance(value, cls) and cls is not Standin
+    return interpreter.native(issubclass, actual, cls)
+
+
+@answers(issubclass)
+def is_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return interpreter.native(issubclass, args[0], interpreter.overlay.native(args[1]))
+
+
+@answers(callable)
+def is_callable(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return interpreter.world.lookup(type(args[0]), "__call__") is not ABSENT
+
+
+@answers(id)
+def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    value = args[0]
+    real = interpreter.tracer.real_of(value) if type(value) is Standin else None
+    if real is None and id(value) not in interpreter.world.known:
+        raise BreakRequested("unseen-callable", "id() of an object made here")
+    return id(value if real is None else real)
+
+
+@answers(hash)
+def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    value = args[0]
+    method = interpreter.world.lookup(interpreter.world.type_of(value), "__hash__")
+    if isinstance(method, types.FunctionType) and type(value) is not Standin:
+        return interpreter.call(method, value)
+    if type(value) in CONSTANTS or is_identity(value):
+        return interpreter.native(hash, value)
+    if type(value) in (tuple, frozenset):
+        return call_natively(interpreter, hash, (value,), {})
+    return identity(interpreter, args, kwargs)
+
+
+@answers(len)
+def len_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return length(interpreter, *args)
+
+
+@answers(bool)
+def bool_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return truth(interpreter, args[0]) if args else False
+
+
+@answers(super)
+def super_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return interpreter.native(super, *args)
+
+
+# --- attributes ------------------------------------------------------------------------------
+
+
+@answers(getattr)
+def get_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner, name, *default = args
+    try:
+        return load_attribute(interpreter, owner, name)
+    except ProgramRaised as raised:
+        if default and isinstance(raised.exception, AttributeError):
+            guard_missing(interpreter, owner, name)
+            return default[0]
+        raise
+
+
+@answers(hasattr)
+def has_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return get_attribute(interpreter, (*args, _NOTHING), {}) is not _NOTHING
+
+
+def guard_missing(interpreter: Any, owner: Any, name: str) -> None:
+    """The program saw that an object from outside has no such attribute."""
+    world = interpreter.world
+    source = world.source_of(owner)
+    key = (id(owner), "hasattr", name)
+    if source is not None and key not in world.reads and not interpreter.overlay.writes:
+        world.reads[key] = False
+        world.guard(source, GuardKind.HAS_ATTRIBUTE, (name, False))
+
+
+@answers(setattr)
+def set_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    store_attribute(interpreter, *args)
+
+
+@answers(delattr)
+def del_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    delete_attribute(interpreter, *args)
+
+
+@answers(object.__setattr__)
+def object_setattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    store_generic(interpreter, *args)
+
+
+@answers(object.__delattr__)
+def object_delattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    delete_generic(interpreter, *args)
+
+
+@answers(object.__getattribute__)
+def object_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return load_generic(interpreter, *args)
+
+
+@answers(object.__init__)
+def object_init(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return None
+
+
+@answers(object.__new__)
+def object_new(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return interpreter.native(object.__new__, args[0])
+
+
+@answers(object)
+def make_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return object()
+
+
+@answers(type.__call__)
+def type_call(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return construct(interpreter, args[0], args[1:], kwargs)
+
+
+@answers(vars)
+def vars_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return load_attribute(interpreter, args[0], "__dict__")
+
+
+# --- iteration -------------------------------------------------------------------------------
+
+
+@answers(iter)
+def iter_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1:
+        return iterator_of(interpreter, args[0])
+    return call_natively(interpreter, iter, args, kwargs)
+
+
+@answers(next)
+def next_value(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    try:
+        return next_of(interpreter, args[0])
+    except ProgramRaised as raised:
+        if len(args) > 1 and isinstance(raised.exception, StopIteration):
+            return args[1]
+        raise
+
+
+@answers(any)
+def any_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    items = interpreter.native(iter, native_iterable(interpreter, args[0]))
+    while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
+        if truth(interpreter, item):
+            return True
+    return False
+
+
+@answers(all)
+def all_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    items = interpreter.native(iter, native_iterable(interpreter, args[0]))
+    while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
+        if not truth(interpreter, item):
+            return False
+    return True
+
+
+@answers(sum)
+def sum_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    iterable, *start = args
+    total = start[0] if start else kwargs.get("start", 0)
+    items = interpreter.native(iter, native_iterable(interpreter, iterable))
+    while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
+        total = binary(interpreter, OPERATORS["+"], total, item)
+    return total
+
+
+def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sign: str) -> Any:
+    items = args
+    if len(args) == 1:
+        items = interpreter.native(tuple, native_iterable(interpreter, args[0]))
+    if not items:
+        if "default" in kwargs:
+            return kwargs["default"]
+        name = "max" if sign == ">" else "min"
+        raise ProgramRaised(ValueError(f"{name}() iterable argument is empty"))
+    key = kwargs.get("key")
+    best = items[0]
+    best_key = best if key is None else interpreter.call(key, best)
+    for item in items[1:]:
+        item_key = item if key is None else interpreter.call(key, item)
+        if truth(interpreter, binary(interpreter, COMPARISONS[sign], item_key, best_key)):
+            best, best_key = item, item_key
+    return best
+
+
+@answers(max)
+def max_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _extremum(interpreter, args, kwargs, ">")
+
+
+@answers(min)
+def min_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _extremum(interpreter, args, kwargs, "<")
+
+
+# --- constructors of builtin containers ----------------------------------------------------------
+
+
+def _from_iterable(cls: type) -> Any:
+    def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args:
+            return cls()
+        value = args[0]
+        if cls is tuple and type(value) is tuple:
+            return value
+        return interpreter.native(cls, native_iterable(interpreter, value))
+
+    return make
+
+
+for _cls in (list, tuple, set, frozenset):
+    answers(_cls)(_from_iterable(_cls))
+
+
+@answers(dict)
+def make_dict(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    made: dict[Any, Any] = {}
+    if args:
+        update_mapping(interpreter, made, args[0])
+    made.update(kwargs)
+    return made
+
+
+def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
+    """`dict.update(target, value)` with a mapping or pairs."""
+    if isinstance(value, dict) or interpreter.world.lookup(type(value), "keys") is not ABSENT:
+        dict.update(target, mapping_contents(interpreter, value))
+        return
+    pairs = interpreter.native(list, native_iterable(interpreter, value))
+    entries = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
+    interpreter.native(dict.update, target, entries)
+
+
+def _over_iterables(cls: Any) -> Any:
+    """zip, enumerate, reversed, map, filter, sorted: each item still comes from the program."""
+
+    def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if cls is reversed and not isinstance(args[0], (list, tuple, dict, range)):
+            method = interpreter.world.lookup(type(args[0]), "__reversed__")
+            if isinstance(method, types.FunctionType):
+                return interpreter.call(method, args[0])
+        return call_natively(interpreter, cls, args, kwargs)
+
+    return make
+
+
+for _lazy in (enumerate, zip, map, filter, reversed, sorted):
+    answers(_lazy)(_over_iterables(_lazy))
+
+
+@answers(range)
+def make_range(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return call_natively(interpreter, range, args, kwargs)
+
+
+@answers(slice)
+def make_slice(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return slice(*args)
+
+
+# --- text ----------------------------------------------------------------------------------------
+
+
+@answers(str)
+def make_str(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and not kwargs:
+        return text_of(interpreter, args[0], str)
+    return interpreter.native(str, *args, **kwargs)
+
+
+@answers(repr)
+def repr_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return text_of(interpreter, args[0], repr)
+
+
+@answers(format)
+def format_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return format_value(interpreter, args[0], None, args[1] if len(args) > 1 else "")
+
+
+@answers(print, input, open)
+def input_output(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise BreakRequested("input-output", "print or the like")
+
+
+# --- numbers -------------------------------------------------------------------------------------
+
+
+def _number(function: Any, method: str) -> Any:
+    def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args or type(args[0]) in CONSTANTS:
+            return interpreter.native(function, *args, **kwargs)
+        if type(args[0]) is Standin:
+            return leaf_call(interpreter, function, args, kwargs)
+        own = interpreter.world.lookup(type(args[0]), method)
+        if isinstance(own, types.FunctionType):
+            return interpreter.call(own, *args)
+        return call_natively(interpreter, function, args, kwargs)
+
+    return convert
+
+
+for _function, _method in (
+    (int, "__int__"),
+    (float, "__float__"),
+    (complex, "__complex__"),
+    (round, "__round__"),
+    (divmod, "__divmod__"),
+    (pow, "__pow__"),
+):
+    answers(_function)(_number(_function, _method))
+
+
+@answers(abs)
+def abs_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return unary(interpreter, UNARY["__abs__"], args[0])

@@ -1,0 +1,253 @@
+"""What a call does: interpret a Python function, make an object, or really call something."""
+
+from __future__ import annotations
+
+import functools
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.attributes import load_attribute, load_method
+from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
+from braze.capture.generators import InlinedGenerator
+from braze.capture.handler_table import CALL_HANDLERS
+from braze.capture.leaf_calls import leaf_call
+from braze.capture.leaf_tables import is_leaf_function
+from braze.capture.module_attributes import has_no_hooks
+from braze.capture.native_calls import call_builtin
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.compat.module_hooks import MODULE_CALLS
+from braze.ir.frame import NULL
+from braze.ir.guard import ABSENT
+from braze.ir.source import AttributeSource, ClosureSource, ItemSource
+
+Prepared = tuple[Frame | None, Any]
+_BUILTINS = (
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    types.WrapperDescriptorType,
+    types.MethodWrapperType,
+    types.ClassMethodDescriptorType,
+)
+
+
+def prepare(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Prepared:
+    """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
+    while True:
+        cls = type(function)
+        if cls is types.FunctionType:
+            return _prepare_function(interpreter, function, args, kwargs)
+        if cls is types.MethodType:
+            if id(function) in interpreter.world.known:
+                args = (load_attribute(interpreter, function, "__self__"), *args)
+            else:
+                args = (function.__self__, *args)
+            function = function.__func__
+            interpreter.world.source_of_function(function)
+            continue
+        if isinstance(function, _BUILTINS):
+            return None, call_builtin(interpreter, function, args, kwargs)
+        if isinstance(function, type):
+            return None, _call_class(interpreter, function, args, kwargs)
+        if cls is functools.partial:
+            function, args, kwargs = _open_partial(interpreter, function, args, kwargs)
+            continue
+        if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
+            return None, leaf_call(interpreter, function, args, kwargs)
+        if cls is _LRU_WRAPPER:
+            handler = CALL_HANDLERS.get(function)
+            if handler is not None:
+                return None, handler(interpreter, args, kwargs)
+            function = function.__wrapped__
+            interpreter.world.source_of_function(function)
+            continue
+        function, args = _open_instance(interpreter, function, args)
+
+
+_LRU_WRAPPER = type(functools.lru_cache(len))
+
+
+def _open_instance(
+    interpreter: Any, function: Any, args: tuple[Any, ...]
+) -> tuple[Any, tuple[Any, ...]]:
+    """`instance(...)` is its class's `__call__` with the instance first."""
+    method = interpreter.world.lookup(type(function), "__call__")
+    if method is ABSENT:
+        message = f"{type(function).__name__!r} object is not callable"
+        raise ProgramRaised(TypeError(message))
+    if isinstance(method, types.FunctionType):
+        return method, (function, *args)
+    if isinstance(method, (staticmethod, classmethod)):
+        raise BreakRequested("unseen-callable", f"{type(function).__qualname__}.__call__")
+    if isinstance(method, types.WrapperDescriptorType):
+        raise BreakRequested("unseen-callable", repr(type(function)))
+    return method.__get__(function, type(function)), args
+
+
+def _open_partial(
+    interpreter: Any, partial: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, tuple[Any, ...], dict[str, Any]]:
+    if id(partial) not in interpreter.world.known:
+        return partial.func, (*partial.args, *args), {**partial.keywords, **kwargs}
+    native = interpreter.overlay.contents
+    function = load_attribute(interpreter, partial, "func")
+    first = native(load_attribute(interpreter, partial, "args"))
+    keywords = native(load_attribute(interpreter, partial, "keywords"))
+    return function, (*first, *args), {**keywords, **kwargs}
+
+
+# --- Python functions ----------------------------------------------------------------------------
+
+
+def _prepare_function(
+    interpreter: Any,
+    function: types.FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Prepared:
+    handler = CALL_HANDLERS.get(function)
+    if handler is not None:
+        return None, handler(interpreter, args, kwargs)
+    if function in MODULE_CALLS and not kwargs.get("self") and has_no_hooks(interpreter, args[0]):
+        method, owner = load_method(interpreter, args[0], "forward")
+        rest = args[1:] if owner is NULL else (owner, *args[1:])
+        return prepare(interpreter, method, rest, kwargs)
+    if is_leaf_function(interpreter, function, args, kwargs):
+        return None, leaf_call(interpreter, function, args, kwargs)
+    refuses = interpreter.request.must_not_inline
+    if refuses is not None and refuses(function):
+        raise BreakRequested("not-inlined", function.__qualname__)
+    return make_frame(interpreter, function, args, kwargs)
+
+
+def make_frame(
+    interpreter: Any,
+    function: types.FunctionType,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Prepared:
+    """The frame of a call, its arguments bound; a generator function's call is its generator."""
+    code = function.__code__
+    if code.co_flags & COROUTINE_FLAGS:
+        raise BreakRequested("unsupported-function", f"the coroutine {function.__qualname__}")
+    world = interpreter.world
+    fresh = id(function) in world.fresh
+    if fresh:
+        defaults = function.__defaults__ or ()
+        keyword_defaults = function.__kwdefaults__ or {}
+    else:
+        defaults, keyword_defaults = _known_defaults(world, function)
+    try:
+        bound = bind(code, args, kwargs, defaults, keyword_defaults)
+    except CannotBind:
+        raise ProgramRaised(_binding_error(function, args, kwargs)) from None
+    frame = Frame(code, function.__globals__, interpreter.steps_for(code), function)
+    frame.locals = bound
+    if function.__closure__:
+        _open_closure(interpreter, function, frame, fresh)
+    if code.co_flags & GENERATOR_FLAGS:
+        return None, InlinedGenerator(interpreter, frame)
+    return frame, None
+
+
+def _known_defaults(
+    world: Any, function: types.FunctionType
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Defaults of a function from outside: guarded as a whole, their entries known."""
+    source = world.source_of_function(function)
+    world.guard_function(function)
+    defaults = function.__defaults__ or ()
+    keyword_defaults = function.__kwdefaults__ or {}
+    if defaults:
+        base = AttributeSource(source, "__defaults__")
+        defaults = tuple(
+            [world.enroll(value, ItemSource(base, i)) for i, value in enumerate(defaults)]
+        )
+    if keyword_defaults:
+        base = AttributeSource(source, "__kwdefaults__")
+        keyword_defaults = {
+            name: world.enroll(value, ItemSource(base, name))
+            for name, value in keyword_defaults.items()
+        }
+    return defaults, keyword_defaults
+
+
+def _open_closure(
+    interpreter: Any, function: types.FunctionType, frame: Frame, fresh: bool
+) -> None:
+    overlay = interpreter.overlay
+    cells = function.__closure__ or ()
+    for index, (name, cell) in enumerate(zip(function.__code__.co_freevars, cells)):
+        frame.cells[name] = cell
+        if fresh or id(cell) in interpreter.world.fresh or id(cell) in overlay.cell_sources:
+            continue
+        source = interpreter.world.source_of_function(function)
+        overlay.cell_sources[id(cell)] = ClosureSource(source, index)
+        overlay.cell_objects[id(cell)] = ItemSource(AttributeSource(source, "__closure__"), index)
+        interpreter.world.known.setdefault(id(cell), (cell, overlay.cell_objects[id(cell)]))
+
+
+def _binding_error(
+    function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> BaseException:
+    """CPython's own message: the call fails before any code of the function runs."""
+    try:
+        function(*args, **kwargs)
+    except TypeError as error:
+        return error
+    raise RuntimeError(f"{function.__qualname__} accepts what bind() refused")
+
+
+# --- classes -------------------------------------------------------------------------------------
+
+
+def _call_class(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    handler = CALL_HANDLERS.get(cls)
+    if handler is not None:
+        return handler(interpreter, args, kwargs)
+    return construct(interpreter, cls, args, kwargs)
+
+
+def construct(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`type.__call__`: the metaclass's `__call__`, else `__new__` and `__init__`."""
+    world = interpreter.world
+    meta_call = world.lookup(type(cls), "__call__")
+    if isinstance(meta_call, types.FunctionType):
+        handler = CALL_HANDLERS.get(meta_call)
+        if handler is not None:
+            return handler(interpreter, (cls, *args), kwargs)
+        return interpreter.call(meta_call, cls, *args, **kwargs)
+    world.source_of_function(cls)
+    new = world.lookup(cls, "__new__")
+    new = new.__func__ if isinstance(new, staticmethod) else new
+    init = world.lookup(cls, "__init__")
+    made = _new_instance(interpreter, cls, new, init, args, kwargs)
+    if not isinstance(made, cls):
+        return made
+    if type(init) is types.FunctionType:
+        interpreter.call(init, made, *args, **kwargs)
+    elif init is not object.__init__:
+        call_builtin(interpreter, init, (made, *args), kwargs)
+    elif new is object.__new__ and (args or kwargs):
+        interpreter.native(object.__new__, cls, *args, **kwargs)
+    return made
+
+
+def _new_instance(
+    interpreter: Any,
+    cls: type,
+    new: Any,
+    init: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    if type(new) is types.FunctionType:
+        return interpreter.call(new, cls, *args, **kwargs)
+    if new is object.__new__:
+        if cls.__abstractmethods__ if "__abstractmethods__" in vars(cls) else False:
+            return interpreter.native(cls, *args, **kwargs)
+        return interpreter.native(object.__new__, cls)
+    return call_builtin(interpreter, new, (cls, *args), kwargs)

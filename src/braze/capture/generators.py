@@ -1,0 +1,86 @@
+"""Generators of the program, as real iterators that resume an interpreted frame."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, final
+
+from braze.capture.frames import Frame
+from braze.capture.signals import ProgramRaised
+
+
+@final
+class InlinedGenerator:
+    """A suspended frame. Native code may iterate it like any generator.
+
+    suspended: the frame stopped at a yield (else it returned, or has not started).
+    """
+
+    def __init__(self, interpreter: Any, frame: Frame) -> None:
+        self._interpreter = interpreter
+        self.frame = frame
+        frame.generator = self
+        self.started = False
+        self.finished = False
+        self.suspended = False
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self.send(None)
+
+    def send(self, value: Any) -> Any:
+        """Resume with a value; StopIteration with the result when the frame returns."""
+        if self.finished:
+            raise StopIteration
+        if self.started:
+            self.frame.stack.append(value)
+        elif value is not None:
+            raise TypeError("can't send non-None value to a just-started generator")
+        self.started = True
+        return self._resume()
+
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
+        """Raise an exception where the frame waits."""
+        exception = kind if isinstance(kind, BaseException) else value
+        if exception is None:
+            exception = kind()
+        elif not isinstance(exception, BaseException):
+            exception = kind(exception)
+        region = self.frame.current[1].region
+        if self.finished or not self.started or region is None:
+            self.finished = True
+            raise exception
+        del self.frame.stack[region.depth :]
+        if region.push_offset:
+            self.frame.stack.append(self.frame.current[1].offset)
+        self.frame.stack.append(exception)
+        self.frame.index = region.target
+        return self._resume()
+
+    def close(self) -> None:
+        """Raise GeneratorExit where the frame waits, and let it end."""
+        if self.finished or not self.started:
+            self.finished = True
+            return
+        try:
+            self.throw(GeneratorExit())
+        except (GeneratorExit, StopIteration):
+            return
+        raise RuntimeError("generator ignored GeneratorExit")
+
+    def _resume(self) -> Any:
+        self.suspended = False
+        try:
+            value = self._interpreter.run(self.frame)
+        except ProgramRaised as raised:
+            self.finished = True
+            exception = raised.exception
+            if isinstance(exception, StopIteration):
+                raise RuntimeError("generator raised StopIteration") from exception
+            raise exception from None
+        if self.suspended:
+            return value
+        self.finished = True
+        raise StopIteration(value)

@@ -1,0 +1,265 @@
+"""Instructions that build and take apart tuples, lists, sets, dicts, strings and slices."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braze.capture.formatting import format_value
+from braze.capture.frames import Frame
+from braze.capture.iteration import native_iterable
+from braze.capture.program import opcode
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.compat.bytecode import Instruction
+from braze.ir.guard import ABSENT
+
+
+def _take(stack: list[Any], count: int) -> list[Any]:
+    if not count:
+        return []
+    taken = stack[-count:]
+    del stack[-count:]
+    return taken
+
+
+@opcode("BUILD_TUPLE")
+def build_tuple(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(tuple(_take(frame.stack, instruction.arg)))
+
+
+@opcode("BUILD_LIST")
+def build_list(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(_take(frame.stack, instruction.arg))
+
+
+@opcode("BUILD_SET")
+def build_set(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(interpreter.native(set, _take(frame.stack, instruction.arg)))
+
+
+@opcode("BUILD_MAP")
+def build_map(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    items = _take(frame.stack, 2 * instruction.arg)
+    frame.stack.append(interpreter.native(dict, zip(items[::2], items[1::2])))
+
+
+@opcode("BUILD_CONST_KEY_MAP")
+def build_const_key_map(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    keys = frame.stack.pop()
+    frame.stack.append(dict(zip(keys, _take(frame.stack, instruction.arg))))
+
+
+@opcode("BUILD_STRING")
+def build_string(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append("".join(_take(frame.stack, instruction.arg)))
+
+
+@opcode("BUILD_SLICE")
+def build_slice(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(slice(*_take(frame.stack, instruction.arg)))
+
+
+# --- growing -------------------------------------------------------------------------------------
+
+
+@opcode("LIST_APPEND")
+def list_append(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    frame.stack[-instruction.arg].append(value)
+
+
+@opcode("SET_ADD")
+def set_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    interpreter.native(frame.stack[-instruction.arg].add, value)
+
+
+@opcode("MAP_ADD")
+def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    key = frame.stack.pop()
+    interpreter.native(frame.stack[-instruction.arg].__setitem__, key, value)
+
+
+@opcode("LIST_EXTEND")
+def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = native_iterable(interpreter, frame.stack.pop())
+    interpreter.native(frame.stack[-instruction.arg].extend, value)
+
+
+@opcode("SET_UPDATE")
+def set_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = native_iterable(interpreter, frame.stack.pop())
+    interpreter.native(frame.stack[-instruction.arg].update, value)
+
+
+@opcode("LIST_TO_TUPLE")
+def list_to_tuple(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack[-1] = tuple(frame.stack[-1])
+
+
+@opcode("DICT_UPDATE")
+def dict_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    interpreter.native(frame.stack[-instruction.arg].update, mapping_contents(interpreter, value))
+
+
+@opcode("DICT_MERGE")
+def dict_merge(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = mapping_contents(interpreter, frame.stack.pop())
+    target = frame.stack[-instruction.arg]
+    for key in value:
+        if key in target:
+            message = f"got multiple values for keyword argument {key!r}"
+            raise ProgramRaised(TypeError(message))
+    target.update(value)
+
+
+def mapping_contents(interpreter: Any, value: Any) -> dict[Any, Any]:
+    """The entries of a mapping, as a dict that may be read natively."""
+    if isinstance(value, dict):
+        contents = interpreter.overlay.contents(value)
+        return dict(contents.items()) if type(contents) is dict else dict(dict.items(contents))
+    world = interpreter.world
+    if world.lookup(type(value), "keys") is ABSENT:
+        message = f"{type(value).__name__!r} object is not a mapping"
+        raise ProgramRaised(TypeError(message))
+    from_keys = interpreter.call(interpreter.attribute(value, "keys"))
+    keys = interpreter.native(list, native_iterable(interpreter, from_keys))
+    return {key: interpreter.item(value, key) for key in keys}
+
+
+# --- taking apart --------------------------------------------------------------------------------
+
+
+@opcode("UNPACK_SEQUENCE")
+def unpack_sequence(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    count = instruction.arg
+    items = _bounded(interpreter, native_iterable(interpreter, value), count)
+    if len(items) > count:
+        raise ProgramRaised(ValueError(f"too many values to unpack (expected {count})"))
+    if len(items) < count:
+        message = f"not enough values to unpack (expected {count}, got {len(items)})"
+        raise ProgramRaised(ValueError(message))
+    frame.stack.extend(reversed(items))
+
+
+def _bounded(interpreter: Any, iterable: Any, count: int) -> list[Any]:
+    """At most count + 1 items, as CPython takes them."""
+    iterator = interpreter.native(iter, iterable)
+    items: list[Any] = []
+    for _ in range(count + 1):
+        item = interpreter.native(next, iterator, ABSENT)
+        if item is ABSENT:
+            break
+        items.append(item)
+    return items
+
+
+@opcode("UNPACK_EX")
+def unpack_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    before, after = instruction.arg & 0xFF, instruction.arg >> 8
+    items = interpreter.native(list, native_iterable(interpreter, frame.stack.pop()))
+    if len(items) < before + after:
+        message = (
+            f"not enough values to unpack (expected at least {before + after}, got {len(items)})"
+        )
+        raise ProgramRaised(ValueError(message))
+    middle = items[before : len(items) - after]
+    frame.stack.extend(reversed([*items[:before], middle, *items[len(items) - after :]]))
+
+
+# --- strings -------------------------------------------------------------------------------------
+
+_CONVERSIONS = {0: None, 1: str, 2: repr, 3: ascii}
+
+
+@opcode("FORMAT_VALUE")
+def format_value_instruction(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    spec = frame.stack.pop() if instruction.arg & 4 else ""
+    value = frame.stack.pop()
+    frame.stack.append(format_value(interpreter, value, _CONVERSIONS[instruction.arg & 3], spec))
+
+
+@opcode("CONVERT_VALUE")
+def convert_value(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    conversion = _CONVERSIONS[instruction.arg]
+    frame.stack[-1] = format_value(interpreter, frame.stack[-1], conversion, "")
+
+
+@opcode("FORMAT_SIMPLE")
+def format_simple(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack[-1] = format_value(interpreter, frame.stack[-1], None, "")
+
+
+@opcode("FORMAT_WITH_SPEC")
+def format_with_spec(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    spec = frame.stack.pop()
+    frame.stack[-1] = format_value(interpreter, frame.stack[-1], None, spec)
+
+
+# --- match statements ----------------------------------------------------------------------------
+
+
+@opcode("GET_LEN")
+def get_len(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(interpreter.length(frame.stack[-1]))
+
+
+@opcode("MATCH_SEQUENCE")
+def match_sequence(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    flags = interpreter.world.type_of(frame.stack[-1]).__flags__
+    frame.stack.append(bool(flags & (1 << 5)))
+
+
+@opcode("MATCH_MAPPING")
+def match_mapping(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    flags = interpreter.world.type_of(frame.stack[-1]).__flags__
+    frame.stack.append(bool(flags & (1 << 6)))
+
+
+@opcode("MATCH_KEYS")
+def match_keys(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    keys, subject = frame.stack[-1], frame.stack[-2]
+    contents = mapping_contents(interpreter, subject)
+    found = tuple([contents[key] for key in keys]) if all(k in contents for k in keys) else None
+    frame.stack.append(found)
+
+
+@opcode("MATCH_CLASS")
+def match_class(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    names = frame.stack.pop()
+    cls = frame.stack.pop()
+    subject = frame.stack.pop()
+    frame.stack.append(_match_class(interpreter, subject, cls, names, instruction.arg))
+
+
+def _match_class(
+    interpreter: Any, subject: Any, cls: Any, names: tuple[str, ...], count: int
+) -> tuple[Any, ...] | None:
+    if not interpreter.call(isinstance, subject, cls):
+        return None
+    found: list[Any] = []
+    if count:
+        if cls in _SELF_MATCHING:
+            found.append(subject)
+        else:
+            positions = interpreter.attribute(cls, "__match_args__")
+            found += [interpreter.attribute(subject, name) for name in positions[:count]]
+    try:
+        found += [interpreter.attribute(subject, name) for name in names]
+    except ProgramRaised as raised:
+        if isinstance(raised.exception, AttributeError):
+            return None
+        raise
+    return tuple(found)
+
+
+_SELF_MATCHING = frozenset(
+    {bool, bytearray, bytes, dict, float, frozenset, int, list, set, str, tuple}
+)
+
+
+@opcode("SETUP_ANNOTATIONS")
+def setup_annotations(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    raise BreakRequested("unsupported-function", "a class statement")

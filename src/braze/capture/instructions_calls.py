@@ -1,0 +1,159 @@
+"""Instructions that call, and those that make functions and classes."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from braze.capture.attributes import load_super_attribute
+from braze.capture.frames import Frame, Unread
+from braze.capture.iteration import native_iterable
+from braze.capture.program import opcode
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.compat.bytecode import Instruction
+from braze.compat.bytecode_versions import BYTECODE
+from braze.ir.frame import NULL
+
+_DEFAULTS, _KEYWORD_DEFAULTS, _ANNOTATIONS, _CLOSURE = 1, 2, 4, 8
+
+
+@opcode("CALL")
+def call(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+    return _call(interpreter, frame, instruction.arg, instruction.keyword_names)
+
+
+@opcode("CALL_KW")
+def call_keywords(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+    return _call(interpreter, frame, instruction.arg, frame.stack.pop())
+
+
+def _call(interpreter: Any, frame: Frame, count: int, names: tuple[str, ...]) -> bool:
+    stack = frame.stack
+    operands = stack[-(count + 2) :]
+    del stack[-(count + 2) :]
+    first, second, *rest = operands
+    if BYTECODE.callable_first:
+        function, owner = first, second
+    elif first is NULL:
+        function, owner = second, NULL
+    else:
+        function, owner = first, second
+    kwargs: dict[str, Any] = {}
+    if names:
+        kwargs = dict(zip(names, rest[-len(names) :]))
+        rest = rest[: -len(names)]
+    args = tuple(rest) if owner is NULL else (owner, *rest)
+    if function is super and not args:
+        stack.append(_implicit_super(interpreter, frame))
+        return False
+    if function is locals or (function is vars and not args):
+        stack.append(dict(frame.locals))
+        return False
+    if function is globals:
+        raise BreakRequested("unsupported-function", "globals()")
+    if BYTECODE.callable_first and names:
+        operands = [*operands, names]
+    return bool(interpreter.enter(frame, function, args, kwargs, operands))
+
+
+@opcode("CALL_FUNCTION_EX")
+def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+    stack = frame.stack
+    count = 4 if instruction.arg & 1 else 3
+    operands = stack[-count:]
+    if BYTECODE.callable_first:
+        function, _null, positional = operands[:3]
+    else:
+        _null, function, positional = operands[:3]
+    del stack[-count:]
+    keywords = operands[3] if instruction.arg & 1 else {}
+    args = interpreter.native(tuple, native_iterable(interpreter, positional))
+    kwargs = dict(interpreter.overlay.contents(keywords))
+    return bool(interpreter.enter(frame, function, args, kwargs, operands))
+
+
+def _implicit_super(interpreter: Any, frame: Frame) -> super:
+    cell = frame.cells.get("__class__")
+    if cell is None:
+        raise ProgramRaised(RuntimeError("super(): __class__ cell not found"))
+    cls = interpreter.overlay.read_cell(cell)
+    name = frame.code.co_varnames[0]
+    owner = frame.locals.get(name)
+    if owner is None and name in frame.cells:
+        owner = interpreter.overlay.read_cell(frame.cells[name])
+    if type(owner) is Unread:
+        owner = interpreter.world.adopt(owner.value, owner.source)
+        frame.locals[name] = owner
+    return interpreter.native(super, cls, owner)
+
+
+@opcode("LOAD_SUPER_ATTR")
+def load_super_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    owner = frame.stack.pop()
+    cls = frame.stack.pop()
+    frame.stack.pop()
+    value = load_super_attribute(
+        interpreter, interpreter.native(super, cls, owner), instruction.value
+    )
+    if instruction.arg & 1:
+        pair = (value, NULL) if BYTECODE.callable_first else (NULL, value)
+        frame.stack.extend(pair)
+    else:
+        frame.stack.append(value)
+
+
+# --- making functions and classes ----------------------------------------------------------------
+
+
+@opcode("MAKE_FUNCTION")
+def make_function(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    stack = frame.stack
+    code = stack.pop()
+    flags = 0 if BYTECODE.function_attributes_apart else instruction.arg
+    closure = stack.pop() if flags & _CLOSURE else None
+    annotations = stack.pop() if flags & _ANNOTATIONS else None
+    keyword_defaults = stack.pop() if flags & _KEYWORD_DEFAULTS else None
+    defaults = stack.pop() if flags & _DEFAULTS else None
+    if closure is None and code.co_freevars:
+        closure = tuple([types.CellType() for _ in code.co_freevars])
+    function = types.FunctionType(code, frame.globals, code.co_name, defaults, closure)
+    function.__qualname__ = code.co_qualname
+    if keyword_defaults is not None:
+        function.__kwdefaults__ = keyword_defaults
+    if annotations:
+        function.__annotations__ = _annotations(annotations)
+    interpreter.world.fresh[id(function)] = function
+    stack.append(function)
+
+
+def _annotations(value: Any) -> dict[str, Any]:
+    if isinstance(value, tuple):
+        return dict(zip(value[::2], value[1::2]))
+    return dict(value)
+
+
+@opcode("SET_FUNCTION_ATTRIBUTE")
+def set_function_attribute(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    function = frame.stack.pop()
+    value = frame.stack.pop()
+    if instruction.arg == _CLOSURE:
+        made = types.FunctionType(
+            function.__code__, function.__globals__, function.__name__, None, value
+        )
+        made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
+        made.__qualname__ = function.__qualname__
+        made.__annotations__ = function.__annotations__
+        interpreter.world.fresh[id(made)] = made
+        function = made
+    elif instruction.arg == _ANNOTATIONS:
+        function.__annotations__ = _annotations(value)
+    elif instruction.arg == _KEYWORD_DEFAULTS:
+        function.__kwdefaults__ = value
+    else:
+        function.__defaults__ = value
+    frame.stack.append(function)
+
+
+@opcode("LOAD_BUILD_CLASS")
+def load_build_class(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    raise BreakRequested("unsupported-function", "a class statement")

@@ -1,0 +1,297 @@
+"""Instructions that move data: locals, globals, cells, attributes, items, the stack itself."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from braze.capture.attributes import delete_attribute, load_attribute, load_method, store_attribute
+from braze.capture.frames import Frame, Unread
+from braze.capture.items import delete_item, get_item, store_item
+from braze.capture.overlay import DELETED
+from braze.capture.program import opcode
+from braze.capture.signals import ProgramRaised
+from braze.capture.world import BUILTINS
+from braze.compat.bytecode import Instruction
+from braze.compat.bytecode_versions import BYTECODE
+from braze.ir.frame import NULL
+from braze.ir.guard import ABSENT
+
+# --- constants and the stack -----------------------------------------------------------------
+
+
+@opcode("LOAD_CONST")
+def load_const(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(instruction.value)
+
+
+@opcode("POP_TOP")
+def pop_top(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.pop()
+
+
+@opcode("PUSH_NULL")
+def push_null(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(NULL)
+
+
+@opcode("SWAP")
+def swap(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    stack, depth = frame.stack, instruction.arg
+    stack[-1], stack[-depth] = stack[-depth], stack[-1]
+
+
+@opcode("COPY")
+def copy(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(frame.stack[-instruction.arg])
+
+
+# --- locals ----------------------------------------------------------------------------------
+
+
+def read_local(interpreter: Any, frame: Frame, name: str) -> Any:
+    """A local variable; the program's UnboundLocalError if it has no value."""
+    try:
+        value = frame.locals[name]
+    except KeyError:
+        message = f"cannot access local variable {name!r} where it is not associated with a value"
+        raise ProgramRaised(UnboundLocalError(message)) from None
+    if type(value) is Unread:
+        value = interpreter.world.adopt(value.value, value.source)
+        frame.locals[name] = value
+    return value
+
+
+@opcode("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
+def load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.locals.get(instruction.value, Unread)
+    if type(value) is Unread or value is Unread:
+        if instruction.value in frame.cells:
+            value = frame.cells[instruction.value]
+        else:
+            value = read_local(interpreter, frame, instruction.value)
+    frame.stack.append(value)
+
+
+@opcode("STORE_FAST")
+def store_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.locals[instruction.value] = frame.stack.pop()
+
+
+@opcode("DELETE_FAST")
+def delete_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    read_local(interpreter, frame, instruction.value)
+    del frame.locals[instruction.value]
+
+
+@opcode("LOAD_FAST_AND_CLEAR")
+def load_fast_and_clear(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    if instruction.value in frame.cells:
+        frame.stack.append(frame.cells.pop(instruction.value))
+    else:
+        frame.stack.append(frame.locals.pop(instruction.value, NULL))
+
+
+@opcode("STORE_FAST_MAYBE_NULL")
+def store_fast_maybe_null(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    if value is NULL:
+        frame.locals.pop(instruction.value, None)
+    else:
+        frame.locals[instruction.value] = value
+
+
+@opcode("LOAD_FAST_LOAD_FAST")
+def load_fast_load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.value:
+        frame.stack.append(read_local(interpreter, frame, name))
+
+
+@opcode("STORE_FAST_LOAD_FAST")
+def store_fast_load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    stored, loaded = instruction.value
+    frame.locals[stored] = frame.stack.pop()
+    frame.stack.append(read_local(interpreter, frame, loaded))
+
+
+@opcode("STORE_FAST_STORE_FAST")
+def store_fast_store_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    for name in instruction.value:
+        frame.locals[name] = frame.stack.pop()
+
+
+# --- cells -----------------------------------------------------------------------------------
+
+
+@opcode("MAKE_CELL")
+def make_cell(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    name = instruction.value
+    if name in frame.cells and frame.index == 0:
+        return
+    cell = types.CellType()
+    if name in frame.locals:
+        cell.cell_contents = read_local(interpreter, frame, name)
+        del frame.locals[name]
+    interpreter.world.fresh[id(cell)] = cell
+    frame.cells[name] = cell
+
+
+@opcode("LOAD_CLOSURE")
+def load_closure(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(frame.cells[instruction.value])
+
+
+@opcode("LOAD_DEREF", "LOAD_CLASSDEREF")
+def load_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    name = instruction.value
+    if instruction.name == "LOAD_CLASSDEREF" and name in frame.locals:
+        frame.stack.append(frame.locals[name])
+        return
+    value = interpreter.overlay.read_cell(frame.cells[name])
+    if value is ABSENT:
+        free = name in frame.code.co_freevars
+        message = (
+            f"cannot access free variable {name!r} where it is not associated with a value in "
+            "enclosing scope"
+            if free
+            else f"cannot access local variable {name!r} where it is not associated with a value"
+        )
+        raise ProgramRaised(NameError(message) if free else UnboundLocalError(message))
+    frame.stack.append(value)
+
+
+@opcode("STORE_DEREF")
+def store_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    interpreter.overlay.write_cell(frame.cells[instruction.value], frame.stack.pop())
+
+
+@opcode("DELETE_DEREF")
+def delete_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    interpreter.overlay.write_cell(frame.cells[instruction.value], DELETED)
+
+
+# --- globals ---------------------------------------------------------------------------------
+
+
+def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
+    """A global or builtin; the program's NameError if there is none."""
+    space = frame.globals
+    overlay = interpreter.overlay
+    value = ABSENT
+    if overlay.writes or overlay.shadows:
+        value = overlay.written(space, name)
+    if value is ABSENT:
+        value = interpreter.world.read_namespace(space, name, None)
+    if value is ABSENT or value is DELETED:
+        value = BUILTINS.get(name, ABSENT)
+        if value is ABSENT:
+            raise ProgramRaised(NameError(f"name {name!r} is not defined"))
+    return value
+
+
+@opcode("LOAD_GLOBAL")
+def load_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = read_global(interpreter, frame, instruction.value)
+    if instruction.arg & 1:
+        pair = (value, NULL) if BYTECODE.callable_first else (NULL, value)
+        frame.stack.extend(pair)
+    else:
+        frame.stack.append(value)
+
+
+@opcode("STORE_GLOBAL")
+def store_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    interpreter.overlay.write(frame.globals, instruction.value, frame.stack.pop())
+
+
+@opcode("DELETE_GLOBAL")
+def delete_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    read_global(interpreter, frame, instruction.value)
+    interpreter.overlay.write(frame.globals, instruction.value, DELETED)
+
+
+@opcode("LOAD_NAME")
+def load_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    name = instruction.value
+    if name in frame.locals:
+        frame.stack.append(frame.locals[name])
+    else:
+        frame.stack.append(read_global(interpreter, frame, name))
+
+
+@opcode("STORE_NAME")
+def store_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.locals[instruction.value] = frame.stack.pop()
+
+
+# --- attributes ------------------------------------------------------------------------------
+
+
+@opcode("LOAD_ATTR")
+def load_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    owner = frame.stack.pop()
+    if BYTECODE.method_flag and instruction.arg & 1:
+        _push_method(interpreter, frame, owner, instruction.value)
+    else:
+        frame.stack.append(load_attribute(interpreter, owner, instruction.value))
+
+
+@opcode("LOAD_METHOD")
+def load_method_pair(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    _push_method(interpreter, frame, frame.stack.pop(), instruction.value)
+
+
+def _push_method(interpreter: Any, frame: Frame, owner: Any, name: str) -> None:
+    function, bound_to = load_method(interpreter, owner, name)
+    if BYTECODE.callable_first or bound_to is not NULL:
+        frame.stack.extend((function, bound_to))
+    else:
+        frame.stack.extend((NULL, function))
+
+
+@opcode("STORE_ATTR")
+def store_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    owner = frame.stack.pop()
+    store_attribute(interpreter, owner, instruction.value, frame.stack.pop())
+
+
+@opcode("DELETE_ATTR")
+def delete_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    delete_attribute(interpreter, frame.stack.pop(), instruction.value)
+
+
+# --- items -----------------------------------------------------------------------------------
+
+
+@opcode("BINARY_SUBSCR")
+def binary_subscr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    key = frame.stack.pop()
+    frame.stack[-1] = get_item(interpreter, frame.stack[-1], key)
+
+
+@opcode("STORE_SUBSCR")
+def store_subscr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    key = frame.stack.pop()
+    owner = frame.stack.pop()
+    store_item(interpreter, owner, key, frame.stack.pop())
+
+
+@opcode("DELETE_SUBSCR")
+def delete_subscr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    key = frame.stack.pop()
+    delete_item(interpreter, frame.stack.pop(), key)
+
+
+@opcode("BINARY_SLICE")
+def binary_slice(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    stop = frame.stack.pop()
+    start = frame.stack.pop()
+    frame.stack[-1] = get_item(interpreter, frame.stack[-1], slice(start, stop))
+
+
+@opcode("STORE_SLICE")
+def store_slice(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    stop = frame.stack.pop()
+    start = frame.stack.pop()
+    owner = frame.stack.pop()
+    store_item(interpreter, owner, slice(start, stop), frame.stack.pop())

@@ -1,0 +1,127 @@
+"""Instructions of try, except, raise and with."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braze.capture.attributes import load_attribute
+from braze.capture.frames import Frame
+from braze.capture.program import opcode
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.compat.bytecode import Instruction
+from braze.ir.guard import ABSENT
+
+
+@opcode("PUSH_EXC_INFO")
+def push_exc_info(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    exception = frame.stack.pop()
+    frame.stack.append(frame.handled[-1] if frame.handled else None)
+    frame.stack.append(exception)
+    frame.handled.append(exception)
+
+
+@opcode("POP_EXCEPT")
+def pop_except(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.pop()
+    if frame.handled:
+        frame.handled.pop()
+
+
+@opcode("CHECK_EXC_MATCH")
+def check_exc_match(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    kinds = frame.stack.pop()
+    kinds = interpreter.overlay.native(kinds)
+    each = kinds if isinstance(kinds, tuple) else (kinds,)
+    if not all(isinstance(k, type) and issubclass(k, BaseException) for k in each):
+        message = "catching classes that do not inherit from BaseException is not allowed"
+        raise ProgramRaised(TypeError(message))
+    frame.stack.append(isinstance(frame.stack[-1], kinds))
+
+
+@opcode("RERAISE")
+def reraise(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    raise ProgramRaised(frame.stack.pop())
+
+
+@opcode("RAISE_VARARGS")
+def raise_varargs(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    cause = frame.stack.pop() if instruction.arg == 2 else ABSENT
+    if instruction.arg == 0:
+        handled = _innermost_handled(interpreter)
+        if handled is None:
+            raise ProgramRaised(RuntimeError("No active exception to reraise"))
+        raise ProgramRaised(handled)
+    exception = _instantiate(interpreter, frame.stack.pop())
+    handled = _innermost_handled(interpreter)
+    if handled is not None and handled is not exception:
+        exception.__context__ = handled
+    if cause is not ABSENT:
+        exception.__cause__ = None if cause is None else _instantiate(interpreter, cause)
+    raise ProgramRaised(exception)
+
+
+def _innermost_handled(interpreter: Any) -> Any:
+    for frame in reversed(interpreter.frames):
+        if frame.handled:
+            return frame.handled[-1]
+    return None
+
+
+def _instantiate(interpreter: Any, value: Any) -> BaseException:
+    if isinstance(value, type) and issubclass(value, BaseException):
+        value = interpreter.call(value)
+    if not isinstance(value, BaseException):
+        raise ProgramRaised(TypeError("exceptions must derive from BaseException"))
+    return value
+
+
+@opcode("LOAD_ASSERTION_ERROR")
+def load_assertion_error(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(AssertionError)
+
+
+@opcode("CLEANUP_THROW")
+def cleanup_throw(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    exception = frame.stack[-1]
+    if not isinstance(exception, StopIteration):
+        raise ProgramRaised(exception)
+    del frame.stack[-3:]
+    frame.stack.extend((None, exception.value))
+
+
+# --- with ----------------------------------------------------------------------------------------
+
+
+@opcode("BEFORE_WITH")
+def before_with(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    manager = frame.stack.pop()
+    cls = interpreter.world.type_of(manager)
+    if interpreter.world.lookup(cls, "__enter__") is ABSENT:
+        message = f"{cls.__name__!r} object does not support the context manager protocol"
+        raise ProgramRaised(TypeError(message))
+    leave = load_attribute(interpreter, manager, "__exit__")
+    entered = interpreter.call(load_attribute(interpreter, manager, "__enter__"))
+    frame.stack.extend((leave, entered))
+
+
+@opcode("WITH_EXCEPT_START")
+def with_except_start(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    exception = frame.stack[-1]
+    leave = frame.stack[-4]
+    frame.stack.append(interpreter.call(leave, type(exception), exception, exception.__traceback__))
+
+
+@opcode("CALL_INTRINSIC_1")
+def call_intrinsic(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack[-1]
+    if instruction.arg == 3:  # STOPITERATION_ERROR
+        if isinstance(value, StopIteration):
+            error = RuntimeError("generator raised StopIteration")
+            error.__cause__ = value
+            frame.stack[-1] = error
+    elif instruction.arg == 5:  # UNARY_POSITIVE
+        frame.stack[-1] = interpreter.unary("__pos__", value)
+    elif instruction.arg == 6:  # LIST_TO_TUPLE
+        frame.stack[-1] = tuple(value)
+    else:
+        raise BreakRequested("unsupported-opcode", f"CALL_INTRINSIC_1 {instruction.arg}")

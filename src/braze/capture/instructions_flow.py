@@ -1,0 +1,158 @@
+"""Instructions that decide what runs next: jumps, loops, returns, yields."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braze.capture.frames import Frame
+from braze.capture.generators import InlinedGenerator
+from braze.capture.iteration import iterator_of, next_of
+from braze.capture.program import opcode
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.truth import truth
+from braze.compat.bytecode import Instruction
+from braze.compat.bytecode_versions import BYTECODE
+
+
+@opcode("RETURN_VALUE")
+def return_value(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+    return interpreter.finish_frame(frame.stack.pop())
+
+
+@opcode("RETURN_CONST")
+def return_const(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+    return interpreter.finish_frame(instruction.value)
+
+
+@opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT")
+def jump(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.index = instruction.target
+
+
+@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    if value is True or (value is not False and truth(interpreter, value)):
+        frame.index = instruction.target
+
+
+@opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+def jump_if_false(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    if value is False or (value is not True and not truth(interpreter, value)):
+        frame.index = instruction.target
+
+
+@opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+def jump_if_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    if frame.stack.pop() is None:
+        frame.index = instruction.target
+
+
+@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+def jump_if_not_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    if frame.stack.pop() is not None:
+        frame.index = instruction.target
+
+
+@opcode("JUMP_IF_TRUE_OR_POP")
+def jump_if_true_or_pop(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    if truth(interpreter, frame.stack[-1]):
+        frame.index = instruction.target
+    else:
+        frame.stack.pop()
+
+
+@opcode("JUMP_IF_FALSE_OR_POP")
+def jump_if_false_or_pop(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    if not truth(interpreter, frame.stack[-1]):
+        frame.index = instruction.target
+    else:
+        frame.stack.pop()
+
+
+@opcode("TO_BOOL")
+def to_bool(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack[-1] = truth(interpreter, frame.stack[-1])
+
+
+# --- loops -----------------------------------------------------------------------------------
+
+
+@opcode("GET_ITER")
+def get_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack[-1] = iterator_of(interpreter, frame.stack[-1])
+
+
+@opcode("FOR_ITER")
+def for_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    try:
+        frame.stack.append(next_of(interpreter, frame.stack[-1]))
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, StopIteration):
+            raise
+        if BYTECODE.for_iter_keeps_iterator:
+            frame.stack.append(None)
+        else:
+            frame.stack.pop()
+        frame.index = instruction.target
+
+
+@opcode("END_FOR")
+def end_for(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.pop()
+    if not BYTECODE.function_attributes_apart:
+        frame.stack.pop()
+
+
+# --- generators ------------------------------------------------------------------------------
+
+
+@opcode("RETURN_GENERATOR")
+def return_generator(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(None)
+
+
+@opcode("YIELD_VALUE")
+def yield_value(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
+    generator = frame.generator
+    generator.suspended = True
+    return interpreter.finish_frame(frame.stack.pop())
+
+
+@opcode("GET_YIELD_FROM_ITER")
+def get_yield_from_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    if not isinstance(frame.stack[-1], InlinedGenerator):
+        frame.stack[-1] = iterator_of(interpreter, frame.stack[-1])
+
+
+@opcode("SEND")
+def send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    receiver = frame.stack[-1]
+    try:
+        if isinstance(receiver, InlinedGenerator):
+            result = interpreter.native(receiver.send, value)
+        elif value is None:
+            result = next_of(interpreter, receiver)
+        else:
+            result = interpreter.call(getattr(receiver, "send"), value)  # noqa: B009
+        frame.stack.append(result)
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, StopIteration):
+            raise
+        if not BYTECODE.send_keeps_receiver:
+            frame.stack.pop()
+        frame.stack.append(raised.exception.value)
+        frame.index = instruction.target
+
+
+@opcode("END_SEND")
+def end_send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = frame.stack.pop()
+    frame.stack[-1] = value
+
+
+@opcode("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "ASYNC_GEN_WRAP")
+def awaitable(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    raise BreakRequested("unsupported-function", "a coroutine")

@@ -1,0 +1,219 @@
+"""The bytecode loop: frames, steps, exceptions, and where a graph break may leave.
+
+A call from a CALL instruction to a Python function pushes a frame on the explicit stack: a break
+in the callee can be resumed in it. Everything else that runs Python code (properties, special
+methods, `__init__`, generators, callbacks from C) runs in a nested loop: a break there leaves the
+frame before the instruction of the outermost loop that led to it. Capture is then repeated up to
+that instruction, so that nothing of the broken attempt remains.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any, final
+
+from braze.capture.attributes import load_attribute
+from braze.capture.calls import make_frame, prepare
+from braze.capture.frames import Frame
+from braze.capture.items import get_item
+from braze.capture.overlay import Overlay
+from braze.capture.program import Step, steps_of
+from braze.capture.request import FrameRequest
+from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
+from braze.capture.truth import length
+from braze.capture.world import World
+from braze.compat.bytecode import Instruction, decode
+from braze.errors import CaptureError
+from braze.ir.frame import Effect, TorchCall
+from braze.ir.origin import UNKNOWN, Origin
+
+
+@final
+class Interpreter:
+    """Everything that one attempt to capture a frame knows.
+
+    frames: the explicit stack, nested loops above the frame that led to them. steps_done counts
+    interpreted instructions. leave_at: the step before which to stop, or -1.
+    late_calls: effects noted in the order of the program (a warning, a setting).
+    """
+
+    def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
+        self.request = request
+        self.tracer = tracer
+        self.world = World(tracer)
+        self.overlay = Overlay(self.world)
+        self.world.origin = self.origin
+        self.frames: list[Frame] = []
+        self.steps_done = 0
+        self.leave_at = leave_at
+        self.loops = 0
+        self.returned: Any = None
+        self.calls: list[TorchCall] = []
+        self.late_calls: list[Effect] = []
+        self.program_cache: dict[types.CodeType, tuple[Step, ...]] = {}
+
+    # --- where -------------------------------------------------------------------------------
+
+    def origin(self, call: str = "") -> Origin:
+        """The user's place that is being interpreted."""
+        if not self.frames:
+            return UNKNOWN
+        frame = self.frames[-1]
+        code = frame.code
+        return Origin(code.co_filename, frame.current[1].line, code.co_qualname, call)
+
+    # --- running -----------------------------------------------------------------------------
+
+    def index_at(self, code: types.CodeType, offset: int) -> int:
+        """The index of the step at a byte offset."""
+        return decode(code).index_at[offset]
+
+    def steps_for(self, code: types.CodeType) -> tuple[Step, ...]:
+        """The decoded code, with handlers."""
+        return steps_of(code, self.program_cache, _no_handler)
+
+    def run(self, frame: Frame) -> Any:
+        """Interpret a frame to its end (or a generator's to its next yield); gives the result.
+
+        Raises ProgramRaised for an exception that leaves the frame, BreakRequested for a break.
+        """
+        base = len(self.frames)
+        if base > self.request.max_inline_depth:
+            raise BreakRequested("recursion", frame.code.co_qualname)
+        self.frames.append(frame)
+        self.loops += 1
+        try:
+            return self._loop(base, self.loops == 1)
+        except LeaveFrame:
+            raise
+        except BaseException:
+            del self.frames[base:]
+            raise
+        finally:
+            self.loops -= 1
+
+    def _loop(self, base: int, outermost: bool) -> Any:
+        step = 0
+        leave_at = self.leave_at
+        while True:
+            frame = self.frames[-1]
+            steps = frame.steps
+            try:
+                while True:
+                    current = steps[frame.index]
+                    step = self.steps_done
+                    if step == leave_at and outermost:
+                        raise LeaveFrame
+                    self.steps_done = step + 1
+                    frame.current = current
+                    frame.index += 1
+                    if current[0](self, frame, current[1]):
+                        break
+            except ProgramRaised as raised:
+                self._unwind(base, raised)
+            except BreakRequested as request:
+                if outermost and request.step is None:
+                    request.origin = self.origin()
+                    request.step = self._resumable_step(step)
+                raise
+            except (LeaveFrame, CaptureError):
+                raise
+            except Exception as fault:
+                raise CaptureError(fault, origin=self.origin()) from fault
+            if len(self.frames) == base:
+                return self.returned
+
+    def finish_frame(self, value: Any) -> bool:
+        """Leave the top frame with a result: to the frame below, or out of its loop."""
+        frame = self.frames.pop()
+        self.returned = value
+        if frame.call_stack is not None:
+            self.frames[-1].stack.append(value)
+        return True
+
+    def _unwind(self, base: int, raised: ProgramRaised) -> None:
+        while len(self.frames) > base:
+            frame = self.frames[-1]
+            region = frame.current[1].region
+            if raised.origin is None:
+                raised.origin = self.origin()
+            if region is not None:
+                del frame.stack[region.depth :]
+                if region.push_offset:
+                    frame.stack.append(frame.current[1].offset)
+                frame.stack.append(raised.exception)
+                frame.index = region.target
+                return
+            self.frames.pop()
+        raise raised
+
+    def _resumable_step(self, step: int) -> int:
+        """The innermost step of the explicit stack before which every frame can be rebuilt."""
+        for index, frame in enumerate(self.frames):
+            if frame.handled or frame.generator is not None:
+                return frame.call_step
+            if index + 1 == len(self.frames):
+                break
+        return step
+
+    # --- calls -------------------------------------------------------------------------------
+
+    def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+        """Call anything the program can call, to completion, in a nested loop."""
+        frame, result = prepare(self, function, args, kwargs)
+        return result if frame is None else self.run(frame)
+
+    def enter(
+        self,
+        caller: Frame,
+        function: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        operands: list[Any],
+    ) -> bool:
+        """Call from a CALL instruction; `operands` are what the handler took off the stack."""
+        frame, result = prepare(self, function, args, kwargs)
+        if frame is None:
+            caller.stack.append(result)
+            return False
+        if len(self.frames) > self.request.max_inline_depth:
+            raise BreakRequested("recursion", frame.code.co_qualname)
+        if self.loops == 1:
+            frame.call_offset = caller.current[1].offset
+            frame.call_step = self.steps_done - 1
+        frame.call_stack = [*caller.stack, *operands]
+        self.frames.append(frame)
+        return True
+
+    def call_python(
+        self, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        """Interpret a Python function even where a table would answer for it."""
+        frame, result = make_frame(self, function, args, kwargs)
+        return result if frame is None else self.run(frame)
+
+    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run real code on values that it may see; its exceptions are the program's."""
+        try:
+            return function(*args, **kwargs)
+        except Exception as exception:
+            raise ProgramRaised(exception) from None
+
+    # --- what natively written parts ask for ---------------------------------------------------
+
+    def attribute(self, owner: Any, name: str) -> Any:
+        """`owner.name`."""
+        return load_attribute(self, owner, name)
+
+    def item(self, owner: Any, key: Any) -> Any:
+        """`owner[key]`."""
+        return get_item(self, owner, key)
+
+    def length(self, value: Any) -> int:
+        """`len(value)`."""
+        return length(self, value)
+
+
+def _no_handler(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
+    raise BreakRequested("unsupported-opcode", instruction.name)

@@ -1,0 +1,126 @@
+"""`owner[key]`, read, written and deleted."""
+
+from __future__ import annotations
+
+import operator
+import types
+from typing import Any
+
+from braze.capture.leaf_calls import leaf_call
+from braze.capture.overlay import DELETED, EXACT
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import CONSTANTS, is_constant, is_identity
+from braze.ir.guard import ABSENT
+from braze.ir.source import ItemSource
+
+
+def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
+    """`owner[key]`."""
+    cls = type(owner)
+    world = interpreter.world
+    if world.tracer.is_standin(owner):
+        return leaf_call(interpreter, operator.getitem, (owner, key), {})
+    if id(owner) not in world.known:
+        if cls in EXACT or cls in CONSTANTS:
+            return _native_item(interpreter, owner, key)
+    elif cls in EXACT:
+        return _known_item(interpreter, owner, key)
+    method = world.lookup(cls, "__getitem__")
+    if isinstance(method, types.FunctionType):
+        return interpreter.call(method, owner, key)
+    if method is ABSENT:
+        return _class_item(interpreter, owner, key)
+    if id(owner) in world.known and isinstance(owner, (list, tuple, dict)):
+        return _known_item(interpreter, owner, key)
+    if id(owner) in world.known and not isinstance(owner, type):
+        raise BreakRequested("unsupported-container", f"an item of {cls.__qualname__}")
+    return interpreter.native(operator.getitem, owner, key)
+
+
+def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
+    if interpreter.world.tracer.is_standin(key) and not isinstance(owner, dict):
+        return leaf_call(interpreter, operator.getitem, (owner, key), {})
+    try:
+        return owner[key]
+    except Exception as exception:
+        raise ProgramRaised(exception) from None
+
+
+def _class_item(interpreter: Any, owner: Any, key: Any) -> Any:
+    """`Class[key]`: generic aliases, enum classes."""
+    if isinstance(owner, type):
+        method = interpreter.world.lookup(owner, "__class_getitem__")
+        if isinstance(method, classmethod) and isinstance(method.__func__, types.FunctionType):
+            return interpreter.call(method.__func__, owner, key)
+    return interpreter.native(operator.getitem, owner, key)
+
+
+def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
+    overlay = interpreter.overlay
+    world = interpreter.world
+    shadow = overlay.shadows.get(id(owner))
+    if shadow is not None:
+        return _native_item(interpreter, shadow.copy, key)
+    source = world.known[id(owner)][1]
+    if isinstance(owner, dict):
+        plain = is_constant(key) or is_identity(key)
+        if not plain or type(owner).__name__ == "defaultdict":
+            return _native_item(interpreter, overlay.contents(owner), key)
+        value = overlay.read(owner, key, source)
+        if value is ABSENT:
+            return _missing(interpreter, owner, key)
+        return value
+    if type(key) is int and -len(owner) <= key < len(owner):
+        index = key if key >= 0 else key + len(owner)
+        if key < 0:
+            overlay.length(owner)
+        read_key = (id(owner), index)
+        if read_key not in world.reads:
+            world.reads[read_key] = world.adopt(owner[index], ItemSource(source, index))
+        return world.reads[read_key]
+    return _native_item(interpreter, overlay.contents(owner), key)
+
+
+def _missing(interpreter: Any, owner: Any, key: Any) -> Any:
+    method = interpreter.world.lookup(type(owner), "__missing__")
+    if isinstance(method, types.FunctionType):
+        return interpreter.call(method, owner, key)
+    raise ProgramRaised(KeyError(key))
+
+
+def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
+    """`owner[key] = value`."""
+    world = interpreter.world
+    if world.tracer.is_standin(owner):
+        leaf_call(interpreter, operator.setitem, (owner, key, value), {})
+        return
+    cls = type(owner)
+    method = None if cls in EXACT else world.lookup(cls, "__setitem__")
+    if isinstance(method, types.FunctionType):
+        interpreter.call(method, owner, key, value)
+        return
+    if id(owner) not in world.known:
+        interpreter.native(operator.setitem, owner, key, value)
+    elif isinstance(owner, dict) and id(owner) not in interpreter.overlay.shadows:
+        if is_constant(key) or is_identity(key):
+            interpreter.overlay.write(owner, key, value)
+        else:
+            interpreter.overlay.changed(owner)[key] = value
+    else:
+        interpreter.native(operator.setitem, interpreter.overlay.changed(owner), key, value)
+
+
+def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
+    """`del owner[key]`."""
+    world = interpreter.world
+    method = world.lookup(type(owner), "__delitem__")
+    if isinstance(method, types.FunctionType):
+        interpreter.call(method, owner, key)
+    elif id(owner) not in world.known:
+        interpreter.native(operator.delitem, owner, key)
+    elif isinstance(owner, dict) and id(owner) not in interpreter.overlay.shadows:
+        if interpreter.overlay.read(owner, key, world.known[id(owner)][1]) is ABSENT:
+            raise ProgramRaised(KeyError(key))
+        interpreter.overlay.write(owner, key, DELETED)
+    else:
+        interpreter.native(operator.delitem, interpreter.overlay.changed(owner), key)

@@ -1,0 +1,131 @@
+"""Iteration: over containers from outside through their shadows, over objects by protocol."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from braze.capture.generators import InlinedGenerator
+from braze.capture.overlay import EXACT
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import CONSTANTS
+from braze.ir.guard import ABSENT
+
+
+class ProtocolIterator:
+    """An object whose `__next__` is Python code of the program, for native consumers."""
+
+    def __init__(self, interpreter: Any, iterator: Any) -> None:
+        self._interpreter = interpreter
+        self.iterator = iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        try:
+            return next_of(self._interpreter, self.iterator)
+        except ProgramRaised as raised:
+            raise raised.exception from None
+
+
+class GetitemIterator:
+    """Iteration by `__getitem__` with 0, 1, 2 ... until IndexError."""
+
+    def __init__(self, interpreter: Any, owner: Any, method: Any) -> None:
+        self._interpreter = interpreter
+        self.owner = owner
+        self._method = method
+        self._index = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        index = self._index
+        self._index += 1
+        try:
+            return self._interpreter.call(self._method, self.owner, index)
+        except ProgramRaised as raised:
+            if isinstance(raised.exception, IndexError):
+                raise StopIteration from None
+            raise raised.exception from None
+
+
+def iterator_of(interpreter: Any, value: Any) -> Any:
+    """`iter(value)`: a real iterator, or an object of the program with `__next__`."""
+    cls = type(value)
+    if cls is InlinedGenerator:
+        return value
+    world = interpreter.world
+    if cls in EXACT:
+        return iter(interpreter.overlay.contents(value))
+    if cls in CONSTANTS or world.tracer.is_standin(value):
+        return interpreter.native(_iterate_natively, value)
+    method = world.lookup(cls, "__iter__")
+    if isinstance(method, types.FunctionType):
+        return interpreter.call(method, value)
+    if method is ABSENT:
+        getitem = world.lookup(cls, "__getitem__")
+        if isinstance(getitem, types.FunctionType):
+            return GetitemIterator(interpreter, value, getitem)
+        if isinstance(value, type):
+            return _iterate_class(interpreter, value)
+        return interpreter.native(iter, value)
+    if id(value) in world.known:
+        if isinstance(value, (tuple, list, dict)):
+            return iter(interpreter.overlay.contents(value))
+        if isinstance(value, type):
+            return _iterate_class(interpreter, value)
+        raise BreakRequested("unsupported-container", f"iterating over {cls.__qualname__}")
+    return interpreter.native(iter, value)
+
+
+def _iterate_natively(value: Any) -> Iterator[Any]:
+    if isinstance(value, torch.Tensor):
+        return iter(value.unbind(0)) if value.dim() else iter(value)
+    return iter(value)
+
+
+def _iterate_class(interpreter: Any, value: type) -> Any:
+    """Enum classes and the like: members are guarded by the class."""
+    members = interpreter.native(list, value)
+    source = interpreter.world.source_of_function
+    for member in members:
+        source(member)
+    return iter(members)
+
+
+def next_of(interpreter: Any, iterator: Any) -> Any:
+    """`next(iterator)`; ProgramRaised(StopIteration) at the end."""
+    cls = type(iterator)
+    if cls.__module__ != "builtins":
+        method = interpreter.world.lookup(cls, "__next__")
+        if isinstance(method, types.FunctionType) and not cls.__module__.startswith(
+            "braze.capture."
+        ):
+            return interpreter.call(method, iterator)
+    if id(iterator) in interpreter.world.known:
+        raise BreakRequested("unseen-callable", f"next of {cls.__qualname__} from outside")
+    try:
+        return next(iterator)
+    except Exception as exception:
+        raise ProgramRaised(exception) from None
+
+
+def native_iterable(interpreter: Any, value: Any) -> Any:
+    """Something that native code may iterate, with the same items."""
+    cls = type(value)
+    if cls in EXACT:
+        return interpreter.overlay.contents(value)
+    if cls in CONSTANTS or cls is InlinedGenerator:
+        return value
+    iterator = iterator_of(interpreter, value)
+    method = interpreter.world.lookup(type(iterator), "__next__")
+    own = type(iterator).__module__.startswith("braze.capture.")
+    if isinstance(method, types.FunctionType) and not own:
+        return ProtocolIterator(interpreter, iterator)
+    return iterator

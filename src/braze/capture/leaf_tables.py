@@ -1,0 +1,110 @@
+"""Which callables of torch are called whole, on stand-ins, instead of being looked into."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.overlay import EXACT
+from braze.capture.world import CONSTANTS
+from braze.standins.standin import Standin
+
+# Python modules of torch whose functions only compute: leaves when their arguments are tensors
+# and constants.
+_LEAF_MODULES = frozenset(
+    {
+        "torch.nn.functional",
+        "torch.functional",
+        "torch._tensor",
+        "torch.nn.init",
+        "torch.special",
+        "torch._jit_internal",
+        "torch.overrides",
+        "torch._VF",
+        "torch.linalg",
+        "torch.fft",
+        "torch._C",
+        "torch.nn.utils.rnn",
+    }
+)
+# Functions of torch proper, defined in its package file, that only compute or ask.
+_TORCH_FUNCTIONS = frozenset(
+    {
+        "is_tensor",
+        "is_storage",
+        "sym_int",
+        "sym_float",
+        "sym_max",
+        "sym_min",
+        "sym_not",
+        "sym_sum",
+        "get_default_device",
+        "get_device",
+        "is_warn_always_enabled",
+        "is_deterministic_algorithms_warn_only_enabled",
+        "_check",
+    }
+)
+_QUERIES = frozenset(
+    {
+        "torch.backends.cuda",
+        "torch.backends.cudnn",
+        "torch.backends.mkldnn",
+        "torch.backends.mps",
+        "torch.cuda",
+        "torch.amp.autocast_mode",
+        "torch.mps",
+        "torch.xpu",
+        "torch.version",
+        "torch.distributed.distributed_c10d",
+        "torch.distributed",
+    }
+)
+_LEAF_CONTAINERS = frozenset({tuple, list, dict})
+
+
+def is_leaf_function(
+    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> bool:
+    """Whether a Python function is called natively with these arguments."""
+    module = function.__module__
+    if module is None or not module.startswith("torch"):
+        return False
+    if module == "torch":
+        if function.__name__ not in _TORCH_FUNCTIONS:
+            return False
+    elif module not in _LEAF_MODULES and module not in _QUERIES:
+        return False
+    return all(map(_is_plain, args)) and all(map(_is_plain, kwargs.values()))
+
+
+def _is_plain(value: Any) -> bool:
+    cls = type(value)
+    if cls is Standin or cls in CONSTANTS:
+        return True
+    if cls in (tuple, list):
+        return all(map(_is_plain, value))
+    if cls is dict:
+        return all(map(_is_plain, value.values()))
+    if cls is slice:
+        return True
+    return cls in EXACT or isinstance(value, (torch.Generator, type)) or isinstance(value, tuple)
+
+
+def is_leaf_builtin(function: Any) -> bool:
+    """Whether a C callable is torch's own."""
+    owner = getattr(function, "__objclass__", None)
+    if owner is not None:
+        return issubclass(owner, torch._C.TensorBase)
+    bound_to = getattr(function, "__self__", None)
+    if type(bound_to) is Standin:
+        return True
+    if isinstance(bound_to, type) and issubclass(bound_to, torch._C.TensorBase):
+        return True
+    module = getattr(function, "__module__", None) or ""
+    if module.startswith("torch"):
+        return True
+    name = getattr(bound_to, "__name__", None) or type(bound_to).__module__
+    return isinstance(name, str) and name.startswith("torch")

@@ -1,0 +1,75 @@
+"""nn.Module: the fast path of its attribute lookup, of assignment, and of its call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.capture.overlay import DELETED
+from braze.compat.module_hooks import HOOK_DICT_NAMES, global_hook_dicts
+from braze.ir.guard import ABSENT
+from braze.ir.source import AttributeSource
+from braze.standins.standin import Standin
+
+_KINDS = ("_parameters", "_buffers", "_modules")
+
+
+def module_entry(interpreter: Any, module: Any, name: str) -> Any:
+    """What `Module.__getattr__` finds, or ABSENT."""
+    world = interpreter.world
+    overlay = interpreter.overlay
+    space = object.__getattribute__(module, "__dict__")
+    known = id(module) in world.known
+    key = (id(module), name)
+    cached = world.reads.get(key, ABSENT)
+    if cached is not ABSENT and not (overlay.writes or overlay.shadows):
+        return cached
+    for kind in _KINDS:
+        entries = space.get(kind)
+        if entries is None:
+            continue
+        if known:
+            found = overlay.written(entries, name)
+            if found is ABSENT and name in entries:
+                if cached is ABSENT:
+                    source = AttributeSource(world.known[id(module)][1], name)
+                    cached = world.reads[key] = world.adopt(entries[name], source)
+                return cached
+            if found is not DELETED and found is not ABSENT:
+                return found
+        elif name in entries:
+            return entries[name]
+    return ABSENT
+
+
+def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any) -> bool:
+    """`Module.__setattr__` for a value that is no parameter, module or tensor; True if done."""
+    world = interpreter.world
+    if type(value) is Standin or isinstance(value, torch.nn.Module):
+        return False
+    if world.lookup(type(module), name) is not ABSENT:
+        return False
+    space = object.__getattribute__(module, "__dict__")
+    if any(name in space.get(kind, ()) for kind in _KINDS):
+        return False
+    if id(module) in world.known:
+        interpreter.overlay.write(space, name, value, module)
+    else:
+        space[name] = value
+    return True
+
+
+def has_no_hooks(interpreter: Any, module: Any) -> bool:
+    """Whether calling a module is calling its `forward`; guarded if so."""
+    space = object.__getattribute__(module, "__dict__")
+    if any(space.get(name) for name in HOOK_DICT_NAMES):
+        return False
+    if any(global_hook_dicts()):
+        return False
+    world = interpreter.world
+    world.guard_no_hooks(None, None)
+    source = world.source_of(module)
+    if source is not None:
+        world.guard_no_hooks(module, source)
+    return True

@@ -1,0 +1,221 @@
+"""Calls of C code that is not torch's: allowed by type or module, on values that it may see.
+
+A shadow takes the place of a container from outside. Callbacks are wrapped so that they are
+interpreted. While C code runs on objects whose classes have Python methods, a tripwire stops at
+the first Python frame: that call would be unseen.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any, final
+
+from braze.capture.generators import InlinedGenerator
+from braze.capture.handler_table import CALL_HANDLERS
+from braze.capture.iteration import native_iterable
+from braze.capture.leaf_calls import leaf_call
+from braze.capture.leaf_tables import is_leaf_builtin
+from braze.capture.native_tables import CHANGING_METHODS, SAFE_CLASSES, SAFE_MODULES
+from braze.capture.overlay import EXACT
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import CONSTANTS, is_identity
+from braze.ir.guard import ABSENT
+from braze.standins.standin import Standin
+
+
+@final
+class Callback:
+    """A callable of the program that native code may call: the call is interpreted."""
+
+    def __init__(self, interpreter: Any, function: Any) -> None:
+        self._interpreter = interpreter
+        self.function = function
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self._interpreter.call(self.function, *args, **kwargs)
+        except ProgramRaised as raised:
+            raise raised.exception from None
+
+
+def call_builtin(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call a builtin function, method or slot."""
+    handler = _handler_of(function)
+    if handler is not None:
+        return handler(interpreter, args, kwargs)
+    owner = getattr(function, "__self__", None)
+    if owner is not None and not isinstance(owner, types.ModuleType):
+        return _call_bound(interpreter, function, owner, args, kwargs)
+    if is_leaf_builtin(function):
+        return leaf_call(interpreter, function, args, kwargs)
+    holder = getattr(function, "__objclass__", None)
+    if holder is not None:
+        return _call_method(interpreter, function, holder, args, kwargs)
+    module = getattr(function, "__module__", None)
+    if module not in SAFE_MODULES:
+        raise BreakRequested("unseen-callable", describe(function))
+    return call_natively(interpreter, function, args, kwargs)
+
+
+def _handler_of(function: Any) -> Any:
+    try:
+        return CALL_HANDLERS.get(function)
+    except TypeError:
+        return None
+
+
+def _call_bound(
+    interpreter: Any, function: Any, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A builtin method bound to a value: as the class's method with the value first."""
+    if isinstance(owner, type):
+        if is_leaf_builtin(function):
+            return leaf_call(interpreter, function, args, kwargs)
+        if function.__name__ == "__new__":
+            return _call_new(interpreter, function, owner, args, kwargs)
+        if owner.__module__ in SAFE_MODULES or function.__name__ in _CLASS_QUERIES:
+            return call_natively(interpreter, function, args, kwargs)
+        for base in owner.__mro__:
+            if function.__name__ in vars(base):
+                if base.__module__ in SAFE_MODULES:
+                    return call_natively(interpreter, function, args, kwargs)
+                break
+        raise BreakRequested("unseen-callable", describe(function))
+    descriptor = getattr(type(owner), function.__name__, None)
+    if descriptor is None or not hasattr(descriptor, "__objclass__"):
+        raise BreakRequested("unseen-callable", describe(function))
+    return call_builtin(interpreter, descriptor, (owner, *args), kwargs)
+
+
+_CLASS_QUERIES = frozenset({"mro", "__subclasses__", "__subclasscheck__", "__instancecheck__"})
+
+
+def _call_new(
+    interpreter: Any, function: Any, owner: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`tuple.__new__(cls, items)` and the like."""
+    if owner.__module__ not in SAFE_MODULES:
+        raise BreakRequested("unseen-callable", describe(function))
+    cls, *rest = args
+    native = tuple([native_argument(interpreter, value) for value in rest])
+    return interpreter.native(function, cls, *native, **kwargs)
+
+
+def _call_method(
+    interpreter: Any,
+    function: Any,
+    holder: type,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """A method descriptor of a builtin class on its first argument."""
+    if not args:
+        return interpreter.native(function, *args, **kwargs)
+    owner, *rest = args
+    if holder.__module__ not in SAFE_MODULES and holder not in SAFE_CLASSES:
+        raise BreakRequested("unseen-callable", describe(function))
+    world = interpreter.world
+    if id(owner) in world.known and not is_identity(owner):
+        if isinstance(owner, tuple(EXACT)):
+            changing = function.__name__ in CHANGING_METHODS
+            overlay = interpreter.overlay
+            owner = overlay.changed(owner) if changing else overlay.contents(owner)
+        elif holder is not object:
+            raise BreakRequested("unseen-callable", describe(function))
+    native = [native_argument(interpreter, value) for value in rest]
+    if holder in (list, dict, set) and function.__name__ in _STORING_METHODS:
+        native = rest
+    keywords = {name: native_argument(interpreter, value) for name, value in kwargs.items()}
+    return _guarded(interpreter, function, (owner, *native), keywords)
+
+
+# Methods that keep their argument itself: it must not be replaced by a copy.
+_STORING_METHODS = frozenset(
+    {"append", "insert", "add", "setdefault", "__setitem__", "remove", "index", "count", "get"}
+    | {"pop", "__contains__", "discard"}
+)
+
+
+def call_natively(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Really call C code; containers from outside and callbacks are made fit for it."""
+    native = tuple([native_argument(interpreter, value) for value in args])
+    keywords = {name: native_argument(interpreter, value) for name, value in kwargs.items()}
+    return _guarded(interpreter, function, native, keywords)
+
+
+def native_argument(interpreter: Any, value: Any) -> Any:
+    """A value as native code may have it."""
+    cls = type(value)
+    if cls in CONSTANTS or cls is Standin:
+        return value
+    if cls in EXACT or cls is slice:
+        return interpreter.overlay.native(value)
+    if cls in (types.FunctionType, types.MethodType):
+        return Callback(interpreter, value)
+    if is_identity(value) or cls is InlinedGenerator or cls is Callback:
+        return value
+    if interpreter.world.lookup(cls, "__iter__") is not ABSENT:
+        return native_iterable(interpreter, value)
+    return value
+
+
+def _guarded(interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    simple = all(map(_runs_no_python, args)) and all(map(_runs_no_python, kwargs.values()))
+    if any(type(arg) is Standin for arg in args):
+        result = leaf_call(interpreter, function, args, kwargs)
+    elif simple:
+        result = interpreter.native(function, *args, **kwargs)
+    else:
+        result = interpreter.native(_with_tripwire, function, args, kwargs)
+    return interpreter.overlay.original(result)
+
+
+def _runs_no_python(value: Any) -> bool:
+    cls = type(value)
+    if cls in CONSTANTS or cls is Standin or is_identity(value):
+        return True
+    if cls in (list, tuple, set, frozenset):
+        return all(map(_runs_no_python, value))
+    if cls is dict:
+        return all(map(_runs_no_python, value.values()))
+    return cls.__module__ == "builtins"
+
+
+def _with_tripwire(
+    function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run C code; BreakRequested at the first frame of Python code that is not capture's own."""
+    depth = [0]
+
+    def watch(frame: types.FrameType, event: str, argument: Any) -> None:
+        own = frame.f_globals.get("__name__", "").startswith(("braze.", "torch"))
+        if event == "call":
+            if own:
+                depth[0] += 1
+            elif not depth[0]:
+                name = frame.f_code.co_qualname
+                raise BreakRequested("unseen-python", f"{describe(function)} calls {name}")
+        elif event == "return" and own:
+            depth[0] -= 1
+
+    before = sys.getprofile()
+    sys.setprofile(watch)
+    try:
+        return function(*args, **kwargs)
+    finally:
+        sys.setprofile(before)
+
+
+def describe(function: Any) -> str:
+    """A callable's name for a message."""
+    name = getattr(function, "__qualname__", None) or getattr(function, "__name__", None)
+    module = getattr(function, "__module__", None)
+    if name is None:
+        return repr(type(function))
+    return f"{module}.{name}" if module and module != "builtins" else str(name)

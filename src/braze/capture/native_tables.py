@@ -1,0 +1,81 @@
+"""Which C code may be called natively: by the module it says it is of, or by its class."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import itertools
+import types
+
+SAFE_MODULES = frozenset(
+    {
+        "builtins",
+        "math",
+        "cmath",
+        "operator",
+        "_operator",
+        "itertools",
+        "functools",
+        "_functools",
+        "collections",
+        "_collections",
+        "_abc",
+        "abc",
+        "_struct",
+        "_bisect",
+        "_heapq",
+        "re",
+        "_sre",
+        "copy",
+        "_weakref",
+        "_statistics",
+        "unicodedata",
+        "types",
+    }
+)
+SAFE_CLASSES = frozenset(
+    {
+        collections.deque,
+        collections.OrderedDict,
+        collections.defaultdict,
+        functools.partial,
+        itertools.chain,
+        types.MappingProxyType,
+    }
+)
+# Methods of builtin containers that change them.
+CHANGING_METHODS = frozenset(
+    {
+        "append",
+        "extend",
+        "insert",
+        "pop",
+        "popitem",
+        "remove",
+        "clear",
+        "sort",
+        "reverse",
+        "update",
+        "setdefault",
+        "add",
+        "discard",
+        "difference_update",
+        "intersection_update",
+        "symmetric_difference_update",
+        "appendleft",
+        "extendleft",
+        "popleft",
+        "rotate",
+        "move_to_end",
+        "__setitem__",
+        "__delitem__",
+        "__iadd__",
+        "__imul__",
+        "__ior__",
+        "__iand__",
+        "__isub__",
+        "__ixor__",
+        "__init__",
+        "subtract",
+    }
+)

@@ -1,0 +1,298 @@
+"""Writes to what existed before the call, and whole contents of containers from outside.
+
+Nothing outside changes while a frame is captured. A write to one key of a dict, an instance dict,
+a module's globals or a cell is kept in an overlay. When a native operation needs a container
+whole, or changes it otherwise, a *shadow* takes its place: a copy that the program works on.
+"""
+
+from __future__ import annotations
+
+import collections
+import types
+from typing import Any, final
+
+import torch
+
+from braze.capture.signals import BreakRequested
+from braze.capture.world import CONSTANTS, World, is_constant, is_identity
+from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.source import DictKeySource, ItemSource, Source
+
+SEQUENCES = (list, tuple, collections.deque)
+MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
+SETS = (set, frozenset)
+CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
+EXACT: frozenset[type] = frozenset({*SEQUENCES, *MAPPINGS, *SETS})
+
+
+@final
+class _Deleted:
+    """A key that the program deleted."""
+
+    def __repr__(self) -> str:
+        return "DELETED"
+
+
+DELETED = _Deleted()
+
+
+@final
+class DictWrites:
+    """Single writes to one dict; `owner` is the object whose instance dict it is, or None."""
+
+    __slots__ = ("entries", "owner", "space")
+
+    def __init__(self, space: dict[Any, Any], owner: Any) -> None:
+        self.space = space
+        self.owner = owner
+        self.entries: dict[Any, Any] = {}
+
+
+@final
+class Shadow:
+    """The copy that stands for a container from outside."""
+
+    __slots__ = ("changed", "copy", "original")
+
+    def __init__(self, original: Any, copy: Any) -> None:
+        self.original = original
+        self.copy = copy
+        self.changed = False
+
+
+@final
+class Overlay:
+    """All writes to objects from outside, in the order in which they began."""
+
+    def __init__(self, world: World) -> None:
+        self.world = world
+        self.writes: dict[int, DictWrites] = {}
+        self.slots: dict[tuple[int, str], tuple[Any, Any]] = {}
+        self.cells: dict[int, tuple[types.CellType, Any]] = {}
+        self.shadows: dict[int, Shadow] = {}
+        self.shadow_of: dict[int, Shadow] = {}
+        self.cell_sources: dict[int, Source] = {}
+        self.cell_objects: dict[int, Source] = {}
+
+    # --- single entries ----------------------------------------------------------------------
+
+    def write(self, space: dict[Any, Any], key: Any, value: Any, owner: Any = None) -> None:
+        """Write (DELETED: delete) one key of a dict from outside."""
+        shadow = self.shadows.get(id(space))
+        if shadow is not None:
+            shadow.changed = True
+            if value is DELETED:
+                del shadow.copy[key]
+            else:
+                shadow.copy[key] = value
+            return
+        entry = self.writes.get(id(space))
+        if entry is None:
+            entry = self.writes[id(space)] = DictWrites(space, owner)
+        entry.entries[key] = value
+
+    def written(self, space: dict[Any, Any], key: Any) -> Any:
+        """What was written under a key: a value, DELETED, or ABSENT if the dict is as it was."""
+        shadow = self.shadows.get(id(space))
+        if shadow is not None:
+            return shadow.copy.get(key, DELETED)
+        entry = self.writes.get(id(space))
+        return ABSENT if entry is None else entry.entries.get(key, ABSENT)
+
+    def read(self, space: dict[Any, Any], key: Any, source: Source) -> Any:
+        """One entry of a dict from outside (found at `source`), or ABSENT; guards what it saw."""
+        found = self.written(space, key)
+        if found is not ABSENT:
+            return ABSENT if found is DELETED else found
+        read_key = (id(space), key)
+        reads = self.world.reads
+        if read_key in reads:
+            return reads[read_key]
+        present = dict.__contains__(space, key)
+        if not present:
+            self.world.guard(source, GuardKind.DICT_CONTAINS, (key, False))
+            reads[read_key] = ABSENT
+            return ABSENT
+        value = self.world.adopt(dict.__getitem__(space, key), ItemSource(source, key))
+        reads[read_key] = value
+        return value
+
+    def contains_key(self, space: dict[Any, Any], key: Any, source: Source) -> bool:
+        """Whether a dict from outside, unwritten at this key, has it; guards only that."""
+        seen = self.world.reads.get((id(space), key), DELETED)
+        if seen is not DELETED:
+            return seen is not ABSENT
+        present = dict.__contains__(space, key)
+        asked = (id(space), "in", key)
+        if asked not in self.world.reads:
+            self.world.reads[asked] = present
+            self.world.guard(source, GuardKind.DICT_CONTAINS, (key, present))
+        return present
+
+    @staticmethod
+    def is_deleted(value: Any) -> bool:
+        """Whether `written` says that the key is gone."""
+        return value is DELETED
+
+    # --- cells -------------------------------------------------------------------------------
+
+    def read_cell(self, cell: types.CellType) -> Any:
+        """The contents of a cell, or ABSENT."""
+        world = self.world
+        if id(cell) in world.fresh:
+            try:
+                return cell.cell_contents
+            except ValueError:
+                return ABSENT
+        written = self.cells.get(id(cell))
+        if written is not None:
+            return ABSENT if written[1] is DELETED else written[1]
+        key = (id(cell), "cell_contents")
+        if key not in world.reads:
+            try:
+                value = cell.cell_contents
+            except ValueError:
+                return ABSENT
+            world.reads[key] = world.adopt(value, self.cell_sources[id(cell)])
+        return world.reads[key]
+
+    def write_cell(self, cell: types.CellType, value: Any) -> None:
+        """Write (DELETED: empty) a cell."""
+        if id(cell) in self.world.fresh:
+            if value is DELETED:
+                del cell.cell_contents
+            else:
+                cell.cell_contents = value
+            return
+        self.cells[id(cell)] = (cell, value)
+
+    # --- whole containers --------------------------------------------------------------------
+
+    def contents(self, value: Any) -> Any:
+        """A container to read natively: the value itself if fresh, else its shadow."""
+        if id(value) not in self.world.known:
+            return value
+        return self._shadow(value).copy
+
+    def changed(self, value: Any) -> Any:
+        """A container to change natively: the value itself if fresh, else its shadow."""
+        if id(value) not in self.world.known:
+            return value
+        shadow = self._shadow(value)
+        shadow.changed = True
+        return shadow.copy
+
+    def original(self, value: Any) -> Any:
+        """The object that a shadow stands for; any other value itself."""
+        shadow = self.shadow_of.get(id(value))
+        return value if shadow is None else shadow.original
+
+    def length(self, value: Any) -> int:
+        """len() of an exact container from outside, guarded."""
+        shadow = self.shadows.get(id(value))
+        if shadow is not None:
+            return len(shadow.copy)
+        if id(value) in self.writes:
+            return len(self._shadow(value).copy)
+        self._guard_length(value)
+        return len(value)
+
+    def native(self, value: Any) -> Any:
+        """A value for a native call: containers from outside by their shadows, at any depth."""
+        cls = type(value)
+        if cls in CONSTANTS:
+            return value
+        if cls in EXACT or isinstance(value, (tuple, list)):
+            if id(value) in self.world.known:
+                value = self._shadow(value).copy
+                cls = type(value)
+            return self._native_items(value, cls)
+        if cls is slice:
+            return slice(self.native(value.start), self.native(value.stop), self.native(value.step))
+        return value
+
+    def _native_items(self, value: Any, cls: type) -> Any:
+        if cls is tuple or cls is list:
+            items = [self.native(item) for item in value]
+            if all(new is old for new, old in zip(items, value)):
+                return value
+            return tuple(items) if cls is tuple else items
+        if cls is dict:
+            entries = {key: self.native(item) for key, item in value.items()}
+            return value if all(entries[k] is value[k] for k in entries) else entries
+        return value
+
+    def _guard_length(self, value: Any) -> None:
+        key = (id(value), "len()")
+        if key not in self.world.reads:
+            self.world.reads[key] = len(value)
+            self.world.guard(self.world.known[id(value)][1], GuardKind.LENGTH, len(value))
+
+    def _shadow(self, value: Any) -> Shadow:
+        shadow = self.shadows.get(id(value))
+        if shadow is None:
+            copy = self._copy(value, self.world.known[id(value)][1])
+            shadow = Shadow(value, copy)
+            entry = self.writes.pop(id(value), None)
+            if entry is not None:
+                shadow.changed = True
+                for key, written in entry.entries.items():
+                    if written is DELETED:
+                        copy.pop(key, None)
+                    else:
+                        copy[key] = written
+            self.shadows[id(value)] = shadow
+            self.shadow_of[id(copy)] = shadow
+        return shadow
+
+    def _copy(self, value: Any, source: Source) -> Any:
+        if isinstance(value, SEQUENCES):
+            return self._copy_sequence(value, source)
+        if isinstance(value, dict):
+            return self._copy_dict(value, source)
+        if isinstance(value, SETS):
+            if not all(is_constant(item) or is_identity(item) for item in value):
+                raise BreakRequested("unsupported-container", "a set of objects")
+            self.world.guard(source, GuardKind.EQUALS_MATCH, type(value)(value))
+            return set(value) if isinstance(value, set) else frozenset(value)
+        raise BreakRequested("unsupported-container", type(value).__qualname__)
+
+    def _copy_sequence(self, value: Any, source: Source) -> Any:
+        self._guard_length(value)
+        world = self.world
+        items = []
+        for index, item in enumerate(value):
+            key = (id(value), index)
+            if key not in world.reads:
+                world.reads[key] = world.adopt(item, ItemSource(source, index))
+            items.append(world.reads[key])
+        if isinstance(value, tuple):
+            return tuple.__new__(type(value), items)
+        return collections.deque(items, value.maxlen) if type(value) is collections.deque else items
+
+    def _copy_dict(self, value: Any, source: Source) -> Any:
+        keys = list(dict.keys(value))
+        world = self.world
+        if all(is_constant(key) for key in keys):
+            world.guard(source, GuardKind.DICT_KEYS, tuple(keys))
+        else:
+            self._guard_length(value)
+            for index, key in enumerate(keys):
+                if not (is_constant(key) or is_identity(key) or isinstance(key, torch.Tensor)):
+                    raise BreakRequested("unsupported-container", "a dict keyed by objects")
+                world.adopt(key, DictKeySource(source, index))
+        copy: Any = {}
+        if isinstance(value, collections.OrderedDict):
+            copy = collections.OrderedDict()
+        elif type(value) is collections.defaultdict:
+            copy = collections.defaultdict(world.enroll(value.default_factory, source))
+        elif type(value) is collections.Counter:
+            copy = collections.Counter()
+        for key in keys:
+            read_key = (id(value), key)
+            if read_key not in world.reads or world.reads[read_key] is ABSENT:
+                world.reads[read_key] = world.adopt(
+                    dict.__getitem__(value, key), ItemSource(source, key)
+                )
+            dict.__setitem__(copy, world.standins.get(id(key), key), world.reads[read_key])
+        return copy

@@ -1,0 +1,21 @@
+"""Callables that recipes name: they rebuild what has no constructor of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+
+def rebuild_iterator(kind: Any, arguments: tuple[Any, ...], state: Any) -> Iterator[Any]:
+    """An iterator from what its `__reduce__` gave."""
+    iterator = kind(*arguments)
+    if state is not None:
+        iterator.__setstate__(state)
+    return iterator
+
+
+def rebuild_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
+    """An exception without running its `__init__`."""
+    exception = kind.__new__(kind, *arguments)
+    exception.args = arguments
+    return exception

@@ -1,0 +1,293 @@
+"""At the exit of a frame: how to rebuild the values that leave it."""
+
+from __future__ import annotations
+
+import collections
+import functools
+import types
+from typing import Any, final
+
+import torch
+
+from braze.capture.frames import Unread
+from braze.capture.generators import InlinedGenerator
+from braze.capture.iteration import ProtocolIterator
+from braze.capture.native_calls import Callback
+from braze.capture.overlay import MAPPINGS
+from braze.capture.rebuild import rebuild_exception, rebuild_iterator
+from braze.capture.world import CONSTANTS, is_identity
+from braze.ir.frame import (
+    NULL,
+    Effect,
+    FillInstance,
+    FromConstant,
+    FromGraph,
+    FromSource,
+    NewCall,
+    NewDict,
+    NewFunction,
+    NewInstance,
+    NewSequence,
+    Recipe,
+    SetCell,
+)
+from braze.standins.standin import Standin
+
+_VIEWS = {
+    type({}.keys()): dict.keys,
+    type({}.values()): dict.values,
+    type({}.items()): dict.items,
+}
+_SHARED_CLASSES = (torch.finfo, torch.iinfo)
+
+
+class CannotRebuild(Exception):
+    """A value for which there is no recipe; says which."""
+
+
+@final
+class RecipeWriter:
+    """Recipes for values, one a Python object; `results` are the tensors the graph must give.
+
+    fills: effects that give new instances and cells their contents.
+    """
+
+    def __init__(self, interpreter: Any) -> None:
+        self._interpreter = interpreter
+        self._world = interpreter.world
+        self._overlay = interpreter.overlay
+        self._recipes: dict[int, Recipe] = {}
+        self._kept: list[Any] = []
+        self._result_index: dict[int, int] = {}
+        self.results: list[Any] = []
+        self.fills: list[Effect] = []
+
+    def recipe(self, value: Any) -> Recipe:
+        """The recipe of a value; CannotRebuild if there is none."""
+        cls = type(value)
+        if cls in CONSTANTS or value is NULL:
+            return FromConstant(value)
+        found = self._recipes.get(id(value))
+        if found is None:
+            self._kept.append(value)
+            found = self._make(value, cls)
+            self._recipes[id(value)] = found
+        return found
+
+    def recipes(self, values: Any) -> tuple[Recipe, ...]:
+        """Recipes of several values."""
+        return tuple([self.recipe(value) for value in values])
+
+    def _make(self, value: Any, cls: type) -> Recipe:
+        if cls is Unread:
+            return FromSource(value.source)
+        if cls is Standin:
+            return self._tensor(value)
+        shadow = self._overlay.shadow_of.get(id(value))
+        if shadow is not None:
+            value = shadow.original
+        source = self._world.source_of(value)
+        if source is not None and not is_identity(value):
+            return FromSource(source)
+        if cls is types.FunctionType and id(value) in self._world.fresh:
+            return self._function(value)
+        if is_identity(value):
+            return FromConstant(value)
+        maker = _MAKERS.get(cls)
+        if maker is not None:
+            return maker(self, value)
+        return self._instance(value, cls)
+
+    def _tensor(self, value: Any) -> Recipe:
+        source = self._world.source_of(value)
+        if source is not None:
+            return FromSource(source)
+        self._result_index[id(value)] = len(self.results)
+        self.results.append(value)
+        return FromGraph(len(self.results) - 1)
+
+    # --- exact builtin classes -------------------------------------------------------------------
+
+    def sequence(self, value: Any) -> Recipe:
+        """list, tuple, set, frozenset."""
+        return NewSequence(type(value), self.recipes(value))
+
+    def mapping(self, value: Any) -> Recipe:
+        """dict and the standard dict classes."""
+        factory = getattr(value, "default_factory", None)
+        return NewDict(
+            type(value),
+            tuple([(self.recipe(k), self.recipe(v)) for k, v in dict.items(value)]),
+            None if factory is None else self.recipe(factory),
+        )
+
+    def slice(self, value: slice) -> Recipe:
+        """A slice, possibly of tensors."""
+        return NewCall(slice, self.recipes((value.start, value.stop, value.step)))
+
+    def method(self, value: types.MethodType) -> Recipe:
+        """A bound method."""
+        return NewCall(types.MethodType, self.recipes((value.__func__, value.__self__)))
+
+    def partial(self, value: Any) -> Recipe:
+        """functools.partial."""
+        keywords = tuple([(name, self.recipe(v)) for name, v in value.keywords.items()])
+        return NewCall(functools.partial, self.recipes((value.func, *value.args)), keywords)
+
+    def cell(self, value: types.CellType) -> Recipe:
+        """A cell made in this frame: made empty, filled later, so that cycles can be built."""
+        made = NewCall(types.CellType, ())
+        self._recipes[id(value)] = made
+        try:
+            contents = value.cell_contents
+        except ValueError:
+            return made
+        self.fills.append(SetCell(made, self.recipe(contents)))
+        return made
+
+    def iterator(self, value: Any) -> Recipe:
+        """A builtin iterator, by what it says of itself when it is pickled."""
+        reduced = value.__reduce__()
+        kind, arguments = reduced[0], reduced[1]
+        state = reduced[2] if len(reduced) > 2 else None
+        return NewCall(
+            rebuild_iterator,
+            (FromConstant(kind), self.recipe(tuple(arguments)), self.recipe(state)),
+        )
+
+    def view(self, value: Any) -> Recipe:
+        """keys(), values(), items() of a dict."""
+        return NewCall(_VIEWS[type(value)], (self.recipe(_dict_of_view(value)),))
+
+    def deque(self, value: Any) -> Recipe:
+        """collections.deque."""
+        return NewCall(collections.deque, (self.recipe(list(value)), FromConstant(value.maxlen)))
+
+    def super(self, value: Any) -> Recipe:
+        """A super() object."""
+        return NewCall(super, self.recipes((value.__thisclass__, value.__self__)))
+
+    def callback(self, value: Any) -> Recipe:
+        """A wrapper that capture made: what it wraps."""
+        return self.recipe(value.function)
+
+    def protocol_iterator(self, value: Any) -> Recipe:
+        """A wrapper that capture made: what it wraps."""
+        return self.recipe(value.iterator)
+
+    def generator(self, value: Any) -> Recipe:
+        """A generator that leaves the frame cannot be rebuilt."""
+        raise CannotRebuild(f"the generator {value.frame.code.co_qualname}")
+
+    def _function(self, value: types.FunctionType) -> Recipe:
+        return NewFunction(
+            code=value.__code__,
+            globals=value.__globals__,
+            name=value.__name__,
+            qualname=value.__qualname__,
+            module=value.__module__,
+            defaults=None if value.__defaults__ is None else self.recipe(value.__defaults__),
+            keyword_defaults=(
+                None if value.__kwdefaults__ is None else self.recipe(value.__kwdefaults__)
+            ),
+            closure=self.recipes(value.__closure__ or ()),
+            annotations=self.recipe(value.__annotations__) if value.__annotations__ else None,
+        )
+
+    # --- other instances -------------------------------------------------------------------------
+
+    def _instance(self, value: Any, cls: type) -> Recipe:
+        if isinstance(value, BaseException):
+            return NewCall(rebuild_exception, (FromConstant(cls), self.recipe(value.args)))
+        if isinstance(value, tuple):
+            return self._tuple_subclass(value, cls)
+        if not cls.__flags__ & (1 << 9):
+            if hasattr(cls, "__next__"):
+                return self.iterator(value)
+            if cls in _SHARED_CLASSES:
+                return FromConstant(value)
+            raise CannotRebuild(f"a {cls.__qualname__}")
+        if isinstance(value, torch.Tensor):
+            raise CannotRebuild(f"a tensor of class {cls.__qualname__}")
+        made = NewInstance(cls)
+        self._recipes[id(value)] = made
+        self._fill(made, value, cls)
+        return made
+
+    def _tuple_subclass(self, value: Any, cls: type) -> Recipe:
+        if hasattr(cls, "n_sequence_fields"):
+            return NewCall(cls, (self.recipe(tuple(value)),))
+        return NewSequence(cls, self.recipes(tuple.__iter__(value)))
+
+    def _fill(self, made: NewInstance, value: Any, cls: type) -> None:
+        space = getattr(value, "__dict__", None) or {}
+        attributes = [(name, self.recipe(item)) for name, item in space.items()]
+        for name in _slot_names(cls):
+            descriptor = getattr(cls, name)
+            try:
+                attributes.append((name, self.recipe(descriptor.__get__(value, cls))))
+            except AttributeError:
+                continue
+        list_items = self.recipes(list.__iter__(value)) if isinstance(value, list) else None
+        dict_items = None
+        if isinstance(value, dict):
+            dict_items = tuple([(self.recipe(k), self.recipe(v)) for k, v in dict.items(value)])
+        if isinstance(value, (set, frozenset, collections.deque)):
+            raise CannotRebuild(f"a {cls.__qualname__}")
+        self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
+
+
+def _slot_names(cls: type) -> list[str]:
+    names: list[str] = []
+    for base in cls.__mro__:
+        slots = vars(base).get("__slots__", ())
+        for name in (slots,) if isinstance(slots, str) else slots:
+            if name.startswith("__") and not name.endswith("__"):
+                name = f"_{base.__name__.lstrip('_')}{name}"
+            if isinstance(vars(base).get(name), types.MemberDescriptorType):
+                names.append(name)
+    return names
+
+
+def _dict_of_view(view: Any) -> Any:
+    """The dict behind a view; a view shows it only through a read-only proxy."""
+    proxy = view.mapping
+    probe = _Probe()
+    return probe.unwrap(proxy)
+
+
+class _Probe:
+    """Compares equal to anything, and keeps what it was compared with: a mappingproxy compares
+    by its dict."""
+
+    found: Any = None
+
+    def __eq__(self, other: object) -> bool:
+        self.found = other
+        return True
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def unwrap(self, proxy: Any) -> Any:
+        """The dict of a mappingproxy."""
+        _ = proxy == self
+        return self.found
+
+
+_MAKERS: dict[type, Any] = {
+    list: RecipeWriter.sequence,
+    tuple: RecipeWriter.sequence,
+    set: RecipeWriter.sequence,
+    frozenset: RecipeWriter.sequence,
+    **dict.fromkeys(MAPPINGS, RecipeWriter.mapping),
+    slice: RecipeWriter.slice,
+    types.MethodType: RecipeWriter.method,
+    functools.partial: RecipeWriter.partial,
+    types.CellType: RecipeWriter.cell,
+    collections.deque: RecipeWriter.deque,
+    super: RecipeWriter.super,
+    Callback: RecipeWriter.callback,
+    ProtocolIterator: RecipeWriter.protocol_iterator,
+    InlinedGenerator: RecipeWriter.generator,
+    **dict.fromkeys(_VIEWS, RecipeWriter.view),
+}

@@ -1,0 +1,38 @@
+"""What capture is asked for."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FrameRequest:
+    """One frame to capture.
+
+    code, globals: of the function, or of the original function for a continuation.
+    local_values: every bound argument and local at entry, by name (`*args` as a tuple, `**kwargs`
+        as a dict); their sources are LocalSource(name).
+    cells: the closure cells, and for a continuation the frame's own cells too, by name.
+    function: the function object, where there is one: reports and recursion name it.
+    offset, stack: 0 and () at a function's entry; a continuation enters before the instruction at
+        `offset` (bytes) with these values on the stack (StackSource(index)), NULL included.
+    make_tracer: makes the Tracer that records this frame's operators.
+    must_not_inline: says of a function that it gets graphs of its own: the call breaks.
+    max_inline_depth: of inlined calls.
+    """
+
+    code: types.CodeType
+    globals: dict[str, Any]
+    local_values: Mapping[str, Any]
+    make_tracer: Callable[[], Any]
+    cells: Mapping[str, types.CellType] = field(default_factory=dict)
+    function: types.FunctionType | None = None
+    offset: int = 0
+    stack: tuple[Any, ...] = ()
+    options: Any = None
+    must_not_inline: Callable[[Any], bool] | None = None
+    max_inline_depth: int = 400

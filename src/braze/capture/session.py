@@ -1,0 +1,200 @@
+"""One frame, captured: attempts, restarts at breaks, and what is handed to the next stage."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+import braze.capture.builtin_handlers
+import braze.capture.instructions_build
+import braze.capture.instructions_calls
+import braze.capture.instructions_data
+import braze.capture.instructions_exceptions
+import braze.capture.instructions_flow
+import braze.capture.instructions_operators
+import braze.capture.torch_handlers  # noqa: F401
+from braze.capture.break_reasons import CATALOGUE, graph_break
+from braze.capture.effects import write_effects
+from braze.capture.frames import Frame, Unread
+from braze.capture.interpreter import Interpreter
+from braze.capture.recipes import CannotRebuild, RecipeWriter
+from braze.capture.request import FrameRequest
+from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
+from braze.compat.ambient import ambient_state, set_ambient_state
+from braze.ir.frame import (
+    NULL,
+    Break,
+    Call,
+    CapturedFrame,
+    Effect,
+    Exit,
+    FrameState,
+    FromConstant,
+    GraphBreak,
+    Recipe,
+    Refused,
+    Return,
+)
+from braze.ir.guard import GuardKind
+from braze.ir.origin import UNKNOWN
+from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
+
+MAX_ATTEMPTS = 12
+
+
+def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
+    """Interpret a frame until it returns, or up to the first instruction that breaks the graph.
+
+    Nothing outside changes. Raises CaptureError for a fault of Braze itself.
+    """
+    leave_at = -1
+    reason: GraphBreak | None = None
+    for _ in range(MAX_ATTEMPTS):
+        outcome = _attempt(request, leave_at, reason)
+        if not isinstance(outcome, BreakRequested):
+            return outcome
+        found = graph_break(outcome.code, outcome.detail, outcome.origin)
+        reason = reason if reason is not None and outcome.code == "unbuildable-object" else found
+        if outcome.step is None or outcome.step < 0 or outcome.step == leave_at:
+            return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
+        leave_at = outcome.step
+    assert reason is not None
+    return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
+
+
+def _attempt(
+    request: FrameRequest, leave_at: int, reason: GraphBreak | None
+) -> CapturedFrame | Refused | BreakRequested:
+    before = ambient_state()
+    tracer = request.make_tracer()
+    interpreter = Interpreter(request, tracer, leave_at)
+    try:
+        with tracer:
+            interpreter.world.guard(None, GuardKind.AMBIENT, before)
+            frame = _root_frame(interpreter, request)
+            try:
+                value = interpreter.run(frame)
+            except LeaveFrame:
+                assert reason is not None
+                return _leave(interpreter, reason, before)
+            writer = RecipeWriter(interpreter)
+            try:
+                exit_recipe: Exit = Return(writer.recipe(value))
+                return _finish(interpreter, writer, exit_recipe, before)
+            except CannotRebuild as problem:
+                return _refuse_unbuildable(interpreter, str(problem))
+    except BreakRequested as request_to_break:
+        return request_to_break
+    except ProgramRaised as raised:
+        return _refuse_raise(raised)
+    finally:
+        set_ambient_state(before)
+
+
+def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
+    code = request.code
+    frame = Frame(code, request.globals, interpreter.steps_for(code), request.function)
+    world = interpreter.world
+    if request.function is not None:
+        world.source_of_function(request.function)
+    frame.locals = {
+        name: Unread(value, LocalSource(name)) for name, value in request.local_values.items()
+    }
+    for name, cell in request.cells.items():
+        frame.cells[name] = cell
+        interpreter.overlay.cell_sources[id(cell)] = CellSource(name)
+        world.known[id(cell)] = (cell, CellObjectSource(name))
+    if request.offset:
+        program_index = interpreter.index_at(code, request.offset)
+        frame.index = program_index
+    frame.stack = [
+        value if value is NULL else world.adopt(value, StackSource(index))
+        for index, value in enumerate(request.stack)
+    ]
+    return frame
+
+
+# --- ends ----------------------------------------------------------------------------------------
+
+
+def _finish(
+    interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
+) -> CapturedFrame:
+    writes = write_effects(interpreter, writer)
+    effects: list[Effect] = [*writer.fills, *writes, *interpreter.late_calls]
+    after = dataclasses.replace(ambient_state(), dispatch_modes=before.dispatch_modes)
+    if after != before:
+        effects.append(Call(set_ambient_state, (FromConstant(after),)))
+    trace = interpreter.tracer.finish(writer.results)
+    sources = interpreter.world.input_sources
+    return CapturedFrame(
+        code=interpreter.request.code,
+        guards=interpreter.world.all_guards(),
+        inputs=tuple([sources[index] for index in trace.inputs]),
+        graph=trace.graph,
+        calls=tuple(interpreter.calls),
+        effects=tuple(effects),
+        exit=exit_recipe,
+        bytecodes=interpreter.steps_done,
+    )
+
+
+def _leave(
+    interpreter: Interpreter, reason: GraphBreak, before: Any
+) -> CapturedFrame | BreakRequested:
+    """The frames stand before the instruction that broke: describe them."""
+    writer = RecipeWriter(interpreter)
+    states: list[FrameState] = []
+    frames = interpreter.frames
+    for index, frame in enumerate(frames):
+        inner = frames[index + 1] if index + 1 < len(frames) else None
+        try:
+            states.append(_frame_state(writer, frame, inner))
+        except CannotRebuild as problem:
+            blocked = BreakRequested("unbuildable-object", str(problem))
+            blocked.step = frame.call_step
+            blocked.origin = reason.origin
+            return blocked
+    try:
+        return _finish(interpreter, writer, Break(reason, tuple(states)), before)
+    except CannotRebuild as problem:
+        blocked = BreakRequested("unbuildable-object", str(problem))
+        blocked.step, blocked.origin = -1, reason.origin
+        return blocked
+
+
+def _frame_state(writer: RecipeWriter, frame: Frame, inner: Frame | None) -> FrameState:
+    """A frame's state; with a callee on top, before the call that made it."""
+    stack = frame.stack if inner is None else inner.call_stack or []
+    offset = frame.steps[frame.index][1].offset if inner is None else inner.call_offset
+    values: list[tuple[str, Recipe]] = [
+        (name, writer.recipe(value)) for name, value in frame.locals.items()
+    ]
+    values += [(name, writer.recipe(cell)) for name, cell in frame.cells.items()]
+    return FrameState(
+        code=frame.code,
+        globals=frame.globals,
+        offset=offset,
+        local_values=tuple(values),
+        stack=writer.recipes(stack),
+        function=frame.function,
+    )
+
+
+def _refuse_unbuildable(interpreter: Interpreter, detail: str) -> Refused:
+    reason = graph_break("unbuildable-object", detail, interpreter.origin())
+    return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
+
+
+def _refuse_raise(raised: ProgramRaised) -> Refused:
+    exception = raised.exception
+    name = type(exception).__name__
+    origin = raised.origin or UNKNOWN
+    return Refused(
+        "raises", name, f"the program raises {name}: {exception}", "it runs eagerly", origin
+    )
+
+
+def break_codes() -> tuple[str, ...]:
+    """Every stable code that a graph break can have."""
+    return tuple(CATALOGUE)

@@ -1,0 +1,42 @@
+"""How the interpreter's parts tell each other that the straight way ended.
+
+None of them derives from Exception: C code and `except Exception` must let them pass.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from braze.ir.origin import UNKNOWN, Origin
+
+
+@final
+class ProgramRaised(BaseException):
+    """The interpreted program raised `exception`; origin: where, once known."""
+
+    def __init__(self, exception: BaseException) -> None:
+        super().__init__(exception)
+        self.exception = exception
+        self.origin: Origin | None = None
+
+
+@final
+class BreakRequested(BaseException):
+    """Capture cannot go on past the current instruction.
+
+    code: of the catalogue; detail: what is put into its template.
+    step: the number of the instruction, counted from the frame's entry, before which the frame
+        can be left; None until the interpreter's outermost loop knows it, -1 where there is none.
+    """
+
+    def __init__(self, code: str, detail: str) -> None:
+        super().__init__(code, detail)
+        self.code = code
+        self.detail = detail
+        self.origin: Origin = UNKNOWN
+        self.step: int | None = None
+
+
+@final
+class LeaveFrame(BaseException):
+    """The step at which a former attempt broke is reached: the state is as it was before it."""

@@ -1,0 +1,113 @@
+"""Attributes of tensors: metadata from the stand-in, the rest from the real tensor, guarded."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.leaf_calls import leaf_call, traced
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.source import AttributeSource
+
+METADATA = frozenset(
+    {
+        "shape",
+        "dtype",
+        "device",
+        "ndim",
+        "layout",
+        "requires_grad",
+        "is_leaf",
+        "is_cuda",
+        "is_cpu",
+        "is_sparse",
+        "is_quantized",
+        "is_meta",
+        "is_mps",
+        "is_xpu",
+        "is_nested",
+        "is_mkldnn",
+        "itemsize",
+        "nbytes",
+        "names",
+        "output_nr",
+        "is_vulkan",
+        "is_ipu",
+        "is_maia",
+        "is_mtia",
+        "is_xla",
+        "is_sparse_csr",
+    }
+)
+# What a stand-in's answer would be wrong for, or what hands out its memory.
+_FORBIDDEN = frozenset({"data_ptr", "untyped_storage", "storage", "numpy", "__array__", "grad_fn"})
+_SETTABLE = frozenset({"data", "requires_grad", "grad"})
+
+
+def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
+    """`tensor.name`."""
+    if name in METADATA:
+        return interpreter.native(getattr, tensor, name)
+    if name in ("__class__", "__dict__"):
+        return _class_or_dict(interpreter, tensor, name)
+    real = interpreter.tracer.real_of(tensor)
+    if name == "grad":
+        return _gradient(interpreter, tensor, real)
+    cls = interpreter.world.type_of(tensor)
+    if name in _FORBIDDEN:
+        raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
+    meta = interpreter.world.lookup(cls, name)
+    if meta is ABSENT:
+        return _instance_attribute(interpreter, tensor, real, name)
+    if isinstance(meta, (types.MethodDescriptorType, types.FunctionType)):
+        return types.MethodType(meta, tensor)
+    if isinstance(meta, types.GetSetDescriptorType):
+        return leaf_call(interpreter, meta.__get__, (tensor,), {})
+    if isinstance(meta, property):
+        return leaf_call(interpreter, meta.fget, (tensor,), {})
+    return interpreter.native(getattr, tensor, name)
+
+
+def _class_or_dict(interpreter: Any, tensor: Any, name: str) -> Any:
+    if name == "__class__":
+        return interpreter.world.type_of(tensor)
+    raise BreakRequested("unsupported-tensor", "Tensor.__dict__")
+
+
+def _gradient(interpreter: Any, tensor: Any, real: Any) -> Any:
+    if real is None:
+        return None
+    world = interpreter.world
+    key = (id(tensor), "grad")
+    if key not in world.reads:
+        source = AttributeSource(world.known[id(tensor)][1], "grad")
+        world.reads[key] = world.adopt(real.grad, source)
+    return world.reads[key]
+
+
+def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> Any:
+    """What a program hung on a tensor itself (`param.no_decay = True`)."""
+    world = interpreter.world
+    if real is not None:
+        source = world.known[id(tensor)][1]
+        key = (id(tensor), name)
+        if key in world.reads:
+            return world.reads[key]
+        space = real.__dict__
+        if name in space:
+            world.reads[key] = world.adopt(space[name], AttributeSource(source, name))
+            return world.reads[key]
+        world.guard(source, GuardKind.HAS_ATTRIBUTE, (name, False))
+    cls = world.type_of(tensor)
+    raise ProgramRaised(AttributeError(f"{cls.__name__!r} object has no attribute {name!r}"))
+
+
+def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any) -> None:
+    """`tensor.name = value`: on a tensor made here it really happens; else it breaks."""
+    if name in _SETTABLE and interpreter.tracer.real_of(tensor) is None and name != "grad":
+        traced(torch.Tensor.__setattr__, (tensor, name, value), {})
+        return
+    raise BreakRequested("unsupported-attribute", f"writing Tensor.{name}")

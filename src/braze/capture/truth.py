@@ -1,0 +1,62 @@
+"""The truth of a value, and its length."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from braze.capture.overlay import CONTAINERS, EXACT
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import CONSTANTS, is_identity
+from braze.ir.guard import ABSENT
+from braze.standins import DataDependent
+
+
+def truth(interpreter: Any, value: Any) -> bool:
+    """`bool(value)`; a tensor's breaks the graph."""
+    cls = type(value)
+    if cls in CONSTANTS:
+        return bool(value)
+    world = interpreter.world
+    if world.tracer.is_standin(value):
+        return _tensor_truth(interpreter, value)
+    if cls in EXACT:
+        return interpreter.overlay.length(value) > 0 if id(value) in world.known else bool(value)
+    if is_identity(value) and not isinstance(value, type) and cls.__module__ == "builtins":
+        return True
+    method = world.lookup(cls, "__bool__")
+    if method is not ABSENT:
+        if isinstance(method, types.FunctionType):
+            return bool(interpreter.call(method, value))
+        return bool(interpreter.native(bool, value))
+    if world.lookup(cls, "__len__") is not ABSENT:
+        return length(interpreter, value) > 0
+    return True
+
+
+def _tensor_truth(interpreter: Any, value: Any) -> bool:
+    try:
+        return bool(value)
+    except DataDependent as request:
+        raise BreakRequested("data-dependent-branch", str(request)) from None
+    except Exception as exception:
+        raise ProgramRaised(exception) from None
+
+
+def length(interpreter: Any, value: Any) -> int:
+    """`len(value)`."""
+    cls = type(value)
+    world = interpreter.world
+    known = id(value) in world.known
+    if world.tracer.is_standin(value) or (not known and cls in EXACT) or cls in CONSTANTS:
+        return interpreter.native(len, value)
+    if cls in EXACT:
+        return interpreter.overlay.length(value)
+    method = world.lookup(cls, "__len__")
+    if isinstance(method, types.FunctionType):
+        return interpreter.native(int, interpreter.call(method, value))
+    if known and isinstance(value, CONTAINERS):
+        return interpreter.overlay.length(value)
+    if known:
+        raise BreakRequested("unseen-callable", f"len of {cls.__qualname__}")
+    return interpreter.native(len, value)

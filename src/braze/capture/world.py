@@ -1,0 +1,340 @@
+"""The world outside of the frame: what was read of it, and the guards that the reads need.
+
+Objects that existed before the call are *known*: a table from identity to (object, source). What
+is not known was made in this frame and may be used freely.
+"""
+
+from __future__ import annotations
+
+import builtins
+import enum
+import functools
+import re
+import types
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+
+from braze.ir.frame import NULL
+from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.source import (
+    AttributeSource,
+    InstanceDictSource,
+    ItemSource,
+    ObjectSource,
+    Source,
+    TypeSource,
+)
+
+PRIMITIVES: frozenset[type] = frozenset(
+    {
+        int,
+        float,
+        complex,
+        str,
+        bytes,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+        torch.Size,
+        range,
+    }
+)
+SINGLETONS: frozenset[type] = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
+CONSTANTS = PRIMITIVES | SINGLETONS
+IDENTITIES: frozenset[type] = frozenset(
+    {
+        types.FunctionType,
+        types.BuiltinFunctionType,
+        types.ModuleType,
+        types.MethodDescriptorType,
+        types.WrapperDescriptorType,
+        types.MethodWrapperType,
+        types.GetSetDescriptorType,
+        types.MemberDescriptorType,
+        types.ClassMethodDescriptorType,
+        types.CodeType,
+        types.GenericAlias,
+        types.UnionType,
+        property,
+        classmethod,
+        staticmethod,
+        functools.cached_property,
+        type,
+        re.Pattern,
+        type(functools.lru_cache(len)),
+        torch._ops.OpOverload,
+        torch._ops.OpOverloadPacket,
+        type(NULL),
+        object,
+    }
+)
+_HEAP_TYPE = 1 << 9
+
+
+def is_identity(value: Any) -> bool:
+    """Whether a value is guarded by what it is: functions, classes, modules, enum members."""
+    cls = type(value)
+    return cls in IDENTITIES or isinstance(value, (type, enum.Enum, types.ModuleType))
+
+
+def is_constant(value: Any) -> bool:
+    """Whether a value is immutable and compared by value: numbers, strings, dtypes, and tuples
+    and frozensets of such."""
+    cls = type(value)
+    if cls in CONSTANTS:
+        return True
+    return cls in (tuple, frozenset) and all(map(is_constant, value))
+
+
+def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
+    """The metadata that a compiled entry may rely on."""
+    strided = tensor.layout is torch.strided
+    return TensorFacts(
+        tensor_class=type(tensor),
+        dtype=tensor.dtype,
+        device=tensor.device,
+        requires_grad=tensor.requires_grad,
+        shape=tuple(tensor.shape),
+        stride=tuple(tensor.stride()) if strided else (),
+        layout=tensor.layout,
+        is_leaf=tensor.is_leaf,
+    )
+
+
+@final
+class World:
+    """Reads of everything that existed before the call.
+
+    known: identity -> (object, its first source). standins: identity of a real tensor -> stand-in.
+    reads: (identity, name) -> value that an attribute or item was found to have.
+    """
+
+    def __init__(self, tracer: Any) -> None:
+        self.tracer = tracer
+        self.origin: Callable[[], Origin] = lambda: UNKNOWN
+        self.known: dict[int, tuple[Any, Source]] = {}
+        self.standins: dict[int, Any] = {}
+        self.classes_of: dict[int, type] = {}
+        self.input_sources: list[Source] = []
+        self.reads: dict[tuple[int, Any], Any] = {}
+        self.fresh: dict[int, Any] = {}
+        self._guards: list[Guard] = []
+        self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
+        self._lookups: dict[type, dict[str, Any]] = {}
+        self._lacks: dict[int, tuple[Source, set[str]]] = {}
+        self._functions: dict[int, tuple[Any, ...]] = {}
+        self._hookless: set[int] = set()
+        self._keep: list[Any] = []
+
+    # --- guards ------------------------------------------------------------------------------
+
+    def guard(self, source: Source | None, kind: GuardKind, expected: Any) -> None:
+        """Note an assumption."""
+        self._guards.append(Guard(source, kind, expected, self.origin()))
+
+    def guard_namespace(self, space: dict[str, Any], name: str, value: Any) -> None:
+        """A dict's entry is this very object (or ABSENT)."""
+        entry = self._namespaces.get(id(space))
+        if entry is None:
+            self._keep.append(space)
+            label = f"globals of {space.get('__name__', '?')}"
+            entry = self._namespaces[id(space)] = (ObjectSource(label, space), {})
+        entry[1][name] = value
+
+    def guard_lacks(self, space: dict[str, Any], source: Source, name: str) -> None:
+        """An instance dict has no such key."""
+        entry = self._lacks.get(id(space))
+        if entry is None:
+            self._keep.append(space)
+            entry = self._lacks[id(space)] = (source, set())
+        entry[1].add(name)
+
+    def guard_function(self, function: types.FunctionType) -> None:
+        """A function keeps its code and its defaults."""
+        if id(function) not in self._functions:
+            self._functions[id(function)] = (
+                function,
+                function.__code__,
+                function.__defaults__,
+                function.__kwdefaults__,
+            )
+
+    def guard_no_hooks(self, module: Any, source: Source | None) -> None:
+        """A module (or with None, all modules together) has no hooks."""
+        if id(module) not in self._hookless:
+            self._hookless.add(id(module))
+            self.guard(source, GuardKind.NO_HOOKS, None)
+
+    def all_guards(self) -> tuple[Guard, ...]:
+        """Every guard, the gathered ones last."""
+        gathered = [
+            Guard(source, GuardKind.NAMESPACE, tuple(names.items()))
+            for source, names in self._namespaces.values()
+        ]
+        gathered += [
+            Guard(ObjectSource(cls.__qualname__, cls), GuardKind.CLASS_LOOKUPS, tuple(n.items()))
+            for cls, n in self._lookups.items()
+        ]
+        gathered += [
+            Guard(source, GuardKind.DICT_LACKS, frozenset(names))
+            for source, names in self._lacks.values()
+        ]
+        if self._functions:
+            functions = tuple(self._functions.values())
+            gathered.append(Guard(None, GuardKind.FUNCTIONS, functions))
+        return (*self._guards, *gathered)
+
+    # --- taking in ---------------------------------------------------------------------------
+
+    def source_of(self, value: Any) -> Source | None:
+        """Where a known object was found; None for a fresh one."""
+        entry = self.known.get(id(value))
+        return entry[1] if entry is not None else None
+
+    def adopt(self, value: Any, source: Source) -> Any:
+        """Take in a value read at `source`: guard it by its kind, and give what stands for it."""
+        cls = type(value)
+        if cls in PRIMITIVES:
+            self.guard(source, GuardKind.EQUALS_MATCH, value)
+            return value
+        if cls in SINGLETONS:
+            self.guard(source, GuardKind.ID_MATCH, value)
+            return value
+        entry = self.known.get(id(value))
+        if entry is not None and not isinstance(value, torch.Tensor):
+            if type(entry[1]) is ObjectSource:
+                self.guard(source, GuardKind.ID_MATCH, value)
+            elif entry[1] != source:
+                self.guard(source, GuardKind.SAME_OBJECT, entry[1])
+            return value
+        if isinstance(value, torch.Tensor):
+            return self._adopt_tensor(value, source)
+        if is_identity(value):
+            self.guard(source, GuardKind.ID_MATCH, value)
+            return self.enroll(value, ObjectSource(_name_of(value, source), value))
+        if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
+            self.guard(source, GuardKind.EQUALS_MATCH, value)
+            return value
+        self.guard(source, GuardKind.TYPE_MATCH, cls)
+        self.enroll(cls, ObjectSource(cls.__qualname__, cls))
+        return self.enroll(value, source)
+
+    def enroll(self, value: Any, source: Source) -> Any:
+        """Make an object known without a guard: something already guarded holds it."""
+        if isinstance(value, torch.Tensor):
+            return self._adopt_tensor(value, source)
+        if type(value) not in CONSTANTS and id(value) not in self.known:
+            if is_identity(value) and type(source) is not ObjectSource:
+                source = ObjectSource(_name_of(value, source), value)
+            self.known[id(value)] = (value, source)
+        return value
+
+    def _adopt_tensor(self, real: torch.Tensor, source: Source) -> Any:
+        standin = self.standins.get(id(real))
+        if standin is not None:
+            first = self.known[id(standin)][1]
+            if first != source:
+                self.guard(source, GuardKind.SAME_OBJECT, first)
+            return standin
+        if self.tracer.is_standin(real):
+            return real
+        self.guard(source, GuardKind.TENSOR_MATCH, tensor_facts(real))
+        standin = self.tracer.add_input(real, name=str(source))
+        self.input_sources.append(source)
+        self.standins[id(real)] = standin
+        self.known[id(real)] = (real, source)
+        self.known[id(standin)] = (standin, source)
+        self.classes_of[id(standin)] = type(real)
+        return standin
+
+    # --- classes, namespaces, functions ------------------------------------------------------
+
+    def type_of(self, value: Any) -> type:
+        """`type(value)` as the program sees it: a stand-in has its tensor's class."""
+        cls = type(value)
+        if self.tracer.is_standin(value):
+            return self.classes_of.get(id(value), torch.Tensor)
+        return cls
+
+    def lookup(self, cls: type, name: str) -> Any:
+        """What the MRO of a class holds under a name, without descriptors; ABSENT if nothing."""
+        names = self._lookups.get(cls)
+        if names is not None and name in names:
+            return names[name]
+        value = raw_lookup(cls, name)
+        if cls.__flags__ & _HEAP_TYPE:
+            self._lookups.setdefault(cls, {})[name] = value
+        return value
+
+    def read_namespace(self, space: dict[str, Any], name: str, source: Source | None) -> Any:
+        """An entry of a module's dict; ABSENT if there is none. Guards it once."""
+        key = (id(space), name)
+        try:
+            return self.reads[key]
+        except KeyError:
+            pass
+        value = space.get(name, ABSENT)
+        if value is ABSENT:
+            self.guard_namespace(space, name, ABSENT)
+        elif type(value) in SINGLETONS or is_identity(value):
+            self.guard_namespace(space, name, value)
+            self.enroll(value, ObjectSource(_name_of(value, None), value))
+        else:
+            value = self.adopt(value, source or self.namespace_entry(space, name))
+        self._keep.append(space)
+        self.reads[key] = value
+        return value
+
+    def namespace_entry(self, space: dict[str, Any], name: str) -> Source:
+        """The source of an entry of a module's dict."""
+        return ItemSource(ObjectSource(f"globals of {space.get('__name__', '?')}", space), name)
+
+    def source_of_function(self, function: Any) -> Source:
+        """The source of a function from outside, which may be reached unguarded by itself."""
+        entry = self.known.get(id(function))
+        if entry is None:
+            self.enroll(function, ObjectSource(_name_of(function, None), function))
+            entry = self.known[id(function)]
+        return entry[1]
+
+    def read_attribute_value(self, owner: Any, name: str, value: Any) -> Any:
+        """Adopt what was found as `owner.name`, owner known."""
+        adopted = self.adopt(value, AttributeSource(self.known[id(owner)][1], name))
+        self.reads[(id(owner), name)] = adopted
+        return adopted
+
+    def instance_dict_source(self, owner: Any) -> Source:
+        """The source of the instance dict of a known object."""
+        return InstanceDictSource(self.known[id(owner)][1])
+
+    def class_source(self, value: Any) -> Source:
+        """The source of a known object's class."""
+        return TypeSource(self.known[id(value)][1])
+
+    def keep(self, value: Any) -> None:
+        """Keep an object alive as long as the capture: its identity is in a table."""
+        self._keep.append(value)
+
+
+def raw_lookup(cls: type, name: str) -> Any:
+    """`_PyType_Lookup`: the first class dict on the MRO that has the name."""
+    for base in type.__dict__["__mro__"].__get__(cls):
+        space = type.__dict__["__dict__"].__get__(base)
+        if name in space:
+            return space[name]
+    return ABSENT
+
+
+def _name_of(value: Any, source: Source | None) -> str:
+    module = getattr(value, "__module__", None)
+    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
+    if isinstance(name, str):
+        return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else name
+    return str(source) if source is not None else repr(value)
+
+
+BUILTINS: dict[str, Any] = vars(builtins)

@@ -1,0 +1,77 @@
+"""The ambient state that changes what a program computes, as one comparable vector."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+_AUTOCAST_DEVICES = ("cpu", "cuda")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class AmbientState:
+    """What is the same at every call that an entry serves.
+
+    autocast: (enabled, dtype) of each device type in turn. function_modes, dispatch_modes: how
+    many are active; a compiled entry needs none.
+    """
+
+    grad: bool
+    inference: bool
+    autocast: tuple[tuple[bool, torch.dtype], ...]
+    autocast_cache: bool
+    default_dtype: torch.dtype
+    deterministic: bool
+    deterministic_warn_only: bool
+    sdpa: tuple[bool, ...]
+    function_modes: int
+    dispatch_modes: int
+
+
+def ambient_state() -> AmbientState:
+    """The vector as it is now, in this thread. Call it with no mode of one's own active."""
+    return AmbientState(
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        tuple(
+            [(torch.is_autocast_enabled(d), torch.get_autocast_dtype(d)) for d in _AUTOCAST_DEVICES]
+        ),
+        torch.is_autocast_cache_enabled(),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_deterministic_algorithms_warn_only_enabled(),
+        tuple([question() for question, _ in _SDPA_FLAGS]),
+        len(_get_current_function_mode_stack()),
+        len(_get_current_dispatch_mode_stack()),
+    )
+
+
+def set_ambient_state(state: AmbientState) -> None:
+    """Make the thread's state this one; modes are left alone."""
+    torch._C._set_grad_enabled(state.grad)
+    for device, (enabled, dtype) in zip(_AUTOCAST_DEVICES, state.autocast):
+        torch.set_autocast_enabled(device, enabled)
+        torch.set_autocast_dtype(device, dtype)
+    torch.set_autocast_cache_enabled(state.autocast_cache)
+    if torch.get_default_dtype() is not state.default_dtype:
+        torch.set_default_dtype(state.default_dtype)
+    if torch.are_deterministic_algorithms_enabled() is not state.deterministic:
+        torch.use_deterministic_algorithms(
+            state.deterministic, warn_only=state.deterministic_warn_only
+        )
+    for (question, setter), enabled in zip(_SDPA_FLAGS, state.sdpa):
+        if question() is not enabled:
+            setter(enabled)
+
+
+_SDPA_FLAGS: tuple[tuple[Any, Any], ...] = (
+    (torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash),
+    (torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient),
+    (torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math),
+    (torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn),
+)

@@ -1,0 +1,130 @@
+"""CPython bytecode as plain data: decoded instructions and exception regions.
+
+Instructions that do nothing for an interpreter (caches, prefixes, NOP) are dropped; a jump to one
+of them goes to the instruction that follows. Keyword names of a call are folded into the call.
+"""
+
+from __future__ import annotations
+
+import dis
+import functools
+import sys
+import types
+from dataclasses import dataclass
+from typing import Any, final
+
+from braze.compat.bytecode_versions import BYTECODE
+
+_FOLDED = frozenset(
+    {"CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "KW_NAMES", "COPY_FREE_VARS"}
+)
+_PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Region:
+    """One exception region: where to go, how deep to cut the stack, whether to push the offset."""
+
+    target: int
+    depth: int
+    push_offset: bool
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Instruction:
+    """One decoded instruction.
+
+    offset: in bytes, of the first prefix (KW_NAMES, PRECALL, EXTENDED_ARG): where to resume.
+    target: index of the jump's target instruction, or -1.
+    keyword_names: of a call; region: what catches an exception raised here.
+    """
+
+    name: str
+    arg: int
+    value: Any
+    offset: int
+    line: int
+    target: int
+    keyword_names: tuple[str, ...]
+    region: Region | None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Program:
+    """A code object, decoded. `index_at` maps byte offsets to instruction indices."""
+
+    code: types.CodeType
+    instructions: tuple[Instruction, ...]
+    index_at: dict[int, int]
+
+
+@functools.lru_cache(maxsize=8192)
+def decode(code: types.CodeType) -> Program:
+    """The instructions of a code object, for the running Python version."""
+    raw = list(dis.get_instructions(code))
+    index_at: dict[int, int] = {}
+    count = 0
+    for item in raw:
+        index_at[item.offset] = count
+        count += item.opname not in _FOLDED
+    regions = _regions(code, index_at)
+    instructions: list[Instruction] = []
+    line, start, keyword_names = code.co_firstlineno, -1, ()
+    for item in raw:
+        line = _line_of(item) or line
+        if item.opname in _FOLDED:
+            if item.opname in _PREFIXES:
+                start = item.offset if start < 0 else start
+            if item.opname == "KW_NAMES":
+                keyword_names = code.co_consts[item.arg or 0]
+            elif item.opname not in _PREFIXES and item.opname != "CACHE":
+                start = -1
+            continue
+        is_jump = item.opcode in _JUMPS
+        instructions.append(
+            Instruction(
+                name=item.opname,
+                arg=item.arg or 0,
+                value=item.argval,
+                offset=item.offset if start < 0 else start,
+                line=line,
+                target=index_at[item.argval] if is_jump else -1,
+                keyword_names=keyword_names,
+                region=_region_at(regions, item.offset),
+            )
+        )
+        start, keyword_names = -1, ()
+    return Program(code, tuple(instructions), index_at)
+
+
+_JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
+_RegionTable = list[tuple[int, int, Region]]
+
+
+def _regions(code: types.CodeType, index_at: dict[int, int]) -> _RegionTable:
+    entries = dis._parse_exception_table(code)  # type: ignore[attr-defined]
+    return [
+        (entry.start, entry.end, Region(index_at[entry.target], entry.depth, entry.lasti))
+        for entry in entries
+    ]
+
+
+def _region_at(regions: _RegionTable, offset: int) -> Region | None:
+    for start, end, region in regions:
+        if start <= offset < end:
+            return region
+    return None
+
+
+def _line_of(item: dis.Instruction) -> int | None:
+    if BYTECODE.has_line_number_field:
+        return item.line_number  # type: ignore[attr-defined, no-any-return]
+    return item.starts_line
+
+
+def running_version() -> tuple[int, int]:
+    """(major, minor) of the running Python."""
+    return sys.version_info[:2]

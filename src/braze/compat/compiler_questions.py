@@ -1,0 +1,42 @@
+"""torch's functions that ask whether a compiler is at work, and those that set ambient state."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+COMPILING: tuple[Any, ...] = (
+    torch.compiler.is_compiling,
+    torch.compiler.is_dynamo_compiling,
+)
+NOT_TRACING: tuple[Any, ...] = (
+    torch.compiler.is_exporting,
+    torch.jit.is_scripting,
+    torch.jit.is_tracing,
+    torch.onnx.is_in_onnx_export,
+    torch.overrides.has_torch_function,
+    torch.overrides.has_torch_function_unary,
+    torch.overrides.has_torch_function_variadic,
+    torch._C._is_tracing,
+)
+NOTHING: tuple[Any, ...] = (
+    torch._C._get_tracing_state,
+    torch._C._log_api_usage_once,
+)
+GRAPH_BREAKS: tuple[Any, ...] = ()
+AMBIENT_MANAGERS: tuple[type, ...] = (
+    torch.no_grad,
+    torch.enable_grad,
+    torch.set_grad_enabled,
+    torch.inference_mode,
+    torch.amp.autocast,
+    torch.cpu.amp.autocast,
+    torch.cuda.amp.autocast,
+)
+
+
+def is_dynamo_name(function: Any, name: str) -> bool:
+    """Whether a function is that one of torch's own compiler, if it happens to be loaded."""
+    module = getattr(function, "__module__", "") or ""
+    return module.startswith("torch._" + "dynamo") and function.__name__ == name
