@@ -49,11 +49,13 @@ _METADATA_CHANGES = frozenset(
 _DATA = frozenset(
     f"aten::{name}"
     for name in (
-        "_local_scalar_dense item is_nonzero equal nonzero nonzero_static masked_select "
+        "_local_scalar_dense item is_nonzero equal nonzero masked_select "
         "_unique _unique2 unique_dim unique_consecutive unique_dim_consecutive bincount "
         "repeat_interleave.Tensor _assert_scalar _to_sparse to_sparse allclose"
     ).split()
 )
+# Tagged as dynamic for some arguments only: boolean masks, which the tracer refuses itself.
+_STATIC_AFTER_ALL = frozenset({"aten::index", "aten::nonzero_static", "aten::linalg_lstsq"})
 # In-place operators whose functional form is not called after them.
 _FUNCTIONAL_NAMES = {"normal_": "normal_functional"}
 
@@ -68,7 +70,7 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
         return OpFacts(op, Kind.METADATA, argument_names=names)
     if qualified in _DATA or str(op).replace(".default", "").replace("aten.", "aten::") in _DATA:
         return OpFacts(op, Kind.DATA, argument_names=names)
-    if dispatch.needs_data(op):
+    if dispatch.needs_data(op) and qualified not in _STATIC_AFTER_ALL:
         return OpFacts(op, Kind.DATA, argument_names=names)
     written = tuple(
         position

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import torch
 
 from braze.ir.types import TensorType
+from braze.standins.errors import DataDependent, Untraceable
+from braze.standins.layout import contiguous_stride, is_contiguous
 from braze.standins.standin import Standin, Step
 
 if TYPE_CHECKING:
@@ -54,9 +57,20 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return target
 
 
-@_special(aten.set_data.default)
-def _set_data(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+@_special(aten.index.Tensor)
+def _index(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A boolean mask makes the result's size depend on data."""
+    for index in args[1]:
+        if index is not None and index.dtype in (torch.bool, torch.uint8):
+            raise DataDependent(str(op), "the result's size depends on a boolean mask")
     return NotImplemented
+
+
+@_special(aten._local_scalar_dense.default)
+def _scalar(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The number in a literal (`torch.tensor(3).item()`) is known."""
+    literal = tracer.literal_of(args[0])
+    return NotImplemented if literal is None else literal.item()
 
 
 @_special(
@@ -85,6 +99,59 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
     tracer.write(mean, new_mean.place.value)
     tracer.write(variance, new_variance.place.value)
     return tuple(results) + _reserve(tracer, op, image)
+
+
+# --- in-place changes of sizes ------------------------------------------------------------------
+
+_IN_PLACE_VIEWS = {
+    aten.squeeze_.default: aten.squeeze.default,
+    aten.squeeze_.dim: aten.squeeze.dim,
+    aten.squeeze_.dims: aten.squeeze.dims,
+    aten.unsqueeze_.default: aten.unsqueeze.default,
+    aten.transpose_.default: aten.transpose.int,
+    aten.t_.default: aten.t.default,
+    aten.as_strided_.default: aten.as_strided.default,
+    aten.detach_.default: aten.detach.default,
+}
+
+
+@_special(*_IN_PLACE_VIEWS)
+def _view_in_place(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`x.squeeze_()`: the same tensor object names a view of its memory from now on."""
+    _refuse_input(tracer, op, args[0])
+    view = tracer.view(_IN_PLACE_VIEWS[op], args, kwargs)
+    args[0].become(view.place)
+    return args[0]
+
+
+@_special(aten.resize_.default, aten.resize_as_.default)
+def _resize(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Within the memory that the tensor has, a view; an empty tensor gets fresh memory."""
+    target = args[0]
+    shape = tuple(args[1].shape) if op is aten.resize_as_.default else tuple(args[1])
+    if target.shape == shape:
+        return target
+    _refuse_input(tracer, op, target)
+    wanted = kwargs.get("memory_format")
+    if wanted not in (None, torch.contiguous_format):
+        return NotImplemented
+    described = target.place.type
+    base = (target.place.base or target.place).type
+    size = math.prod(shape)
+    if size <= math.prod(base.shape) and is_contiguous(base.shape, base.stride):
+        view = tracer.view(aten.as_strided.default, (target, shape, contiguous_stride(shape)), {})
+        target.become(view.place)
+    elif 0 in described.shape:
+        options = {"dtype": described.dtype, "device": described.device}
+        target.become(tracer.call(aten.empty.memory_format, (shape,), options).place)
+    else:
+        return NotImplemented
+    return target
+
+
+def _refuse_input(tracer: Tracer, op: Any, target: Any) -> None:
+    if tracer.real_of(target) is not None or type(target) is not Standin:
+        raise Untraceable(f"{op} changes the sizes of an input of the graph")
 
 
 def _reserve(tracer: Tracer, op: Any, image: Standin) -> tuple[Any, ...]:

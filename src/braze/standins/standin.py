@@ -83,16 +83,33 @@ class Standin(torch.Tensor):
     __torch_function__ = disabled_torch_function
 
     @classmethod
-    def __torch_dispatch__(
-        cls, op: Any, types: Any, args: Any = (), kwargs: Any = None
-    ) -> NoReturn:
+    def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if op is torch.ops.aten._has_compatible_shallow_copy_type.default:
+            return True  # asked by `become`
         raise Untraceable(f"{op}: a stand-in was used outside the trace that made it")
+
+    @property
+    def data(self) -> torch.Tensor:  # type: ignore[override]
+        """As `Tensor.data`; assigning to it would change memory behind the trace's back."""
+        return _TENSOR_DATA.__get__(self)  # type: ignore[no-any-return]
+
+    @data.setter
+    def data(self, value: torch.Tensor) -> None:
+        raise Untraceable("assignment to `.data` replaces the memory of a tensor")
+
+    def become(self, place: Place) -> None:
+        """Turn into a stand-in for another place: `squeeze_`, `transpose_` and their like."""
+        _TENSOR_DATA.__set__(self, new_standin(place))
+        self.place = place
 
     def __repr__(self) -> str:  # type: ignore[override]
         return f"Standin({self.place.type}, value={self.place.value})"
 
     def __reduce_ex__(self, protocol: Any) -> NoReturn:
         raise Untraceable("a stand-in cannot be pickled or copied")
+
+
+_TENSOR_DATA: Any = torch._C.TensorBase.data
 
 
 def new_standin(place: Place, requires_grad: bool = False) -> Standin:

@@ -101,6 +101,13 @@ class Tracer(dispatch.TorchDispatchMode):
         """The real tensor of an input's stand-in."""
         return self._real_by_standin.get(id(standin))
 
+    def literal_of(self, standin: torch.Tensor) -> torch.Tensor | None:
+        """The data of a stand-in that still is a captured constant."""
+        if type(standin) is not Standin:
+            return None
+        value = self.value_of(standin)
+        return next((c.tensor for c in self.constants if c.value is value), None)
+
     def finish(self, results: Sequence[torch.Tensor]) -> FinishedTrace:
         """The graph that computes `results`, with aliases, write-backs and no dead nodes."""
         return finish_trace(
@@ -213,6 +220,9 @@ class Tracer(dispatch.TorchDispatchMode):
         if type(viewed) is not Standin:
             viewed = self._known(viewed)
         place = viewed.place
+        if op is aten.as_strided.default and place.base is not None:
+            offset = args[3] if len(args) > 3 and args[3] is not None else place.offset
+            return self._strided_view(place.base, args[1], args[2], offset)
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
         value = self.recorder.read(place)
         described = infer_view(op, place.type, place.offset, rest, kwargs)
@@ -232,6 +242,14 @@ class Tracer(dispatch.TorchDispatchMode):
             new_standin(place.view(made, result, offset, piece(place.type, rest, kwargs, index)))
             for index, ((made, offset), result) in enumerate(zip(described, results))
         ]
+
+    def _strided_view(self, base: Place, shape: Any, stride: Any, offset: int) -> Any:
+        """`as_strided` of a view is `as_strided` of its base."""
+        rest = (tuple(shape), tuple(stride), offset)
+        made, _ = infer_view(aten.as_strided.default, base.type, base.offset, rest, {})
+        step = Step(aten.as_strided.default, rest, {})
+        result = self.recorder.apply(step, self.recorder.read(base), made)
+        return new_standin(base.view(made, result, offset, step))
 
     # --- writes ---------------------------------------------------------------------------------
 

@@ -129,9 +129,7 @@ def _convolves_channels_last(x: TensorType) -> bool:
 
 
 @rule(aten.native_layer_norm.default)
-def _layer_norm(
-    x: TensorType, normalized: Shape, weight: Any, bias: Any, epsilon: float
-) -> Any:
+def _layer_norm(x: TensorType, normalized: Shape, weight: Any, bias: Any, epsilon: float) -> Any:
     lead = len(x.shape) - len(normalized)
     if x.dtype not in (torch.float32, torch.float64) or lead < 0:
         return NotImplemented
@@ -222,7 +220,9 @@ def _dropout(x: TensorType, p: float, train: bool | None) -> Any:
     if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
         return NotImplemented
     return x if not x.requires_grad else contiguous(x.dtype, x.shape, x.device), contiguous(  # type: ignore[arg-type]
-        torch.bool, x.shape, x.device  # type: ignore[arg-type]
+        torch.bool,
+        x.shape,
+        x.device,  # type: ignore[arg-type]
     )
 
 

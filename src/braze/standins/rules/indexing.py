@@ -37,7 +37,12 @@ def _made(shape: Any, dtype: torch.dtype | None, layout: Any, device: Any) -> An
     aten.randn.default,
 )
 def _filled(
-    shape: Shape, *, dtype: Any = None, layout: Any = None, device: Any = None, pin_memory: Any = None
+    shape: Shape,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
+    pin_memory: Any = None,
 ) -> Any:
     return _made(shape, dtype, layout, device)
 
@@ -61,7 +66,12 @@ def _scalar(value: Any, *, dtype: Any = None, **options: Any) -> Any:
 
 @rule(aten.empty_strided.default)
 def _empty_strided(
-    shape: Shape, stride: Shape, *, dtype: Any = None, layout: Any = None, device: Any = None,
+    shape: Shape,
+    stride: Shape,
+    *,
+    dtype: Any = None,
+    layout: Any = None,
+    device: Any = None,
     pin_memory: Any = None,
 ) -> Any:
     made = _made(shape, dtype, layout, device)

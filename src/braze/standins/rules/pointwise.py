@@ -86,7 +86,7 @@ def _pow_scalar(x: TensorType, exponent: Any) -> TensorType:
 
 
 def _register(names: str, dtype_of: Callable[[tuple[Any, ...]], torch.dtype]) -> None:
-    def binary(a: Any, b: Any, **options: Any) -> TensorType:
+    def binary(a: Any, b: Any, *alpha: Any, **options: Any) -> TensorType:
         if type(a) is TensorType and a is b:
             return pointwise((a,), dtype_of((a, b)))
         return pointwise((a, b), dtype_of((a, b)))
@@ -115,13 +115,14 @@ _register(
     promoted,
 )
 _register(
-    "div.Tensor div.Scalar atan2 xlogy.Tensor logaddexp logaddexp2 copysign.Tensor "
-    "special_xlog1py",
+    "div.Tensor div.Scalar atan2 xlogy.Tensor logaddexp logaddexp2 copysign.Tensor special_xlog1py",
     _floating_promoted,
 )
 _register(
-    " ".join(f"{name}.{kind}" for name in "eq ne lt le gt ge".split() for kind in
-             ("Tensor", "Scalar")) + " logical_and logical_or logical_xor",
+    " ".join(
+        f"{name}.{kind}" for name in "eq ne lt le gt ge".split() for kind in ("Tensor", "Scalar")
+    )
+    + " logical_and logical_or logical_xor",
     _bool,
 )
 
@@ -142,10 +143,12 @@ def _div_mode(a: Any, b: Any, *, rounding_mode: str | None = None) -> TensorType
     return pointwise((a, b), floating(dtype) if rounding_mode is None else dtype)
 
 
-@rule(*_overloads(
-    "sigmoid_backward tanh_backward silu_backward gelu_backward hardswish_backward "
-    "hardsigmoid_backward mish_backward hardtanh_backward elu_backward softplus_backward"
-))
+@rule(
+    *_overloads(
+        "sigmoid_backward tanh_backward silu_backward gelu_backward hardswish_backward "
+        "hardsigmoid_backward mish_backward hardtanh_backward elu_backward softplus_backward"
+    )
+)
 def _gradient_first(gradient: TensorType, x: TensorType, *rest: Any, **options: Any) -> TensorType:
     return pointwise((gradient, x), promoted((gradient, x)))
 

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.standins.layout import contiguous, is_contiguous, suggested_stride, tensor_type
+from braze.standins.layout import contiguous, is_contiguous, tensor_type
 from braze.standins.promotion import floating
 from braze.standins.rules.table import rule
 from braze.standins.rules.views import wrap_dim
@@ -134,8 +134,7 @@ def _variance_mean(
 def _softmax(x: TensorType, dim: int, half_to_float: bool) -> TensorType:
     dtype = torch.float32 if half_to_float else x.dtype
     wrap_dim(dim, len(x.shape))
-    stride = suggested_stride(x.shape, x.stride)  # type: ignore[arg-type]
-    return tensor_type(dtype, x.shape, stride, x.device)  # type: ignore[arg-type]
+    return contiguous(dtype, x.shape, x.device)  # type: ignore[arg-type]
 
 
 @rule(aten.cumsum.default, aten.cumprod.default)

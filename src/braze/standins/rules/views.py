@@ -82,9 +82,7 @@ def view_stride(old_shape: Shape, old_stride: Shape, shape: Shape) -> Shape | No
     chunk, viewed = 1, 1
     for dim in range(len(old_shape) - 1, -1, -1):
         chunk *= old_shape[dim]
-        ends = dim == 0 or (
-            old_shape[dim - 1] != 1 and old_stride[dim - 1] != chunk * chunk_step
-        )
+        ends = dim == 0 or (old_shape[dim - 1] != 1 and old_stride[dim - 1] != chunk * chunk_step)
         if not ends:
             continue
         while view_dim >= 0 and (viewed < chunk or shape[view_dim] == 1):
@@ -170,7 +168,9 @@ def _transpose(x: TensorType, offset: int, first: int, second: int) -> View:
 @_view_rule(aten.t.default)
 def _t(x: TensorType, offset: int) -> View:
     if len(x.shape) > 2:
-        raise RuntimeError(f"t() expects a tensor with <= 2 dimensions, but self is {len(x.shape)}D")
+        raise RuntimeError(
+            f"t() expects a tensor with <= 2 dimensions, but self is {len(x.shape)}D"
+        )
     return _made(x, x.shape[::-1], x.stride[::-1]), offset  # type: ignore[arg-type]
 
 
@@ -309,9 +309,7 @@ def _split(x: TensorType, offset: int, size: int, dim: int = 0) -> Any:
     total: int = x.shape[dim]  # type: ignore[assignment]
     if size <= 0 or not total:
         return NotImplemented
-    return tuple(
-        _slice(x, offset, dim, start, start + size) for start in range(0, total, size)
-    )
+    return tuple(_slice(x, offset, dim, start, start + size) for start in range(0, total, size))
 
 
 @_view_rule(aten.split_with_sizes.default)
