@@ -1,0 +1,33 @@
+"""What a process pays: importing Braze, and one tiny compile."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+PROGRAM = """
+import json, sys, time
+import torch
+before, began = set(sys.modules), time.perf_counter()
+import braze
+imported = time.perf_counter() - began
+after_import = sorted(set(sys.modules) - before)
+compiled = braze.compile(lambda x: torch.relu(x + 1).sum(-1), fullgraph=True)
+with torch.no_grad():
+    assert torch.equal(compiled(torch.ones(3, 4)), torch.full((3,), 8.0))
+print(json.dumps([imported, after_import, sorted(set(sys.modules) - before)]))
+"""
+
+# PyTorch's own compiler, and what it brings: one to four seconds.
+HEAVY = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "sympy")
+
+
+def test_import_and_a_tiny_compile_load_nothing_heavy() -> None:
+    run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
+    assert run.returncode == 0, run.stderr
+    seconds, after_import, after_compile = json.loads(run.stdout.splitlines()[-1])
+    for modules in (after_import, after_compile):
+        heavy = [name for name in modules if name.startswith(HEAVY)]
+        assert not heavy, heavy[:10]
+    assert seconds < 2, f"importing braze took {seconds:.2f} s beside torch"
