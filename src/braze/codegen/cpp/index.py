@@ -1,0 +1,37 @@
+"""Index expressions as C++ text, in 64-bit integers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, bounds
+
+
+def index_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
+    """The expression; `names` gives size symbols their C++ names, loop symbols keep theirs."""
+    if not expr.terms:
+        return "0L"
+    parts = []
+    for monomial, coefficient in expr.terms:
+        factors = [_atom_text(atom, names) for atom in monomial]
+        if coefficient != 1 or not factors:
+            factors.insert(0, f"{coefficient}L")
+        parts.append(" * ".join(factors))
+    return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
+
+
+def _atom_text(atom: Symbol | FloorDiv | Mod | Extremum, names: Mapping[Symbol, str]) -> str:
+    if isinstance(atom, Symbol):
+        return names.get(atom, atom.name)
+    if isinstance(atom, Extremum):
+        function = "bz_max" if atom.maximum else "bz_min"
+        text = index_text(atom.operands[0], names)
+        for operand in atom.operands[1:]:
+            text = f"{function}({text}, {index_text(operand, names)})"
+        return text
+    dividend, divisor = index_text(atom.dividend, names), index_text(atom.divisor, names)
+    low, _ = bounds(atom.dividend)
+    quotient = isinstance(atom, FloorDiv)
+    if low is not None and low >= 0:
+        return f"({dividend} {'/' if quotient else '%'} {divisor})"
+    return f"{'bz_floor_div' if quotient else 'bz_floor_mod'}({dividend}, {divisor})"

@@ -1,0 +1,173 @@
+"""The C++ function of a kernel.
+
+    static void k_range(char* const* p, const i64* sizes, i64 lo, i64 hi, int* fault)
+        for each task in [lo, hi): the phases, one after the other
+    static void k(char* const* p, const i64* sizes, int threads, int* fault)
+        splits the tasks over the threads, or runs all of them where that is not worth it
+
+Names depend on the kernel's form alone: kernels that differ in their buffers only have one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+
+from braze.codegen.cpp.index import index_text
+from braze.codegen.cpp.operators import TYPES
+from braze.codegen.cpp.phase import PhaseWriter
+from braze.codegen.cpp.text import indented
+from braze.ir.loops import Apply, Buffer
+from braze.ir.scalars import walk
+from braze.ir.schedule import HEAVY_OPERATORS, Kernel, Loop, Store
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
+
+_GRAIN = 32768  # cheap operations that are worth another thread: what eager takes
+
+
+def kernel_text(kernel: Kernel, sizes: Mapping[Symbol, str]) -> str:
+    """Both functions, with NAME where the kernel's name belongs."""
+    writer = _Writer(kernel, sizes)
+    return writer.range_function() + "\n" + writer.entry_function()
+
+
+@dataclass(slots=True)
+class _Writer:
+    kernel: Kernel
+    sizes: Mapping[Symbol, str]
+    pointers: dict[Buffer, str] = field(default_factory=dict)
+
+    def range_function(self) -> str:
+        kernel = self.kernel
+        phases = PhaseWriter(kernel, self.sizes)
+        body = phases.text()
+        lines = [
+            "static void NAME_range(char* const* p, const i64* sizes, i64 lo, i64 hi, int* fault) {",
+            *indented(self._parameters(), 1),
+            *indented(phases.declarations, 1),
+            "    int bad = 0;",
+            *indented(self._start(), 1),
+            "    for (i64 t = lo; t < hi; ++t) {",
+            *indented(self._bounds(), 2),
+            *indented(body, 2),
+            *indented(self._advance(), 2),
+            "    }",
+            "    if (bad) __atomic_store_n(fault, bad, __ATOMIC_RELAXED);",
+            "}",
+        ]
+        return "\n".join(lines)
+
+    def entry_function(self) -> str:
+        tasks = " * ".join(index_text(size, self.sizes) for size in self._task_sizes()) or "1L"
+        lines = [
+            "static void NAME(char* const* p, const i64* sizes, int threads, int* fault) {",
+            *indented(self._size_names(), 1),
+            f"    const i64 tasks = {tasks};",
+            f"    const i64 worth = {self._work()} / {_GRAIN};",
+            "    i64 team = bz_min(bz_min(threads, tasks), worth);",
+            "    if (team < 2) {",
+            "        NAME_range(p, sizes, 0, tasks, fault);",
+            "        return;",
+            "    }",
+            "    #pragma omp parallel num_threads((int)team)",
+            "    {",
+            "        const i64 n = omp_get_num_threads(), me = omp_get_thread_num();",
+            "        NAME_range(p, sizes, tasks * me / n, tasks * (me + 1) / n, fault);",
+            "    }",
+            "}",
+        ]
+        return "\n".join(lines)
+
+    # --- parts -------------------------------------------------------------------------------
+
+    def _size_names(self) -> list[str]:
+        return [f"const i64 {name} = sizes[{name[1:]}];" for name in self.sizes.values()]
+
+    def _parameters(self) -> list[str]:
+        stored = {
+            s.target
+            for phase in self.kernel.phases
+            for s in (*phase.body, *phase.row)
+            if isinstance(s, Store)
+        }
+        lines = self._size_names()
+        for number, buffer in enumerate(self.kernel.memory):
+            const = "" if buffer in stored else "const "
+            ctype = f"{const}{TYPES[buffer.dtype].memory}* __restrict"
+            lines.append(f"{ctype} p{number} = ({const}{TYPES[buffer.dtype].memory}*)p[{number}];")
+        return lines
+
+    def _task_loops(self) -> list[tuple[str, Expr]]:
+        """Names and counts of the loops that tasks are numbered by, outermost first."""
+        kernel = self.kernel
+        rows = list(kernel.rows)
+        found = [(s.name, as_expr(n)) for s, n in (rows[:-1] if kernel.lanes else rows)]
+        if kernel.lanes:
+            found.append(("block", _blocks(rows[-1], kernel.lanes)))
+        if kernel.chunk:
+            found.append(("block", _blocks(kernel.phases[0].loops[-1], kernel.chunk)))
+        return found
+
+    def _task_sizes(self) -> list[Expr]:
+        return [size for _, size in self._task_loops()]
+
+    def _start(self) -> list[str]:
+        loops = self._task_loops()
+        if not loops:
+            return []
+        if len(loops) == 1:
+            return [f"i64 {loops[0][0]} = lo;"]
+        lines = ["i64 rest = lo;"]
+        for name, size in reversed(loops[1:]):
+            text = index_text(size, self.sizes)
+            lines += [f"i64 {name} = rest % {text};", f"rest /= {text};"]
+        return [*lines, f"i64 {loops[0][0]} = rest;"]
+
+    def _advance(self) -> list[str]:
+        loops = self._task_loops()
+        if not loops:
+            return []
+        text = f"++{loops[0][0]};"
+        for name, size in loops[1:]:
+            limit = index_text(size, self.sizes)
+            text = f"if (++{name} == {limit}) {{ {name} = 0; {text} }}"
+        return [text]
+
+    def _bounds(self) -> list[str]:
+        """Where the block of lanes, or the chunk of a long loop, begins and ends."""
+        kernel = self.kernel
+        step = kernel.lanes or kernel.chunk
+        if not step:
+            return []
+        _, size = kernel.rows[-1] if kernel.lanes else kernel.phases[0].loops[-1]
+        limit = index_text(as_expr(size), self.sizes)
+        return [
+            f"const i64 first = block * {step}L;",
+            f"const i64 last = bz_min(first + {step}L, {limit});",
+        ]
+
+    def _work(self) -> str:
+        """Cheap operations of the whole kernel."""
+        total = as_expr(0)
+        for phase in self.kernel.phases:
+            count = as_expr(1)
+            for _, size in (*self.kernel.rows, *phase.loops):
+                count = count * size
+            total = total + count * _weight(phase.body)
+        text = index_text(total, self.sizes)
+        constant = constant_value(total)
+        return text if constant is None else f"{constant}L"
+
+
+def _blocks(loop: Loop, step: int) -> Expr:
+    return floor_div(as_expr(loop[1]) + (step - 1), step)
+
+
+def _weight(statements: tuple[object, ...]) -> int:
+    """About the cost of an element of a phase, in reads of memory."""
+    heavy = 0
+    for statement in statements:
+        value = statement.value if isinstance(statement, Store) else statement.body  # type: ignore
+        heavy += sum(isinstance(n, Apply) and n.op in HEAVY_OPERATORS for n in walk(value))
+    return 1 + 3 * heavy

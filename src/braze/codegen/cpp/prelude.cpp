@@ -1,0 +1,173 @@
+// What every generated unit begins with: types, conversions, scalar operators. No header is
+// included: they cost more to compile than the kernels do.
+typedef signed char i8;
+typedef unsigned char u8;
+typedef unsigned short u16;
+typedef unsigned int u32;
+typedef long i64;
+typedef unsigned long u64;
+#define BZ_INLINE static inline __attribute__((always_inline, unused))
+
+extern "C" {
+int omp_get_thread_num(void) noexcept;
+int omp_get_num_threads(void) noexcept;
+// clang-format off
+#define BZ_SCALAR1(op) double op(double) noexcept; float op##f(float) noexcept;
+#define BZ_SCALAR2(op) double op(double, double) noexcept; float op##f(float, float) noexcept;
+// clang-format on
+#ifdef BZ_VECTOR_MATH
+#define BZ_SIMD _Pragma("omp declare simd notinbranch")
+#else
+#define BZ_SIMD
+#endif
+#define BZ_VECTOR1(op)                                                                              \
+    BZ_SIMD double op(double) noexcept;                                                             \
+    BZ_SIMD float op##f(float) noexcept;
+#define BZ_VECTOR2(op)                                                                              \
+    BZ_SIMD double op(double, double) noexcept;                                                     \
+    BZ_SIMD float op##f(float, float) noexcept;
+// clang-format off
+BZ_VECTOR1(exp) BZ_VECTOR1(log) BZ_VECTOR1(sin) BZ_VECTOR1(cos) BZ_VECTOR2(pow)
+BZ_VECTOR1(exp2) BZ_VECTOR1(expm1) BZ_VECTOR1(log2) BZ_VECTOR1(log10) BZ_VECTOR1(log1p)
+BZ_VECTOR1(tan) BZ_VECTOR1(asin) BZ_VECTOR1(acos) BZ_VECTOR1(atan) BZ_VECTOR1(sinh)
+BZ_VECTOR1(cosh) BZ_VECTOR1(tanh) BZ_VECTOR1(asinh) BZ_VECTOR1(acosh) BZ_VECTOR1(atanh)
+BZ_VECTOR1(erf) BZ_VECTOR1(erfc) BZ_VECTOR2(atan2)
+BZ_SCALAR1(lgamma) BZ_SCALAR2(hypot) BZ_SCALAR2(nextafter) BZ_SCALAR2(fmod)
+// clang-format on
+}
+
+// clang-format off
+#define BZ_CALL1(op)                                                                                \
+    BZ_INLINE float bz_##op(float x) { return op##f(x); }                                            \
+    BZ_INLINE double bz_##op(double x) { return op(x); }
+#define BZ_CALL2(op)                                                                                \
+    BZ_INLINE float bz_##op(float x, float y) { return op##f(x, y); }                                \
+    BZ_INLINE double bz_##op(double x, double y) { return op(x, y); }
+BZ_CALL1(exp) BZ_CALL1(exp2) BZ_CALL1(expm1) BZ_CALL1(log) BZ_CALL1(log2) BZ_CALL1(log10)
+BZ_CALL1(log1p) BZ_CALL1(sin) BZ_CALL1(cos) BZ_CALL1(tan) BZ_CALL1(asin) BZ_CALL1(acos)
+BZ_CALL1(atan) BZ_CALL1(sinh) BZ_CALL1(cosh) BZ_CALL1(tanh) BZ_CALL1(asinh) BZ_CALL1(acosh)
+BZ_CALL1(atanh) BZ_CALL1(erf) BZ_CALL1(erfc) BZ_CALL1(lgamma) BZ_CALL2(atan2) BZ_CALL2(hypot)
+BZ_CALL2(nextafter) BZ_CALL2(fmod) BZ_CALL2(pow)
+
+#define BZ_BUILTIN1(name, op)                                                                       \
+    BZ_INLINE float bz_##name(float x) { return __builtin_##op##f(x); }                             \
+    BZ_INLINE double bz_##name(double x) { return __builtin_##op(x); }
+BZ_BUILTIN1(sqrt, sqrt) BZ_BUILTIN1(floor, floor) BZ_BUILTIN1(ceil, ceil)
+BZ_BUILTIN1(trunc, trunc) BZ_BUILTIN1(round, nearbyint)
+BZ_INLINE float bz_abs(float x) { return __builtin_fabsf(x); }
+BZ_INLINE double bz_abs(double x) { return __builtin_fabs(x); }
+// clang-format on
+
+BZ_INLINE float bz_rsqrt(float x) { return 1.0f / __builtin_sqrtf(x); }
+BZ_INLINE double bz_rsqrt(double x) { return 1.0 / __builtin_sqrt(x); }
+BZ_INLINE float bz_copysign(float x, float y) { return __builtin_copysignf(x, y); }
+BZ_INLINE double bz_copysign(double x, double y) { return __builtin_copysign(x, y); }
+BZ_INLINE float bz_fma(float x, float y, float z) { return __builtin_fmaf(x, y, z); }
+BZ_INLINE double bz_fma(double x, double y, double z) { return __builtin_fma(x, y, z); }
+BZ_INLINE bool bz_signbit(float x) { return __builtin_bit_cast(int, x) < 0; }
+BZ_INLINE bool bz_signbit(double x) { return __builtin_bit_cast(i64, x) < 0; }
+template <class T> BZ_INLINE bool bz_isnan(T x) { return x != x; }
+template <class T> BZ_INLINE bool bz_isinf(T x) { return bz_abs(x) == (T)__builtin_inf(); }
+BZ_INLINE float bz_sign(float x) { return (float)((x > 0) - (x < 0)); }
+BZ_INLINE double bz_sign(double x) { return (double)((x > 0) - (x < 0)); }
+
+// NaN wins in the first two, loses in the others.
+template <class T> BZ_INLINE T bz_maximum(T x, T y) { return (x > y) | (x != x) ? x : y; }
+template <class T> BZ_INLINE T bz_minimum(T x, T y) { return (x < y) | (x != x) ? x : y; }
+template <class T> BZ_INLINE T bz_fmax(T x, T y) { return (x > y) | (y != y) ? x : y; }
+template <class T> BZ_INLINE T bz_fmin(T x, T y) { return (x < y) | (y != y) ? x : y; }
+
+// Python's division of floats: the remainder has the divisor's sign.
+BZ_INLINE float bz_mod(float x, float y) {
+    float r = fmodf(x, y);
+    return (r != 0) & ((r < 0) != (y < 0)) ? r + y : r;
+}
+BZ_INLINE double bz_mod(double x, double y) {
+    double r = fmod(x, y);
+    return (r != 0) & ((r < 0) != (y < 0)) ? r + y : r;
+}
+template <class T> BZ_INLINE T bz_floordiv_of(T x, T y, T r) {
+    if (y == 0) return x / y;
+    T q = (x - r) / y;
+    if ((r != 0) & ((y < 0) != (r < 0))) q -= 1;
+    if (q == 0) return bz_copysign((T)0, x / y);
+    T whole = bz_floor(q);
+    return q - whole > (T)0.5 ? whole + 1 : whole;
+}
+BZ_INLINE float bz_floordiv(float x, float y) { return bz_floordiv_of(x, y, fmodf(x, y)); }
+BZ_INLINE double bz_floordiv(double x, double y) { return bz_floordiv_of(x, y, fmod(x, y)); }
+
+// Integers. A zero divisor sets `bad`; minus one is kept from the divide instruction, which traps.
+template <class T> BZ_INLINE T bz_abs(T x) { return x < 0 ? (T)-x : x; }
+template <class T> BZ_INLINE T bz_sign(T x) { return (T)((x > 0) - (x < 0)); }
+template <class T> BZ_INLINE T bz_truncdiv(T x, T y, int& bad) {
+    bad |= (y == 0) << 1;
+    if ((y == 0) | (y == (T)-1)) return (T)-1 < 0 ? (T)-x : y == 0 ? x : x == y;
+    return (T)(x / y);
+}
+template <class T> BZ_INLINE T bz_fmod(T x, T y, int& bad) {
+    return (T)(x - bz_truncdiv(x, y, bad) * y);
+}
+template <class T> BZ_INLINE T bz_floordiv(T x, T y, int& bad) {
+    T q = bz_truncdiv(x, y, bad), r = (T)(x - q * y);
+    return (r != 0) & ((r < 0) != (y < 0)) ? (T)(q - 1) : q;
+}
+template <class T> BZ_INLINE T bz_mod(T x, T y, int& bad) {
+    T r = bz_fmod(x, y, bad);
+    return (r != 0) & ((r < 0) != (y < 0)) ? (T)(r + y) : r;
+}
+template <class T> BZ_INLINE T bz_pow(T x, T n) {
+    if (n < 0) return x == 1 ? 1 : x == (T)-1 ? (n % 2 ? (T)-1 : (T)1) : 0;
+    T result = 1;
+    for (; n; n >>= 1, x = (T)(x * x)) if (n & 1) result = (T)(result * x);
+    return result;
+}
+template <class T> BZ_INLINE T bz_shl(T x, T n) {
+    return (u64)n >= sizeof(T) * 8 ? 0 : (T)((u64)x << n);
+}
+template <class T> BZ_INLINE T bz_shr(T x, T n) {
+    return (u64)n >= sizeof(T) * 8 ? (T)(x < 0 ? -1 : 0) : (T)(x >> n);
+}
+
+// Conversions. Integers narrower than int go through it, as eager's do.
+template <class T, class F> BZ_INLINE T bz_truncate(F x) {
+    return sizeof(T) < 4 ? (T)(int)x : (T)x;
+}
+template <> inline __attribute__((always_inline, unused)) u64 bz_truncate<u64, float>(float x) {
+    return x < 0 ? (u64)(i64)x : (u64)x;
+}
+template <> inline __attribute__((always_inline, unused)) u64 bz_truncate<u64, double>(double x) {
+    return x < 0 ? (u64)(i64)x : (u64)x;
+}
+
+// A 16-bit float is kept as its bits; arithmetic happens in float.
+BZ_INLINE float bz_from_bfloat(u16 x) { return __builtin_bit_cast(float, (u32)x << 16); }
+BZ_INLINE u16 bz_to_bfloat(float x) {
+    u32 u = __builtin_bit_cast(u32, x);
+    u32 rounded = (u + 0x7fff + ((u >> 16) & 1)) >> 16;
+    return (u16)(x != x ? 0x7fc0 : rounded);
+}
+BZ_INLINE float bz_from_half(u16 x) {
+    u32 sign = (u32)(x & 0x8000) << 16, magnitude = x & 0x7fff;
+    u32 normal = (magnitude << 13) + (magnitude >= 0x7c00 ? 224u << 23 : 112u << 23);
+    u32 tiny = __builtin_bit_cast(u32, (float)(int)magnitude * 0x1p-24f);
+    return __builtin_bit_cast(float, sign | (magnitude < 0x400 ? tiny : normal));
+}
+BZ_INLINE u16 bz_to_half(float x) {
+    u32 u = __builtin_bit_cast(u32, x), sign = (u >> 16) & 0x8000, magnitude = u & 0x7fffffff;
+    u32 normal = (magnitude + 0xfff + ((magnitude >> 13) & 1) - (112u << 23)) >> 13;
+    float shifted = __builtin_bit_cast(float, magnitude) + 0.5f;
+    u32 tiny = __builtin_bit_cast(u32, shifted) - 0x3f000000;
+    u32 finite = magnitude < 0x38800000 ? tiny : normal;
+    u32 large = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
+    return (u16)(sign | (magnitude >= 0x477ff000 ? large : finite));
+}
+
+// Index arithmetic.
+BZ_INLINE i64 bz_min(i64 x, i64 y) { return x < y ? x : y; }
+BZ_INLINE i64 bz_max(i64 x, i64 y) { return x > y ? x : y; }
+BZ_INLINE i64 bz_floor_div(i64 x, i64 y) { return x / y - ((x % y != 0) & ((x < 0) != (y < 0))); }
+BZ_INLINE i64 bz_floor_mod(i64 x, i64 y) {
+    i64 r = x % y;
+    return r + ((r != 0) & ((r < 0) != (y < 0)) ? y : 0);
+}

@@ -1,0 +1,246 @@
+"""Scalar expressions to single-assignment C++ lines, each at the outermost loop it can stand in.
+
+`Scope` holds the lines of a nest of loops by level: level 0 is the task, level n the n-th loop.
+An expression is emitted once: the text of its right-hand side is its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from braze.codegen.cpp.index import index_text
+from braze.codegen.cpp.operators import TYPES, cast_text, form, literal_text
+from braze.ir.loops import (
+    Apply,
+    Buffer,
+    Cast,
+    Guarded,
+    Index,
+    InRange,
+    Literal,
+    Load,
+    Reduce,
+    Scalar,
+)
+from braze.shapes.expr import (
+    ZERO,
+    Expr,
+    Symbol,
+    as_expr,
+    bounds,
+    symbols,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A C++ expression without side effects: a name or a constant; the level where it is known."""
+
+    text: str
+    level: int
+
+
+@dataclass(frozen=True, slots=True)
+class Guard:
+    """What must hold for loads to be in bounds."""
+
+    text: str
+    level: int
+
+
+@dataclass(slots=True)
+class Scope:
+    """levels: of loop symbols. local: how buffers of the task are read (row values, arrays);
+    pointers: names of the pointers of the others. sizes: names of size symbols."""
+
+    levels: Mapping[Symbol, int]
+    depth: int
+    pointers: Mapping[Buffer, str]
+    local: Mapping[Buffer, Callable[[Load], Term]]
+    sizes: Mapping[Symbol, str]
+    prefix: str = "v"
+    lines: list[list[str]] = field(default_factory=list)
+    known: dict[str, Term] = field(default_factory=dict)
+    stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Term] = field(default_factory=dict)
+    faults: bool = False
+    _memo: dict[tuple[int, str], Term] = field(default_factory=dict)
+    _kept: list[Scalar] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.lines = [[] for _ in range(self.depth + 1)]
+
+    def emit(self, scalar: Scalar, guard: Guard | None = None) -> Term:
+        """The term that holds the scalar's value."""
+        key = (id(scalar), guard.text if guard else "")
+        found = self._memo.get(key)
+        if found is None:
+            found = _EMITTERS[type(scalar)](self, scalar, guard)
+            self._memo[key] = found
+            self._kept.append(scalar)
+        return found
+
+    def assign(self, text: str, dtype: torch.dtype, level: int) -> Term:
+        """A constant of the value type of `dtype`, made once."""
+        found = self.known.get(text)
+        if found is None:
+            name = f"{self.prefix}{len(self.known)}"
+            self.lines[level].append(f"const {TYPES[dtype].value} {name} = {text};")
+            found = self.known[text] = Term(name, level)
+        return found
+
+    def index(self, expr: Expr) -> Term:
+        """An index expression as int64 text (not assigned)."""
+        level = max((self.levels.get(s, 0) for s in symbols(expr)), default=0)
+        return Term(index_text(expr, self.sizes), level)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _literal(scope: Scope, scalar: Literal, guard: Guard | None) -> Term:
+    return Term(literal_text(scalar), 0)
+
+
+def _index(scope: Scope, scalar: Index, guard: Guard | None) -> Term:
+    term = scope.index(scalar.expr)
+    return scope.assign(term.text, torch.int64, term.level)
+
+
+def _load(scope: Scope, scalar: Load, guard: Guard | None) -> Term:
+    stored = scope.stored.get((scalar.buffer, scalar.coordinates))
+    if stored is not None:
+        return stored
+    local = scope.local.get(scalar.buffer)
+    if local is not None:
+        return local(scalar)
+    place = _place(scope, scalar, guard)
+    text = f"{scope.pointers[scalar.buffer]}[{place.text}]"
+    level = place.level if guard is None else max(place.level, guard.level)
+    if scalar.dtype == torch.bool:
+        text = f"{text} != 0" if guard is None else f"({text} != 0)"
+    if guard is not None:
+        text = f"{guard.text} ? {text} : ({TYPES[scalar.dtype].value})0"
+    return scope.assign(text, scalar.dtype, level)
+
+
+def _place(scope: Scope, load: Load, guard: Guard | None) -> Term:
+    """The element's offset: index expressions summed symbolically, loaded indices added."""
+    plain = ZERO
+    parts: list[str] = []
+    level = 0
+    for coordinate, stride in zip(load.coordinates, load.buffer.stride):
+        if isinstance(coordinate, Expr):
+            plain = plain + coordinate * stride
+            continue
+        term = scope.emit(coordinate, guard)
+        step = scope.index(as_expr(stride)).text
+        parts.append(term.text if step == "1L" else f"{term.text} * {step}")
+        level = max(level, term.level)
+    base = scope.index(plain)
+    return Term(" + ".join([base.text, *parts]), max(level, base.level))
+
+
+def _apply(scope: Scope, scalar: Apply, guard: Guard | None) -> Term:
+    small = _small_comparison(scope, scalar)
+    if small is not None:
+        return small
+    operands = [scope.emit(operand, guard) for operand in scalar.operands]
+    dtype = scalar.operands[-1].dtype
+    template = form(scalar.op, dtype)
+    if template is None:
+        raise NotImplementedError(f"C++ has no {scalar.op} on {dtype}; ask `supports` first")
+    level = max(term.level for term in operands)
+    text = template.format(*(term.text for term in operands))
+    if "bad" in template:
+        scope.faults = True
+        if guard is not None:
+            level = max(level, guard.level)
+            divisor = scope.assign(f"{guard.text} ? {operands[1].text} : 1", dtype, level)
+            text = template.format(operands[0].text, divisor.text)
+    if scalar.dtype == torch.bool and dtype != torch.bool:
+        text = f"({text})"
+    elif scalar.dtype.itemsize < 4 and scalar.dtype != torch.bool and scalar.op != "where":
+        text = f"({TYPES[scalar.dtype].value})({text})"
+    return scope.assign(text, scalar.dtype, level)
+
+
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _small_comparison(scope: Scope, scalar: Apply) -> Term | None:
+    """Comparisons of index expressions known to fit 32 bits: half the vector work of 64."""
+    if scalar.op not in _COMPARISONS:
+        return None
+    exprs = [_as_small(operand) for operand in scalar.operands]
+    if any(expr is None for expr in exprs):
+        return None
+    terms = [scope.index(expr) for expr in exprs if expr is not None]
+    text = f"((int)({terms[0].text}) {_COMPARISONS[scalar.op]} (int)({terms[1].text}))"
+    return scope.assign(text, torch.bool, max(term.level for term in terms))
+
+
+def _as_small(scalar: Scalar) -> Expr | None:
+    expr = scalar.expr if isinstance(scalar, Index) else None
+    if isinstance(scalar, Literal) and scalar.dtype == torch.int64:
+        expr = as_expr(int(scalar.value))
+    if expr is None:
+        return None
+    low, high = bounds(expr)
+    fits = low is not None and high is not None and -(2**31) < low and high < 2**31
+    return expr if fits else None
+
+
+def _cast(scope: Scope, scalar: Cast, guard: Guard | None) -> Term:
+    operand = scope.emit(scalar.operand, guard)
+    text = cast_text(operand.text, scalar.operand.dtype, scalar.dtype)
+    return scope.assign(text, scalar.dtype, operand.level)
+
+
+def _guarded(scope: Scope, scalar: Guarded, guard: Guard | None) -> Term:
+    condition = scope.emit(scalar.condition, guard)
+    inside = _both(scope, guard, condition)
+    negated = scope.assign(f"!{condition.text}", torch.bool, condition.level)
+    value = scope.emit(scalar.value, inside)
+    other = scope.emit(scalar.other, _both(scope, guard, negated))
+    level = max(condition.level, value.level, other.level)
+    return scope.assign(f"{condition.text} ? {value.text} : {other.text}", scalar.dtype, level)
+
+
+def _both(scope: Scope, guard: Guard | None, condition: Term) -> Guard:
+    if guard is None:
+        return Guard(condition.text, condition.level)
+    level = max(guard.level, condition.level)
+    both = scope.assign(f"(bool)({guard.text} & {condition.text})", torch.bool, level)
+    return Guard(both.text, both.level)
+
+
+def _in_range(scope: Scope, scalar: InRange, guard: Guard | None) -> Term:
+    operand = scope.emit(scalar.operand, guard)
+    size = scope.index(as_expr(scalar.size)).text
+    level = operand.level if guard is None else max(operand.level, guard.level)
+    inside = scope.assign(f"((u64){operand.text} < (u64)({size}))", torch.bool, level)
+    wanted = f"!{inside.text}" if guard is None else f"({guard.text} & !{inside.text})"
+    scope.faults = True
+    line = f"bad |= (int){wanted};"
+    if line not in scope.lines[level]:
+        scope.lines[level].append(line)
+    return scope.assign(f"{inside.text} ? {operand.text} : 0", torch.int64, level)
+
+
+def _reduce(scope: Scope, scalar: Reduce, guard: Guard | None) -> Term:
+    raise TypeError("a reduction reached the generator inside an expression")
+
+
+_EMITTERS: dict[type, Callable[..., Term]] = {
+    Literal: _literal,
+    Index: _index,
+    Load: _load,
+    Apply: _apply,
+    Cast: _cast,
+    Guarded: _guarded,
+    InRange: _in_range,
+    Reduce: _reduce,
+}

@@ -1,0 +1,166 @@
+"""The schedule: which definitions one kernel computes, in which loops, and where values live.
+
+    kernel k0: rows i0 < 4096; 2 phases
+      phase r0 < 768:
+        a0 = max of x[i0, r0]
+      phase r0 < 768:
+        e[i0, r0] -> scratch = exp((x[i0, r0] - a0[i0]))
+        a1 = sum of e[i0, r0]
+      phase r0 < 768:
+        y[i0, r0] = (e[i0, r0] / a1[i0])
+
+Every row is one task: tasks run in parallel, phases of a task one after the other. A value of a
+row (an accumulator, and what is computed from it after the phase) is a scalar of the task. With
+`lanes`, the last row axis is cut into blocks of that many rows, a task owns one block, and the
+values of a row are small arrays; the innermost, vectorised loop then runs over the lanes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+import torch
+
+from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.types import Size
+from braze.shapes.expr import ZERO, Expr, Symbol
+
+Loop: TypeAlias = tuple[Symbol, Size]
+
+ALIGNMENT = 64  # bytes, of slots in the arena: a cache line and a vector
+
+# Scalar operators that cost more than writing their result to memory and reading it again.
+HEAVY_OPERATORS = frozenset(
+    "exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh tanh asinh acosh "
+    "atanh erf erfc erfinv lgamma digamma i0 i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1 "
+    "pow atan2 hypot nextafter fmod".split()
+)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Store:
+    """target[coordinates] = value, over the symbols of the kernel's loops. A load of the target
+    later in the same phase at the same coordinates is the value itself."""
+
+    target: Buffer
+    coordinates: tuple[Expr, ...]
+    value: Scalar
+    origin: Origin = UNKNOWN
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Accumulate:
+    """Fold `body` over the phase's loops into the row's value `target`.
+
+    kind, dtype: as `braze.ir.loops.Reduce`. position: for argmax and argmin, the index that the
+    element at the loops' symbols has; None for other kinds.
+    """
+
+    target: Buffer
+    kind: str
+    dtype: torch.dtype
+    body: Scalar
+    position: Expr | None = None
+    origin: Origin = UNKNOWN
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Phase:
+    """Loops over a row (outermost first), what is done for each element, then for each row."""
+
+    loops: tuple[Loop, ...]
+    body: tuple[Store | Accumulate, ...]
+    row: tuple[Store, ...] = ()
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Kernel:
+    """One parallel loop nest.
+
+    rows: the axes whose points are the rows, outermost first.
+    lanes: rows of a block along the last row axis, or 0 where each row is a task by itself.
+    chunk: elements of the innermost loop of a task, or 0 where a task runs all of it; only for a
+        single phase without accumulation.
+    memory: the buffers behind pointers, read or written; the kernel's parameters, in order.
+    scratch: buffers kept by a task from one phase to the next in a small array over the phase's
+        points (lanes included); their shapes are those points'.
+    """
+
+    name: str
+    rows: tuple[Loop, ...]
+    phases: tuple[Phase, ...]
+    memory: tuple[Buffer, ...]
+    scratch: tuple[Buffer, ...] = ()
+    lanes: int = 0
+    chunk: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ExternStep:
+    """An ATen call. writes_planned: its single result is written into a planned buffer through
+    `out_op`, the operator's own (not generated) out= overload."""
+
+    call: ExternCall
+    out_op: torch._ops.OpOverload | None = None
+
+
+Step: TypeAlias = Kernel | ExternStep
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """Where a planned buffer begins in the arena, and how long it is; both in bytes."""
+
+    offset: int
+    size: int
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why `consumer` was not computed in the kernel that makes or shares `producer`."""
+
+    producer: str
+    consumer: str
+    reason: str
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Schedule:
+    """What runs, in order.
+
+    arena_size: bytes of the arena that slots lie in; slots: the buffers that live there.
+    fresh: buffers that the launch program allocates at each call (outputs, symbolic sizes).
+    last_use: for a buffer that extern calls allocate or that is fresh but no output, the index
+        of the last step that needs it: it is dropped after that.
+    """
+
+    inputs: tuple[Buffer, ...]
+    constants: tuple[tuple[Buffer, torch.Tensor], ...]
+    steps: tuple[Step, ...]
+    slots: tuple[tuple[Buffer, Slot], ...]
+    arena_size: int
+    fresh: tuple[Buffer, ...]
+    last_use: tuple[tuple[Buffer, int], ...]
+    outputs: tuple[BufferView, ...]
+    mutations: tuple[tuple[Buffer, BufferView], ...]
+    refusals: tuple[Refusal, ...] = ()
+
+
+def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:
+    """Elements from the buffer's start, coordinates that are loaded left out."""
+    total = ZERO
+    for coordinate, stride in zip(coordinates, buffer.stride):
+        if isinstance(coordinate, Expr):
+            total = total + coordinate * stride
+    return total

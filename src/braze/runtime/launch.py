@@ -1,0 +1,84 @@
+"""Calling built kernels from Python: a small extension module, or ctypes where it cannot be built.
+
+Both are a function `run(entry, table, sizes, threads, place, tensor, ...) -> int`: addresses as
+ints, then pairs that say which tensor's pointer goes where in the table.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.machinery
+import importlib.resources
+import importlib.util
+import sysconfig
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from braze.errors import BuildFailed
+from braze.ir.kernel import SourceUnit
+from braze.options import Options
+from braze.runtime.build import build
+from braze.runtime.toolchain import Toolchain
+
+Run = Callable[..., int]
+
+INDEX_FAULT = 1
+DIVISION_FAULT = 2
+
+
+class IndexRangeError(IndexError):
+    """A kernel met an index outside its range; running the call eagerly gives PyTorch's words."""
+
+
+class IntegerDivisionByZero(RuntimeError):
+    """A kernel divided an integer by zero; running the call eagerly gives PyTorch's words."""
+
+
+def raise_fault(code: int) -> None:
+    """Raise what a nonzero result of `run` means."""
+    if code & INDEX_FAULT:
+        raise IndexRangeError("an index in a compiled kernel is out of range")
+    raise IntegerDivisionByZero("ZeroDivisionError")
+
+
+def load_launcher(toolchain: Toolchain, options: Options) -> Run:
+    """The extension's `run`, or the same in ctypes if Python's headers are not installed."""
+    include = sysconfig.get_paths()["include"]
+    if not Path(include, "Python.h").exists():
+        return run_by_ctypes
+    text = importlib.resources.files(__package__).joinpath("launcher.cpp").read_text()
+    tag = f"// {sysconfig.get_config_var('SOABI')}\n"
+    flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
+    plain = replace(toolchain, flags=flags, libraries=())
+    try:
+        path = build((SourceUnit("launcher", tag + text),), plain, options)
+    except BuildFailed:
+        return run_by_ctypes
+    return _extension(path)
+
+
+def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any) -> int:
+    """`run` without an extension: some microseconds slower a call."""
+    places = (ctypes.c_void_p * 1).from_address
+    width = ctypes.sizeof(ctypes.c_void_p)
+    for place, tensor in zip(bound[::2], bound[1::2]):
+        places(table + width * place)[0] = tensor.data_ptr()
+    kernel = _PROTOTYPE(entry)
+    return int(kernel(table, sizes, threads))
+
+
+# --- private ---------------------------------------------------------------------------------
+
+_PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
+
+
+def _extension(path: Path) -> Run:
+    loader = importlib.machinery.ExtensionFileLoader("braze_launcher", str(path))
+    spec = importlib.util.spec_from_loader("braze_launcher", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    run: Run = module.run
+    return run

@@ -1,0 +1,146 @@
+"""A schedule and its sources to something that can be called."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.compat.gradmode import set_grad_enabled
+from braze.ir.kernel import KernelSources
+from braze.ir.loops import BufferView
+from braze.ir.schedule import ALIGNMENT, Schedule
+from braze.options import Options
+from braze.runtime.build import build, load
+from braze.runtime.launch import Run, load_launcher, raise_fault
+from braze.runtime.program import LaunchProgram, write_program
+from braze.runtime.toolchain import NoCompiler, find_toolchain
+
+
+GraphCallable: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+
+
+def link(
+    schedule: Schedule, sources: KernelSources, options: Options
+) -> GraphCallable | NoCompiler:
+    """Build the units, load them and return the launch program; its text is `call.text`.
+
+    A call takes the graph's inputs, typed as the schedule's, and returns its outputs: fresh
+    tensors, or views as the schedule's outputs say. It may be made from several threads.
+    """
+    program = write_program(schedule, sources)
+    names: dict[str, Any] = dict(program.names)
+    if sources.segments:
+        toolchain = find_toolchain(options)
+        if isinstance(toolchain, NoCompiler):
+            return toolchain
+        library = load(build(sources.units, toolchain, options))
+        run: Run = load_launcher(toolchain, options)
+        names["run"] = run
+        names["keep"] = library
+        for segment in sources.segments:
+            address = ctypes.cast(getattr(library, segment.entry), ctypes.c_void_p).value
+            names[segment.entry] = address
+    return _Linked(program, names, _Frames(schedule, sources, program.views))
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+@final
+class _Linked:
+    """The compiled graph: calling it runs `call` of the launch program without gradients."""
+
+    __slots__ = ("_call", "text")
+
+    def __init__(self, program: LaunchProgram, names: dict[str, Any], frames: _Frames) -> None:
+        names |= {
+            "take_frame": frames.take,
+            "give_frame": frames.free.append,
+            "threads": torch.get_num_threads,
+            "empty_strided": torch.empty_strided,
+            "raise_fault": raise_fault,
+            "flatten": _flatten,
+        }
+        exec(compile(program.text, "<braze launch program>", "exec"), names)
+        self._call = names["call"]
+        self.text = program.text
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if not torch.is_grad_enabled():
+            return self._call(inputs)  # type: ignore[no-any-return]
+        set_grad_enabled(False)
+        try:
+            return self._call(inputs)  # type: ignore[no-any-return]
+        finally:
+            set_grad_enabled(True)
+
+
+@dataclass(slots=True)
+class _Frames:
+    """Memory of calls in progress: one frame a call, kept for the next when it is done. Two
+    threads that call at once have two frames; a call that fails drops its frame."""
+
+    schedule: Schedule
+    sources: KernelSources
+    views: tuple[BufferView, ...]
+    free: list[tuple[Any, ...]]
+
+    def __init__(
+        self, schedule: Schedule, sources: KernelSources, views: tuple[BufferView, ...]
+    ) -> None:
+        self.schedule, self.sources, self.views, self.free = schedule, sources, views, []
+
+    def take(self) -> tuple[Any, ...]:
+        """A frame that nobody uses: (table, sizes, size values, *views, and what they need)."""
+        try:
+            return self.free.pop()
+        except IndexError:
+            return self._new()
+
+    def _new(self) -> tuple[Any, ...]:
+        schedule, table = self.schedule, self.sources.table
+        arena = torch.empty(schedule.arena_size + ALIGNMENT, dtype=torch.uint8)
+        start = -arena.data_ptr() % ALIGNMENT
+        slots = dict(schedule.slots)
+        pointers = (ctypes.c_void_p * max(len(table), 1))()
+        constants = dict(schedule.constants)
+        for place, buffer in enumerate(table):
+            if buffer in slots:
+                pointers[place] = arena.data_ptr() + start + slots[buffer].offset
+            elif buffer in constants:
+                pointers[place] = constants[buffer].data_ptr()
+        sizes = (ctypes.c_long * max(len(self.sources.sizes), 1))()
+        views = [_arena_view(arena, start + slots[v.buffer].offset, v) for v in self.views]
+        held = _Held(ctypes.addressof(pointers), pointers)
+        return (held, _Held(ctypes.addressof(sizes), sizes), sizes, *views)
+
+
+class _Held(int):
+    """An address that keeps the memory behind it."""
+
+    memory: Any
+
+    def __new__(cls, address: int, memory: Any) -> _Held:
+        made = super().__new__(cls, address)
+        made.memory = memory
+        return made
+
+
+def _arena_view(arena: torch.Tensor, start: int, view: BufferView) -> torch.Tensor:
+    """A view into the arena; `start` is where its buffer begins, in bytes."""
+    end = arena.numel() - (arena.numel() - start) % view.dtype.itemsize
+    flat = arena[start:end].view(view.dtype)
+    shape = [int(n) for n in view.shape]  # type: ignore[arg-type]
+    stride = [int(n) for n in view.stride]  # type: ignore[arg-type]
+    offset = flat.storage_offset() + int(view.offset)  # type: ignore[arg-type]
+    return flat.as_strided(shape, stride, offset)
+
+
+def _flatten(result: Any) -> Iterable[torch.Tensor | None]:
+    if isinstance(result, (list, tuple)):
+        return [tensor for part in result for tensor in _flatten(part)]
+    return [result]

@@ -1,0 +1,282 @@
+"""The launch program of a graph, as Python source.
+
+def call(inputs):
+    x0, x1 = inputs
+    frame = take_frame()
+    table, sizes, arena1 = frame
+    b2 = empty_strided((4, 8), (8, 1), dtype=float32, device=cpu)
+    fault = run(segment0, table, sizes, threads(), 0, x0, 1, b2)
+    if fault: raise_fault(fault)
+    op0(x1, b2, out=arena1)
+    give_frame(frame)
+    return [b2]
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from braze.ir.kernel import KernelSources, Segment
+from braze.ir.loops import Buffer, BufferView
+from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.types import Size
+from braze.shapes.expr import Expr, Extremum, Mod, Symbol, as_expr, constant_value, symbols
+
+
+@dataclass(slots=True)
+class LaunchProgram:
+    """text: the source of `call`; names: what it refers to; views: the arena views that a frame
+    holds, in the order in which `call` unpacks them."""
+
+    text: str
+    names: dict[str, Any]
+    views: tuple[BufferView, ...]
+
+
+def write_program(schedule: Schedule, sources: KernelSources) -> LaunchProgram:
+    """The launch program; `run`, `take_frame`, ... are added to its names by the linker."""
+    return _Program(schedule, sources).write()
+
+
+def is_whole(view: BufferView) -> bool:
+    """Whether the view is its buffer."""
+    buffer = view.buffer
+    return (
+        view.shape == buffer.shape
+        and view.stride == buffer.stride
+        and view.offset == 0
+        and view.dtype == buffer.dtype
+    )
+
+
+def whole(buffer: Buffer) -> BufferView:
+    """The buffer as a view."""
+    return BufferView(buffer, buffer.shape, buffer.stride, 0, buffer.dtype)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class _Program:
+    schedule: Schedule
+    sources: KernelSources
+    names: dict[str, Any] = field(default_factory=dict)
+    tensors: dict[Buffer, str] = field(default_factory=dict)
+    arena: dict[Buffer, None] = field(default_factory=dict)
+    views: dict[tuple[Any, ...], str] = field(default_factory=dict)
+    kept: list[BufferView] = field(default_factory=list)
+    sizes: dict[Symbol, str] = field(default_factory=dict)
+    bound: set[Buffer] = field(default_factory=set)
+    body: list[str] = field(default_factory=list)
+
+    def write(self) -> LaunchProgram:
+        schedule = self.schedule
+        self.arena = {buffer: None for buffer, _ in schedule.slots}
+        for number, buffer in enumerate(schedule.inputs):
+            self.tensors[buffer] = f"x{number}"
+        for number, (buffer, tensor) in enumerate(schedule.constants):
+            self.tensors[buffer] = f"constant{number}"
+            self.names[f"constant{number}"] = tensor
+        head = self._bind_sizes()
+        self._steps()
+        results = self._finish()
+        unpacked = ", ".join(["table", "sizes", "size_values", *self.views.values()])
+        inputs = "".join(f"{self.tensors[b]}, " for b in schedule.inputs)
+        lines = [
+            f"{inputs}= inputs".strip() if inputs else "",
+            "frame = take_frame()",
+            f"{unpacked}, = frame",
+            *head,
+            *self.body,
+            "give_frame(frame)",
+            f"return [{', '.join(results)}]",
+        ]
+        text = "\n".join(["def call(inputs):", *(f"    {line}" for line in lines if line), ""])
+        return LaunchProgram(text, self.names, tuple(self.kept))
+
+    def _bind_sizes(self) -> list[str]:
+        """Read size symbols from the inputs' shapes and strides."""
+        lines = []
+        for buffer in self.schedule.inputs:
+            name = self.tensors[buffer]
+            for method, values in (("size", buffer.shape), ("stride", buffer.stride)):
+                for dimension, value in enumerate(values):
+                    symbol = _bare_symbol(value)
+                    if symbol is not None and symbol not in self.sizes:
+                        self.sizes[symbol] = f"n_{symbol.name}"
+                        lines.append(f"n_{symbol.name} = {name}.{method}({dimension})")
+        for place, symbol in enumerate(self.sources.sizes):
+            if symbol not in self.sizes:
+                raise ValueError(f"no input has a dimension of size {symbol}")
+            lines.append(f"size_values[{place}] = {self.sizes[symbol]}")
+        return lines
+
+    # --- steps -------------------------------------------------------------------------------
+
+    def _steps(self) -> None:
+        segments = {segment.first: segment for segment in self.sources.segments}
+        drops: dict[int, list[Buffer]] = {}
+        for buffer, number in self.schedule.last_use:
+            drops.setdefault(number, []).append(buffer)
+        for number, step in enumerate(self.schedule.steps):
+            if isinstance(step, ExternStep):
+                self._extern(number, step)
+            elif number in segments:
+                self._segment(segments[number])
+            self._drop(drops.get(number, ()))
+
+    def _drop(self, buffers: Iterable[Buffer]) -> None:
+        dead = [self.tensors[b] for b in buffers if b in self.tensors and b not in self.arena]
+        if dead:
+            self.body.append(f"del {', '.join(dead)}")
+
+    def _segment(self, segment: Segment) -> None:
+        places = {buffer: place for place, buffer in enumerate(self.sources.table)}
+        touched: dict[Buffer, None] = {}
+        for step in self.schedule.steps[segment.first : segment.last + 1]:
+            touched.update(dict.fromkeys(step.memory))  # type: ignore[union-attr]
+        constants = {buffer for buffer, _ in self.schedule.constants}
+        pairs = []
+        for buffer in touched:
+            if buffer in self.arena or buffer in constants or buffer in self.bound:
+                continue
+            if buffer not in self.tensors:
+                self._allocate(buffer)
+            self.bound.add(buffer)
+            pairs.append(f"{places[buffer]}, {self.tensors[buffer]}")
+        arguments = ", ".join([segment.entry, "table", "sizes", "threads()", *pairs])
+        self.body.append(f"fault = run({arguments})")
+        self.body.append("if fault: raise_fault(fault)")
+
+    def _allocate(self, buffer: Buffer) -> None:
+        name = self.tensors[buffer] = f"t{len(self.tensors)}"
+        shape, stride = self._sizes(buffer.shape), self._sizes(buffer.stride)
+        dtype = self._name_of(buffer.dtype)
+        device = "" if buffer.device.type == "cpu" else f", device={self._name_of(buffer.device)}"
+        self.body.append(f"{name} = empty_strided({shape}, {stride}, dtype={dtype}{device})")
+
+    def _extern(self, number: int, step: ExternStep) -> None:
+        call = step.call
+        op = step.out_op or call.op
+        self.names[f"op{number}"] = op
+        arguments = [self._argument(argument) for argument in call.args]
+        arguments += [f"{name}={self._argument(value)}" for name, value in call.kwargs]
+        if step.out_op is not None:
+            assert call.outputs[0] is not None
+            arguments.append(f"out={self._view(whole(call.outputs[0]))}")
+        text = f"op{number}({', '.join(arguments)})"
+        if step.out_op is not None:
+            self.body.append(text)
+            return
+        targets = []
+        for buffer in call.outputs:
+            if buffer is None:
+                targets.append("_")
+            else:
+                targets.append(self.tensors.setdefault(buffer, f"t{len(self.tensors)}"))
+        if len(targets) == 1 and not _returns_list(call.op):
+            self.body.append(f"{targets[0]} = {text}")
+        elif targets:
+            self.body.append(f"{', '.join(targets)}, = flatten({text})")
+        else:
+            self.body.append(text)
+
+    # --- the end -----------------------------------------------------------------------------
+
+    def _finish(self) -> list[str]:
+        targets = {buffer for buffer, _ in self.schedule.mutations}
+        writes = []
+        for number, (target, view) in enumerate(self.schedule.mutations):
+            value = self._view(view)
+            if view.buffer in targets and view.buffer is not target:
+                self.body.append(f"m{number} = {value}.clone()")
+                value = f"m{number}"
+            writes.append(f"{self.tensors[target]}.copy_({value})")
+        self.body += writes
+        return [self._view(view) for view in self.schedule.outputs]
+
+    # --- arguments ---------------------------------------------------------------------------
+
+    def _view(self, view: BufferView) -> str:
+        """The tensor of a view; of arena buffers, one that the frame holds."""
+        if view.buffer in self.arena:
+            key = (view.buffer, view.shape, view.stride, view.offset, view.dtype)
+            if key not in self.views:
+                self.views[key] = f"arena{len(self.views)}"
+                self.kept.append(view)
+            return self.views[key]
+        if view.buffer not in self.tensors:
+            self._allocate(view.buffer)
+        base = self.tensors[view.buffer]
+        if is_whole(view):
+            return base
+        if view.dtype != view.buffer.dtype:
+            base = f"{base}.view({self._name_of(view.dtype)})"
+        shape, stride = self._sizes(view.shape), self._sizes(view.stride)
+        offset = self._size(view.offset)
+        return f"{base}.as_strided({shape}, {stride}, {base}.storage_offset() + {offset})"
+
+    def _argument(self, argument: Any) -> str:
+        if isinstance(argument, BufferView):
+            return self._view(argument)
+        if isinstance(argument, (list, tuple)):
+            inside = ", ".join(map(self._argument, argument))
+            return f"[{inside}]"
+        if isinstance(argument, Expr):
+            return self._size(argument)
+        if argument is None or isinstance(argument, (bool, int, str)):
+            return repr(argument)
+        return self._name_of(argument)
+
+    def _name_of(self, value: Any) -> str:
+        """A name for an object that has no literal."""
+        for name, known in self.names.items():
+            if known is value:
+                return name
+        name = f"{type(value).__name__}_{len(self.names)}"
+        if isinstance(value, (torch.dtype, torch.memory_format, torch.layout)):
+            name = str(value).split(".")[-1]
+        self.names[name] = value
+        return name
+
+    def _sizes(self, sizes: Sequence[Size]) -> str:
+        inside = "".join(f"{self._size(size)}, " for size in sizes)
+        return f"({inside.rstrip() if len(sizes) == 1 else inside.rstrip(', ')})"
+
+    def _size(self, size: Size) -> str:
+        constant = constant_value(size)
+        return str(constant) if constant is not None else _python(as_expr(size), self.sizes)
+
+
+def _returns_list(op: torch._ops.OpOverload) -> bool:
+    returns = op._schema.returns
+    return len(returns) != 1 or str(returns[0].type) != "Tensor"
+
+
+def _bare_symbol(value: Size) -> Symbol | None:
+    named = symbols(value)
+    symbol = next(iter(named)) if len(named) == 1 else None
+    return symbol if symbol is not None and as_expr(value) == as_expr(symbol) else None
+
+
+def _python(expr: Expr, names: dict[Symbol, str]) -> str:
+    parts = []
+    for monomial, coefficient in expr.terms:
+        factors = [str(coefficient)] if coefficient != 1 or not monomial else []
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                factors.append(names[atom])
+            elif isinstance(atom, Extremum):
+                inside = ", ".join(_python(operand, names) for operand in atom.operands)
+                factors.append(f"{'max' if atom.maximum else 'min'}({inside})")
+            else:
+                sign = "%" if isinstance(atom, Mod) else "//"
+                left, right = _python(atom.dividend, names), _python(atom.divisor, names)
+                factors.append(f"(({left}) {sign} ({right}))")
+        parts.append(" * ".join(factors))
+    return " + ".join(parts) or "0"

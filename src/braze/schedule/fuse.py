@@ -1,0 +1,360 @@
+"""Definitions gathered into groups that one kernel computes.
+
+A group has a space of canonical symbols. Its members map their own axes to them: a *full* member
+runs over the whole space, a *row* member over the outer symbols only, a *reduction* over the whole
+space with a result a row. A group without reductions is flat: its rows are all points.
+
+Groups stay in an order that respects dependencies; a definition may join any group that does not
+come before one that it depends on. Every refusal is kept, with its reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from braze.ir.loops import Buffer, Definition, ExternCall, Load, Reduce, Scalar, Statement
+from braze.ir.scalars import loads, substitute_symbols
+from braze.ir.schedule import Loop, Refusal
+from braze.schedule.cost import estimated, loops
+from braze.schedule.normalise import Names
+from braze.schedule.use import extern_reads
+from braze.shapes.expr import Expr, Symbol, as_expr, substitute, symbols
+
+FULL, ROW, REDUCTION = "full", "row", "reduction"
+
+_MOST_BUFFERS = 40  # behind pointers, in one kernel: registers for addresses run out
+_FEW_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Member:
+    """A definition in a group's symbols. phase: the index of the pass over the row in which (for
+    a row member: after which) it is computed."""
+
+    definition: Definition
+    kind: str
+    phase: int
+    store: tuple[Expr, ...]
+    body: Scalar
+    reduced: tuple[Symbol, ...] = ()
+
+
+@dataclass(slots=True, eq=False)
+class Group:
+    """space: canonical loops; outer: those of the rows, None while the group is flat."""
+
+    space: tuple[Loop, ...]
+    outer: frozenset[Symbol] | None
+    members: list[Member] = field(default_factory=list)
+
+    def makers(self) -> dict[Buffer, Member]:
+        """The member that makes each buffer."""
+        return {member.definition.target: member for member in self.members}
+
+
+@dataclass(slots=True, eq=False)
+class Extern:
+    """An extern call's place among the groups."""
+
+    call: ExternCall
+
+
+@dataclass(slots=True)
+class Fusion:
+    """The state of the walk over the statements."""
+
+    names: Names
+    limit: int
+    places: list[Group | Extern] = field(default_factory=list)
+    made_at: dict[Buffer, int] = field(default_factory=dict)
+    shared_targets: set[Buffer] = field(default_factory=set)
+    refusals: list[Refusal] = field(default_factory=list)
+
+
+def fuse(statements: Sequence[Statement], names: Names, limit: int) -> Fusion:
+    """Groups and extern calls in order; `limit` is the most definitions of a group."""
+    fusion = Fusion(names, limit)
+    seen: set[Buffer] = set()
+    for statement in statements:
+        if isinstance(statement, Definition):
+            if statement.target in seen:
+                fusion.shared_targets.add(statement.target)
+            seen.add(statement.target)
+    for statement in statements:
+        if isinstance(statement, ExternCall):
+            _place_extern(fusion, statement)
+        else:
+            _place_definition(fusion, statement)
+    return fusion
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _place_extern(fusion: Fusion, call: ExternCall) -> None:
+    fusion.places.append(Extern(call))
+    for buffer in call.outputs:
+        if buffer is not None:
+            fusion.made_at[buffer] = len(fusion.places) - 1
+
+
+def _place_definition(fusion: Fusion, definition: Definition) -> None:
+    reads = {load.buffer for load in loads(definition.body)}
+    earliest = 0
+    for buffer in reads:
+        place = fusion.made_at.get(buffer)
+        if place is not None:
+            apart = buffer in fusion.shared_targets or isinstance(fusion.places[place], Extern)
+            earliest = max(earliest, place + 1 if apart else place)
+    position = _find_place(fusion, definition, reads, earliest)
+    if position is None:
+        fusion.places.append(_new_group(fusion, definition))
+        position = len(fusion.places) - 1
+    before = fusion.made_at.get(definition.target, 0)
+    fusion.made_at[definition.target] = max(position, before)
+
+
+def _find_place(
+    fusion: Fusion, definition: Definition, reads: set[Buffer], earliest: int
+) -> int | None:
+    for position in range(earliest, len(fusion.places)):
+        group = fusion.places[position]
+        if not isinstance(group, Group):
+            continue
+        related = _is_related(group, reads)
+        if not related and not _is_worth_joining(group, definition):
+            continue
+        outcome = _joined(fusion, group, definition)
+        if isinstance(outcome, str):
+            if related:
+                first = group.members[0].definition.target.name
+                fusion.refusals.append(Refusal(first, definition.target.name, outcome))
+            continue
+        return position
+    return None
+
+
+def _is_related(group: Group, reads: set[Buffer]) -> bool:
+    for member in group.members:
+        if member.definition.target in reads:
+            return True
+        if any(load.buffer in reads for load in loads(member.body)):
+            return True
+    return False
+
+
+def _is_worth_joining(group: Group, definition: Definition) -> bool:
+    """Independent definitions share a kernel where starting one costs as much as running it."""
+    small = estimated(size for _, size in group.space) <= 16384
+    return small and estimated(size for _, size in loops(definition)) <= 16384
+
+
+def _new_group(fusion: Fusion, definition: Definition) -> Group:
+    space = []
+    mapping: dict[Symbol, Symbol] = {}
+    for symbol, size in loops(definition):
+        canonical = fusion.names.symbol("c", size)
+        mapping[symbol] = canonical
+        space.append((canonical, size))
+    outer = None
+    if isinstance(definition.body, Reduce):
+        outer = frozenset(mapping[s] for s, _ in definition.axes)
+    group = Group(tuple(space), outer)
+    group.members.append(_member(definition, mapping, _kind(definition, FULL), 0))
+    return group
+
+
+def _kind(definition: Definition, otherwise: str) -> str:
+    return REDUCTION if isinstance(definition.body, Reduce) else otherwise
+
+
+def _member(definition: Definition, mapping: dict[Symbol, Symbol], kind: str, phase: int) -> Member:
+    body = definition.body
+    replacements = {old: as_expr(new) for old, new in mapping.items()}
+    store = tuple(substitute(c, replacements) for c in definition.store)
+    if not isinstance(body, Reduce):
+        return Member(definition, kind, phase, store, substitute_symbols(body, replacements))
+    reduced = tuple(mapping[s] for s, _ in body.axes)
+    inside = substitute_symbols(body.body, replacements)
+    return Member(definition, kind, phase, store, inside, reduced)
+
+
+def _joined(fusion: Fusion, group: Group, definition: Definition) -> str | None:
+    """Add the definition to the group; a reason where it cannot be."""
+    if len(group.members) >= fusion.limit:
+        return f"the kernel has {fusion.limit} definitions already"
+    mapping = _mapping(group, definition)
+    if isinstance(mapping, str):
+        return mapping
+    kind = _kind_in(group, definition, mapping)
+    if kind not in (FULL, ROW, REDUCTION):
+        return kind
+    outer = group.outer
+    if kind == REDUCTION and outer is None:
+        outer = frozenset(mapping[s] for s, _ in definition.axes)
+        if _loses_parallelism(group, outer):
+            return "rows too few for all threads"
+    member = _member(definition, mapping, kind, 0)
+    phase = _phase(group, member, outer)
+    if isinstance(phase, str):
+        return phase
+    if _buffers(group, definition) > _MOST_BUFFERS:
+        return f"more than {_MOST_BUFFERS} buffers"
+    group.outer = outer
+    group.members.append(_member(definition, mapping, kind, phase))
+    return None
+
+
+def _loses_parallelism(group: Group, outer: frozenset[Symbol]) -> bool:
+    rows = estimated(size for symbol, size in group.space if symbol in outer)
+    return rows < _FEW_ROWS and estimated(size for _, size in group.space) > 65536
+
+
+def _buffers(group: Group, definition: Definition) -> int:
+    found = {load.buffer for member in group.members for load in loads(member.body)}
+    found |= {member.definition.target for member in group.members}
+    found |= {load.buffer for load in loads(definition.body)}
+    return len(found) + 1
+
+
+def _mapping(group: Group, definition: Definition) -> dict[Symbol, Symbol] | str:
+    """The definition's loops -> canonical symbols: as its loads of what the group makes say, the
+    rest by equal sizes in order."""
+    mapping = _mapping_by_loads(group, definition)
+    sizes = dict(group.space)
+    own = loops(definition)
+    if len(own) > len(sizes):
+        return "more loops than the kernel"
+    if any(as_expr(sizes[mapping[s]]) != as_expr(n) for s, n in own if s in mapping):
+        return "ranges differ"
+    candidates = [sizes_of for sizes_of in _candidate_orders(group, definition)]
+    for candidate in candidates:
+        complete = _complete(dict(mapping), own, candidate)
+        if complete is not None:
+            return complete
+    return "ranges differ"
+
+
+def _candidate_orders(group: Group, definition: Definition) -> list[tuple[Loop, ...]]:
+    """Canonical loops that the definition may run over: all of them, or those of the rows."""
+    if group.outer is None:
+        return [group.space]
+    rows = tuple(loop for loop in group.space if loop[0] in group.outer)
+    inner = tuple(loop for loop in group.space if loop[0] not in group.outer)
+    if isinstance(definition.body, Reduce):
+        return [group.space, (*rows, *inner)]
+    return [group.space, rows]
+
+
+def _complete(
+    mapping: dict[Symbol, Symbol], own: Sequence[Loop], canonical: Sequence[Loop]
+) -> dict[Symbol, Symbol] | None:
+    if len(own) != len(canonical):
+        return None
+    if not set(mapping.values()) <= {symbol for symbol, _ in canonical}:
+        return None
+    free = [loop for loop in canonical if loop[0] not in mapping.values()]
+    for symbol, size in own:
+        if symbol in mapping:
+            continue
+        match = next((c for c, n in free if as_expr(n) == as_expr(size)), None)
+        if match is None:
+            return None
+        mapping[symbol] = match
+        free = [loop for loop in free if loop[0] != match]
+    return mapping
+
+
+def _mapping_by_loads(group: Group, definition: Definition) -> dict[Symbol, Symbol]:
+    makers = group.makers()
+    own = {symbol for symbol, _ in loops(definition)}
+    mapping: dict[Symbol, Symbol] = {}
+    for load in loads(definition.body):
+        maker = makers.get(load.buffer)
+        pairs = zip(load.coordinates, maker.store) if maker is not None else _shared(group, load)
+        for coordinate, canonical in pairs:
+            symbol = _bare(coordinate)
+            target = _bare(canonical)
+            if symbol in own and target is not None and symbol not in mapping:
+                if target in mapping.values():
+                    continue
+                mapping[symbol] = target
+    return mapping
+
+
+def _shared(group: Group, load: Load) -> list[tuple[Expr | Scalar, Expr | Scalar]]:
+    """Coordinates of the load beside those of a member's load of the same buffer."""
+    for member in group.members:
+        for other in loads(member.body):
+            if other.buffer is load.buffer:
+                return list(zip(load.coordinates, other.coordinates))
+    return []
+
+
+def _bare(coordinate: Expr | Scalar) -> Symbol | None:
+    if not isinstance(coordinate, Expr):
+        return None
+    named = symbols(coordinate)
+    if len(named) != 1:
+        return None
+    symbol = next(iter(named))
+    return symbol if coordinate == as_expr(symbol) else None
+
+
+def _kind_in(group: Group, definition: Definition, mapping: dict[Symbol, Symbol]) -> str:
+    everything = frozenset(symbol for symbol, _ in group.space)
+    covered = frozenset(mapping[s] for s, _ in loops(definition))
+    if isinstance(definition.body, Reduce):
+        kept = frozenset(mapping[s] for s, _ in definition.axes)
+        if covered != everything:
+            return "reduces over other loops"
+        return REDUCTION if group.outer in (None, kept) else "keeps other axes than the rows"
+    if covered == everything:
+        return FULL
+    if covered == group.outer:
+        return ROW
+    return "runs over a part of the loops"
+
+
+def _phase(group: Group, member: Member, outer: frozenset[Symbol] | None) -> int | str:
+    makers = group.makers()
+    phase = 0
+    for load in loads(member.body):
+        maker = makers.get(load.buffer)
+        if maker is None:
+            continue
+        reached = _phase_after(maker, member, load, outer)
+        if isinstance(reached, str):
+            return reached
+        phase = max(phase, reached)
+    return phase
+
+
+def _phase_after(
+    maker: Member, member: Member, load: Load, outer: frozenset[Symbol] | None
+) -> int | str:
+    same = load.coordinates == maker.store
+    if maker.kind == FULL:
+        if same and member.kind != ROW:
+            return maker.phase
+        if outer is None:
+            return f"reads {load.buffer} at another point"
+        if not _same_row(maker.store, load.coordinates, outer):
+            return f"reads {load.buffer} in another row"
+        return maker.phase if member.kind == ROW else maker.phase + 1
+    if not same:
+        return f"reads {load.buffer} in another row"
+    return maker.phase if member.kind == ROW else maker.phase + 1
+
+
+def _same_row(
+    store: tuple[Expr, ...], coordinates: tuple[Expr | Scalar, ...], outer: frozenset[Symbol]
+) -> bool:
+    covered: set[Symbol] = set()
+    for stored, read in zip(store, coordinates):
+        rows = symbols(stored) & outer
+        if rows and stored != read:
+            return False
+        covered |= rows
+    return covered == outer

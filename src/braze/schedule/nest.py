@@ -1,0 +1,382 @@
+"""A group of definitions becomes a loop nest: which loop is vectorised, what merges, what is kept.
+
+The vectorised loop goes along single elements in most accesses. Where that is a loop over results
+of reductions, tasks take blocks of lanes. Neighbouring loops that walk memory as one loop would
+are merged: a contiguous [8, 512, 768] is one loop of 3145728.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from braze.ir.loops import Buffer, Index, Load, Scalar
+from braze.ir.scalars import loads, replace_children, substitute_symbols, walk
+from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
+from braze.schedule.cost import estimated
+from braze.schedule.fuse import FULL, REDUCTION, ROW, Group, Member
+from braze.schedule.normalise import Names
+from braze.schedule.strides import best_vector_axis, load_accesses, stride_along
+from braze.shapes.expr import (
+    ZERO,
+    Expr,
+    Symbol,
+    as_expr,
+    constant_value,
+    floor_div,
+    modulo,
+    simplified,
+    substitute,
+)
+
+_SCRATCH_BYTES = 65536  # of one task: half of a small second-level cache with its neighbours
+_CHUNK = 4096  # elements of a task of a long loop
+_WANTED_TASKS = 8
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """rows, inner: canonical loops in their order; lanes: whether the last row is vectorised."""
+
+    rows: tuple[Loop, ...]
+    inner: tuple[Loop, ...]
+    lanes: bool
+
+
+def build_kernel(group: Group, needed: set[Buffer], names: Names, name: str) -> Kernel:
+    """The kernel of a group; `needed` are the buffers that others read."""
+    order = _order(group)
+    scratch = _scratch(group, needed, order, names)
+    local = _locals(group, needed) - set(scratch)
+    phases = _phases(group, order, scratch)
+    merge = _merge_flat if group.outer is None else _merge
+    merged, replacements = merge(order, _expressions(phases, local))
+    final, renamed = _rename(merged)
+    replacements = {old: substitute(new, renamed) for old, new in replacements.items()}
+    phases = tuple(_rewrite(phase, replacements, final.inner) for phase in phases)
+    kept = tuple(scratch.values())
+    return Kernel(
+        name,
+        final.rows,
+        phases,
+        _memory(phases, local | set(kept)),
+        kept,
+        _lanes(final) if final.lanes else 0,
+        _chunk(group, final),
+    )
+
+
+# --- order -----------------------------------------------------------------------------------
+
+
+def _order(group: Group) -> Order:
+    accesses = []
+    for member in group.members:
+        if member.kind == FULL:
+            accesses.append((None, offset(member.definition.target, member.store)))
+        if member.kind != ROW:
+            accesses.extend(load_accesses(member.body))
+    space = dict(group.space)
+    if not space:
+        return Order((), (), False)
+    first = _main_access(group)
+    ordered = sorted(group.space, key=lambda loop: -_distance(first, loop[0]))
+    vector = best_vector_axis([symbol for symbol, _ in ordered], accesses)
+    assert vector is not None
+    last = [(vector, space[vector])]
+    if group.outer is None:
+        return Order(tuple(loop for loop in ordered if loop[0] != vector), tuple(last), False)
+    rows = [loop for loop in ordered if loop[0] in group.outer and loop[0] != vector]
+    inner = [loop for loop in ordered if loop[0] not in group.outer and loop[0] != vector]
+    if vector in group.outer:
+        return Order((*rows, *last), tuple(inner), True)
+    return Order(tuple(rows), (*inner, *last), False)
+
+
+def _main_access(group: Group) -> Expr:
+    """Where the first full member stores, or the first load of the first reduction reads."""
+    for member in group.members:
+        if member.kind == FULL:
+            return offset(member.definition.target, member.store)
+    for member in group.members:
+        for _, expr in load_accesses(member.body):
+            return expr
+    return ZERO
+
+
+def _distance(expr: Expr, symbol: Symbol) -> float:
+    stride = stride_along(expr, symbol)
+    if stride is None:
+        return 0.5
+    value = constant_value(stride)
+    return float(estimated([128])) ** len(stride.terms[0][0]) if value is None else float(value)
+
+
+def _lanes(order: Order) -> int:
+    symbol, size = order.rows[-1]
+    length = estimated([size])
+    others = max(1, estimated(n for s, n in order.rows[:-1]))
+    blocks = max(1, _WANTED_TASKS // others)
+    wanted = -(-length // blocks)
+    return min(max(64, -(-wanted // 64) * 64), 512, max(length, 1))
+
+
+def _chunk(group: Group, order: Order) -> int:
+    if group.outer is not None or not order.inner:
+        return 0
+    size = constant_value(order.inner[-1][1])
+    return _CHUNK if size is None or size > 2 * _CHUNK else 0
+
+
+# --- where values live -----------------------------------------------------------------------
+
+
+def _locals(group: Group, needed: set[Buffer]) -> set[Buffer]:
+    """Buffers of which no element is needed in memory."""
+    later = _read_later(group)
+    return {
+        m.definition.target
+        for m in group.members
+        if m.definition.target not in needed
+        and (m.kind != FULL or m.definition.target not in later)
+    }
+
+
+def _read_later(group: Group) -> set[Buffer]:
+    """Full members' buffers that a later phase or a row member reads."""
+    makers = group.makers()
+    found: set[Buffer] = set()
+    for member in group.members:
+        for load in loads(member.body):
+            maker = makers.get(load.buffer)
+            if maker is not None and maker.kind == FULL:
+                if member.kind == ROW or member.phase > maker.phase:
+                    found.add(load.buffer)
+    return found
+
+
+def _scratch(group: Group, needed: set[Buffer], order: Order, names: Names) -> dict[Buffer, Buffer]:
+    """Local buffers that must outlive a phase -> the task's small array, where it is small."""
+    if group.outer is None:
+        return {}
+    block = _lanes(order) if order.lanes else 1
+    shape = tuple(size for _, size in order.inner)
+    if any(constant_value(size) is None for size in shape):
+        return {}
+    count = estimated(shape) * block
+    room = _SCRATCH_BYTES
+    made: dict[Buffer, Buffer] = {}
+    for member in group.members:
+        target = member.definition.target
+        if target in needed or target not in _read_later(group):
+            continue
+        size = count * target.dtype.itemsize
+        if size > room or not _is_plain(member, group):
+            continue
+        room -= size
+        made[target] = names.buffer(target, shape)
+    return made
+
+
+def _is_plain(member: Member, group: Group) -> bool:
+    stored = [c for c in member.store if c != ZERO]
+    return {*stored} == {as_expr(s) for s, _ in group.space} and len(stored) == len(group.space)
+
+
+def _memory(phases: Sequence[Phase], local: set[Buffer]) -> tuple[Buffer, ...]:
+    found: dict[Buffer, None] = {}
+    for phase in phases:
+        for statement in (*phase.body, *phase.row):
+            value = statement.value if isinstance(statement, Store) else statement.body
+            found.update(dict.fromkeys(load.buffer for load in loads(value)))
+            if isinstance(statement, Store):
+                found[statement.target] = None
+            else:
+                local = local | {statement.target}
+    return tuple(buffer for buffer in found if buffer not in local)
+
+
+# --- statements ------------------------------------------------------------------------------
+
+
+def _phases(group: Group, order: Order, scratch: Mapping[Buffer, Buffer]) -> tuple[Phase, ...]:
+    count = max(member.phase for member in group.members) + 1
+    relocate = _Relocation(group, order, scratch)
+    phases = []
+    for number in range(count):
+        members = [m for m in group.members if m.phase == number]
+        body = [relocate.statement(m) for m in members if m.kind != ROW]
+        row = [relocate.statement(m) for m in members if m.kind == ROW]
+        phases.append(Phase(order.inner, tuple(body), tuple(row)))  # type: ignore[arg-type]
+    return tuple(phases)
+
+
+@dataclass(frozen=True, slots=True)
+class _Relocation:
+    """Turns members into statements; loads and stores of scratch buffers go to the arrays."""
+
+    group: Group
+    order: Order
+    scratch: Mapping[Buffer, Buffer]
+
+    def statement(self, member: Member) -> Store | Accumulate:
+        definition = member.definition
+        body = self._moved(member.body)
+        if member.kind == REDUCTION:
+            kind, dtype = definition.body.kind, definition.body.dtype  # type: ignore[union-attr]
+            position = self._position(member) if kind in ("argmax", "argmin") else None
+            return Accumulate(definition.target, kind, dtype, body, position, definition.origin)
+        target = self.scratch.get(definition.target)
+        if target is None:
+            return Store(definition.target, member.store, body, definition.origin)
+        return Store(target, self._inside(member.store, member.store), body, definition.origin)
+
+    def _position(self, member: Member) -> Expr:
+        sizes = dict(self.group.space)
+        total = ZERO
+        for symbol in member.reduced:
+            total = total * sizes[symbol] + symbol
+        return total
+
+    def _inside(
+        self, store: Sequence[Expr], coordinates: Sequence[Expr | Scalar]
+    ) -> tuple[Expr | Scalar, ...]:
+        at = {stored: read for stored, read in zip(store, coordinates) if stored != ZERO}
+        return tuple(at[as_expr(symbol)] for symbol, _ in self.order.inner)
+
+    def _moved(self, scalar: Scalar) -> Scalar:
+        if not self.scratch or not any(n.buffer in self.scratch for n in loads(scalar)):
+            return scalar
+        moved = replace_children(scalar, self._moved)
+        if isinstance(moved, Load) and moved.buffer in self.scratch:
+            maker = self.group.makers()[moved.buffer]
+            inside = self._inside(maker.store, moved.coordinates)
+            return Load(self.scratch[moved.buffer], inside)
+        return moved
+
+
+# --- merging ---------------------------------------------------------------------------------
+
+
+def _expressions(phases: Sequence[Phase], local: set[Buffer]) -> list[Expr]:
+    """Every index expression that must stay linear: offsets of accesses and index values."""
+    found: dict[Expr, None] = {}
+    for phase in phases:
+        for statement in (*phase.body, *phase.row):
+            if isinstance(statement, Store):
+                if statement.target not in local:
+                    found[offset(statement.target, statement.coordinates)] = None
+                value = statement.value
+            else:
+                value = statement.body
+                if statement.position is not None:
+                    found[statement.position] = None
+            for node in walk(value):
+                if isinstance(node, Index):
+                    found[node.expr] = None
+                elif isinstance(node, Load) and node.buffer not in local:
+                    found[offset(node.buffer, node.coordinates)] = None
+                    found.update(dict.fromkeys(_gathered_parts(node)))
+    return list(found)
+
+
+def _gathered_parts(load: Load) -> Iterable[Expr]:
+    """Coordinates beside a gathered one; each is used by itself when bounds are checked."""
+    if any(not isinstance(c, Expr) for c in load.coordinates):
+        return [c for c in load.coordinates if isinstance(c, Expr)]
+    return []
+
+
+def _merge(order: Order, places: Sequence[Expr]) -> tuple[Order, dict[Symbol, Expr]]:
+    """Neighbouring loops merged where every expression stays linear; old symbols -> new."""
+    rows, rows_map = _merge_chain(order.rows, places)
+    inner, inner_map = _merge_chain(order.inner, places)
+    flat = replace(order, rows=rows, inner=inner)
+    return flat, {**rows_map, **inner_map}
+
+
+def _merge_flat(order: Order, places: Sequence[Expr]) -> tuple[Order, dict[Symbol, Expr]]:
+    """As `_merge`, with rows and inner loops one chain: nothing separates them in a flat nest."""
+    chain, replacements = _merge_chain((*order.rows, *order.inner), places)
+    return Order(chain[:-1], chain[-1:], False), replacements
+
+
+def _merge_chain(
+    chain: Sequence[Loop], places: Sequence[Expr]
+) -> tuple[tuple[Loop, ...], dict[Symbol, Expr]]:
+    strides = [{symbol: stride_along(expr, symbol) for symbol, _ in chain} for expr in places]
+    merged: list[Loop] = []
+    parts: list[list[Loop]] = []  # the loops that each merged loop is made of
+    for symbol, size in chain:
+        if merged and _is_one_walk(strides, merged[-1][0], symbol, size):
+            total = simplified(as_expr(merged[-1][1]) * size)
+            merged[-1] = (symbol, total)
+            parts[-1].append((symbol, size))
+        else:
+            merged.append((symbol, size))
+            parts.append([(symbol, size)])
+    final = []
+    replacements: dict[Symbol, Expr] = {}
+    for (_, total), made_of in zip(merged, parts):
+        limit = constant_value(total)
+        name = "_".join(s.name for s, _ in made_of)
+        symbol = Symbol(f"m_{name}", 0, None if limit is None else limit - 1)
+        final.append((symbol, total))
+        replacements.update(_unmerged(symbol, made_of))
+    return tuple(final), replacements
+
+
+def _is_one_walk(
+    strides: Sequence[Mapping[Symbol, Expr | None]], outer: Symbol, inner: Symbol, size: object
+) -> bool:
+    for at in strides:
+        if at[outer] is None or at[inner] is None or at[outer] != at[inner] * size:
+            return False
+    return True
+
+
+def _unmerged(symbol: Symbol, made_of: Sequence[Loop]) -> dict[Symbol, Expr]:
+    found: dict[Symbol, Expr] = {}
+    rest = as_expr(symbol)
+    for position in range(len(made_of) - 1, 0, -1):
+        part, size = made_of[position]
+        found[part] = modulo(rest, size)
+        rest = floor_div(rest, size)
+    found[made_of[0][0]] = rest
+    return found
+
+
+# --- final form ------------------------------------------------------------------------------
+
+
+def _rename(order: Order) -> tuple[Order, dict[Symbol, Expr]]:
+    renamed: dict[Symbol, Expr] = {}
+
+    def fresh(loops: Sequence[Loop], prefix: str) -> tuple[Loop, ...]:
+        made = []
+        for number, (old, size) in enumerate(loops):
+            new = Symbol(f"{prefix}{number}", 0, old.upper)
+            renamed[old] = as_expr(new)
+            made.append((new, size))
+        return tuple(made)
+
+    rows = fresh(order.rows, "i")
+    return replace(order, rows=rows, inner=fresh(order.inner, "r")), renamed
+
+
+def _rewrite(phase: Phase, replacements: Mapping[Symbol, Expr], loops: tuple[Loop, ...]) -> Phase:
+    def rewrite(statement: Store | Accumulate) -> Store | Accumulate:
+        if isinstance(statement, Store):
+            return replace(
+                statement,
+                coordinates=tuple(substitute(c, replacements) for c in statement.coordinates),
+                value=substitute_symbols(statement.value, replacements),
+            )
+        position = statement.position
+        if position is not None:
+            position = substitute(position, replacements)
+        body = substitute_symbols(statement.body, replacements)
+        return replace(statement, body=body, position=position)
+
+    body = tuple(map(rewrite, phase.body))
+    return Phase(loops, body, tuple(map(rewrite, phase.row)))  # type: ignore[arg-type]

@@ -1,0 +1,104 @@
+"""The schedule of a loop program: inline, unroll, split, fuse, nest, place.
+
+>>> schedule(program, options)       # doctest: +SKIP
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
+from braze.ir.scalars import loads
+from braze.ir.schedule import Schedule, Step
+from braze.options import Options
+from braze.schedule.extern import plan_extern
+from braze.schedule.fuse import Extern, Fusion, fuse
+from braze.schedule.inline import inline
+from braze.schedule.memory import place
+from braze.schedule.nest import build_kernel
+from braze.schedule.normalise import Names, new_names, normalise
+from braze.schedule.split import split
+from braze.schedule.strides import reduces_over_lanes
+from braze.schedule.unroll import unroll
+from braze.schedule.use import extern_reads, find_uses
+
+
+def schedule(program: LoopProgram, options: Options) -> Schedule:
+    """Kernels and extern calls that compute the program, and the memory plan."""
+    names = new_names()
+    statements = _normalised(program.statements, names)
+    statements = inline(statements, find_uses(program, statements))
+    statements = _split(statements, names)
+    fusion = fuse(statements, names, options.max_fusion_size)
+    steps = _steps(program, fusion, names)
+    placement = place(program, steps)
+    return Schedule(
+        inputs=program.inputs,
+        constants=program.constants,
+        steps=tuple(steps),
+        slots=placement.slots,
+        arena_size=placement.arena_size,
+        fresh=placement.fresh,
+        last_use=placement.last_use,
+        outputs=program.outputs,
+        mutations=program.mutations,
+        refusals=tuple(fusion.refusals),
+    )
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:
+    made: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, ExternCall):
+            made.append(statement)
+        else:
+            made.extend(unroll(d) for d in normalise(statement, names))
+    return made
+
+
+def _split(statements: Sequence[Statement], names: Names) -> list[Statement]:
+    made: list[Statement] = []
+    for statement in statements:
+        if isinstance(statement, ExternCall):
+            made.append(statement)
+            continue
+        for piece in split(statement, names, reduces_over_lanes(statement)):
+            made.extend(normalise(piece, names))
+    return made
+
+
+def _steps(program: LoopProgram, fusion: Fusion, names: Names) -> list[Step]:
+    outside = {view.buffer for view in program.outputs}
+    needed = _needed(program, fusion)
+    steps: list[Step] = []
+    for position, place_ in enumerate(fusion.places):
+        if isinstance(place_, Extern):
+            steps.append(plan_extern(place_.call, outside))
+        else:
+            kernel_needs = _needed_by_others(fusion, position) | needed
+            steps.append(build_kernel(place_, kernel_needs, names, f"k{len(steps)}"))
+    return steps
+
+
+def _needed(program: LoopProgram, fusion: Fusion) -> set[Buffer]:
+    """Buffers that must be in memory whoever reads them."""
+    found = {view.buffer for view in program.outputs}
+    found |= {view.buffer for _, view in program.mutations}
+    found |= fusion.shared_targets
+    for place_ in fusion.places:
+        if isinstance(place_, Extern):
+            found |= set(extern_reads(place_.call))
+    return found
+
+
+def _needed_by_others(fusion: Fusion, position: int) -> set[Buffer]:
+    return {
+        load.buffer
+        for other, place_ in enumerate(fusion.places)
+        if other != position and not isinstance(place_, Extern)
+        for member in place_.members
+        for load in loads(member.body)
+    }

@@ -1,0 +1,82 @@
+"""How far apart in memory neighbouring points of a loop are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+from braze.ir.loops import Buffer, Definition, Load, Reduce, Scalar
+from braze.ir.scalars import walk
+from braze.ir.schedule import offset
+from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
+
+Access = tuple[Buffer, Expr]
+
+
+def load_accesses(scalar: Scalar) -> Iterator[Access]:
+    """The loads in the expression."""
+    for node in walk(scalar):
+        if isinstance(node, Load):
+            yield node.buffer, offset(node.buffer, node.coordinates)
+
+
+def accesses(definition: Definition) -> list[Access]:
+    """The definition's store, then its different loads."""
+    found: dict[tuple[int, Expr], Access] = {}
+    for buffer, expr in load_accesses(definition.body):
+        found[id(buffer), expr] = (buffer, expr)
+    stored = (definition.target, offset(definition.target, definition.store))
+    return [stored, *found.values()]
+
+
+def stride_along(expr: Expr, symbol: Symbol) -> Expr | None:
+    """The factor of a symbol in which the expression is linear; None where it is not."""
+    total = ZERO
+    for monomial, coefficient in expr.terms:
+        if symbol in monomial:
+            rest = list(monomial)
+            rest.remove(symbol)
+            if any(symbol in symbols(as_expr_of(atom)) for atom in rest):
+                return None
+            total = total + Expr(((tuple(rest), coefficient),))
+        elif any(symbol in symbols(as_expr_of(atom)) for atom in monomial):
+            return None
+    return total
+
+
+def as_expr_of(atom: object) -> Expr:
+    """An atom of an expression as an expression."""
+    return Expr((((atom,), 1),))  # type: ignore[arg-type]
+
+
+def best_vector_axis(candidates: Iterable[Symbol], places: Iterable[Access]) -> Symbol | None:
+    """The symbol along which most accesses go by single elements, the later one of equals."""
+    best, best_score = None, -1.0e9
+    known = list(places)
+    for symbol in candidates:
+        score = sum(_score(stride_along(expr, symbol)) for _, expr in known)
+        if score >= best_score:
+            best, best_score = symbol, score
+    return best
+
+
+def reduces_over_lanes(definition: Definition) -> bool:
+    """Whether a reduction is best vectorised over results rather than over what it folds."""
+    body = definition.body
+    if not isinstance(body, Reduce) or not definition.axes:
+        return False
+    inner = [s for s, _ in body.axes]
+    outer = [s for s, _ in definition.axes]
+    loads = [access for access in accesses(definition)[1:]]
+    return best_vector_axis([*outer, *inner], loads) in set(outer)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _score(stride: Expr | None) -> float:
+    if stride is None:
+        return -1.0
+    value = constant_value(stride)
+    if value == 1:
+        return 2.0
+    return 0.0 if value == 0 else -1.0

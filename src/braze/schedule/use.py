@@ -1,0 +1,66 @@
+"""Who reads and who defines each buffer of a program."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from braze.ir.loops import Buffer, BufferView, Definition, ExternCall, LoopProgram, Statement
+from braze.ir.scalars import loads
+
+
+@dataclass(slots=True)
+class Uses:
+    """Positions of statements by the buffer that they read; kept up to date while inlining."""
+
+    outside: set[Buffer] = field(default_factory=set)
+    definitions: dict[Buffer, int] = field(default_factory=dict)
+    reading: dict[Buffer, set[int]] = field(default_factory=dict)
+
+    def readers(self, buffer: Buffer) -> list[int]:
+        """Positions of the definitions that load from the buffer, in order."""
+        return sorted(self.reading.get(buffer, ()))
+
+    def is_needed_outside(self, buffer: Buffer) -> bool:
+        """Whether an output, a mutation or an extern call needs the buffer in memory."""
+        return buffer in self.outside
+
+    def is_single_definition(self, buffer: Buffer) -> bool:
+        """Whether exactly one definition writes the buffer."""
+        return self.definitions.get(buffer) == 1
+
+    def move(self, definition: Definition, readers: Iterable[int]) -> None:
+        """What the inlined definition read is now read by its readers."""
+        self.reading.pop(definition.target, None)
+        for load in loads(definition.body):
+            self.reading.setdefault(load.buffer, set()).update(readers)
+
+
+def find_uses(program: LoopProgram, statements: Sequence[Statement]) -> Uses:
+    """The uses in `statements`, and of the program's outputs and mutations."""
+    uses = Uses()
+    uses.outside |= {view.buffer for view in program.outputs}
+    uses.outside |= {view.buffer for _, view in program.mutations}
+    for position, statement in enumerate(statements):
+        if isinstance(statement, ExternCall):
+            uses.outside |= set(extern_reads(statement))
+            continue
+        uses.definitions[statement.target] = uses.definitions.get(statement.target, 0) + 1
+        for load in loads(statement.body):
+            uses.reading.setdefault(load.buffer, set()).add(position)
+    return uses
+
+
+def extern_reads(call: ExternCall) -> Iterator[Buffer]:
+    """The buffers among the arguments of an extern call."""
+    yield from _buffers(call.args)
+    yield from _buffers([value for _, value in call.kwargs])
+
+
+def _buffers(arguments: Iterable[Any]) -> Iterator[Buffer]:
+    for argument in arguments:
+        if isinstance(argument, BufferView):
+            yield argument.buffer
+        elif isinstance(argument, (list, tuple)):
+            yield from _buffers(argument)
