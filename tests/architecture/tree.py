@@ -48,9 +48,20 @@ class SourceFile:
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield node
 
-    def imports(self) -> Iterator[tuple[str, int]]:
-        """Dotted names of what is imported, with the line; `from a import b` gives `a.b`."""
+    def imports(self, *, for_types: bool = True) -> Iterator[tuple[str, int]]:
+        """Dotted names of what is imported, with the line; `from a import b` gives `a.b`.
+
+        for_types: also what only a type checker imports, under `if TYPE_CHECKING`.
+        """
+        only_types = {
+            imported
+            for node in ast.walk(self.tree)
+            if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
+            for imported in node.body
+        }
         for node in ast.walk(self.tree):
+            if node in only_types and not for_types:
+                continue
             if isinstance(node, ast.Import):
                 yield from ((alias.name, node.lineno) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
