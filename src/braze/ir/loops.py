@@ -235,7 +235,10 @@ class ExternCall:
 
     args, kwargs: as `braze.ir.graph.Node`, with BufferViews where values stood.
     outputs: the buffers it allocates and returns, flattened; None for undefined tensors.
-    written: buffers among the arguments that it writes (out= variants chosen by lowering).
+
+    Where the schema says that the operator writes to arguments, it is given clones of them, and
+    `outputs` are its fresh results, then the clones' contents (as in `run_graph`).
+    A BufferView of a one-element CPU buffer in the place of a number is read for its value.
     """
 
     op: torch._ops.OpOverload

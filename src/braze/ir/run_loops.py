@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
+from torch.utils._pytree import tree_map
 
 from braze.ir.loops import (
     Apply,
@@ -102,17 +103,36 @@ def _run_extern(
     ]
     types = {argument.name: argument.type for argument in schema}
     kwargs = {name: _argument(value, memory, sizes, types.get(name)) for name, value in call.kwargs}
-    results = _flatten(call.op(*args, **kwargs))
+    results = _flatten(_call(call.op, args, kwargs))
     for buffer, result in zip(call.outputs, results, strict=True):
         if buffer is None:
             continue
         if not isinstance(result, Tensor):
             result = torch.tensor(result, dtype=buffer.dtype)
-        given = {id(memory[v.buffer].untyped_storage()) for v in _views_in(call)}
-        memory[buffer] = _owned(result, buffer, sizes, given)
+        memory[buffer] = _owned(result, buffer, sizes)
 
 
-def _owned(result: Tensor, buffer: Buffer, sizes: Mapping[Symbol, int], given: set[int]) -> Tensor:
+def _call(op: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any]) -> Any:
+    """Run the operator; what it writes to is cloned first and returned last."""
+    schema = op._schema
+    if not schema.is_mutable:
+        return op(*args, **kwargs)
+    clones = []
+    for n, argument in enumerate(schema.arguments):
+        if argument.alias_info is None or not argument.alias_info.is_write:
+            continue
+        holder, key = (args, n) if n < len(args) else (kwargs, argument.name)
+        given = holder[key] if n < len(args) or key in kwargs else None  # type: ignore[index]
+        if given is not None:
+            holder[key] = tree_map(torch.clone, given)  # type: ignore[index]
+            clones.append(holder[key])  # type: ignore[index]
+    results = op(*args, **kwargs)
+    listed = results if isinstance(results, tuple) else (results,)
+    fresh = [r for r, d in zip(listed, schema.returns, strict=False) if d.alias_info is None]
+    return [*fresh, *clones]
+
+
+def _owned(result: Tensor, buffer: Buffer, sizes: Mapping[Symbol, int]) -> Tensor:
     """The result with exactly the buffer's strides, in storage of its own."""
     stride = tuple(_size(step, sizes) for step in buffer.stride)
     as_declared = result.stride() == stride and result.storage_offset() == 0
@@ -120,18 +140,6 @@ def _owned(result: Tensor, buffer: Buffer, sizes: Mapping[Symbol, int], given: s
         return result
     fresh = _allocate(buffer, sizes)
     return fresh.copy_(result)
-
-
-def _views_in(call: ExternCall) -> list[BufferView]:
-    found: list[BufferView] = []
-    stack = [*call.args, *(value for _, value in call.kwargs)]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, BufferView):
-            found.append(item)
-        elif isinstance(item, (list, tuple)):
-            stack.extend(item)
-    return found
 
 
 def _argument(

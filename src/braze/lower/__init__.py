@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING
 
 from braze.ir.graph import Graph
 from braze.ir.loops import LoopProgram
-from braze.lower import factories, normalization, pointwise, reductions, views
+from braze.lower import (
+    cat_pad,
+    factories,
+    gradients,
+    indexing,
+    losses,
+    normalization,
+    pointwise,
+    pooling,
+    reductions,
+    views,
+)
 from braze.lower.lowering import Lowering
 
 if TYPE_CHECKING:
@@ -18,7 +29,18 @@ if TYPE_CHECKING:
 __all__ = ["RULE_FAMILIES", "lower"]
 
 # Importing a family registers its rules.
-RULE_FAMILIES = (factories, normalization, pointwise, reductions, views)
+RULE_FAMILIES = (
+    cat_pad,
+    factories,
+    gradients,
+    indexing,
+    losses,
+    normalization,
+    pointwise,
+    pooling,
+    reductions,
+    views,
+)
 
 
 def lower(graph: Graph, options: Options) -> LoopProgram:

@@ -102,6 +102,8 @@ def lower_linspace(call: OperatorCall, start: Any, end: Any, steps: Any, **_: An
         up = apply("add", apply("mul", cast(place, wide), step), float(start))
         back = cast(as_scalar(minus(steps - 1, at[0])), wide)
         down = apply("sub", literal(float(end), wide), apply("mul", back, step))
+        if steps == 1:
+            return cast(up, dtype)
         return cast(where(apply("lt", place, steps // 2), up, down), dtype)
 
     return Folded(body)

@@ -1,0 +1,126 @@
+"""Operators that read at indices found in a tensor: negative ones wrap, others are checked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from braze.ir.graph import Value
+from braze.ir.loops import InRange, Scalar
+from braze.ir.scalars import apply, index
+from braze.ir.types import Size
+from braze.lower.coordinates import Coordinate, Coordinates, product, unravel
+from braze.lower.lowering import OperatorCall
+from braze.lower.rules import Lowered, rule
+from braze.lower.views import positive
+
+
+def wrapped(position: Scalar, size: Size) -> Scalar:
+    """An index counted from the end where it is negative, then checked."""
+    from_end = apply("add", position, index(size))
+    return InRange(apply("where", apply("lt", position, 0), from_end, position), size)
+
+
+def _index_at(call: OperatorCall, source: Value, at: Coordinates) -> Scalar:
+    return call.read(source, call.broadcast(source, at), torch.int64)
+
+
+@rule("embedding")
+def lower_embedding(
+    call: OperatorCall,
+    weight: Value,
+    indices: Value,
+    padding_idx: int = -1,
+    scale_grad_by_freq: bool = False,
+    sparse: bool = False,
+) -> Lowered:
+    rows = call.shape_of(weight)[0]
+
+    def body(at: Coordinates) -> Scalar:
+        row = InRange(call.read(indices, at[:-1], torch.int64), rows)
+        return call.read(weight, (row, at[-1]))
+
+    return body
+
+
+@rule("index_select")
+def lower_index_select(call: OperatorCall, self: Value, dim: int, index: Value) -> Lowered:
+    shape = call.shape_of(self)
+    if not shape:
+        return None
+    dim = positive(dim, len(shape))
+    is_single = not call.shape_of(index)
+
+    def body(at: Coordinates) -> Scalar:
+        place = () if is_single else (at[dim],)
+        row = InRange(call.read(index, place, torch.int64), shape[dim])
+        return call.read(self, (*at[:dim], row, *at[dim + 1 :]))
+
+    return body
+
+
+@rule("gather")
+def lower_gather(
+    call: OperatorCall, self: Value, dim: int, index: Value, *, sparse_grad: bool = False
+) -> Lowered:
+    shape = call.shape_of(self)
+    if not shape or not call.shape_of(index):
+        return None
+    dim = positive(dim, len(shape))
+
+    def body(at: Coordinates) -> Scalar:
+        row = InRange(call.read(index, at, torch.int64), shape[dim])
+        return call.read(self, (*at[:dim], row, *at[dim + 1 :]))
+
+    return body
+
+
+@rule("take")
+def lower_take(call: OperatorCall, self: Value, index: Value) -> Lowered:
+    shape = call.shape_of(self)
+    total = product(shape)
+
+    def body(at: Coordinates) -> Scalar:
+        position = wrapped(call.read(index, at, torch.int64), total)
+        return call.read(self, unravel(position, shape))
+
+    return body
+
+
+@rule("index.Tensor")
+def lower_index(call: OperatorCall, self: Value, indices: Sequence[Value | None]) -> Lowered:
+    return _advanced_index(call, self, indices)
+
+
+@rule("_unsafe_index.Tensor")
+def lower_unsafe_index(call: OperatorCall, self: Value, indices: Sequence[Value | None]) -> Lowered:
+    return _advanced_index(call, self, indices)
+
+
+def _advanced_index(call: OperatorCall, self: Value, indices: Sequence[Value | None]) -> Lowered:
+    """Indexed dimensions become the broadcast dimensions of the indices: in their place where
+    they stand together, else in front."""
+    shape = call.shape_of(self)
+    given = {n: tensor for n, tensor in enumerate(indices) if tensor is not None}
+    if any(call.dtype_of(tensor) in (torch.bool, torch.uint8) for tensor in given.values()):
+        return None
+    if 0 in shape or not given:
+        return None
+    width = max(len(call.shape_of(tensor)) for tensor in given.values())
+    places = list(given)
+    is_together = places == list(range(places[0], places[0] + len(places)))
+    front = places[0] if is_together else 0
+
+    def body(at: Coordinates) -> Scalar:
+        inner = at[front : front + width]
+        rest = iter((*at[:front], *at[front + width :]))
+        point: list[Coordinate] = []
+        for n, size in enumerate(shape):
+            if n in given:
+                point.append(wrapped(_index_at(call, given[n], inner), size))
+            else:
+                point.append(next(rest))
+        return call.read(self, tuple(point))
+
+    return body
