@@ -22,6 +22,10 @@ from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
 from braze.ir.source import AttributeSource, ClosureSource, ItemSource
 
+# Iterators, generators and callbacks that capture made are themselves, not programs.
+_OWN_MODULES = frozenset(
+    {"braze.capture.generators", "braze.capture.iteration", "braze.capture.native_calls"}
+)
 Prepared = tuple[Frame | None, Any]
 _BUILTINS = (
     types.BuiltinFunctionType,
@@ -115,6 +119,8 @@ def _prepare_function(
         method, owner = load_method(interpreter, args[0], "forward")
         rest = args[1:] if owner is NULL else (owner, *args[1:])
         return prepare(interpreter, method, rest, kwargs)
+    if function.__module__ in _OWN_MODULES:
+        return None, interpreter.native(function, *args, **kwargs)
     if is_leaf_function(interpreter, function, args, kwargs):
         return None, leaf_call(interpreter, function, args, kwargs)
     refuses = interpreter.request.must_not_inline

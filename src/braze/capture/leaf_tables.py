@@ -101,7 +101,7 @@ def is_leaf_builtin(function: Any) -> bool:
     bound_to = getattr(function, "__self__", None)
     if type(bound_to) is Standin:
         return True
-    if isinstance(bound_to, type) and issubclass(bound_to, torch._C.TensorBase):
+    if isinstance(bound_to, type) and bound_to.__module__.startswith("torch"):
         return True
     module = getattr(function, "__module__", None) or ""
     if module.startswith("torch"):

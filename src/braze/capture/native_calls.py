@@ -17,7 +17,13 @@ from braze.capture.handler_table import CALL_HANDLERS
 from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import is_leaf_builtin
-from braze.capture.native_tables import CHANGING_METHODS, SAFE_CLASSES, SAFE_MODULES
+from braze.capture.native_tables import (
+    CHANGING_METHODS,
+    ITERATING,
+    ITERATING_METHODS,
+    SAFE_CLASSES,
+    SAFE_MODULES,
+)
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, is_identity
@@ -85,10 +91,21 @@ def _call_bound(
                     return call_natively(interpreter, function, args, kwargs)
                 break
         raise BreakRequested("unseen-callable", describe(function))
-    descriptor = getattr(type(owner), function.__name__, None)
-    if descriptor is None or not hasattr(descriptor, "__objclass__"):
+    descriptor = _descriptor_of(function, type(owner))
+    if descriptor is None:
         raise BreakRequested("unseen-callable", describe(function))
     return call_builtin(interpreter, descriptor, (owner, *args), kwargs)
+
+
+def _descriptor_of(function: Any, cls: type) -> Any:
+    """The class's descriptor behind a bound builtin method, past overriding Python methods."""
+    name = function.__name__
+    owner = getattr(function, "__objclass__", None)
+    for base in cls.__mro__ if owner is None else (owner,):
+        found = vars(base).get(name)
+        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+            return found
+    return None
 
 
 _CLASS_QUERIES = frozenset({"mro", "__subclasses__", "__subclasscheck__", "__instancecheck__"})
@@ -126,27 +143,38 @@ def _call_method(
             owner = overlay.changed(owner) if changing else overlay.contents(owner)
         elif holder is not object:
             raise BreakRequested("unseen-callable", describe(function))
-    native = [native_argument(interpreter, value) for value in rest]
-    if holder in (list, dict, set) and function.__name__ in _STORING_METHODS:
-        native = rest
-    keywords = {name: native_argument(interpreter, value) for name, value in kwargs.items()}
+    if holder in _HOLDERS and function.__name__ in _STORING_METHODS:
+        return _guarded(interpreter, function, (owner, *rest), kwargs)
+    fit = _fitting(function)
+    native = [fit(interpreter, value) for value in rest]
+    keywords = {name: fit(interpreter, value) for name, value in kwargs.items()}
     return _guarded(interpreter, function, (owner, *native), keywords)
 
 
 # Methods that keep their argument itself: it must not be replaced by a copy.
 _STORING_METHODS = frozenset(
     {"append", "insert", "add", "setdefault", "__setitem__", "remove", "index", "count", "get"}
-    | {"pop", "__contains__", "discard"}
+    | {"pop", "__contains__", "discard", "appendleft", "move_to_end", "__getitem__"}
 )
+_HOLDERS = frozenset({*EXACT})
 
 
 def call_natively(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Really call C code; containers from outside and callbacks are made fit for it."""
-    native = tuple([native_argument(interpreter, value) for value in args])
-    keywords = {name: native_argument(interpreter, value) for name, value in kwargs.items()}
+    fit = _fitting(function)
+    native = tuple([fit(interpreter, value) for value in args])
+    keywords = {name: fit(interpreter, value) for name, value in kwargs.items()}
     return _guarded(interpreter, function, native, keywords)
+
+
+def _fitting(function: Any) -> Any:
+    """How arguments are made fit: what iterates its arguments gets real iterables."""
+    if getattr(function, "__name__", None) in ITERATING_METHODS or function in ITERATING:
+        return iterable_argument
+    module = getattr(function, "__module__", None)
+    return iterable_argument if module == "itertools" else native_argument
 
 
 def native_argument(interpreter: Any, value: Any) -> Any:
@@ -158,11 +186,21 @@ def native_argument(interpreter: Any, value: Any) -> Any:
         return interpreter.overlay.native(value)
     if cls in (types.FunctionType, types.MethodType):
         return Callback(interpreter, value)
-    if is_identity(value) or cls is InlinedGenerator or cls is Callback:
-        return value
-    if interpreter.world.lookup(cls, "__iter__") is not ABSENT:
-        return native_iterable(interpreter, value)
     return value
+
+
+def iterable_argument(interpreter: Any, value: Any) -> Any:
+    """The same, for native code that iterates its arguments."""
+    cls = type(value)
+    if cls in EXACT:
+        return interpreter.overlay.contents(value)
+    if cls in CONSTANTS or cls is Standin or cls is InlinedGenerator or cls is Callback:
+        return value
+    if is_identity(value) and not isinstance(value, type):
+        return native_argument(interpreter, value)
+    if isinstance(value, type) or interpreter.world.lookup(cls, "__iter__") is ABSENT:
+        return native_argument(interpreter, value)
+    return native_iterable(interpreter, value)
 
 
 def _guarded(interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

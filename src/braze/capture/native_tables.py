@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections
 import functools
 import itertools
+import math
 import types
 
 SAFE_MODULES = frozenset(
@@ -78,4 +79,29 @@ CHANGING_METHODS = frozenset(
         "__init__",
         "subtract",
     }
+)
+
+# What iterates over its arguments.
+ITERATING_METHODS = frozenset(
+    {
+        "extend",
+        "extendleft",
+        "update",
+        "join",
+        "fromkeys",
+        "union",
+        "intersection",
+        "difference",
+        "symmetric_difference",
+        "issubset",
+        "issuperset",
+        "isdisjoint",
+        "difference_update",
+        "intersection_update",
+        "symmetric_difference_update",
+        "subtract",
+    }
+)
+ITERATING = frozenset(
+    {zip, map, filter, enumerate, reversed, sorted, functools.reduce, math.prod, math.fsum}
 )

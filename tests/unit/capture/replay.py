@@ -21,7 +21,7 @@ def request_for(function: Any, args: tuple, kwargs: dict[str, Any] | None = None
     """The request for a plain call of a function."""
     import inspect
 
-    bound = inspect.signature(function).bind(*args, **(kwargs or {}))
+    bound = inspect.signature(function, follow_wrapped=False).bind(*args, **(kwargs or {}))
     bound.apply_defaults()
     cells = dict(zip(function.__code__.co_freevars, function.__closure__ or ()))
     return FrameRequest(

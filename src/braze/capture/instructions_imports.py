@@ -1,0 +1,61 @@
+"""Import statements inside functions: modules that are loaded already are simply named."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from typing import Any
+
+from braze.capture.attributes import load_attribute
+from braze.capture.frames import Frame
+from braze.capture.program import opcode
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.compat.bytecode import Instruction
+from braze.ir.guard import ABSENT
+from braze.ir.source import ObjectSource
+
+
+@opcode("IMPORT_NAME")
+def import_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    names = frame.stack.pop()
+    level = frame.stack.pop()
+    name = instruction.value
+    package = frame.globals.get("__package__") or frame.globals.get("__name__", "")
+    full_name = name
+    if level:
+        relative = "." * level + name
+        full_name = interpreter.native(importlib.util.resolve_name, relative, package)
+    module = sys.modules.get(full_name)
+    if module is None:
+        raise _import_now(interpreter, full_name)
+    if not names and not level:
+        module = sys.modules[full_name.partition(".")[0]]
+    frame.stack.append(interpreter.world.enroll(module, ObjectSource(module.__name__, module)))
+
+
+def _import_now(interpreter: Any, name: str) -> BaseException:
+    """What stands for importing a module that is not loaded: its failure, if it has to fail."""
+    try:
+        found = importlib.util.find_spec(name)
+    except Exception as error:
+        return ProgramRaised(error)
+    if found is None:
+        missing = ModuleNotFoundError(f"No module named {name!r}", name=name)
+        return ProgramRaised(missing)
+    return BreakRequested("input-output", f"importing {name}")
+
+
+@opcode("IMPORT_FROM")
+def import_from(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    module = frame.stack[-1]
+    name = instruction.value
+    try:
+        value = load_attribute(interpreter, module, name)
+    except ProgramRaised as raised:
+        value = sys.modules.get(f"{module.__name__}.{name}", ABSENT)
+        if value is ABSENT:
+            message = f"cannot import name {name!r} from {module.__name__!r}"
+            raise ProgramRaised(ImportError(message, name=module.__name__)) from raised
+        interpreter.world.enroll(value, ObjectSource(value.__name__, value))
+    frame.stack.append(value)

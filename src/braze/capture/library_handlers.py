@@ -1,0 +1,48 @@
+"""Python functions of the standard library that only ask: they are really called."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import importlib.util
+import inspect
+import typing
+from typing import Any
+
+from braze.capture.handler_table import answers
+from braze.capture.native_calls import call_natively
+
+_QUESTIONS = (
+    inspect.signature,
+    inspect.getfullargspec,
+    inspect.isclass,
+    inspect.isfunction,
+    inspect.ismethod,
+    dataclasses.fields,
+    dataclasses.is_dataclass,
+    importlib.util.find_spec,
+    typing.get_type_hints,
+    typing.get_origin,
+    typing.get_args,
+)
+
+
+def _ask(function: Any) -> Any:
+    def answer(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        return interpreter.native(function, *args, **kwargs)
+
+    return answer
+
+
+for _function in _QUESTIONS:
+    answers(_function)(_ask(_function))
+
+
+@answers(typing.cast)
+def cast(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[1]
+
+
+@answers(functools.reduce)
+def reduce(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return call_natively(interpreter, functools.reduce, args, kwargs)
