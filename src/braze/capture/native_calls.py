@@ -228,7 +228,11 @@ def _runs_no_python(value: Any) -> bool:
 def _with_tripwire(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run C code; BreakRequested at the first frame of Python code that is not capture's own."""
+    """Run C code; BreakRequested at the first frame of Python code that is not capture's own.
+    Where a profiler is active its hook is left alone, and there is no tripwire."""
+    before = sys.getprofile()
+    if before is not None:
+        return function(*args, **kwargs)
     depth = [0]
 
     def watch(frame: types.FrameType, event: str, argument: Any) -> None:
@@ -242,12 +246,11 @@ def _with_tripwire(
         elif event == "return" and own:
             depth[0] -= 1
 
-    before = sys.getprofile()
     sys.setprofile(watch)
     try:
         return function(*args, **kwargs)
     finally:
-        sys.setprofile(before)
+        sys.setprofile(None)
 
 
 def describe(function: Any) -> str:
