@@ -115,7 +115,7 @@ class _Frames:
                 pointers[place] = constants[buffer].data_ptr()
         sizes = (ctypes.c_long * max(len(self.sources.sizes), 1))()
         views = [_arena_view(arena, start + slots[v.buffer].offset, v) for v in self.views]
-        held = _Held(ctypes.addressof(pointers), pointers)
+        held = _Held(ctypes.addressof(pointers), (pointers, arena))
         return (held, _Held(ctypes.addressof(sizes), sizes), sizes, *views)
 
 

@@ -47,8 +47,9 @@ def build_kernel(group: Group, needed: set[Buffer], names: Names, name: str) -> 
     """The kernel of a group; `needed` are the buffers that others read."""
     order = _order(group)
     scratch = _scratch(group, needed, order, names)
-    local = _locals(group, needed) - set(scratch)
-    phases = _phases(group, order, scratch)
+    values = _accumulators(group, needed, names)
+    local = (_locals(group, needed) - set(scratch)) | set(values.values())
+    phases = _phases(group, order, scratch, values)
     merge = _merge_flat if group.outer is None else _merge
     merged, replacements = merge(order, _expressions(phases, local))
     final, renamed = _rename(merged)
@@ -199,14 +200,26 @@ def _memory(phases: Sequence[Phase], local: set[Buffer]) -> tuple[Buffer, ...]:
 # --- statements ------------------------------------------------------------------------------
 
 
-def _phases(group: Group, order: Order, scratch: Mapping[Buffer, Buffer]) -> tuple[Phase, ...]:
+def _accumulators(group: Group, needed: set[Buffer], names: Names) -> dict[Buffer, Buffer]:
+    """Results of reductions that go to memory -> the row's value that is stored there."""
+    targets = [m.definition.target for m in group.members if m.kind == REDUCTION]
+    return {t: names.buffer(t, t.shape) for t in targets if t in needed}
+
+
+def _phases(
+    group: Group,
+    order: Order,
+    scratch: Mapping[Buffer, Buffer],
+    values: Mapping[Buffer, Buffer],
+) -> tuple[Phase, ...]:
     count = max(member.phase for member in group.members) + 1
-    relocate = _Relocation(group, order, scratch)
+    relocate = _Relocation(group, order, scratch, values)
     phases = []
     for number in range(count):
         members = [m for m in group.members if m.phase == number]
         body = [relocate.statement(m) for m in members if m.kind != ROW]
-        row = [relocate.statement(m) for m in members if m.kind == ROW]
+        row = [relocate.result(m) for m in members if m.definition.target in relocate.values]
+        row += [relocate.statement(m) for m in members if m.kind == ROW]
         phases.append(Phase(order.inner, tuple(body), tuple(row)))  # type: ignore[arg-type]
     return tuple(phases)
 
@@ -218,6 +231,13 @@ class _Relocation:
     group: Group
     order: Order
     scratch: Mapping[Buffer, Buffer]
+    values: Mapping[Buffer, Buffer]
+
+    def result(self, member: Member) -> Store:
+        """A reduction's value written to memory."""
+        target = member.definition.target
+        value = Load(self.values[target], member.store)
+        return Store(target, member.store, value, member.definition.origin)
 
     def statement(self, member: Member) -> Store | Accumulate:
         definition = member.definition
@@ -225,7 +245,8 @@ class _Relocation:
         if member.kind == REDUCTION:
             kind, dtype = definition.body.kind, definition.body.dtype  # type: ignore[union-attr]
             position = self._position(member) if kind in ("argmax", "argmin") else None
-            return Accumulate(definition.target, kind, dtype, body, position, definition.origin)
+            target = self.values.get(definition.target, definition.target)
+            return Accumulate(target, kind, dtype, body, position, definition.origin)
         target = self.scratch.get(definition.target)
         if target is None:
             return Store(definition.target, member.store, body, definition.origin)

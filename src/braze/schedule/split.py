@@ -14,8 +14,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import torch
+
 from braze.ir.loops import Buffer, Definition, Load, Reduce, Scalar
-from braze.ir.scalars import substitute_symbols
+from braze.ir.scalars import cast, substitute_symbols
 from braze.schedule.cost import estimated
 from braze.schedule.normalise import Names
 from braze.shapes.expr import Symbol, as_expr, constant_value
@@ -99,4 +101,6 @@ def _total(
     k = names.symbol("k", count)
     kept = tuple(as_expr(s) for s, _ in definition.axes)
     load: Scalar = Load(partial, (as_expr(k), *kept))
-    return replace(definition, body=Reduce(body.kind, ((k, count),), load, body.dtype))
+    wide = torch.float64 if body.dtype == torch.float32 else body.dtype
+    total = Reduce(body.kind, ((k, count),), cast(load, wide), wide)
+    return replace(definition, body=cast(total, body.dtype))

@@ -13,7 +13,7 @@ import torch
 from braze.codegen.cpp.operators import TYPES, literal_text
 from braze.ir.loops import Literal
 
-BLOCK = 4096
+BLOCK = 1024
 
 WIDER: dict[torch.dtype, str] = {torch.float32: "double", torch.float64: "long double"}
 

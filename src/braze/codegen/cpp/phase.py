@@ -30,7 +30,7 @@ from braze.ir.loops import Buffer, Literal, Load
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
 from braze.shapes.expr import Symbol, as_expr, constant_value
 
-_LANE_BLOCK = 256  # values that a lane adds up before a wider type takes over
+_LANE_BLOCK = 64  # values that a lane adds up before a wider type takes over
 
 
 @dataclass(slots=True)
