@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -20,6 +20,7 @@ TOLERANCES = {
     torch.float16: (1e-3, 1e-5),
     torch.bfloat16: (1.6e-2, 1e-5),
 }
+_ALLOWED_RATIO = 2.0
 _LOW_PRECISION = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -31,14 +32,16 @@ class Accuracy:
     largest_error: the greatest absolute difference to eager over all outputs.
     relative_error: the same, over the greatest absolute value of eager's output it occurs in.
     float64_ratio: the greatest error against float64 over eager's own, of the worst output;
-        None where no float64 run was made.
-    right: every output is within the dtype's tolerance of eager, or has at most twice eager's
-        own error against float64.
+        None where no float64 run was made. Between equally exact programs it is 0.8 to 1.25.
+    float64_rms_ratio: the same of root mean squares (0.99 to 1.05).
+    right: every output is within the dtype's tolerance of eager, or its greatest error against
+        float64 is at most twice eager's own.
     """
 
     largest_error: float
     relative_error: float
     float64_ratio: float | None
+    float64_rms_ratio: float | None
     right: bool
 
 
@@ -85,19 +88,23 @@ def compare(
 ) -> Accuracy:
     """Judge `outputs` against eager's; `reference` are the float64 outputs, in the same order."""
     if _signature(outputs) != _signature(eager):
-        return Accuracy(math.inf, math.inf, None, right=False)
+        return Accuracy(math.inf, math.inf, None, None, right=False)
     references = [None] * len(eager) if reference is None else list(reference)
     judged = [
         _compare_one(output, expected, exact)
         for output, expected, exact in zip(outputs, eager, references, strict=True)
     ]
-    ratios = [part.float64_ratio for part in judged if part.float64_ratio is not None]
     return Accuracy(
-        max((part.largest_error for part in judged), default=0.0),
-        max((part.relative_error for part in judged), default=0.0),
-        max(ratios, default=None),
+        _worst(part.largest_error for part in judged) or 0.0,
+        _worst(part.relative_error for part in judged) or 0.0,
+        _worst(part.float64_ratio for part in judged),
+        _worst(part.float64_rms_ratio for part in judged),
         all(part.right for part in judged),
     )
+
+
+def _worst(figures: Iterable[float | None]) -> float | None:
+    return max((figure for figure in figures if figure is not None), default=None)
 
 
 def _signature(tensors: Sequence[torch.Tensor]) -> list[tuple[Any, ...]]:
@@ -109,24 +116,29 @@ def _compare_one(
 ) -> Accuracy:
     if not eager.is_floating_point():
         differs = float((output != eager).sum())
-        return Accuracy(differs, differs, None, right=differs == 0)
+        return Accuracy(differs, differs, None, None, right=differs == 0)
     relative, absolute = TOLERANCES[eager.dtype]
     close = torch.allclose(output, eager, rtol=relative, atol=absolute, equal_nan=True)
-    error = _distance(output, eager)
-    scale = float(eager.double().abs().max()) or 1.0
-    ratio = None
-    if reference is not None:
-        own, others = _distance(eager, reference), _distance(output, reference)
-        ratio = others / own if own else (1.0 if others == 0 else math.inf)
-    right = close or (ratio is not None and ratio <= 2)
-    return Accuracy(error, error / scale, ratio, right)
+    error = float(_differences(output, eager).max()) if eager.numel() else 0.0
+    scale = float(eager.double().abs().max()) if eager.numel() else 0.0
+    ratio = rms_ratio = None
+    if reference is not None and eager.numel():
+        own, others = _differences(eager, reference), _differences(output, reference)
+        ratio = _ratio(others.max(), own.max())
+        rms_ratio = _ratio(others.square().mean().sqrt(), own.square().mean().sqrt())
+        close = close or ratio <= _ALLOWED_RATIO
+    return Accuracy(error, error / (scale or 1.0), ratio, rms_ratio, close)
 
 
-def _distance(a: torch.Tensor, b: torch.Tensor) -> float:
-    """The greatest absolute difference; infinite where a NaN or infinity is on one side only."""
-    if a.numel() == 0:
-        return 0.0
-    difference = (a.double() - b.double()).abs()
-    same = (a.double() == b.double()) | (a.isnan() & b.isnan())
-    difference = torch.where(same, torch.zeros_like(difference), difference)
-    return float(torch.nan_to_num(difference, nan=math.inf, posinf=math.inf).max())
+def _ratio(error: torch.Tensor, own: torch.Tensor) -> float:
+    if own == 0:
+        return 1.0 if error == 0 else math.inf
+    return float(error / own) if own.isfinite() else 1.0
+
+
+def _differences(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """Absolute differences in float64; infinite where NaN or infinity is on one side only."""
+    first, second = a.double(), b.double()
+    same = (first == second) | (first.isnan() & second.isnan())
+    difference = torch.where(same, torch.zeros_like(first), (first - second).abs())
+    return torch.nan_to_num(difference, nan=math.inf, posinf=math.inf)

@@ -115,7 +115,9 @@ def _draw_bars(
 def _label(found: Measured, value: float | None, text: Callable[[float], str]) -> str:
     if value is None:
         return "failed" if found.error else "–"
-    return text(value) if found.sound else f"{text(value)}, not sound!"
+    if found.sound:
+        return text(value)
+    return f"{text(value)}: " + ("fell back!" if found.fallbacks else "failed or wrong!")
 
 
 def _mean_label(mean: Mean, text: Callable[[float], str]) -> str:

@@ -30,6 +30,17 @@ def test_error_beyond_tolerance_is_right_up_to_twice_eager_s_own():
     assert wrong.float64_ratio == pytest.approx(2.1, rel=1e-3)
 
 
+def test_one_element_that_is_far_off_among_many_is_wrong():
+    exact = torch.zeros(10_000, dtype=torch.float64)
+    eager = torch.full((10_000,), 1e-3)
+    output = eager.clone()
+    output[7] = 3e-3
+    found = compare([output], [eager], [exact])
+    assert found.float64_ratio == pytest.approx(3)
+    assert found.float64_rms_ratio < 1.01
+    assert not found.right
+
+
 def test_every_output_must_be_right():
     right, wrong = torch.ones(2), torch.zeros(2)
     found = compare([right, wrong], [right, right])
