@@ -40,6 +40,9 @@ class Node:
     outputs: the tensors it returns, flattened in order; None where the operator returned an
         undefined tensor. How they are nested follows from the operator's schema.
     grad_enabled: the grad mode under which the call was made.
+    An operator whose schema says that it writes to arguments gets clones of those; `outputs` then
+    ends with the clones' contents after the call, in the order of the arguments, in place of the
+    results that alias them.
     """
 
     op: torch._ops.OpOverload
@@ -54,7 +57,9 @@ class Node:
 @dataclass(frozen=True, slots=True, eq=False)
 class Alias:
     """A result that is a view: `as_strided(base, shape, stride, offset)`; offset in elements,
-    absolute within the base's storage minus the base's own storage offset."""
+    absolute within the base's storage minus the base's own storage offset. Where the output's
+    dtype is not the base's (`view(dtype)`, `view_as_complex` of an input), all three count
+    elements of the output's dtype."""
 
     base: Value
     shape: tuple[Size, ...]
@@ -75,10 +80,15 @@ class Output:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Mutation:
-    """After the nodes ran, `input` receives the contents of `value` (same type)."""
+    """After the nodes ran, `input` receives the contents of `value` (same shape, dtype, device).
+
+    tracked: the write was made with gradients enabled, so that under autograd it gives the input
+        a new history; without, the input keeps the history that it had.
+    """
 
     input: Value
     value: Value
+    tracked: bool = True
 
 
 @final

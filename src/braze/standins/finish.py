@@ -45,7 +45,7 @@ def finish_trace(
     places = [result.place for result in results]  # type: ignore[attr-defined]
     with torch.no_grad():
         mutations = tuple(
-            Mutation(original, recorder.read(place))
+            Mutation(original, recorder.read(place), place.tracked_write)
             for place, original in _written_inputs(recorder, inputs)
         )
         outputs = _outputs(recorder, inputs, constants, places)

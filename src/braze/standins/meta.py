@@ -24,9 +24,7 @@ def infer_by_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     device = result_device(op, args, kwargs)
     meta_args = tuple(_to_meta(a) for a in args)
     meta_kwargs = {name: _to_meta(a) for name, a in kwargs.items()}
-    if "device" in meta_kwargs:
-        meta_kwargs["device"] = _META
-    elif not any(_has_tensor(a) for a in (*args, *kwargs.values())):
+    if "device" in meta_kwargs or not any(_has_tensor(a) for a in (*args, *kwargs.values())):
         meta_kwargs["device"] = _META
     if meta_kwargs.get("pin_memory"):
         meta_kwargs["pin_memory"] = False

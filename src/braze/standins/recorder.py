@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.operators import with_data
 from braze.ir.graph import Argument, Node, Value
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import TensorType
@@ -78,6 +79,16 @@ class Recorder:
         place.version = base.version
         return place.value
 
+    def read_with_gradient(self, place: Place) -> Value:
+        """What the place holds, with the history that autograd sees: for reads that gradients
+        flow through."""
+        base = place.base or place
+        if base.history is not None:
+            base.value = self.emit(with_data, (base.history, base.value), {})
+            base.history = None
+            base.version += 1
+        return self.read(place)
+
     def apply(self, step: Step, parent: Value, wanted: TensorType) -> Value:
         """The view `step` of a value, or its contents in other strides where memory forbids it."""
         if step.op in _SHAPE_VIEWS:
@@ -89,6 +100,12 @@ class Recorder:
         """Give the place (and so its base, and every view of it) new contents: a value of the
         same shape and dtype."""
         base = place.base or place
+        tracked = torch.is_grad_enabled() and not _is_detached(place)
+        if tracked:
+            base.history = None
+        elif base.history is None:
+            base.history = base.value
+        base.tracked_write = tracked
         if place.base is None:
             base.value = self.restride(value, base.type)
         else:
@@ -169,6 +186,16 @@ class Recorder:
                 target["device"] = wanted.device
             value = self.emit(aten._to_copy.default, (value,), target)
         return value
+
+
+def _is_detached(place: Place) -> bool:
+    """Whether autograd does not see writes to the place: `x.detach()` on the way to it."""
+    walk: Place | None = place
+    while walk is not None and walk.step is not None:
+        if walk.step.op is aten.detach.default:
+            return True
+        walk = walk.parent
+    return False
 
 
 _SHAPE_VIEWS = frozenset({aten.view.default, aten._reshape_alias.default})

@@ -44,8 +44,8 @@ def _lift(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`target.copy_(source)`: a cast and broadcast, then a new value in the target's strides."""
     target, source = args[0], args[1]
-    values, _ = tracer._values((source,))
-    value = values[0]
+    grad = torch.is_grad_enabled()
+    (value,) = tracer.bind((source,))
     recorder = tracer.recorder
     wanted = target.place.type
     before = value
@@ -53,7 +53,7 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     expanded = value.type.shape != before.type.shape
     if value is before or expanded:
         value = recorder.emit(aten.clone.default, (value,), {})
-    recorder.write(target.place, value)
+    tracer.write(target, value, grad and source.requires_grad)
     return target
 
 

@@ -35,16 +35,21 @@ class Place:
     offset: the storage offset, in elements.
     value, version: what it holds, and the version of the base at which that was true. For a base
         the value is always current and `version` counts the writes.
-    tracks_gradient: replaying the graph under autograd gives the value a history.
+    tracks_gradient: of a base, replaying the graph under autograd gives its value a history; of a
+        view, that it was made with gradients enabled.
+    history: of a base, the value whose gradients it has, where a write that autograd did not see
+        gave it other contents.
+    tracked_write: of a base, whether the last write was made with gradients enabled.
     """
 
     __slots__ = (
         "base",
+        "history",
         "input_index",
         "offset",
         "parent",
-        "plain_writes",
         "step",
+        "tracked_write",
         "tracks_gradient",
         "type",
         "value",
@@ -61,9 +66,12 @@ class Place:
         self.step: Step | None = None
         self.input_index = -1
         self.tracks_gradient = False
-        self.plain_writes: Value | None = None
+        self.history: Value | None = None
+        self.tracked_write = True
 
-    def view(self, type: TensorType, value: Value, offset: int, step: Step) -> Place:
+    def view(
+        self, type: TensorType, value: Value, offset: int, step: Step, tracks_gradient: bool
+    ) -> Place:
         """The place that `step` makes from this one."""
         place = Place(type, value, offset)
         base = self.base or self
@@ -71,6 +79,7 @@ class Place:
         place.parent = self
         place.step = step
         place.version = base.version
+        place.tracks_gradient = tracks_gradient and (self.base is None or self.tracks_gradient)
         return place
 
 

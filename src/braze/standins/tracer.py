@@ -16,7 +16,7 @@ from braze.compat import dispatch
 from braze.ir.graph import Argument, Constant, Value
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
-from braze.standins.errors import DataDependent, Untraceable, UnknownTensor
+from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
 from braze.standins.finish import FinishedTrace, finish_trace
 from braze.standins.inputs import check_traceable, input_type, wrap_input
 from braze.standins.meta import explicit_device
@@ -27,6 +27,7 @@ from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
 from braze.standins.standin import Place, Standin, Step, new_standin
 
 aten = torch.ops.aten
+_RESTRIDED, _DIFFERENTIABLE = 1, 2
 
 
 class Tracer(dispatch.TorchDispatchMode):
@@ -48,6 +49,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.constants: list[Constant] = []
         self._by_identity: dict[int, Standin] = {}
         self._real_by_standin: dict[int, torch.Tensor] = {}
+        self._handlers: dict[Any, tuple[Any, Callable[..., Any], OpFacts]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -110,6 +112,9 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def finish(self, results: Sequence[torch.Tensor]) -> FinishedTrace:
         """The graph that computes `results`, with aliases, write-backs and no dead nodes."""
+        for result in results:
+            if type(result) is Standin and result.requires_grad:
+                self._read_tracked(result.place)
         return finish_trace(
             self.recorder, [s.place for s, _ in self.inputs], self.constants, results
         )
@@ -124,80 +129,109 @@ class Tracer(dispatch.TorchDispatchMode):
     def __torch_dispatch__(
         self, op: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
+        known = self._handlers.get(op)
+        if known is None:
+            facts = describe_op(op)
+            known = self._handlers[op] = (SPECIAL_CALLS.get(op), _HANDLERS[facts.kind], facts)
+        special, handler, facts = known
         if kwargs is None:
             kwargs = {}
-        special = SPECIAL_CALLS.get(op)
         if special is not None:
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:
                 return result
-        facts = describe_op(op)
-        return _HANDLERS[facts.kind](self, facts, args, kwargs)
+        return handler(self, facts, args, kwargs)
 
-    def call(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    def call(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Record a functional call on stand-ins and return stand-ins for its results."""
-        recorder = self.recorder
-        values, restrided = self._values(args)
-        keywords = kwargs
-        if kwargs:
-            keywords, also = self._keyword_values(kwargs)
-            restrided = restrided or also
-        result = recorder.emit(op, values, keywords)
-        if not restrided:
-            return self._wrap(result)
-        eager = infer(op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
-        return self._wrap_as(result, eager)
-
-    def _values(self, args: Sequence[Any]) -> tuple[list[Any], bool]:
-        """The values of call arguments, and whether any has other strides than its stand-in."""
         values: list[Any] = []
-        restrided = False
+        described: list[Any] = []
+        grad = torch.is_grad_enabled()
+        flags = self._bind(args, values, described, grad)
+        keywords, keyword_types = kwargs, kwargs
+        if kwargs:
+            keywords, keyword_types, more = self.bind_keywords(kwargs, grad)
+            flags |= more
+        result = self.recorder.emit_typed(
+            op, values, keywords, infer(op, tuple(described), keyword_types)
+        )
+        if flags & _RESTRIDED:
+            eager = infer(op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
+        else:
+            eager = None
+        return _wrap(result, eager, bool(flags & _DIFFERENTIABLE))
+
+    def bind(self, args: Sequence[Any]) -> list[Any]:
+        """Call arguments with values in place of stand-ins."""
+        values: list[Any] = []
+        self._bind(args, values, [], torch.is_grad_enabled())
+        return values
+
+    def _bind(
+        self, args: Sequence[Any], values: list[Any], described: list[Any], grad: bool
+    ) -> int:
+        """Append the values and types of call arguments. Returns flags: whether a value has other
+        strides than its stand-in, and whether gradients flow."""
+        flags = 0
         for argument in args:
             cls = type(argument)
+            if cls is not Standin and isinstance(argument, torch.Tensor):
+                argument = self._known(argument)
+                cls = Standin
             if cls is Standin:
-                value = self._read(argument)
+                place = argument.place
+                if grad and argument.requires_grad:
+                    value = self._read_tracked(place)
+                    flags |= _DIFFERENTIABLE
+                elif place.base is None:
+                    value = place.value
+                else:
+                    value = self.recorder.read(place)
                 values.append(value)
-                if value.type is not argument.place.type:
-                    restrided = True
+                described.append(value.type)
+                if value.type is not place.type:
+                    flags |= _RESTRIDED
             elif cls is list or cls is tuple:
-                items, also = self._values(argument)
-                restrided = restrided or also
+                items: list[Any] = []
+                item_types: list[Any] = []
+                flags |= self._bind(argument, items, item_types, grad)
                 values.append(tuple(items))
-            elif isinstance(argument, torch.Tensor):
-                values.append(self._read(self._known(argument)))
+                described.append(tuple(item_types))
             else:
                 values.append(argument)
-        return values, restrided
+                described.append(argument)
+        return flags
 
-    def _keyword_values(self, kwargs: dict[str, Any]) -> tuple[dict[str, Any], bool]:
-        values, restrided = self._values(tuple(kwargs.values()))
+    def bind_keywords(
+        self, kwargs: dict[str, Any], grad: bool
+    ) -> tuple[dict[str, Any], dict[str, Any], int]:
+        """Keyword arguments as values, as types, and the flags of `_bind`."""
+        values: list[Any] = []
+        described: list[Any] = []
+        flags = self._bind(tuple(kwargs.values()), values, described, grad)
         keywords = dict(zip(kwargs, values))
+        types = dict(zip(kwargs, described))
         if keywords.get("device") is not None:
-            keywords["device"] = explicit_device(keywords["device"])
-        return keywords, restrided
+            keywords["device"] = types["device"] = explicit_device(keywords["device"])
+        return keywords, types, flags
 
-    def _read(self, standin: Standin) -> Value:
-        return self.recorder.read(standin.place)
+    def _read_tracked(self, place: Place) -> Value:
+        """Read through which gradients flow."""
+        base = place.base or place
+        if self.replayable and not (place.tracks_gradient and base.tracks_gradient):
+            raise Untraceable(
+                "a tensor got its gradients from outside the operators (a custom autograd "
+                "function, or requires_grad_() on a new tensor)"
+            )
+        if base.history is not None:
+            return self.recorder.read_with_gradient(place)
+        return self.recorder.read(place)
 
     def _known(self, tensor: torch.Tensor) -> Standin:
         known = self._by_identity.get(id(tensor))
         if known is None or (tensor.requires_grad and torch.is_grad_enabled()):
             raise UnknownTensor(tensor, "operator")
         return known
-
-    def _wrap(self, result: Any) -> Any:
-        if type(result) is Value:
-            return new_standin(Place(result.type, result))  # type: ignore[arg-type]
-        if isinstance(result, tuple):
-            return tuple([self._wrap(r) for r in result])
-        return result
-
-    def _wrap_as(self, result: Any, types: Any) -> Any:
-        if type(result) is Value:
-            return new_standin(Place(types, result))
-        if isinstance(result, tuple):
-            return tuple([self._wrap_as(r, t) for r, t in zip(result, types)])
-        return result
 
     def _add_input(self, real: Any, type: TensorType, offset: int) -> Standin:
         value = self.recorder.new_value(type)
@@ -220,17 +254,21 @@ class Tracer(dispatch.TorchDispatchMode):
         if type(viewed) is not Standin:
             viewed = self._known(viewed)
         place = viewed.place
-        if op is aten.as_strided.default and place.base is not None:
+        if op is aten.as_strided.default:
             offset = args[3] if len(args) > 3 and args[3] is not None else place.offset
-            return self._strided_view(place.base, args[1], args[2], offset)
+            return self._strided_view(place.base or place, args[1], args[2], offset)
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
-        value = self.recorder.read(place)
+        grad = torch.is_grad_enabled()
+        if grad and viewed.requires_grad:
+            value = self._read_tracked(place)
+        else:
+            value = self.recorder.read(place)
         described = infer_view(op, place.type, place.offset, rest, kwargs)
         step = Step(op, rest, kwargs)
         if described and type(described[0]) is TensorType:
             made, offset = described
             result = self.recorder.apply(step, value, made)
-            return new_standin(place.view(made, result, offset, step))
+            return new_standin(place.view(made, result, offset, step, grad))
         if value.type is place.type:
             results = self.recorder.emit_typed(
                 op, (value, *rest), kwargs, tuple(made for made, _ in described)
@@ -239,21 +277,25 @@ class Tracer(dispatch.TorchDispatchMode):
             results = self.recorder.emit(op, (value, *rest), kwargs)
         piece = SPECIAL_VIEW_PIECES[op]
         return [
-            new_standin(place.view(made, result, offset, piece(place.type, rest, kwargs, index)))
+            new_standin(
+                place.view(made, result, offset, piece(place.type, rest, kwargs, index), grad)
+            )
             for index, ((made, offset), result) in enumerate(zip(described, results))
         ]
 
     def _strided_view(self, base: Place, shape: Any, stride: Any, offset: int) -> Any:
         """`as_strided` of a view is `as_strided` of its base."""
+        if base.input_index >= 0 and base.offset:
+            raise Untraceable("as_strided of an input that does not start where its memory does")
         rest = (tuple(shape), tuple(stride), offset)
         made, _ = infer_view(aten.as_strided.default, base.type, base.offset, rest, {})
         step = Step(aten.as_strided.default, rest, {})
         result = self.recorder.apply(step, self.recorder.read(base), made)
-        return new_standin(base.view(made, result, offset, step))
+        return new_standin(base.view(made, result, offset, step, torch.is_grad_enabled()))
 
     # --- writes ---------------------------------------------------------------------------------
 
-    def write(self, target: Any, value: Value) -> None:
+    def write(self, target: Any, value: Value, differentiable: bool = False) -> None:
         """Give a stand-in's memory new contents, cast and broadcast as an in-place call does."""
         if type(target) is not Standin:
             target = self._known(target)
@@ -274,6 +316,21 @@ class Tracer(dispatch.TorchDispatchMode):
                 )
             value = self.recorder.convert(value, wanted)
         self.recorder.write(place, value)
+        if differentiable:
+            (place.base or place).tracks_gradient = True
+
+
+def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
+    """Stand-ins for values, of the values' own types or of those given."""
+    if type(result) is Value:
+        place = Place(result.type if types is None else types, result)  # type: ignore[arg-type]
+        place.tracks_gradient = differentiable
+        return new_standin(place)
+    if isinstance(result, tuple):
+        if types is None:
+            return tuple([_wrap(r, None, differentiable) for r in result])
+        return tuple([_wrap(r, t, differentiable) for r, t in zip(result, types)])
+    return result
 
 
 def _places(args: Any) -> tuple[Any, ...]:
@@ -320,13 +377,22 @@ def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[s
     schema = facts.op._schema
     written = _written_arguments(facts, args, kwargs)
     out_names = {facts.argument_names[p] for p in facts.written if schema.arguments[p].is_out}
-    values, _ = tracer._values(args)
+    grad = torch.is_grad_enabled()
+    values: list[Any] = []
+    described: list[Any] = []
+    flags = tracer._bind(args, values, described, grad)
     for argument in schema.arguments[len(values) :]:
         if argument.name in out_names or argument.kwarg_only or argument.name in kwargs:
             break
         values.append(argument.default_value)  # bernoulli.p has no default, bernoulli_ has
-    keywords, _ = tracer._keyword_values({n: a for n, a in kwargs.items() if n not in out_names})
-    result = tracer.recorder.emit(facts.functional, values, keywords)
+        described.append(argument.default_value)
+    keywords, types, more = tracer.bind_keywords(
+        {n: a for n, a in kwargs.items() if n not in out_names}, grad
+    )
+    differentiable = bool((flags | more) & _DIFFERENTIABLE)
+    result = tracer.recorder.emit_typed(
+        facts.functional, values, keywords, infer(facts.functional, tuple(described), types)
+    )
     results = result if type(result) is tuple else (result,)
     fresh = len(results) - len(written)
     if len(written) == 1 and isinstance(written[0], (list, tuple)):
@@ -335,19 +401,19 @@ def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[s
     for target, value in zip(written, results[fresh:]):
         if isinstance(target, (list, tuple)):
             for one, new in zip(target, value):
-                tracer.write(one, new)
+                tracer.write(one, new, differentiable)
         else:
-            tracer.write(target, value)
-    return _results_of_write(tracer, facts, written, results[:fresh])
+            tracer.write(target, value, differentiable)
+    return _results_of_write(facts, written, results[:fresh], differentiable)
 
 
 def _results_of_write(
-    tracer: Tracer, facts: OpFacts, written: Sequence[Any], fresh: Sequence[Any]
+    facts: OpFacts, written: Sequence[Any], fresh: Sequence[Any], differentiable: bool
 ) -> Any:
     made = iter(fresh)
     same = iter(written)
     results = [
-        tracer._wrap(next(made)) if result.alias_info is None else next(same)
+        _wrap(next(made), None, differentiable) if result.alias_info is None else next(same)
         for result in facts.op._schema.returns
     ]
     if not results:
@@ -360,8 +426,8 @@ def _opaque_write(
 ) -> Any:
     """An operator that writes, without a functional form: recorded by the convention of Node."""
     recorder = tracer.recorder
-    values, _ = tracer._values(args)
-    keywords, _ = tracer._keyword_values(kwargs)
+    values = tracer.bind(args)
+    keywords, _, _ = tracer.bind_keywords(kwargs, torch.is_grad_enabled())
     written = _written_arguments(facts, args, kwargs)
     types = infer(facts.op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
     returned = () if types is None else types if isinstance(types, tuple) else (types,)
@@ -375,7 +441,7 @@ def _opaque_write(
     fresh = results[: len(fresh_types)]
     for target, value in zip(flat, results[len(fresh_types) :]):
         tracer.write(target, value)
-    return _results_of_write(tracer, facts, written, fresh)
+    return _results_of_write(facts, written, fresh, False)
 
 
 def _metadata(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -12,8 +12,8 @@ from typing import Any
 
 import torch
 
-from braze.standins.meta import infer_by_meta, infer_view_by_meta
 from braze.ir.types import TensorType
+from braze.standins.meta import infer_by_meta, infer_view_by_meta
 from braze.standins.rules import contractions as contractions
 from braze.standins.rules import indexing as indexing
 from braze.standins.rules import pointwise as pointwise

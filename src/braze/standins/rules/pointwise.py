@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.operators import with_data
 from braze.ir.types import TensorType
 from braze.standins.layout import contiguous, pointwise_layout, stride_in_format, tensor_type
 from braze.standins.meta import explicit_device
@@ -192,6 +193,11 @@ def _masked_fill(x: TensorType, mask: TensorType, value: Any) -> TensorType:
 def _clone(x: TensorType, *, memory_format: torch.memory_format | None = None) -> Any:
     stride = stride_in_format(x.shape, x.stride, memory_format)  # type: ignore[arg-type]
     return NotImplemented if stride is None else tensor_type(x.dtype, x.shape, stride, x.device)
+
+
+@rule(with_data)
+def _with_data(history: TensorType, data: TensorType) -> TensorType:
+    return _clone(data)  # type: ignore[no-any-return]
 
 
 @rule(aten.fill.Scalar, aten.fill.Tensor, aten.zero.default)

@@ -1,0 +1,40 @@
+"""Operators of our own, in the `braze` namespace, as PyTorch's dispatcher wants them registered."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+_LIBRARY = torch.library.Library("braze", "DEF")
+_LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
+
+
+class _WithData(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.ops.braze.with_data.default(history, data)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
+        return gradient, None
+
+
+def _autograd(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    return _WithData.apply(history, data)  # type: ignore[no-any-return]
+
+
+def _copy(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    return data.clone()
+
+
+_LIBRARY.impl("with_data", _autograd, "Autograd")
+_LIBRARY.impl("with_data", _copy, "CompositeExplicitAutograd")
+
+with_data = torch.ops.braze.with_data.default
+"""with_data(history, data): the contents of `data`, with the gradients of `history`.
+
+What a tensor that requires grad is after a write that autograd did not see (under `no_grad`, or
+through `.detach()`): its data are new, its history is the old one.
+"""
