@@ -61,6 +61,7 @@ class Plan:
 
 def measure_all(plan: Plan, watcher: Watcher) -> Report:
     """Run the whole plan. Failures of a system are part of the report, never raised."""
+    machine = describe_machine(plan.settings.device, plan.settings.threads)
     watcher.begin(_total_weight(plan))
     first_compile = {system: _first_compile(plan, system, watcher) for system in plan.compilers}
     models = tuple(
@@ -70,7 +71,7 @@ def measure_all(plan: Plan, watcher: Watcher) -> Report:
     )
     return Report(
         date=today(),
-        machine=describe_machine(plan.settings.device, plan.settings.threads),
+        machine=machine,
         versions=describe_versions(),
         settings=dataclasses.asdict(plan.settings),
         models=models,
@@ -161,7 +162,7 @@ def _merge(
     """One system's figures of all its processes; the first error of any of them is kept."""
     found = measured(steady, system)
     errors = [part["error"] for part in (cold, warm, later) if part and "error" in part]
-    memory = warm or cold or {}
+    memory = next((part for part in (warm, cold) if part and "compile" in part), {})
     return dataclasses.replace(
         found,
         error=found.error or next(iter(errors), None),
@@ -181,7 +182,7 @@ def _elapsed(part: dict[str, Any] | None, name: str) -> Elapsed | None:
 def _first_compile(plan: Plan, system: str, watcher: Watcher) -> Elapsed | None:
     """What compiling a one-line function costs in a fresh process with empty caches."""
     request = Request("start", (system,), plan.settings, first_compile=True)
-    label = "first compile of a process"
+    label = "one-line function"
     with empty_caches() as caches:
         result = _perform(request, f"cold {system}", label, caches, watcher)
     return _elapsed(result, "first_compile")

@@ -16,7 +16,8 @@ _PACKAGES = ("torch", "torchvision", "transformers", "diffusers", "triton", "num
 
 
 def describe_machine(device: str, threads: int | None = None) -> dict[str, Any]:
-    """Processor, cores, threads, memory, and the CUDA device where that is what was measured."""
+    """Processor, cores, threads, memory, and the CUDA device where that is what is measured.
+    load: how many processes wanted a core in the last minute, before the run."""
     machine: dict[str, Any] = {
         "processor": _processor_name(),
         "architecture": platform.machine(),
@@ -27,6 +28,7 @@ def describe_machine(device: str, threads: int | None = None) -> dict[str, Any]:
         "threads": threads or torch.get_num_threads(),
         "memory_gib": round(os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30, 1),
         "system": platform.system(),
+        "load": round(os.getloadavg()[0], 2),
     }
     if torch.device(device).type == "cuda":
         properties = torch.cuda.get_device_properties(device)

@@ -67,8 +67,9 @@ def run(
         )
         os.close(writing)
         assert process.stdin is not None
-        process.stdin.write(request.to_json().encode())
-        process.stdin.close()
+        with contextlib.suppress(BrokenPipeError):  # it died at once: the log says why
+            process.stdin.write(request.to_json().encode())
+            process.stdin.close()
         late = threading.Timer(timeout_s, _end_group, (process,))
         late.start()
         try:

@@ -15,6 +15,7 @@ from rich.progress import (
     TextColumn,
     TimeElapsedColumn,
 )
+from rich.text import Text
 
 
 class ProgressBar:
@@ -64,6 +65,7 @@ class ProgressBar:
             self._console.print(f"{seconds:6.0f} s  {self._text}", highlight=False, markup=False)
 
     def failed(self, what: str, log: str) -> None:
-        self._console.print(f"[bold red]failed:[/] {what}")
+        last = ([line for line in log.splitlines() if line.strip()] or [""])[-1]
+        self._console.print(Text("failed: ", "bold red").append(f"{what}: {last}", "not bold"))
         if self._verbose:
             self._console.print(log, highlight=False, markup=False)

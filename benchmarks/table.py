@@ -17,6 +17,8 @@ from benchmarks.results import Measured, ModelResult, Report, failures, mean_of
 from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE
 
 _COLORS = {EAGER: "white", TORCH_COMPILE: "yellow", BRAZE: "cyan"}
+# The load per core from which a machine counts as busy with something else.
+_BUSY = 0.5
 _PARTIAL = "*"
 _MISSING = Text("–", style="dim")
 _LAYOUT: dict[str, Any] = {
@@ -251,6 +253,9 @@ _FULL_METHOD = (
 
 def _footnotes(report: Report, method: str) -> list[Text]:
     notes = [Text(method, style="dim")]
+    if report.machine["load"] > _BUSY * report.machine["cores"]:
+        busy = f"The machine was busy when this began (load {report.machine['load']})"
+        notes.append(Text(f"{busy}: do not trust these times.", style="bold yellow"))
     costs = [
         f"{title_of(system)} {elapsed.wall_s:.1f} s wall, {elapsed.processor_s:.1f} s processor"
         for system, elapsed in report.first_compile.items()

@@ -51,8 +51,9 @@ def _result(title, braze, cold_s=2.0):
     return ModelResult(title.lower(), title, "float32", systems)
 
 
-def _report(*results):
+def _report(*results, load=0.1):
     machine = {"cores": 2, "threads": 2, "architecture": "x86_64", "vector_instructions": "AVX512"}
+    machine["load"] = load
     settings = dataclasses.asdict(Settings())
     overhead = (Overhead("one-line function", {"eager": 1.25, "braze": "ValueError: no"}),)
     first = {"torch_compile": Elapsed(9.0, 9.5), "braze": None}
@@ -126,6 +127,12 @@ def test_demo_table_shows_each_system_s_figures():
 def test_demo_table_fits_120_columns():
     lines = _printed(demo_table(_report(_result("VisionTransformer", GOOD))), 120).splitlines()
     assert all("…" not in line for line in lines)
+
+
+def test_busy_machine_is_named():
+    quiet, busy = (_report(_result("A", GOOD), load=load) for load in (0.9, 1.1))
+    assert "busy" not in _printed(demo_table(quiet))
+    assert "The machine was busy when this began (load 1.1)" in _printed(demo_table(busy))
 
 
 def test_mean_without_all_models_is_marked():
