@@ -117,7 +117,8 @@ def _label(found: Measured, value: float | None, text: Callable[[float], str]) -
         return "failed" if found.error else "–"
     if found.sound:
         return text(value)
-    return f"{text(value)}: " + ("fell back!" if found.fallbacks else "failed or wrong!")
+    reason = "failed" if found.error else "fell back" if found.fallbacks else "wrong"
+    return f"{text(value)} {reason}!"
 
 
 def _mean_label(mean: Mean, text: Callable[[float], str]) -> str:
