@@ -155,7 +155,7 @@ def make_frame(
     if function.__closure__:
         _open_closure(interpreter, function, frame, fresh)
     if code.co_flags & GENERATOR_FLAGS:
-        return None, InlinedGenerator(interpreter, frame)
+        return None, InlinedGenerator(interpreter, frame, (function, args, kwargs))
     return frame, None
 
 

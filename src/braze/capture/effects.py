@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.capture.overlay import DELETED, DictWrites, Overlay
+from braze.capture.overlay import DELETED, DictWrites, Overlay, ordered_items
 from braze.capture.recipes import RecipeWriter
 from braze.ir.frame import (
     Effect,
@@ -66,7 +66,7 @@ def _contents_effect(interpreter: Any, writer: RecipeWriter, shadow: Any) -> Eff
     copy = shadow.copy
     contents: Recipe
     if isinstance(copy, dict):
-        entries = [(writer.recipe(k), writer.recipe(v)) for k, v in dict.items(copy)]
+        entries = [(writer.recipe(k), writer.recipe(v)) for k, v in ordered_items(copy)]
         contents = NewDict(dict, tuple(entries))
     else:
         contents = NewSequence(list, writer.recipes(copy))

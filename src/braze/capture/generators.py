@@ -14,11 +14,14 @@ class InlinedGenerator:
     """A suspended frame. Native code may iterate it like any generator.
 
     suspended: the frame stopped at a yield (else it returned, or has not started).
+    call: the function, args and kwargs that made it; made_at: the step of the outermost loop.
     """
 
-    def __init__(self, interpreter: Any, frame: Frame) -> None:
+    def __init__(self, interpreter: Any, frame: Frame, call: tuple[Any, Any, Any]) -> None:
         self._interpreter = interpreter
         self.frame = frame
+        self.call = call
+        self.made_at = interpreter.outer_step
         frame.generator = self
         self.started = False
         self.finished = False

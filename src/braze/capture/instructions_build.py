@@ -7,6 +7,7 @@ from typing import Any
 from braze.capture.formatting import format_value
 from braze.capture.frames import Frame
 from braze.capture.iteration import native_iterable
+from braze.capture.overlay import ordered_items
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.bytecode import Instruction
@@ -117,8 +118,7 @@ def dict_merge(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 def mapping_contents(interpreter: Any, value: Any) -> dict[Any, Any]:
     """The entries of a mapping, as a dict that may be read natively."""
     if isinstance(value, dict):
-        contents = interpreter.overlay.contents(value)
-        return dict(contents.items()) if type(contents) is dict else dict(dict.items(contents))
+        return dict(ordered_items(interpreter.overlay.contents(value)))
     world = interpreter.world
     if world.lookup(type(value), "keys") is ABSENT:
         message = f"{type(value).__name__!r} object is not a mapping"

@@ -46,6 +46,7 @@ class Interpreter:
         self.world.origin = self.origin
         self.frames: list[Frame] = []
         self.steps_done = 0
+        self.outer_step = 0
         self.leave_at = leave_at
         self.loops = 0
         self.returned: Any = None
@@ -106,6 +107,8 @@ class Interpreter:
                     if step == leave_at and outermost:
                         raise LeaveFrame
                     self.steps_done = step + 1
+                    if outermost:
+                        self.outer_step = step
                     frame.current = current
                     frame.index += 1
                     if current[0](self, frame, current[1]):
@@ -113,8 +116,9 @@ class Interpreter:
             except ProgramRaised as raised:
                 self._unwind(base, raised)
             except BreakRequested as request:
-                if outermost and request.step is None:
+                if request.origin is UNKNOWN:
                     request.origin = self.origin()
+                if outermost and request.step is None:
                     request.step = self._resumable_step(step)
                 raise
             except (LeaveFrame, CaptureError):

@@ -6,6 +6,7 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+import sys
 import typing
 from typing import Any
 
@@ -41,6 +42,15 @@ for _function in _QUESTIONS:
 @answers(typing.cast)
 def cast(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[1]
+
+
+@answers(sys.exc_info)
+def exc_info(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    for frame in reversed(interpreter.frames):
+        if frame.handled:
+            exception = frame.handled[-1]
+            return type(exception), exception, exception.__traceback__
+    return None, None, None
 
 
 @answers(functools.reduce)

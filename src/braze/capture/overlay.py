@@ -25,6 +25,12 @@ CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 EXACT: frozenset[type] = frozenset({*SEQUENCES, *MAPPINGS, *SETS})
 
 
+def ordered_items(value: Any) -> Any:
+    """items() of a dict by its builtin base class: an OrderedDict keeps its order apart."""
+    base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+    return base.items(value)
+
+
 @final
 class _Deleted:
     """A key that the program deleted."""
@@ -271,7 +277,7 @@ class Overlay:
         return collections.deque(items, value.maxlen) if type(value) is collections.deque else items
 
     def _copy_dict(self, value: Any, source: Source) -> Any:
-        keys = list(dict.keys(value))
+        keys = [key for key, _ in ordered_items(value)]
         world = self.world
         if all(is_constant(key) for key in keys):
             world.guard(source, GuardKind.DICT_KEYS, tuple(keys))
@@ -294,5 +300,5 @@ class Overlay:
                 world.reads[read_key] = world.adopt(
                     dict.__getitem__(value, key), ItemSource(source, key)
                 )
-            dict.__setitem__(copy, world.standins.get(id(key), key), world.reads[read_key])
+            copy[world.standins.get(id(key), key)] = world.reads[read_key]
         return copy

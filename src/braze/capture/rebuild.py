@@ -19,3 +19,8 @@ def rebuild_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> 
     exception = kind.__new__(kind, *arguments)
     exception.args = arguments
     return exception
+
+
+def rebuild_call(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """What a call gives that runs no code yet: a generator that has not started."""
+    return function(*arguments, **keywords)

@@ -13,8 +13,8 @@ from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
 from braze.capture.iteration import ProtocolIterator
 from braze.capture.native_calls import Callback
-from braze.capture.overlay import MAPPINGS
-from braze.capture.rebuild import rebuild_exception, rebuild_iterator
+from braze.capture.overlay import MAPPINGS, ordered_items
+from braze.capture.rebuild import rebuild_call, rebuild_exception, rebuild_iterator
 from braze.capture.world import CONSTANTS, is_identity
 from braze.ir.frame import (
     NULL,
@@ -42,7 +42,12 @@ _SHARED_CLASSES = (torch.finfo, torch.iinfo)
 
 
 class CannotRebuild(Exception):
-    """A value for which there is no recipe; says which."""
+    """A value for which there is no recipe; says which, and at which step it was made (-1: not
+    known), so that the frame can be left before."""
+
+    def __init__(self, what: str, made_at: int = -1) -> None:
+        super().__init__(what)
+        self.made_at = made_at
 
 
 @final
@@ -117,7 +122,7 @@ class RecipeWriter:
         factory = getattr(value, "default_factory", None)
         return NewDict(
             type(value),
-            tuple([(self.recipe(k), self.recipe(v)) for k, v in dict.items(value)]),
+            tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)]),
             None if factory is None else self.recipe(factory),
         )
 
@@ -163,6 +168,11 @@ class RecipeWriter:
         """collections.deque."""
         return NewCall(collections.deque, (self.recipe(list(value)), FromConstant(value.maxlen)))
 
+    def namespace(self, value: types.SimpleNamespace) -> Recipe:
+        """types.SimpleNamespace."""
+        entries = tuple([(name, self.recipe(item)) for name, item in vars(value).items()])
+        return NewCall(types.SimpleNamespace, (), entries)
+
     def super(self, value: Any) -> Recipe:
         """A super() object."""
         return NewCall(super, self.recipes((value.__thisclass__, value.__self__)))
@@ -176,8 +186,11 @@ class RecipeWriter:
         return self.recipe(value.iterator)
 
     def generator(self, value: Any) -> Recipe:
-        """A generator that leaves the frame cannot be rebuilt."""
-        raise CannotRebuild(f"the generator {value.frame.code.co_qualname}")
+        """A generator that has not started; a suspended one cannot be rebuilt."""
+        if value.started:
+            name = value.frame.code.co_qualname
+            raise CannotRebuild(f"the suspended generator {name}", value.made_at)
+        return NewCall(rebuild_call, self.recipes(value.call))
 
     def _function(self, value: types.FunctionType) -> Recipe:
         return NewFunction(
@@ -231,7 +244,7 @@ class RecipeWriter:
         list_items = self.recipes(list.__iter__(value)) if isinstance(value, list) else None
         dict_items = None
         if isinstance(value, dict):
-            dict_items = tuple([(self.recipe(k), self.recipe(v)) for k, v in dict.items(value)])
+            dict_items = tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)])
         if isinstance(value, (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
@@ -286,6 +299,7 @@ _MAKERS: dict[type, Any] = {
     types.CellType: RecipeWriter.cell,
     collections.deque: RecipeWriter.deque,
     super: RecipeWriter.super,
+    types.SimpleNamespace: RecipeWriter.namespace,
     Callback: RecipeWriter.callback,
     ProtocolIterator: RecipeWriter.protocol_iterator,
     InlinedGenerator: RecipeWriter.generator,

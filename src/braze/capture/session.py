@@ -39,7 +39,7 @@ from braze.ir.frame import (
     Return,
 )
 from braze.ir.guard import GuardKind
-from braze.ir.origin import UNKNOWN
+from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
 
 MAX_ATTEMPTS = 12
@@ -85,7 +85,7 @@ def _attempt(
                 exit_recipe: Exit = Return(writer.recipe(value))
                 return _finish(interpreter, writer, exit_recipe, before)
             except CannotRebuild as problem:
-                return _refuse_unbuildable(interpreter, str(problem))
+                return _blocked(problem, -1, frame_origin(request))
     except BreakRequested as request_to_break:
         return request_to_break
     except ProgramRaised as raised:
@@ -151,19 +151,17 @@ def _leave(
     frames = interpreter.frames
     for index, frame in enumerate(frames):
         inner = frames[index + 1] if index + 1 < len(frames) else None
+        if frame.handled or frame.generator is not None:
+            problem = CannotRebuild("a frame that handles an exception")
+            return _blocked(problem, frame.call_step, reason.origin)
         try:
             states.append(_frame_state(writer, frame, inner))
         except CannotRebuild as problem:
-            blocked = BreakRequested("unbuildable-object", str(problem))
-            blocked.step = frame.call_step
-            blocked.origin = reason.origin
-            return blocked
+            return _blocked(problem, frame.call_step, reason.origin)
     try:
         return _finish(interpreter, writer, Break(reason, tuple(states)), before)
     except CannotRebuild as problem:
-        blocked = BreakRequested("unbuildable-object", str(problem))
-        blocked.step, blocked.origin = -1, reason.origin
-        return blocked
+        return _blocked(problem, -1, reason.origin)
 
 
 def _frame_state(writer: RecipeWriter, frame: Frame, inner: Frame | None) -> FrameState:
@@ -184,9 +182,18 @@ def _frame_state(writer: RecipeWriter, frame: Frame, inner: Frame | None) -> Fra
     )
 
 
-def _refuse_unbuildable(interpreter: Interpreter, detail: str) -> Refused:
-    reason = graph_break("unbuildable-object", detail, interpreter.origin())
-    return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
+def _blocked(problem: CannotRebuild, step: int, origin: Origin) -> BreakRequested:
+    """Leave earlier: where the object was made, if that is known, else at `step`."""
+    blocked = BreakRequested("unbuildable-object", str(problem))
+    blocked.step = problem.made_at if problem.made_at >= 0 else step
+    blocked.origin = origin
+    return blocked
+
+
+def frame_origin(request: FrameRequest) -> Origin:
+    """The place of a frame as a whole."""
+    code = request.code
+    return Origin(code.co_filename, code.co_firstlineno, code.co_qualname)
 
 
 def _refuse_raise(raised: ProgramRaised) -> Refused:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any, final
 
 import torch
@@ -31,6 +31,20 @@ class AmbientState:
     sdpa: tuple[bool, ...]
     function_modes: int
     dispatch_modes: int
+
+    def holds(self) -> bool:
+        """Whether the thread's state is this one now."""
+        return ambient_state() == self
+
+    def difference(self) -> str | None:
+        """What is not as it was, in words; None where all is."""
+        now = ambient_state()
+        for what in fields(self):
+            expected, actual = getattr(self, what.name), getattr(now, what.name)
+            if expected != actual:
+                name = what.name.replace("_", " ")
+                return f"ambient state mismatch: {name}. expected {expected}, actual {actual}"
+        return None
 
 
 def ambient_state() -> AmbientState:

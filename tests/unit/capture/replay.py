@@ -5,6 +5,7 @@ It does what the runtime does, without guards: enough to compare a captured fram
 
 from __future__ import annotations
 
+import enum
 import types
 from typing import Any
 
@@ -233,6 +234,31 @@ def same(left: Any, right: Any) -> bool:
         return list(left) == list(right) and all(same(left[k], right[k]) for k in left)
     if isinstance(left, (list, tuple)):
         return len(left) == len(right) and all(same(a, b) for a, b in zip(left, right))
-    if hasattr(left, "__dict__") and type(left).__eq__ is object.__eq__:
+    if hasattr(left, "__dict__") and not isinstance(left, (type, types.FunctionType, enum.Enum)):
         return same(vars(left), vars(right))
     return left == right
+
+
+def agree(make: Any) -> CapturedFrame:
+    """`make()` gives (function, args) anew; eager and captured runs must agree in outputs and in
+    what they do to the arguments, closures and globals of the function."""
+    torch.manual_seed(0)
+    function, args = make()
+    torch.manual_seed(0)
+    twin, twin_args = make()
+    want = function(*args)
+    captured, result = captured_once(twin, *twin_args)
+    assert same(result, want), (result, want)
+    assert same(tuple(twin_args), tuple(args)), (twin_args, args)
+    for mine, other in zip(twin.__closure__ or (), function.__closure__ or ()):
+        contents, expected = _contents(mine), _contents(other)
+        if not isinstance(expected, (types.FunctionType, type, torch.nn.Module)):
+            assert same(contents, expected), (contents, expected)
+    return captured
+
+
+def _contents(cell: types.CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return None

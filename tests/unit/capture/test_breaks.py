@@ -1,0 +1,157 @@
+"""Graph breaks: their codes, the state they leave with, and restarts at resumable places."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from replay import Replay, outcome, request_for
+
+from braze.capture import break_codes, capture_frame
+from braze.ir.frame import Break, CapturedFrame, Refused
+
+X = torch.ones(3)
+
+
+def branch(x):
+    y = x + 1
+    if y.sum() > 0:
+        return y * 2
+    return y
+
+
+def item(x):
+    n = (x * 2).sum().item()
+    return x + n
+
+
+def prints(x):
+    y = x * 3
+    print("hello")
+    return y
+
+
+def deep(x):
+    def inner(a):
+        b = a * 2
+        if b.sum() > 0:
+            b = b + 1
+        return b
+
+    y = x + 1
+    return inner(y) - 1
+
+
+def in_generator(x):
+    def values():
+        yield x.sum().item()
+
+    y = x + 1
+    return [v + y for v in values()]
+
+
+def in_init(x):
+    class_ = Asking
+    y = x - 1
+    return class_(y).value
+
+
+class Asking:
+    def __init__(self, x):
+        self.value = x.sum().item()
+
+
+def in_callback(x):
+    y = x + 1
+    return sorted([3, 1], key=lambda v: (y * v).sum().item())
+
+
+def formats(x):
+    y = x + 1
+    return f"{y.sum()}"
+
+
+def explicit(x):
+    y = x + 1
+    input()
+    return y
+
+
+CASES = [
+    (branch, "data-dependent-branch"),
+    (item, "data-dependent-value"),
+    (prints, "input-output"),
+    (deep, "data-dependent-branch"),
+    (in_generator, "data-dependent-value"),
+    (in_init, "data-dependent-value"),
+    (in_callback, "data-dependent-value"),
+    (formats, "data-dependent-value"),
+    (explicit, "input-output"),
+]
+
+
+@pytest.mark.parametrize(("function", "code"), CASES, ids=lambda c: getattr(c, "__name__", c))
+def test_code_and_work_before_the_break(function, code):
+    captured = outcome(function, X)
+    assert isinstance(captured, CapturedFrame), captured
+    assert isinstance(captured.exit, Break)
+    assert captured.exit.reason.code == code
+    assert captured.exit.reason.origin.file == __file__
+    assert code in break_codes()
+    assert len(captured.graph.nodes) >= 1
+
+
+def test_frames_of_a_break_in_a_callee():
+    request = request_for(deep, (X,))
+    captured = capture_frame(request)
+    replay = Replay(captured, request)
+    exit_ = replay.run()
+    outer, inner = exit_.frames
+    assert outer.code is deep.__code__ and inner.code.co_name == "inner"
+    locals_ = {name: replay.make(recipe) for name, recipe in inner.local_values}
+    assert torch.equal(locals_["b"], (X + 1) * 2)
+    stack = [replay.make(recipe) for recipe in inner.stack]
+    assert len(stack) == 1 and bool(stack[0]) is True
+
+
+def test_break_inside_an_exception_handler_is_refused():
+    def f(x):
+        try:
+            raise ValueError
+        except ValueError:
+            return x.sum().item()
+
+    captured = outcome(f, X)
+    assert isinstance(captured, Refused)
+    assert captured.kind == "break"
+
+
+def test_continuation_goes_on_after_the_branch():
+    request = request_for(branch, (X,))
+    captured = capture_frame(request)
+    replay = Replay(captured, request)
+    state = replay.run().frames[0]
+    stack = tuple(replay.make(recipe) for recipe in state.stack)
+    assert stack[0].dim() == 0
+    values = {name: replay.make(recipe) for name, recipe in state.local_values}
+    import dataclasses
+
+    from braze.compat.bytecode import decode
+
+    program = decode(branch.__code__)
+    jump = program.index_at[state.offset]
+    after = program.instructions[jump + 1].offset
+    rest = dataclasses.replace(request, offset=after, stack=(), local_values=values)
+    captured = capture_frame(rest)
+    assert torch.equal(Replay(captured, rest).run(), branch(X))
+
+
+def test_must_not_inline():
+    def callee(x):
+        return x * 2
+
+    def f(x):
+        return callee(x + 1)
+
+    request = request_for(f, (X,), must_not_inline=lambda function: function is callee)
+    captured = capture_frame(request)
+    assert captured.exit.reason.code == "not-inlined"
