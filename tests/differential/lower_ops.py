@@ -92,6 +92,11 @@ def check_operator(name: str, op: OpInfo, dtype: torch.dtype, limit: int) -> Out
         warnings.simplefilter("ignore")
         for sample in _samples(op, dtype, limit):
             try:
+                _run_eagerly(op, (sample.input, sample.args, sample.kwargs))
+            except Exception as error:
+                outcome.skipped = f"eager raises {type(error).__name__}"
+                continue
+            try:
                 outcome.externs |= _check_sample(op, sample)
                 outcome.samples += 1
             except (DataDependent, Untraceable, UnknownTensor) as error:

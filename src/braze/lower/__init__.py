@@ -10,13 +10,16 @@ from typing import TYPE_CHECKING
 from braze.ir.graph import Graph
 from braze.ir.loops import LoopProgram
 from braze.lower import (
+    batch_norm,
     cat_pad,
     factories,
     gradients,
     indexing,
     losses,
     normalization,
+    normalization_backward,
     pointwise,
+    pointwise_ternary,
     pooling,
     reductions,
     views,
@@ -30,13 +33,16 @@ __all__ = ["RULE_FAMILIES", "lower"]
 
 # Importing a family registers its rules.
 RULE_FAMILIES = (
+    batch_norm,
     cat_pad,
     factories,
     gradients,
     indexing,
     losses,
     normalization,
+    normalization_backward,
     pointwise,
+    pointwise_ternary,
     pooling,
     reductions,
     views,

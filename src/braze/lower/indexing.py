@@ -65,7 +65,7 @@ def lower_gather(
     call: OperatorCall, self: Value, dim: int, index: Value, *, sparse_grad: bool = False
 ) -> Lowered:
     shape = call.shape_of(self)
-    if not shape or not call.shape_of(index):
+    if not shape or len(call.shape_of(index)) != len(shape) or 0 in shape:
         return None
     dim = positive(dim, len(shape))
 

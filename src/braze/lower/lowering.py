@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.ir.graph import Graph, Node, Value
+from braze.ir.graph import Constant, Graph, Node, Value
 from braze.ir.loops import (
     Buffer,
     BufferView,
     Definition,
     ExternCall,
+    InRange,
     Load,
     LoopProgram,
+    Reduce,
     Scalar,
     Statement,
 )
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.scalars import cast, compute_dtype, literal, without_round_trips
+from braze.ir.scalars import cast, compute_dtype, literal, walk, without_round_trips
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.lower.coordinates import (
     Coordinates,
@@ -31,7 +34,7 @@ from braze.lower.coordinates import (
 )
 from braze.lower.place import Computed, Place, Stored, compose, whole
 from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
-from braze.shapes.expr import ZERO, as_expr, simplified
+from braze.shapes.expr import ZERO, as_expr, floor_div, simplified
 
 Readable: TypeAlias = Value | Stored | Computed | bool | int | float
 
@@ -67,6 +70,7 @@ class Lowering:
         self.numerics = numerics
         self.statements: list[Statement] = []
         self.places: dict[Value, Place] = {}
+        self.entries: set[Buffer] = set()
         self._loadable: dict[BufferView, Stored] = {}
         self._count = 0
         self.used = _used_values(graph)
@@ -75,6 +79,8 @@ class Lowering:
         """The whole graph as a loop program."""
         inputs = tuple(map(self._entry, self.graph.inputs))
         constants = tuple((self._entry(c.value), c.tensor) for c in self.graph.constants)
+        for constant in self.graph.constants:
+            self._fold_constant(constant)
         for node in self.graph.nodes:
             self.lower_node(node)
         outputs = tuple(self.view_of(output.value) for output in self.graph.outputs)
@@ -102,6 +108,7 @@ class Lowering:
 
     def call_extern(self, node: Node) -> None:
         """Emit a call of the operator's ATen kernel."""
+        op = copying_form(node.op)
         args = tuple(map(self._extern_argument, node.args))
         kwargs = tuple((name, self._extern_argument(value)) for name, value in node.kwargs)
         outputs: list[Buffer | None] = []
@@ -112,7 +119,7 @@ class Lowering:
             buffer = self.new_buffer(_tensor_type(value))
             self.places[value] = whole(buffer)
             outputs.append(buffer)
-        self.statements.append(ExternCall(node.op, args, kwargs, tuple(outputs), node.origin))
+        self.statements.append(ExternCall(op, args, kwargs, tuple(outputs), node.origin))
 
     # --- reading -------------------------------------------------------------------------------
 
@@ -132,7 +139,7 @@ class Lowering:
         place = self.places[value]
         kind = _tensor_type(value)
         if isinstance(place, Computed):
-            place = self.define(kind, place.body, UNKNOWN)
+            place = place.stored or self.define(kind, place.body, place.origin)
             self.places[value] = place
         if place.index is None:
             return place.root
@@ -174,39 +181,53 @@ class Lowering:
 
     def _entry(self, value: Value) -> Buffer:
         buffer = self.new_buffer(_tensor_type(value))
+        self.entries.add(buffer)
         self.places[value] = whole(buffer)
         return buffer
+
+    def _fold_constant(self, constant: Constant) -> None:
+        """A captured CPU tensor of one element is a literal to its readers."""
+        tensor = constant.tensor
+        if tensor.dim() == 0 and tensor.device.type == "cpu" and tensor.dtype in LOOP_DTYPES:
+            scalar = literal(tensor.item(), tensor.dtype)
+            stored = self.places[constant.value]
+            assert isinstance(stored, Stored)
+            self.places[constant.value] = Computed(lambda at: scalar, tensor.dtype, (), stored)
 
     def _place(self, lowered: Lowered, kind: TensorType, origin: Origin) -> Place:
         if isinstance(lowered, View):
             return self._view_place(lowered, kind)
         if isinstance(lowered, Folded):
-            return Computed(lowered.body, kind.dtype, kind.shape)
+            return Computed(lowered.body, kind.dtype, kind.shape, None, origin)
         if isinstance(lowered, Reinterpreted):
             return self._reinterpreted_place(lowered, kind)
         assert callable(lowered)
-        return self.define(kind, lowered, origin)
+        axes = make_axes("i", kind.shape)
+        at = axis_coordinates(axes)
+        scalar = cast(lowered(at), kind.dtype)
+        if _is_cheap(scalar):
+            body: Body = lambda at: cast(lowered(at), kind.dtype)  # noqa: E731
+            return Computed(body, kind.dtype, kind.shape, None, origin)
+        target = self.new_buffer(kind)
+        self.emit(target, axes, at, scalar, origin)
+        return whole(target)
 
     def _view_place(self, view: View, kind: TensorType) -> Place:
         base = self.places[view.base]
         if isinstance(base, Computed):
             body = base.body
-            return Computed(lambda at: body(view.index(at)), kind.dtype, kind.shape)
+            moved: Body = lambda at: body(view.index(at))  # noqa: E731
+            return Computed(moved, kind.dtype, kind.shape, None, base.origin)
         return Stored(base.root, compose(view.index, base.index), base.is_window)
 
     def _reinterpreted_place(self, lowered: Reinterpreted, kind: TensorType) -> Place:
         base = self.view_of(lowered.base)
         numerator, denominator = lowered.scale
-        offset = simplified(as_expr(base.offset) * numerator)
-        if denominator != 1:
-            assert isinstance(offset, int)
-            offset //= denominator
-        offset = simplified(as_expr(offset) + lowered.offset)
+        offset = lowered.offset
+        if offset is None:
+            offset = simplified(floor_div(as_expr(base.offset) * numerator, denominator))
         root = BufferView(base.buffer, kind.shape, kind.stride, offset, kind.dtype)
         return Stored(root, None, is_window=True)
-
-    def as_strided(self, value: Value, kind: TensorType, offset: Size | None) -> Done | None:
-        return None
 
     def _made_loadable(self, place: Stored) -> Stored:
         """A copy of a window, made by ATen: loads need a buffer of their own dtype and shape."""
@@ -289,6 +310,11 @@ class OperatorCall:
         """The device of a value."""
         return _tensor_type(source).device
 
+    def is_entry(self, source: Value) -> bool:
+        """Whether a value lives in memory that was there before: an input, or a view of one."""
+        place = self.lowering.places[source]
+        return isinstance(place, Stored) and place.root.buffer in self.lowering.entries
+
     def broadcast(self, source: Readable, at: Coordinates) -> Coordinates:
         """The coordinates in `source` of a point of a shape that it broadcasts to."""
         shape = self.shape_of(source)
@@ -336,6 +362,27 @@ class OperatorCall:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _is_cheap(scalar: Scalar) -> bool:
+    """Whether a scalar needs no memory and little work: positions, masks, constants."""
+    return all(
+        not isinstance(node, (Load, Reduce, InRange)) and count < 24
+        for count, node in enumerate(walk(scalar))
+    )
+
+
+@functools.cache
+def copying_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The operator itself, or for one whose result is a view of an argument, its copying twin: a
+    buffer has memory of its own."""
+    is_view = any(
+        argument.alias_info is not None and not argument.alias_info.is_write
+        for argument in op._schema.arguments
+    )
+    namespace, name = op._schema.name.split("::")
+    twin = getattr(getattr(torch.ops, namespace), f"{name}_copy", None) if is_view else None
+    return op if twin is None else getattr(twin, op._overloadname, op)
 
 
 def _tensor_type(value: Value) -> TensorType:

@@ -13,14 +13,14 @@ import torch
 
 from braze.ir.graph import Value
 from braze.ir.loops import Scalar
-from braze.ir.scalars import apply, cast, compute_dtype
+from braze.ir.scalars import apply, compute_dtype
 from braze.ir.types import Size
 from braze.lower.coordinates import Coordinates, plus, quotient, times
 from braze.lower.formulas import divide, where
 from braze.lower.lowering import OperatorCall
 from braze.lower.place import Stored
 from braze.lower.reductions import fold, kept_shape, mean_of, normalized_dims, squared_deviation
-from braze.lower.rules import DONE, Body, Lowered, rule
+from braze.lower.rules import DONE, Lowered, rule
 from braze.shapes.expr import ZERO
 
 PointBody = Callable[[Coordinates], Scalar]
@@ -298,76 +298,3 @@ def lower_group_norm(
         if call.is_used(position):
             call.result(position, lambda at, place=place: call.read(place, (*at, *zeros)))  # type: ignore[misc]
     return DONE
-
-
-# --- batch normalisation -----------------------------------------------------------------------
-
-
-def _normalized_channels(
-    call: OperatorCall,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    mean: Callable[[Coordinates], Scalar],
-    scale: Callable[[Coordinates], Scalar],
-) -> Body:
-    """(x - mean[c]) * scale[c] * weight[c] + bias[c], c the second coordinate."""
-    dtype = call.compute_dtype
-
-    def body(at: Coordinates) -> Scalar:
-        channel = at[1:2]
-        x = apply("sub", call.read(input, at, dtype), mean(channel))
-        return _affine(call, apply("mul", x, scale(channel)), weight, bias, channel)
-
-    return body
-
-
-@rule("_native_batch_norm_legit_no_training", exact=False)
-def lower_batch_norm_eval(
-    call: OperatorCall,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value,
-    running_var: Value,
-    momentum: float,
-    eps: float,
-) -> Lowered:
-    dtype = call.compute_dtype
-
-    def mean(channel: Coordinates) -> Scalar:
-        return call.read(running_mean, channel, dtype)
-
-    def scale(channel: Coordinates) -> Scalar:
-        return apply("rsqrt", apply("add", call.read(running_var, channel, dtype), eps))
-
-    call.result(0, _normalized_channels(call, input, weight, bias, mean, scale))
-    for position in (1, 2):
-        if call.node.outputs[position] is not None and call.is_used(position):
-            kind = call.output(position)
-            if kind.shape != (0,):
-                source = mean if position == 1 else scale
-                call.result(position, lambda at, source=source: source(at))  # type: ignore[misc]
-            else:
-                call.result(position, lambda at: cast(mean(at), dtype))
-    return DONE
-
-
-@rule("native_batch_norm", "cudnn_batch_norm", exact=False)
-def lower_batch_norm(
-    call: OperatorCall,
-    input: Value,
-    weight: Value | None,
-    bias: Value | None,
-    running_mean: Value | None,
-    running_var: Value | None,
-    training: bool,
-    momentum: float,
-    eps: float,
-) -> Lowered:
-    """In training the running statistics change in place: left to ATen."""
-    if training or running_mean is None or running_var is None:
-        return None
-    return lower_batch_norm_eval(
-        call, input, weight, bias, running_mean, running_var, momentum, eps
-    )

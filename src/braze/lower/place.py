@@ -8,6 +8,7 @@ from typing import TypeAlias, final
 import torch
 
 from braze.ir.loops import Buffer, BufferView
+from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
 from braze.lower.coordinates import CoordinateMap
 from braze.lower.rules import Body
@@ -34,11 +35,13 @@ class Stored:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Computed:
-    """Element `at` is `body(at)`, wherever it is read."""
+    """Element `at` is `body(at)`, wherever it is read. stored: where memory holds it as well."""
 
     body: Body
     dtype: torch.dtype
     shape: tuple[Size, ...]
+    stored: Stored | None = None
+    origin: Origin = UNKNOWN
 
 
 Place: TypeAlias = Stored | Computed

@@ -44,6 +44,21 @@ _SAME_NAME = (
 )
 _SPECIAL = "i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1"
 
+
+def _bessel_quotient(x: Scalar) -> Scalar:
+    """sin(x) / x, by its series near zero."""
+    y = formulas.square(x)
+    series = literal(-1.0 / 39916800, x.dtype)
+    for term in (1.0 / 362880, -1.0 / 5040, 1.0 / 120, -1.0 / 6, 1.0):
+        series = apply("add", apply("mul", series, y), term)
+    far = where(apply("isinf", x), 0.0, divide(apply("sin", x), x))
+    return where(apply("lt", apply("abs", x), 0.5), series, far)
+
+
+def _angle(x: Scalar) -> Scalar:
+    return where(apply("isnan", x), x, where(apply("lt", x, 0.0), math.pi, literal(0, x.dtype)))
+
+
 _UNARY: dict[str, Callable[[Scalar], Scalar]] = {
     "reciprocal": lambda x: divide(1.0, x),
     "sigmoid": formulas.sigmoid,
@@ -58,6 +73,10 @@ _UNARY: dict[str, Callable[[Scalar], Scalar]] = {
     "rad2deg": lambda x: apply("mul", x, 180.0 / math.pi),
     "special_entr": formulas.entropy,
     "square": formulas.square,
+    "angle": _angle,
+    "special_spherical_bessel_j0": _bessel_quotient,
+    "special_modified_bessel_i0": lambda x: apply("i0", x),
+    "special_modified_bessel_i1": lambda x: apply("i1", x),
     "sign": lambda x: x if x.dtype == torch.bool else apply("sign", x),
     "positive": lambda x: x,
     "relu": lambda x: apply("maximum", x, 0),
@@ -136,6 +155,24 @@ def lower_round(call: OperatorCall, self: Value, *, decimals: int) -> Lowered:
     return elementwise(
         call, lambda x: apply(second, apply("round", apply(first, x, scale)), scale), self
     )
+
+
+@rule("polygamma")
+def lower_polygamma(call: OperatorCall, n: int, self: Value) -> Lowered:
+    return elementwise(call, lambda x: apply("digamma", x), self) if n == 0 else None
+
+
+@rule("mvlgamma")
+def lower_mvlgamma(call: OperatorCall, self: Value, p: int) -> Lowered:
+    """The logarithm of the multivariate gamma function: a sum of p terms."""
+
+    def formula(x: Scalar) -> Scalar:
+        total = literal(p * (p - 1) / 4.0 * math.log(math.pi), x.dtype)
+        for n in range(p):
+            total = apply("add", total, apply("lgamma", apply("sub", x, n / 2.0)))
+        return total
+
+    return elementwise(call, formula, self)
 
 
 @rule("gelu")
@@ -304,7 +341,7 @@ def lower_copy(call: OperatorCall, self: Value, src: Value, non_blocking: bool =
 # --- two operands ----------------------------------------------------------------------------
 
 
-def _scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
+def scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
     if isinstance(alpha, Value):
         return apply("mul", x, cast(call.read(alpha, ()), x.dtype))
     return x if alpha == 1 else apply("mul", x, alpha)
@@ -312,17 +349,17 @@ def _scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
 
 @rule("add.Tensor", "add.Scalar")
 def lower_add(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
-    return elementwise(call, lambda x, y: apply("add", x, _scaled(y, alpha, call)), self, other)
+    return elementwise(call, lambda x, y: apply("add", x, scaled(y, alpha, call)), self, other)
 
 
 @rule("sub.Tensor", "sub.Scalar")
 def lower_sub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
-    return elementwise(call, lambda x, y: apply("sub", x, _scaled(y, alpha, call)), self, other)
+    return elementwise(call, lambda x, y: apply("sub", x, scaled(y, alpha, call)), self, other)
 
 
 @rule("rsub.Tensor", "rsub.Scalar")
 def lower_rsub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
-    return elementwise(call, lambda x, y: apply("sub", y, _scaled(x, alpha, call)), self, other)
+    return elementwise(call, lambda x, y: apply("sub", y, scaled(x, alpha, call)), self, other)
 
 
 @rule("mul.Tensor", "mul.Scalar")
@@ -466,7 +503,7 @@ def _register_binary() -> None:
 
     def logical(op: str) -> Any:
         def lower(call: OperatorCall, self: Any, other: Any) -> Body:
-            return lambda at: apply(op, _truth(call, self, at), _truth(call, other, at))
+            return lambda at: apply(op, truth(call, self, at), truth(call, other, at))
 
         return lower
 
@@ -479,85 +516,8 @@ def _register_binary() -> None:
         add_rule(f"logical_{op}", logical(op))
 
 
-def _truth(call: OperatorCall, source: Any, at: Coordinates) -> Scalar:
+def truth(call: OperatorCall, source: Any, at: Coordinates) -> Scalar:
     return call.read(source, call.broadcast(source, at), torch.bool)
 
 
 _register_binary()
-
-
-# --- three operands --------------------------------------------------------------------------
-
-
-@rule("clamp")
-def lower_clamp(call: OperatorCall, self: Value, min: Any = None, max: Any = None) -> Lowered:
-    bounds = [bound for bound in (min, max) if bound is not None]
-    if any(isinstance(bound, complex) for bound in bounds):
-        return None
-
-    def formula(x: Scalar, *limits: Scalar) -> Scalar:
-        rest = list(limits)
-        low = rest.pop(0) if min is not None else None
-        return formulas.clamped(x, low, rest.pop(0) if max is not None else None)
-
-    return elementwise(call, formula, self, *bounds)
-
-
-add_rule("clamp.Tensor", lower_clamp)
-
-
-@rule("clamp_min", "clamp_min.Tensor")
-def lower_clamp_min(call: OperatorCall, self: Value, min: Any) -> Lowered:
-    return lower_clamp(call, self, min=min)
-
-
-@rule("clamp_max", "clamp_max.Tensor")
-def lower_clamp_max(call: OperatorCall, self: Value, max: Any) -> Lowered:
-    return lower_clamp(call, self, max=max)
-
-
-@rule("addcmul")
-def lower_addcmul(
-    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
-) -> Lowered:
-    def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
-        return apply("add", x, apply("mul", _scaled(a, value, call), b))
-
-    return elementwise(call, formula, self, tensor1, tensor2)
-
-
-@rule("addcdiv")
-def lower_addcdiv(
-    call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
-) -> Lowered:
-    def formula(x: Scalar, a: Scalar, b: Scalar) -> Scalar:
-        return apply("add", x, divide(_scaled(a, value, call), b))
-
-    return elementwise(call, formula, self, tensor1, tensor2)
-
-
-@rule("lerp.Scalar", "lerp.Tensor")
-def lower_lerp(call: OperatorCall, self: Value, end: Value, weight: Any) -> Lowered:
-    def formula(start: Scalar, stop: Scalar, part: Scalar) -> Scalar:
-        gap = apply("sub", stop, start)
-        near = apply("add", start, apply("mul", part, gap))
-        far = apply("sub", stop, apply("mul", gap, apply("sub", literal(1, part.dtype), part)))
-        return where(apply("lt", apply("abs", part), 0.5), near, far)
-
-    return elementwise(call, formula, self, end, weight)
-
-
-@rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
-def lower_where(call: OperatorCall, condition: Value, self: Any, other: Any) -> Lowered:
-    dtype = call.output().dtype
-
-    def body(at: Coordinates) -> Scalar:
-        chosen, rest = call.read_as(self, at, dtype), call.read_as(other, at, dtype)
-        return apply("where", _truth(call, condition, at), chosen, rest)
-
-    return body
-
-
-@rule("masked_fill.Scalar", "masked_fill.Tensor")
-def lower_masked_fill(call: OperatorCall, self: Value, mask: Value, value: Any) -> Lowered:
-    return lower_where(call, mask, value, self)

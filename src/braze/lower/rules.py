@@ -21,6 +21,7 @@ from typing import Any, TypeAlias, TypeVar, final
 
 from braze.ir.graph import Value
 from braze.ir.loops import Scalar
+from braze.ir.types import Size
 from braze.lower.coordinates import CoordinateMap, Coordinates
 
 Body: TypeAlias = Callable[[Coordinates], Scalar]
@@ -46,14 +47,16 @@ class Folded:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Reinterpreted:
-    """The bits of `base` as another dtype: `view(dtype)`, real views of complex tensors.
+    """The memory of `base` with the result's own dtype, shape and strides: `as_strided`,
+    `view(dtype)`, real views of complex tensors.
 
     scale: elements of the result's dtype in one element of the base's, as a fraction.
+    offset: where it starts in the buffer, in elements; None: where `base` does.
     """
 
     base: Value
-    scale: tuple[int, int]
-    offset: int = 0
+    scale: tuple[int, int] = (1, 1)
+    offset: Size | None = None
 
 
 @final

@@ -281,7 +281,11 @@ def lower_unfold(call: OperatorCall, self: Value, dimension: int, size: int, ste
 def lower_as_strided(
     call: OperatorCall, self: Value, size: Any, stride: Any, storage_offset: Any = None
 ) -> Lowered:
-    return call.lowering.as_strided(self, call.output(), storage_offset)
+    """The offset counts from the start of the storage: known for what the graph computed, not
+    for an input."""
+    if call.is_entry(self):
+        return None
+    return Reinterpreted(self, offset=storage_offset)
 
 
 @rule("flip")

@@ -162,10 +162,14 @@ def floor_div(dividend: IntLike, divisor: IntLike) -> Expr:
         raise ValueError(f"floor_div: divisor must be positive, got {constant}")
     if constant == 1:
         return dividend
+    for quotient, rest in _splits(dividend, constant):
+        low, high = bounds(rest)
+        if low is not None and high is not None and low // constant == high // constant:
+            return quotient + low // constant
     quotient, rest = _split_multiples(dividend, constant)
-    low, high = bounds(rest)
-    if low is not None and high is not None and low // constant == high // constant:
-        return quotient + low // constant
+    factor, coarse, _ = _split_fine(rest, constant)
+    if factor > 1:
+        return quotient + floor_div(coarse, constant // factor)
     return quotient + _floor_div_atom(rest, constant)
 
 
@@ -182,10 +186,14 @@ def modulo(dividend: IntLike, divisor: IntLike) -> Expr:
         raise ValueError(f"modulo: divisor must be positive, got {constant}")
     if constant == 1:
         return ZERO
+    for _, rest in _splits(dividend, constant):
+        low, high = bounds(rest)
+        if low is not None and high is not None and low // constant == high // constant:
+            return rest - constant * (low // constant)
     _, rest = _split_multiples(dividend, constant)
-    low, high = bounds(rest)
-    if low is not None and high is not None and low // constant == high // constant:
-        return rest - constant * (low // constant)
+    factor, coarse, fine = _split_fine(rest, constant)
+    if factor > 1:
+        return modulo(coarse, constant // factor) * factor + fine
     return Expr((((Mod(rest, as_expr(constant)),), 1),))
 
 
@@ -290,13 +298,42 @@ def _merge_division_pairs(sums: dict[Monomial, int]) -> None:
                 sums[other] = sums.get(other, 0) + c * coefficient
 
 
-def _split_multiples(value: Expr, divisor: int) -> tuple[Expr, Expr]:
-    """value == divisor * quotient + rest, the rest's coefficients in [0, divisor), but the
-    negative one nearest zero where that keeps the rest simple."""
+def _splits(value: Expr, divisor: int) -> Iterable[tuple[Expr, Expr]]:
+    """Ways to write value as divisor * quotient + rest: the rest's coefficients not negative, or
+    nearest zero (which decides divisions of reversed positions, `7 - i`)."""
+    yield _split_multiples(value, divisor)
+    if any(coefficient < 0 for _, coefficient in value.terms):
+        yield _split_multiples(value, divisor, shift=divisor // 2)
+
+
+def _split_fine(value: Expr, divisor: int) -> tuple[int, Expr, Expr]:
+    """(factor, coarse, fine) with value == factor * coarse + fine, 0 <= fine < factor, and factor
+    a divisor of `divisor`; (1, value, 0) where there is none."""
+    factors = {math.gcd(divisor, coefficient) for monomial, coefficient in value.terms if monomial}
+    for factor in sorted(factors - {1}, reverse=True):
+        coarse: list[tuple[Monomial, int]] = []
+        fine: list[tuple[Monomial, int]] = []
+        for monomial, coefficient in value.terms:
+            whole, part = divmod(coefficient, factor)
+            if monomial and part:
+                fine.append((monomial, coefficient))
+            else:
+                coarse.append((monomial, whole))
+                fine.append((monomial, part))
+        rest = _collect(fine)
+        low, high = bounds(rest)
+        if rest.terms and low is not None and low >= 0 and high is not None and high < factor:
+            return factor, _collect(coarse), rest
+    return 1, value, ZERO
+
+
+def _split_multiples(value: Expr, divisor: int, shift: int = 0) -> tuple[Expr, Expr]:
+    """value == divisor * quotient + rest, the rest's coefficients in [-shift, divisor - shift)."""
     quotient: list[tuple[Monomial, int]] = []
     rest: list[tuple[Monomial, int]] = []
     for monomial, coefficient in value.terms:
-        whole, part = divmod(coefficient, divisor)
+        whole = (coefficient + shift) // divisor if monomial else coefficient // divisor
+        part = coefficient - whole * divisor
         if whole:
             quotient.append((monomial, whole))
         if part:
