@@ -20,7 +20,9 @@ import torch
 from braze.errors import BrazeWarning
 from braze.ir.entry import CompileFrame, FrameValues
 from braze.runtime.binding import copy_defaults, make_binder
+from braze.runtime.continuation import Continuation
 from braze.runtime.entries import Entry, FrameCache, FrameKey
+from braze.runtime.open_frames import run_frames
 from braze.runtime.tracebacks import without_driver_frames
 
 Observe = Callable[[str, str], None]
@@ -53,6 +55,7 @@ class Dispatcher:
         self.recompile_limit = recompile_limit
         self.compile_callee = compile_callee or (lambda callable: callable)
         self.observe = observe
+        self.continuations: dict[Any, Continuation] = {}
         self._caches: dict[FrameKey, FrameCache] = {}
         self._faulted: set[int] = set()
 
@@ -72,6 +75,11 @@ class Dispatcher:
     def reset(self) -> None:
         """Forget everything compiled."""
         self._caches.clear()
+        self.continuations.clear()
+
+    def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call that a frame makes after a break."""
+        return self.compile_callee(callable)(*args, **kwargs)
 
     def run(
         self,
@@ -84,14 +92,18 @@ class Dispatcher:
         try:
             results = entry.run_graph(inputs)
         except Exception as fault:
-            self._report_fault(fault, entry)
+            self.report_fault(fault, entry)
         else:
             if entry.returns:
                 return entry.replay(values, results)
-            raise NotImplementedError("graph breaks")
+            self.observe("break", str(entry.compiled.exit.reason.origin))
+            frames = entry.replay(values, results)
+            del inputs, results, values  # what the frames do not hold may go
+            return run_frames(self, frames)
         return natively()
 
-    def _report_fault(self, fault: Exception, entry: Entry) -> None:
+    def report_fault(self, fault: Exception, entry: Entry) -> None:
+        """Say, once an entry, that its graph failed and the frame runs eagerly."""
         text = f"{type(fault).__name__}: {fault}"
         self.observe("fault", text)
         if id(entry) not in self._faulted:

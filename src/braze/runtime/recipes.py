@@ -52,7 +52,7 @@ _MAPPINGS = (OrderedDict, dict)
 class LiveFrame:
     """A frame stopped before an instruction, with real values; the driver moves it on.
 
-    locals, stack: as in `FrameValues`.
+    locals, stack: as in `FrameValues`. call: how its calls are made, once it is executed.
     """
 
     code: types.CodeType
@@ -61,6 +61,7 @@ class LiveFrame:
     locals: dict[str, Any]
     stack: list[Any]
     function: types.FunctionType | None = None
+    call: Any = None
 
 
 Replay = Callable[[FrameValues, Sequence[Any]], Any]

@@ -1,0 +1,181 @@
+"""Frames that a graph break left open: each is moved on until the outermost one returns.
+
+    broken   the top frame waits before an instruction: execute it           -> ready
+    ready    capture again from there, with locals and stack as inputs       -> broken | finished
+    finished the value is the result of the call at which the frame below waits -> that is ready
+    failed   the exception is raised at that call, natively                  -> finished | failed
+
+An instruction that raises, or that is not executed here, and a frame that is refused, make the
+rest of that frame run natively. The loop is flat: its depth does not grow with the breaks.
+"""
+
+from __future__ import annotations
+
+import enum
+import types
+from typing import Any, Protocol, TypeAlias, final
+
+from braze.compat.bytecode import decode
+from braze.errors import InternalError
+from braze.ir.entry import CompileFrame, FrameValues
+from braze.ir.frame import NULL
+from braze.runtime.continuation import Continuation, Point, make_continuation
+from braze.runtime.entries import Entry, FrameCache, FrameKey, continuation_key
+from braze.runtime.instructions import HANDLERS, Finished, RunNatively, take
+from braze.runtime.recipes import LiveFrame
+from braze.runtime.tracebacks import without_driver_frames
+
+
+class Host(Protocol):
+    """What the loop asks of the dispatcher."""
+
+    compile_frame: CompileFrame
+    continuations: dict[Any, Continuation]
+
+    def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache: ...
+    def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def observe(self, event: str, detail: str) -> None: ...
+    def report_fault(self, fault: Exception, entry: Entry) -> None: ...
+
+
+class _Where(enum.Enum):
+    """What the top frame waits for."""
+
+    BROKEN = "its instruction is to be executed"
+    READY = "capture is to start at its offset"
+
+
+@final
+class _Failed:
+    """The top frame ended with an exception."""
+
+    __slots__ = ("exception",)
+
+    def __init__(self, exception: BaseException) -> None:
+        self.exception = exception
+
+
+_State: TypeAlias = _Where | Finished | _Failed
+
+# Operands of the instructions at which a caller waits, beside `arg` arguments.
+_CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
+
+
+def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
+    """The outermost frame's return value, or its exception. frames: outermost first, consumed."""
+    state: _State = _Where.BROKEN
+    while True:
+        if state is _Where.BROKEN:
+            state = _execute(host, frames[-1])
+        elif state is _Where.READY:
+            state = _enter(host, frames)
+        else:
+            assert isinstance(state, Finished | _Failed)
+            frames.pop()
+            if not frames:
+                break
+            state = _return_to(host, frames[-1], state)
+    if isinstance(state, Finished):
+        return state.value
+    try:
+        raise state.exception
+    finally:
+        del state
+
+
+def _execute(host: Host, frame: LiveFrame) -> _State:
+    """Execute the instruction before which the frame waits."""
+    program = decode(frame.code)
+    index = program.index_at[frame.offset]
+    instruction = program.instructions[index]
+    handler = HANDLERS.get(instruction.name)
+    if handler is None:
+        return _run_rest(host, frame)
+    frame.call = host.call
+    before = list(frame.stack)
+    try:
+        result = handler(frame, instruction)
+    except RunNatively:
+        frame.stack = before
+        return _run_rest(host, frame)
+    except BaseException as exception:
+        frame.stack = before
+        raised = without_driver_frames(exception)
+    else:
+        if isinstance(result, Finished):
+            return result
+        following = index + 1 if result is None else result
+        frame.offset = program.instructions[following].offset
+        return _Where.READY
+    return _run_rest(host, frame, raised)
+
+
+def _enter(host: Host, frames: list[LiveFrame]) -> _State:
+    """Go on with the top frame by a compiled entry, if there is one."""
+    frame = frames[-1]
+    values = FrameValues(frame.locals, frame.stack, frame.globals)
+    key = continuation_key(frame.code, frame.offset, values)
+    cache = host.cache(key, frame.code, frame.offset)
+    found = cache.find_or_compile(host.compile_frame, values, frame.function)
+    if found is None:
+        return _run_rest(host, frame)
+    entry, inputs = found
+    try:
+        results = entry.run_graph(inputs)
+    except Exception as fault:
+        host.report_fault(fault, entry)
+        results = None
+    if results is None:
+        return _run_rest(host, frame)
+    if entry.returns:
+        return Finished(entry.replay(values, results))
+    host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")
+    frames[-1:] = entry.replay(values, results)
+    return _Where.BROKEN
+
+
+def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _State:
+    """Complete the call at which a frame waits: push the value, or raise there."""
+    if isinstance(state, _Failed):
+        return _run_rest(host, caller, state.exception)
+    program = decode(caller.code)
+    index = program.index_at[caller.offset]
+    instruction = program.instructions[index]
+    if instruction.name == "CALL_FUNCTION_EX":
+        count = 3 + (instruction.arg & 1)
+    elif instruction.name in _CALL_OPERANDS:
+        count = instruction.arg + _CALL_OPERANDS[instruction.name]
+    else:
+        raise InternalError(
+            "runtime",
+            f"a frame waits at {instruction.name}, which is no call",
+            origin=f"{caller.code.co_filename}:{instruction.line}",
+        )
+    take(caller.stack, count)
+    caller.stack.append(state.value)
+    caller.offset = program.instructions[index + 1].offset
+    return _Where.READY
+
+
+def _run_rest(
+    host: Host, frame: LiveFrame, exception: BaseException | None = None
+) -> Finished | _Failed:
+    """Run the rest of a frame natively, from its instruction or by raising there."""
+    host.observe("native", f"{frame.code.co_qualname} at {frame.offset}")
+    point = Point(
+        frame.offset,
+        tuple(frame.locals),
+        tuple([slot is NULL for slot in frame.stack]),
+        exception is not None,
+    )
+    key = (id(frame.code), point)
+    continuation = host.continuations.get(key)
+    if continuation is None:
+        continuation = host.continuations[key] = make_continuation(frame.code, point)
+    function = continuation.function(frame.globals, frame.locals, frame.stack, exception)
+    frame.locals, frame.stack = {}, []  # the frame's values now live in the continuation alone
+    del exception
+    try:
+        return Finished(function())
+    except BaseException as raised:
+        return _Failed(without_driver_frames(raised))
