@@ -1,0 +1,129 @@
+"""Every row of a table that people add to has a test that exercises it."""
+
+from __future__ import annotations
+
+import dis
+import functools
+import importlib
+import re
+import types
+from collections.abc import Iterator
+
+import pytest
+from torch.testing._internal.common_methods_invocations import op_db
+
+from braze.capture.program import HANDLERS
+from braze.lower.rules import RULES
+from braze.rewrite.passes import PASSES
+from tests.architecture.tree import ROOT, python_files, source_files
+
+# Rows stand next to their code: reading all of it fills the tables.
+for _file in source_files():
+    if _file.layer in ("capture", "lower"):
+        importlib.import_module(_file.module)
+
+# What PyTorch's composite operators decompose into, beside the operators that carry its name.
+SWEPT = frozenset(
+    name.removeprefix("_").removesuffix("_")
+    for op in op_db
+    for name in (op.name.split(".")[-1], op.aten_name or "")
+)
+
+# Operators under another name -> the OpInfo whose samples call them.
+REACHED_THROUGH = {
+    "_fused_rms_norm": "nn.functional.rms_norm",
+    "_native_batch_norm_legit_functional": "nn.functional.batch_norm",
+    "_prelu_kernel": "nn.functional.prelu",
+    "_reshape_alias": "reshape",
+    "_safe_softmax": "nn.functional.scaled_dot_product_attention",
+    "_unsafe_view": "matmul",
+    "concatenate": "cat",
+    "log_sigmoid_forward": "nn.functional.logsigmoid",
+    "max_pool2d_with_indices": "nn.functional.max_pool2d",
+    "max_pool3d_with_indices": "nn.functional.max_pool3d",
+    "native_channel_shuffle": "nn.functional.channel_shuffle",
+    "nll_loss_forward": "nn.functional.nll_loss",
+    "nll_loss2d_forward": "nn.functional.nll_loss",
+    **{f"reflection_pad{n}d": "nn.functional.pad" for n in (1, 2, 3)},
+    **{f"replication_pad{n}d": "nn.functional.pad" for n in (1, 2, 3)},
+    "special_bessel_j0": "special.bessel_j0",
+    "special_bessel_j1": "special.bessel_j1",
+    "upsample_bilinear2d": "nn.functional.interpolate",
+    "upsample_linear1d": "nn.functional.interpolate",
+    "upsample_trilinear3d": "nn.functional.interpolate",
+    **{f"upsample_nearest{n}d": "nn.functional.interpolate" for n in (1, 2, 3)},
+}
+
+# What no test names yet. May only shrink.
+RULES_WITHOUT_TEST = frozenset(
+    "__and__ __lshift__ __or__ __rshift__ __xor__ _efficientzerotensor _log_softmax_backward_data "
+    "_native_batch_norm_legit_no_training _unsafe_index alias alias_copy cudnn_batch_norm "
+    "detach_copy lift_fresh lift_fresh_copy native_dropout_backward nll_loss2d_backward".split()
+)
+OPCODES_WITHOUT_TEST = frozenset(
+    "ASYNC_GEN_WRAP BEFORE_ASYNC_WITH DELETE_GLOBAL GET_AITER GET_ANEXT GET_AWAITABLE "
+    "POP_JUMP_BACKWARD_IF_NONE".split()
+)
+
+
+@functools.cache
+def test_text() -> str:
+    """The source of all tests but the architecture's."""
+    tests = [f for f in python_files() if f.name.startswith("tests/")]
+    return "\n".join(f.text for f in tests if "architecture" not in f.name)
+
+
+test_text.__test__ = False  # type: ignore[attr-defined]
+
+
+def is_exercised(operator: str) -> bool:
+    """Whether an OpInfo calls an operator, or a test of ours names it."""
+    if REACHED_THROUGH.get(operator) in {op.name for op in op_db}:
+        return True
+    plain = operator.removeprefix("_").removesuffix("_")
+    named = re.search(rf"\b_?{re.escape(plain)}(_copy)?\b", test_text())
+    swept = plain.removesuffix("_copy").removesuffix("_backward") in SWEPT
+    return bool(named) or swept
+
+
+def test_every_lowering_rule_is_exercised() -> None:
+    operators = {name.split(".")[1] for name in RULES}
+    missing = {operator for operator in operators if not is_exercised(operator)}
+    assert missing <= RULES_WITHOUT_TEST, sorted(missing - RULES_WITHOUT_TEST)
+
+
+@functools.cache
+def exercised_opcodes() -> frozenset[str]:
+    """Opcodes in the code of capture's and runtime's tests, nested functions included."""
+
+    def instructions(code: types.CodeType) -> Iterator[str]:
+        for instruction in dis.get_instructions(code):
+            yield instruction.opname
+        for constant in code.co_consts:
+            if isinstance(constant, types.CodeType):
+                yield from instructions(constant)
+
+    found: set[str] = set()
+    for folder in ("unit/capture", "unit/runtime", "differential", "regress"):
+        for path in (ROOT / "tests" / folder).rglob("*.py"):
+            found.update(instructions(compile(path.read_text(), str(path), "exec")))
+    return frozenset(found)
+
+
+def test_every_opcode_is_exercised() -> None:
+    missing = set(HANDLERS) & set(dis.opmap) - exercised_opcodes()
+    assert missing <= OPCODES_WITHOUT_TEST, sorted(missing - OPCODES_WITHOUT_TEST)
+
+
+@pytest.mark.parametrize("graph_pass", PASSES, ids=lambda graph_pass: graph_pass.__name__)
+def test_every_pass_has_a_file_and_a_test(graph_pass: types.FunctionType) -> None:
+    name = graph_pass.__name__
+    assert graph_pass.__module__ == f"braze.rewrite.{name}"
+    golden = (ROOT / "tests" / "golden" / "rewrite" / f"{name}.txt").exists()
+    assert golden or re.search(rf"\b{name}\b", test_text()), f"no test names {name}"
+
+
+def test_every_stage_has_unit_tests() -> None:
+    layers = {f.layer for f in source_files() if f.path.parent != ROOT / "src" / "braze"}
+    folders = {path.parent.name for path in (ROOT / "tests" / "unit").glob("*/test_*.py")}
+    assert layers <= folders | {"compat"}, f"no unit tests for {sorted(layers - folders)}"
