@@ -93,3 +93,38 @@ def find_overload(qualified_name: str, overload: str) -> torch._ops.OpOverload:
 def clear_autocast_cache() -> None:
     """Forget casts of weights that autocast keeps: they may hold stand-ins."""
     torch.clear_autocast_cache()
+
+
+set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
+
+
+def direct_call(op: torch._ops.OpOverload) -> Callable[..., Any]:
+    """The C function behind an overload: one Python frame less a call."""
+    function: Callable[..., Any] = op._op
+    return function
+
+
+def _fast_calls() -> dict[Any, Callable[..., Any]]:
+    """Python bindings that take an overload's own arguments and cost half of `torch.ops`."""
+    aten = torch.ops.aten
+    bindings = {
+        "add.Tensor sub.Tensor mul.Tensor div.Tensor relu mm bmm sigmoid tanh exp sqrt rsqrt neg "
+        "abs t transpose.int permute unsqueeze addmm baddbmm where.self cat stack "
+        "native_layer_norm native_group_norm convolution embedding clone detach eq.Tensor "
+        "eq.Scalar ne.Tensor ne.Scalar lt.Tensor lt.Scalar gt.Tensor gt.Scalar le.Tensor "
+        "le.Scalar ge.Tensor ge.Scalar maximum minimum pow.Tensor_Scalar rsub.Scalar "
+        "logical_not bitwise_not masked_fill.Scalar sin cos erf select.int native_dropout": torch,
+        "view expand": torch.Tensor,
+        "gelu silu": torch.nn.functional,
+    }
+    table = {}
+    for names, home in bindings.items():
+        for qualified in names.split():
+            name, _, overload = qualified.partition(".")
+            table[getattr(getattr(aten, name), overload or "default")] = getattr(home, name)
+    table[aten.gelu.default] = torch._C._nn.gelu
+    table[aten.silu.default] = torch._C._nn.silu
+    return table
+
+
+FAST_CALLS: dict[Any, Callable[..., Any]] = _fast_calls()

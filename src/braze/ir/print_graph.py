@@ -3,7 +3,7 @@
     graph {
       input %0: f32[2, 3][3, 1]cpu grad
       constant %1: f32[3][1]cpu = [1.0, 2.0, 3.0]
-      %2: f32[2, 3][3, 1]cpu = aten.add.Tensor(%0, %1, alpha=2)  # model.py:7 in forward -> torch.add
+      %2: f32[2, 3][3, 1]cpu = aten.add.Tensor(%0, %1, alpha=2)  # model.py:7 in f -> torch.add
       (%3: f32[2][1]cpu, %4: i64[2][1]cpu) = aten.max.dim(%2, 1) no_grad
       output %3
       output %2 view of %0 [3, 2][1, 3] + 0

@@ -7,12 +7,14 @@ differentiable: each node runs under the grad mode under which it was recorded.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
 
+from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.ir.graph import Alias, Argument, Graph, Node, Output, Value
+from braze.ir.types import TensorType
 
 
 def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -25,17 +27,38 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
     values: dict[Value, Any] = dict(zip(graph.inputs, inputs))
     values.update((constant.value, constant.tensor) for constant in graph.constants)
     ambient = torch.is_grad_enabled()
+    if ambient:
+        for written in written_and_read(graph):
+            values[written] = private_copy(values[written])
     for node in graph.nodes:
-        wanted = node.grad_enabled and ambient
-        with torch.set_grad_enabled(wanted):
+        with torch.set_grad_enabled(node.grad_enabled and ambient):
             results = flat_tensors(call_node(node, values))
         for value, result in zip(node.outputs, results, strict=True):
             if value is not None:
                 values[value] = result
-    owned = {o.value: values[o.value] for o in graph.outputs if o.alias is None}
+    real = dict(zip(graph.inputs, inputs))
     for mutation in graph.mutations:
-        write_back(values[mutation.input], values[mutation.value])
-    return [_output(output, values, owned) for output in graph.outputs]
+        write_back(real[mutation.input], values[mutation.value], mutation.tracked)
+    values.update(real)
+    return [_output(output, values) for output in graph.outputs]
+
+
+def written_and_read(graph: Graph) -> list[Value]:
+    """Mutated inputs that nodes read under gradients. Autograd may save them, and the write-back
+    must not change what it saved."""
+    read: set[Value] = set()
+    for node in graph.nodes:
+        if node.grad_enabled:
+            read.update(values_in((*node.args, *(argument for _, argument in node.kwargs))))
+    return [m.input for m in graph.mutations if m.input in read]
+
+
+def private_copy(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy with the same strides, differentiable."""
+    copy = tensor.clone()
+    if copy.stride() == tensor.stride():
+        return copy
+    return tensor.detach().new_empty_strided(tensor.shape, tensor.stride()).copy_(tensor)
 
 
 def call_node(node: Node, values: dict[Value, Any]) -> Any:
@@ -87,14 +110,14 @@ def flat_tensors(result: Any) -> list[Any]:
     return []
 
 
-def write_back(target: torch.Tensor, value: torch.Tensor) -> None:
-    """Give a mutated input its new contents; under autograd as an in-place copy, except for a
-    leaf that requires grad, which only an update without gradients can have written."""
-    if target.is_leaf and target.requires_grad:
+def write_back(target: torch.Tensor, value: torch.Tensor, tracked: bool) -> None:
+    """Give a mutated input its new contents: an in-place copy that autograd records where it
+    recorded the write in eager."""
+    if tracked and (value.requires_grad or target.requires_grad):
+        target.copy_(value)
+    else:
         with torch.no_grad():
             target.copy_(value)
-    else:
-        target.copy_(value)
 
 
 def _bind(argument: Argument, values: dict[Value, Any]) -> Any:
@@ -105,18 +128,174 @@ def _bind(argument: Argument, values: dict[Value, Any]) -> Any:
     return argument
 
 
-def _output(output: Output, values: dict[Value, Any], owned: dict[Value, Any]) -> torch.Tensor:
+def _output(output: Output, values: dict[Value, Any]) -> torch.Tensor:
     alias = output.alias
     if alias is None:
         return values[output.value]  # type: ignore[no-any-return]
-    base = owned.get(alias.base, values.get(alias.base))
-    return alias_of(base, alias)
+    assert isinstance(output.value.type, TensorType)
+    return alias_of(values[alias.base], alias, output.value.type.dtype)
 
 
-def alias_of(base: torch.Tensor, alias: Alias) -> torch.Tensor:
+def alias_of(base: torch.Tensor, alias: Alias, dtype: torch.dtype) -> torch.Tensor:
     """The view that an alias describes."""
-    shape, stride = tuple(alias.shape), tuple(alias.stride)
-    return base.as_strided(shape, stride, base.storage_offset() + alias.offset)  # type: ignore[arg-type, operator]
+    shape, stride, offset = tuple(alias.shape), tuple(alias.stride), alias.offset
+    if base.dtype is dtype:
+        return base.as_strided(shape, stride, base.storage_offset() + offset)  # type: ignore[arg-type, operator]
+    start = base.storage_offset() * base.element_size() // dtype.itemsize
+    view = torch.empty(0, dtype=dtype, device=base.device)
+    return view.set_(base.untyped_storage(), start + offset, shape, stride)  # type: ignore[arg-type, operator]
 
+
+# --- compiled to Python --------------------------------------------------------------------------
 
 GraphRunner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+
+
+def compile_graph_runner(graph: Graph) -> GraphRunner:
+    """The same as `run_graph(graph, ...)`, written out once as a Python function that frees each
+    value after its last use."""
+    source = _RunnerSource(graph)
+    text = source.write()
+    namespace = dict(source.names)
+    exec(compile(text, f"<graph of {len(graph.nodes)} operators>", "exec"), namespace)
+    runner: GraphRunner = namespace["run"]
+    return runner
+
+
+class _RunnerSource:
+    """Writes the function `run(inputs)`; `names` are the objects that its text refers to."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.graph = graph
+        self.names: dict[str, Any] = {
+            "flat_tensors": flat_tensors,
+            "call_on_clones": _call_on_clones,
+            "write_back": write_back,
+            "private_copy": private_copy,
+            "alias_of": alias_of,
+            "is_grad_enabled": torch.is_grad_enabled,
+            "set_grad": set_grad_enabled,
+        }
+        for constant in graph.constants:
+            self.names[_name(constant.value)] = constant.tensor
+        self.lines: list[str] = []
+        self._operators: dict[Any, str] = {}
+        self._written = {m.input for m in graph.mutations}
+        self._switches = any(not node.grad_enabled for node in graph.nodes)
+
+    def write(self) -> str:
+        graph = self.graph
+        last_use = _last_uses(graph)
+        pad = "        " if self._switches else "    "
+        lines = ["def run(inputs):"]
+        if graph.inputs:
+            lines.append(f"    ({', '.join(map(_name, graph.inputs))},) = inputs")
+        lines += [f"    real_{_name(m.input)} = {_name(m.input)}" for m in graph.mutations]
+        copied = [_name(value) for value in written_and_read(graph)]
+        if copied:
+            lines.append("    if is_grad_enabled():")
+            lines += [f"        {name} = private_copy({name})" for name in copied]
+        if self._switches:
+            lines += ["    ambient = is_grad_enabled()", "    try:"]
+        enabled = True
+        for index, node in enumerate(graph.nodes):
+            if node.grad_enabled is not enabled:
+                enabled = node.grad_enabled
+                lines.append(f"{pad}set_grad({'ambient' if enabled else 'False'})")
+            lines.append(f"{pad}{self._call(node)}")
+            if last_use[index]:
+                lines.append(f"{pad}{' = '.join(map(_name, last_use[index]))} = None")
+        if self._switches:
+            lines += [f"{pad}pass", "    finally:", "        set_grad(ambient)"]
+        for mutation in graph.mutations:
+            target, value = f"real_{_name(mutation.input)}", _name(mutation.value)
+            lines.append(f"    write_back({target}, {value}, {mutation.tracked})")
+        lines.append(f"    return [{', '.join(map(self._output, graph.outputs))}]")
+        return "\n".join(lines) + "\n"
+
+    def _call(self, node: Node) -> str:
+        args = [self._argument(argument) for argument in node.args]
+        kwargs = [f"{name}={self._argument(argument)}" for name, argument in node.kwargs]
+        schema = node.op._schema
+        written = [a.alias_info is not None and a.alias_info.is_write for a in schema.arguments]
+        targets = [_name(value) if value is not None else "_" for value in node.outputs]
+        left = f"{', '.join(targets)}{',' if len(targets) == 1 else ''}"
+        if any(written):
+            keywords = ", ".join(
+                f"{name!r}: {self._argument(argument)}" for name, argument in node.kwargs
+            )
+            call = (
+                f"call_on_clones({self._object(node.op)}, {written}, "
+                f"[{', '.join(args)}], {{{keywords}}})"
+            )
+            return f"{left} = {call}" if targets else call
+        call = f"{self._operator(node.op)}({', '.join([*args, *kwargs])})"
+        kinds = [str(result.type) for result in schema.returns]
+        if kinds == ["Tensor"]:
+            return f"{targets[0]} = {call}"
+        if kinds == ["List[Tensor]"] or (kinds and all(kind == "Tensor" for kind in kinds)):
+            return f"{left} = {call}" if targets else call
+        return f"{left} = flat_tensors({call})" if targets else call
+
+    def _operator(self, op: torch._ops.OpOverload) -> str:
+        name = self._operators.get(op)
+        if name is None:
+            name = self._operators[op] = f"{op._schema.name.split('::')[1]}_{len(self._operators)}"
+            self.names[name] = FAST_CALLS.get(op) or direct_call(op)
+        return name
+
+    def _object(self, value: Any) -> str:
+        name = f"object_{len(self.names)}"
+        self.names[name] = value
+        return name
+
+    def _argument(self, argument: Argument) -> str:
+        if type(argument) is Value:
+            return _name(argument)
+        if isinstance(argument, (tuple, list)):
+            return f"[{', '.join(map(self._argument, argument))}]"
+        if argument is None or type(argument) in (bool, int, str):
+            return repr(argument)
+        return self._object(argument)
+
+    def _output(self, output: Output) -> str:
+        if output.alias is None:
+            return _name(output.value)
+        assert isinstance(output.value.type, TensorType)
+        alias, dtype = self._object(output.alias), self._object(output.value.type.dtype)
+        base = output.alias.base
+        name = f"real_{_name(base)}" if base in self._written else _name(base)
+        return f"alias_of({name}, {alias}, {dtype})"
+
+
+def _name(value: Value) -> str:
+    return f"v{value.index}"
+
+
+def _last_uses(graph: Graph) -> list[list[Value]]:
+    """For each node, the values that nothing reads after it."""
+    kept = {constant.value for constant in graph.constants}
+    for output in graph.outputs:
+        kept.add(output.value if output.alias is None else output.alias.base)
+    for mutation in graph.mutations:
+        kept.update((mutation.input, mutation.value))
+    result: list[list[Value]] = []
+    for node in reversed(graph.nodes):
+        used = [value for value in node.outputs if value is not None]
+        used += values_in((*node.args, *(argument for _, argument in node.kwargs)))
+        dying = list(dict.fromkeys(value for value in used if value not in kept))
+        kept.update(dying)
+        result.append(dying)
+    result.reverse()
+    return result
+
+
+def values_in(arguments: Iterable[Argument]) -> list[Value]:
+    """The values among arguments, nested ones included."""
+    found: list[Value] = []
+    for argument in arguments:
+        if type(argument) is Value:
+            found.append(argument)
+        elif isinstance(argument, (tuple, list)):
+            found.extend(values_in(argument))
+    return found

@@ -136,7 +136,7 @@ def _owned(recorder: Recorder, place: Place, fixed: set[Value]) -> Value:
 def _live_nodes(
     nodes: Sequence[Node], outputs: Sequence[Output], mutations: Sequence[Mutation]
 ) -> tuple[set[Value], tuple[Node, ...]]:
-    """Nodes that results, write-backs or the order of effects need; and every value that is used."""
+    """Every value that is used, and the nodes that results, write-backs or effects need."""
     used: set[Value] = {o.value for o in outputs}
     used.update(o.alias.base for o in outputs if o.alias is not None)
     for mutation in mutations:

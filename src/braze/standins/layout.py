@@ -193,7 +193,7 @@ def _compare_dims(shape: Shape, strides: list[Shape], a: int, b: int) -> int:
 
 @functools.lru_cache(maxsize=1 << 14)
 def pointwise_layout(*operands: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
-    """(shape, stride) that eager's pointwise kernels give the result of operands (shape, stride)."""
+    """The result's (shape, stride) in eager's pointwise kernels; so are the operands given."""
     first = operands[0][0]
     if all(shape == first for shape, _ in operands):
         fast = _uniform_layout(first, operands)
