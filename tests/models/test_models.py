@@ -5,7 +5,6 @@ Values are compared with eager, and with a float64 run where they differ from it
 
 from __future__ import annotations
 
-import functools
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,8 +19,7 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SEEDS = (0, 1)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-each_model = pytest.mark.parametrize("name", MODELS)
-each_dtype = pytest.mark.parametrize("dtype", DTYPES)
+CASES = [(name, dtype) for name in MODELS for dtype in DTYPES]
 
 
 @dataclass(frozen=True)
@@ -36,9 +34,10 @@ class Compiled:
     state_changed: list[str]
 
 
-@functools.cache
-def compiled(name: str, dtype: str) -> Compiled:
-    """Compiled once for all tests of a model."""
+@pytest.fixture(scope="module", params=CASES, ids="-".join)
+def compiled(request: pytest.FixtureRequest) -> Compiled:
+    """One model in one dtype, compiled once for all its tests, which pytest runs in a row."""
+    name, dtype = request.param
     case = build(MODELS[name], DTYPES[dtype], size=Size.TINY)
     before = {key: value.clone() for key, value in case.model.state_dict().items()}
     explain = braze.explain(case.model)
@@ -60,38 +59,28 @@ def judge(case: Case, outputs: list[torch.Tensor], seed: int) -> Accuracy:
     return compare(outputs, eager, float64_outputs(case, seed))
 
 
-@each_dtype
-@each_model
-def test_model_is_one_graph_without_a_break(name: str, dtype: str) -> None:
-    explanation = compiled(name, dtype).first
+def test_model_is_one_graph_without_a_break(compiled: Compiled) -> None:
+    explanation = compiled.first
     assert (explanation.graph_count, explanation.break_count) == (1, 0), str(explanation)
     assert explanation.op_count > 10
     assert not explanation.fallbacks
 
 
-@each_dtype
-@each_model
-def test_model_agrees_with_eager(name: str, dtype: str) -> None:
-    found = compiled(name, dtype)
-    accuracy = judge(found.case, found.outputs[0], 0)
+def test_model_agrees_with_eager(compiled: Compiled) -> None:
+    accuracy = judge(compiled.case, compiled.outputs[0], 0)
     assert accuracy.right, accuracy
 
 
-@each_dtype
-@each_model
-def test_second_call_with_new_values_compiles_nothing_and_is_right(name: str, dtype: str) -> None:
-    found = compiled(name, dtype)
-    assert not found.second.records
-    assert not found.second.fallbacks
-    accuracy = judge(found.case, found.outputs[1], 1)
+def test_second_call_with_new_values_compiles_nothing_and_is_right(compiled: Compiled) -> None:
+    assert not compiled.second.records
+    assert not compiled.second.fallbacks
+    accuracy = judge(compiled.case, compiled.outputs[1], 1)
     assert accuracy.right, accuracy
-    assert not torch.equal(found.outputs[0][0], found.outputs[1][0])
+    assert not torch.equal(compiled.outputs[0][0], compiled.outputs[1][0])
 
 
-@each_dtype
-@each_model
-def test_calls_leave_the_model_as_it_was(name: str, dtype: str) -> None:
-    assert compiled(name, dtype).state_changed == []
+def test_calls_leave_the_model_as_it_was(compiled: Compiled) -> None:
+    assert compiled.state_changed == []
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gpt2"])
