@@ -1,0 +1,242 @@
+"""Graphs as `torch.fx.GraphModule`: what user backends, `export` and logs take.
+
+`to_fx` gives the program as the user wrote it, in torch-level calls; `aten_to_fx` the functional
+ATen graph, with its write-backs as `copy_` at the end. Both take the graph's inputs in order, one
+placeholder each, and return a tuple of the graph's outputs.
+"""
+
+from __future__ import annotations
+
+import operator
+import re
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+import torch
+from torch import fx
+
+from braze.compat.dispatch import set_grad_enabled
+from braze.ir.frame import CapturedFrame, TorchCall
+from braze.ir.graph import Argument, Graph, Node, Output, Value
+from braze.ir.run_graph import flat_tensors
+from braze.ir.types import TensorType
+
+
+class NotExpressible(ValueError):
+    """A graph that `torch.fx` nodes cannot say; the message names what."""
+
+
+def to_fx(frame: CapturedFrame) -> fx.GraphModule:
+    """The frame's torch-level calls as a GraphModule.
+
+    Values that no call names (a view read again after its base was written to) are computed by
+    ATen calls. Raises NotExpressible where a call needs a tensor that the graph does not make.
+    """
+    names = [placeholder_name(str(source)) for source in frame.inputs]
+    builder = _Builder(frame.graph, names)
+    producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
+    for call in _live_calls(frame):
+        builder.add_call(call, producers)
+    return builder.finish([builder.value(o.value, producers) for o in frame.graph.outputs])
+
+
+def aten_to_fx(graph: Graph, names: Sequence[str] = ()) -> fx.GraphModule:
+    """The ATen graph as a GraphModule; `names` for the placeholders."""
+    builder = _Builder(graph, names or [f"arg{i}_1" for i in range(len(graph.inputs))])
+    builder.add_nodes(graph.nodes)
+    for mutation in graph.mutations:
+        builder.switch_gradients(mutation.tracked)
+        builder.call(
+            torch.ops.aten.copy_.default,
+            (builder.known[mutation.input], builder.known[mutation.value]),
+        )
+    builder.switch_gradients(True)
+    return builder.finish([builder.output(output) for output in graph.outputs])
+
+
+def placeholder_name(source: str) -> str:
+    """`L['x']` as `l_x_`."""
+    name = re.sub(r"[^0-9a-zA-Z]+", "_", source).lower()
+    return name if name and not name[0].isdigit() else f"arg_{name}"
+
+
+class _Builder:
+    """An fx graph in the making; `known` maps values to the fx nodes that hold them."""
+
+    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
+        self.root = torch.nn.Module()
+        self.graph = fx.Graph()
+        self.known: dict[Value, fx.Node] = {}
+        self._gradients = True
+        for value, name in zip(graph.inputs, names, strict=True):
+            self.known[value] = self.graph.placeholder(name)
+        for index, constant in enumerate(graph.constants):
+            name = f"_tensor_constant{index}"
+            self.root.register_buffer(name, constant.tensor)
+            self.known[constant.value] = self.graph.get_attr(name)
+
+    def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
+        self.graph.output(tuple(outputs))
+        self.graph.lint()
+        return fx.GraphModule(self.root, self.graph)
+
+    def call(self, target: Callable[..., Any], args: Any, kwargs: Any = None) -> fx.Node:
+        return self.graph.call_function(target, args, kwargs or {})
+
+    # --- ATen nodes
+
+    def switch_gradients(self, enabled: bool) -> None:
+        if enabled is not self._gradients:
+            self.call(set_grad_enabled, (enabled,))
+            self._gradients = enabled
+
+    def add_nodes(self, nodes: Sequence[Node]) -> None:
+        for node in nodes:
+            self.switch_gradients(node.grad_enabled)
+            self.add_node(node)
+
+    def add_node(self, node: Node) -> None:
+        args = [self._bound(argument) for argument in node.args]
+        kwargs = {name: self._bound(argument) for name, argument in node.kwargs}
+        clones = self._clone_written(node, args, kwargs)
+        made = self.call(node.op, tuple(args), kwargs)
+        made.meta["origin"] = node.origin
+        fresh = len(node.outputs) - len(clones)
+        for value, result in zip(node.outputs[fresh:], clones):
+            if value is not None:
+                self.known[value] = result
+        self._name_results(node, made, fresh)
+
+    def _name_results(self, node: Node, made: fx.Node, fresh: int) -> None:
+        kinds = [str(r.type) for r in node.op._schema.returns if r.alias_info is None or not fresh]
+        if kinds == ["Tensor"] or [str(r.type) for r in node.op._schema.returns] == ["Tensor"]:
+            if fresh and node.outputs[0] is not None:
+                self.known[node.outputs[0]] = made
+            return
+        plain = all(str(r.type) == "Tensor" for r in node.op._schema.returns)
+        if not plain and [str(r.type) for r in node.op._schema.returns] != ["List[Tensor]"]:
+            made = self.call(flat_tensors, (made,))
+        for index, value in enumerate(node.outputs[:fresh]):
+            if value is not None:
+                self.known[value] = self.call(operator.getitem, (made, index))
+
+    def _clone_written(self, node: Node, args: list[Any], kwargs: dict[str, Any]) -> list[fx.Node]:
+        clones: list[fx.Node] = []
+        for position, argument in enumerate(node.op._schema.arguments):
+            if argument.alias_info is None or not argument.alias_info.is_write:
+                continue
+            given = args[position] if position < len(args) else kwargs.get(argument.name)
+            if given is None:
+                continue
+            many = isinstance(given, list)
+            copies = [
+                self.call(torch.ops.aten.clone.default, (one,))
+                for one in (given if many else [given])
+            ]
+            clones += copies
+            replaced = copies if many else copies[0]
+            if position < len(args):
+                args[position] = replaced
+            else:
+                kwargs[argument.name] = replaced
+        return clones
+
+    def output(self, output: Output) -> fx.Node:
+        alias = output.alias
+        if alias is None:
+            return self.known[output.value]
+        base, made = alias.base.type, output.value.type
+        if not isinstance(base, TensorType) or not isinstance(made, TensorType):
+            raise NotExpressible("a view of a number")
+        if base.dtype is not made.dtype:
+            raise NotExpressible(f"a result that views an input of {base.dtype} as {made.dtype}")
+        return self.call(
+            torch.ops.aten.as_strided.default,
+            (self.known[alias.base], list(alias.shape), list(alias.stride), alias.offset),
+        )
+
+    def _bound(self, argument: Argument) -> Any:
+        if type(argument) is Value:
+            return self.known[argument]
+        if isinstance(argument, (tuple, list)):
+            return [self._bound(a) for a in argument]
+        return argument
+
+    # --- torch-level calls
+
+    def value(self, value: Value, producers: dict[Value, Node]) -> fx.Node:
+        """The fx node of a value; made by ATen calls where no torch-level call named it."""
+        found = self.known.get(value)
+        if found is not None:
+            return found
+        node = producers.get(value)
+        if node is None:
+            raise NotExpressible(f"value {value} is made by no call of the graph")
+        for needed in _values_in((*node.args, *(argument for _, argument in node.kwargs))):
+            self.value(needed, producers)
+        self.add_node(node)
+        return self.known[value]
+
+    def add_call(self, call: TorchCall, producers: dict[Value, Node]) -> None:
+        args = tuple(self._argument(a, producers) for a in call.args)
+        kwargs = {name: self._argument(a, producers) for name, a in call.kwargs}
+        if isinstance(call.target, str):
+            made = self.graph.call_method(call.target, args, kwargs)
+        else:
+            made = self.call(call.target, args, kwargs)
+        made.meta["origin"] = call.origin
+        self._name_result(call.result, made)
+
+    def _argument(self, argument: Any, producers: dict[Value, Node]) -> Any:
+        if type(argument) is Value:
+            return self.value(argument, producers)
+        if isinstance(argument, (tuple, list)):
+            items = [self._argument(a, producers) for a in argument]
+            if hasattr(argument, "_fields"):
+                return type(argument)(*items)
+            return items if isinstance(argument, list) else tuple(items)
+        if isinstance(argument, dict):
+            return {name: self._argument(a, producers) for name, a in argument.items()}
+        if isinstance(argument, slice):
+            parts = (argument.start, argument.stop, argument.step)
+            return slice(*(self._argument(part, producers) for part in parts))
+        return argument
+
+    def _name_result(self, result: Any, made: fx.Node) -> None:
+        if type(result) is Value:
+            self.known[result] = made
+        elif isinstance(result, (tuple, list)):
+            for index, item in enumerate(result):
+                if any(True for _ in _values_in((item,))):
+                    self._name_result(item, self.call(operator.getitem, (made, index)))
+        elif isinstance(result, dict):
+            for key, item in result.items():
+                if any(True for _ in _values_in((item,))):
+                    self._name_result(item, self.call(operator.getitem, (made, key)))
+
+
+def _values_in(argument: Any) -> Iterator[Value]:
+    if type(argument) is Value:
+        yield argument
+    elif isinstance(argument, (tuple, list)):
+        for item in argument:
+            yield from _values_in(item)
+    elif isinstance(argument, dict):
+        yield from _values_in(tuple(argument.values()))
+    elif isinstance(argument, slice):
+        yield from _values_in((argument.start, argument.stop, argument.step))
+
+
+def _live_calls(frame: CapturedFrame) -> list[TorchCall]:
+    """The calls whose tensors the graph can make: one whose arguments only dead operators made is
+    itself dead."""
+    graph = frame.graph
+    made: set[Value] = set(graph.inputs)
+    made.update(constant.value for constant in graph.constants)
+    made.update(value for node in graph.nodes for value in node.outputs if value is not None)
+    live: list[TorchCall] = []
+    for call in frame.calls:
+        if all(value in made for value in _values_in((call.args, dict(call.kwargs)))):
+            live.append(call)
+            made.update(_values_in(call.result))
+    return live
