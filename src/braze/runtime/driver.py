@@ -74,8 +74,10 @@ class Dispatcher:
 
     def reset(self) -> None:
         """Forget everything compiled."""
-        self._caches.clear()
+        for cache in self.caches():
+            cache.clear()
         self.continuations.clear()
+        self._faulted.clear()
 
     def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """A call that a frame makes after a break."""

@@ -95,7 +95,7 @@ class FrameCache:
     limit: entries at most; refusals count too, so that a frame is not tried forever.
     """
 
-    __slots__ = ("closed", "code", "entries", "limit", "lock", "misses", "offset", "refusals")
+    __slots__ = ("closed", "code", "entries", "limit", "lock", "offset", "refusals")
 
     def __init__(self, code: types.CodeType, offset: int, limit: int) -> None:
         self.code = code
@@ -103,9 +103,13 @@ class FrameCache:
         self.limit = limit
         self.entries: tuple[Entry, ...] = ()
         self.refusals: tuple[Refused, ...] = ()
-        self.misses: Counter[str] = Counter()
         self.closed = False
         self.lock = threading.RLock()
+
+    def clear(self) -> None:
+        """Forget everything compiled here."""
+        with self.lock:
+            self.entries, self.refusals, self.closed = (), (), False
 
     def find(self, values: FrameValues) -> Found | None:
         """The entry whose guards hold, with the graph's inputs."""

@@ -157,6 +157,15 @@ def test_exception_is_the_programs_own_with_its_own_lines() -> None:
     assert names[-1] == "wrong" and names.count("__call__") == 1 and len(names) == 3
 
 
+def test_reset_compiles_afresh() -> None:
+    compiler = Compiler(lambda inputs: [inputs[0] * 2])
+    call = compiled(double, compiler)
+    call(torch.ones(3))
+    call._dispatcher.reset()
+    call(torch.ones(3))
+    assert len(compiler.requests) == 2
+
+
 def test_effects_are_applied() -> None:
     class Holder:
         def __init__(self) -> None:

@@ -1,0 +1,143 @@
+"""A compiled module that is, for every purpose but calls, the module that it was made from.
+
+    compiled = shield(model, call)
+    type(compiled)          a class of its own, with bases (Shield, type(model))
+    compiled.__dict__       the model's own dict: parameters, hooks, flags, from either side
+    compiled.__class__      the model's class, also when that is replaced (parametrization, FSDP)
+    compiled(x)             call(model, x)
+
+Limits: `type(compiled) is type(model)` is false, and loading a pickle needs Braze.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+ModuleCall = Callable[..., Any]
+Remake = Callable[[torch.nn.Module], torch.nn.Module]
+
+_ORIGINAL = "_braze_original"
+_CALL = "_braze_call"
+_REMAKE = "_braze_remake"
+
+
+def _part(shielded: Any, name: str) -> Any:
+    """A field of the shield, past the model's own attributes."""
+    return type.__getattribute__(type(shielded), name)
+
+
+def _get_class(self: Any) -> type:
+    cls: type = _part(self, _ORIGINAL).__class__
+    return cls
+
+
+def _set_class(self: Any, cls: type) -> None:
+    _part(self, _ORIGINAL).__class__ = cls
+
+
+class Shield:
+    """The first base of a compiled module's class; what it does not define is the model's own."""
+
+    __slots__ = ()
+    __class__ = property(_get_class, _set_class)  # type: ignore[assignment]
+
+    def __init_subclass__(cls, **keywords: Any) -> None:
+        """Nothing: the model's class must not learn of this subclass."""
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(_part(self, _ORIGINAL), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        setattr(_part(self, _ORIGINAL), name, value)
+
+    def __delattr__(self, name: str) -> None:
+        delattr(_part(self, _ORIGINAL), name)
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        return _part(self, _CALL)(_part(self, _ORIGINAL), *args, **kwargs)
+
+    def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
+        return _remade, (_part(self, _ORIGINAL), _part(self, _REMAKE))
+
+    def __copy__(self) -> Any:
+        return _again(self, copy.copy(_part(self, _ORIGINAL)))
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Any:
+        return _again(self, copy.deepcopy(_part(self, _ORIGINAL), memo))
+
+
+def shield(
+    model: torch.nn.Module,
+    call: ModuleCall,
+    *,
+    forward: ModuleCall | None = None,
+    remake: Remake | None = None,
+) -> torch.nn.Module:
+    """A module that shares everything with `model` and whose call is `call(model, ...)`.
+
+    forward: what `compiled.forward(...)` calls with the model first; `call` if not given.
+    remake: makes the compiled module of an unpickled or copied model; it is pickled with the
+        module. Without it a copy is called by the same `call`, and a pickle holds the model alone.
+    """
+    cls = type(model)
+    namespace: dict[str, Any] = {
+        "__slots__": (),
+        "__module__": cls.__module__,
+        "__qualname__": cls.__qualname__,
+        "__doc__": cls.__doc__,
+        _ORIGINAL: model,
+        _CALL: staticmethod(call),
+        _REMAKE: staticmethod(remake) if remake is not None else None,
+        "forward": _forward(model, forward or call),
+    }
+    if hasattr(cls, "__del__"):
+        namespace["__del__"] = _do_nothing  # the model finalises itself
+    made = types.new_class(cls.__name__, (Shield, cls), {}, lambda body: body.update(namespace))
+    compiled: torch.nn.Module = object.__new__(made)
+    object.__setattr__(compiled, "__dict__", model.__dict__)
+    return compiled
+
+
+def is_shielded(module: Any) -> bool:
+    """Whether the module was made by `shield`."""
+    return issubclass(type(module), Shield)
+
+
+def original_of(module: torch.nn.Module) -> torch.nn.Module:
+    """What a compiled module was made from; any other module itself."""
+    while is_shielded(module):
+        module = _part(module, _ORIGINAL)
+    return module
+
+
+def _forward(model: torch.nn.Module, call: ModuleCall) -> Callable[..., Any]:
+    """The class's `forward`, with the signature of the model's."""
+
+    def forward(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return call(_part(self, _ORIGINAL), *args, **kwargs)
+
+    own = type(model).forward
+    return functools.update_wrapper(forward, own) if callable(own) else forward
+
+
+def _do_nothing(self: Any) -> None:
+    """In the place of `__del__`."""
+
+
+def _again(shielded: Any, model: torch.nn.Module) -> torch.nn.Module:
+    remake = _part(shielded, _REMAKE)
+    if remake is not None:
+        made: torch.nn.Module = remake(model)
+        return made
+    return shield(model, _part(shielded, _CALL))
+
+
+def _remade(model: torch.nn.Module, remake: Remake | None) -> torch.nn.Module:
+    """What a pickle calls to load a compiled module."""
+    return model if remake is None else remake(model)
