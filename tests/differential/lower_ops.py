@@ -155,6 +155,15 @@ def lower_call(op: Callable[..., Any], arguments: Any) -> tuple[Any, list[torch.
     return program, [reals[n] for n in finished.inputs]
 
 
+def fails_in_trace(op: Callable[..., Any], arguments: Any) -> bool:
+    """Whether the tracer, rightly or not, gives no graph for the call."""
+    try:
+        lower_call(op, arguments)
+    except (DataDependent, Untraceable, UnknownTensor):
+        return True
+    return False
+
+
 def _tensors(results: Any) -> list[torch.Tensor]:
     return [leaf for leaf in tree_flatten(results)[0] if isinstance(leaf, torch.Tensor)]
 

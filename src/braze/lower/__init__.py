@@ -21,6 +21,7 @@ from braze.lower import (
     pointwise,
     pointwise_ternary,
     pooling,
+    pooling_backward,
     reductions,
     views,
 )
@@ -44,6 +45,7 @@ RULE_FAMILIES = (
     pointwise,
     pointwise_ternary,
     pooling,
+    pooling_backward,
     reductions,
     views,
 )

@@ -10,10 +10,12 @@ from braze.ir.graph import Value
 from braze.ir.loops import Scalar
 from braze.ir.scalars import apply, literal
 from braze.lower import formulas
+from braze.lower.coordinates import Coordinates, plus
 from braze.lower.formulas import divide, where
 from braze.lower.lowering import OperatorCall
 from braze.lower.pointwise import elementwise
-from braze.lower.rules import Lowered, add_rule, rule
+from braze.lower.rules import DONE, Lowered, add_rule, rule
+from braze.lower.views import positive
 
 
 def one_minus(x: Scalar) -> Scalar:
@@ -168,6 +170,69 @@ def lower_gelu_backward(
         return apply("mul", g, apply("add", apply("mul", apply("add", t, 1.0), 0.5), right))
 
     return elementwise(call, exact if approximate == "none" else by_tanh, grad_output, self)
+
+
+@rule("_prelu_kernel_backward")
+def lower_prelu_backward(
+    call: OperatorCall, grad_output: Value, self: Value, weight: Value
+) -> Lowered:
+    """(gradient of the input, gradient of the weight before it is summed to the weight's shape)."""
+
+    def to_input(g: Scalar, x: Scalar, w: Scalar) -> Scalar:
+        return where(apply("gt", x, 0.0), g, apply("mul", w, g))
+
+    def to_weight(g: Scalar, x: Scalar, w: Scalar) -> Scalar:
+        return where(apply("gt", x, 0.0), 0.0, apply("mul", x, g))
+
+    for position, formula in enumerate((to_input, to_weight)):
+        if call.is_used(position):
+            call.result(position, elementwise(call, formula, grad_output, self, weight))
+    return DONE
+
+
+@rule("glu_backward")
+def lower_glu_backward(call: OperatorCall, grad_output: Value, self: Value, dim: int) -> Lowered:
+    """The first half gets g * s, the second g * a * s * (1 - s), where s = sigmoid(gate)."""
+    shape = call.shape_of(self)
+    dim = positive(dim, len(shape))
+    half = call.shape_of(grad_output)[dim]
+    dtype = call.output().dtype
+
+    def second(at: Coordinates) -> Coordinates:
+        return (*at[:dim], plus(at[dim], half), *at[dim + 1 :])  # type: ignore[arg-type]
+
+    def to_value(at: Coordinates) -> Scalar:
+        gate = formulas.sigmoid(call.read_as(self, second(at), dtype))
+        return apply("mul", call.read_as(grad_output, at, dtype), gate)
+
+    def to_gate(at: Coordinates) -> Scalar:
+        gate = formulas.sigmoid(call.read_as(self, second(at), dtype))
+        value = product(call.read_as(grad_output, at, dtype), call.read_as(self, at, dtype))
+        return product(value, gate, one_minus(gate))
+
+    region = call.shape_of(grad_output)
+    call.regions([(region, lambda at: at, to_value), (region, second, to_gate)])
+    return DONE
+
+
+@rule("huber_loss_backward")
+def lower_huber_loss_backward(
+    call: OperatorCall,
+    grad_output: Value,
+    self: Value,
+    target: Value,
+    reduction: int,
+    delta: float,
+) -> Lowered:
+    factor = _mean_factor(call, self, reduction)
+    if factor is None:
+        return None
+
+    def formula(g: Scalar, x: Scalar, y: Scalar) -> Scalar:
+        slope = formulas.clamped(apply("sub", x, y), -delta, delta)
+        return product(apply("mul", slope, factor), g)
+
+    return elementwise(call, formula, grad_output, self, target)
 
 
 @rule("native_dropout_backward")

@@ -29,15 +29,16 @@ from braze.lower.rules import DONE, Body, Lowered, add_rule
 from braze.shapes.expr import ZERO, Expr, maximum, minimum
 
 
-def _per_dim(given: Any, rank: int) -> tuple[int, ...]:
+def per_dim(given: Any, rank: int) -> tuple[int, ...]:
+    """One entry a dimension, from one or as many."""
     values = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     return values * rank if len(values) == 1 else values
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Windows:
-    """Windows over the trailing dimensions; all tuples have one entry a dimension."""
+class Windows:
+    """Pooling windows over the trailing dimensions; all tuples have one entry a dimension."""
 
     sizes: tuple[int, ...]
     kernel: tuple[int, ...]
@@ -83,23 +84,23 @@ def _windows(
     stride: Any,
     padding: Any,
     dilation: Any,
-) -> _Windows | None:
+) -> Windows | None:
     shape = call.shape_of(self)
     outputs = call.output().shape
     if not all(isinstance(size, int) for size in (*shape, *outputs)) or 0 in shape:
         return None
-    kernel = _per_dim(kernel, rank)
-    return _Windows(
+    kernel = per_dim(kernel, rank)
+    return Windows(
         tuple(int(size) for size in shape[-rank:]),  # type: ignore[arg-type]
         kernel,
-        _per_dim(stride, rank) if stride not in ([], ()) else kernel,
-        _per_dim(padding, rank),
-        _per_dim(dilation, rank),
+        per_dim(stride, rank) if stride not in ([], ()) else kernel,
+        per_dim(padding, rank),
+        per_dim(dilation, rank),
         tuple(int(size) for size in outputs[-rank:]),  # type: ignore[arg-type]
     )
 
 
-def _fold_window(kind: str, rank: int, windows: _Windows, element: Any) -> Body:
+def _fold_window(kind: str, rank: int, windows: Windows, element: Any) -> Body:
     """Fold `element(lead, out, k)` over the window's positions k."""
 
     def body(at: Coordinates) -> Scalar:
@@ -157,7 +158,7 @@ def _clamped(point: Coordinates, sizes: Sequence[int]) -> Coordinates:
     )
 
 
-def _max_positions(call: OperatorCall, self: Value, rank: int, windows: _Windows) -> None:
+def _max_positions(call: OperatorCall, self: Value, rank: int, windows: Windows) -> None:
     """Where each maximum is, counted row-major over the pooled dimensions of the input."""
     dtype = call.compute_dtype
 
@@ -188,8 +189,8 @@ def _max_positions(call: OperatorCall, self: Value, rank: int, windows: _Windows
 # --- average -----------------------------------------------------------------------------------
 
 
-def _window_count(
-    windows: _Windows, out: Sequence[Coordinate], count_include_pad: bool
+def window_count(
+    windows: Windows, out: Sequence[Coordinate], count_include_pad: bool
 ) -> Expr | int:
     """How many elements a window's sum is divided by."""
     total: Expr | int = 1
@@ -231,7 +232,7 @@ def _avg_pool(rank: int) -> Any:
         def body(at: Coordinates) -> Scalar:
             if divisor_override is not None:
                 return divide(total(at), float(divisor_override))
-            number = _window_count(windows, at[-rank:], count_include_pad)
+            number = window_count(windows, at[-rank:], count_include_pad)
             return divide(total(at), cast(index(number), dtype))
 
         return body

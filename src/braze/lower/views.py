@@ -33,6 +33,8 @@ def positive(dim: int, rank: int) -> int:
 def reshape_map(source: Sequence[Size], target: Sequence[Size]) -> CoordinateMap:
     """From coordinates in `target` to those in `source`, both shapes of as many elements: only
     the groups of dimensions that really merge or split are computed with."""
+    if 0 in source:
+        return lambda at: (ZERO,) * len(source)
     groups = _matching_groups(tuple(source), tuple(target))
 
     def index(at: Coordinates) -> Coordinates:
