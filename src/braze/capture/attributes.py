@@ -15,7 +15,7 @@ import torch
 from braze.capture.module_attributes import module_entry, store_module_attribute
 from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.tensor_attributes import load_tensor_attribute, store_tensor_attribute
+from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute, store_tensor_attribute
 from braze.capture.world import CONSTANTS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
@@ -28,12 +28,8 @@ _C_METHODS = (
     types.BuiltinFunctionType,
     types.ClassMethodDescriptorType,
 )
-_PLAIN_GETATTRIBUTES = (
-    object.__getattribute__,
-    types.ModuleType.__getattribute__,
-    type.__getattribute__,
-    super.__getattribute__,
-)
+# What LOAD_METHOD leaves unbound, beside its owner.
+_PAIRED = frozenset({types.FunctionType, types.MethodDescriptorType})
 
 
 def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
@@ -60,13 +56,14 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     world = interpreter.world
     if cls is not Standin and not isinstance(owner, (type, types.ModuleType, super)):
         function = world.lookup(cls, name)
-        if type(function) is types.FunctionType:
+        if type(function) in _PAIRED:
             getattribute = world.lookup(cls, "__getattribute__")
             plain = not isinstance(getattribute, types.FunctionType)
             if plain and _instance_entry(interpreter, owner, name) is ABSENT:
-                world.source_of_function(function)
+                if type(function) is types.FunctionType:
+                    world.source_of_function(function)
                 return function, owner
-    elif cls is Standin:
+    elif cls is Standin and name not in FORBIDDEN:
         method = getattr(torch.Tensor, name, None)
         if type(method) is types.MethodDescriptorType:
             return method, owner

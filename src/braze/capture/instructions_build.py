@@ -62,52 +62,59 @@ def build_slice(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 # --- growing -------------------------------------------------------------------------------------
 
 
+def _grown(interpreter: Any, frame: Frame, instruction: Instruction) -> Any:
+    """The container to grow: after a continuation's entry it may be one from outside."""
+    return interpreter.overlay.changed(frame.stack[-instruction.arg])
+
+
 @opcode("LIST_APPEND")
 def list_append(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    frame.stack[-instruction.arg].append(value)
+    _grown(interpreter, frame, instruction).append(value)
 
 
 @opcode("SET_ADD")
 def set_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    interpreter.native(frame.stack[-instruction.arg].add, value)
+    interpreter.native(_grown(interpreter, frame, instruction).add, value)
 
 
 @opcode("MAP_ADD")
 def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
-    interpreter.native(frame.stack[-instruction.arg].__setitem__, key, value)
+    interpreter.native(_grown(interpreter, frame, instruction).__setitem__, key, value)
 
 
 @opcode("LIST_EXTEND")
 def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = native_iterable(interpreter, frame.stack.pop())
-    interpreter.native(frame.stack[-instruction.arg].extend, value)
+    interpreter.native(_grown(interpreter, frame, instruction).extend, value)
 
 
 @opcode("SET_UPDATE")
 def set_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = native_iterable(interpreter, frame.stack.pop())
-    interpreter.native(frame.stack[-instruction.arg].update, value)
+    interpreter.native(_grown(interpreter, frame, instruction).update, value)
 
 
 @opcode("LIST_TO_TUPLE")
 def list_to_tuple(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack[-1] = tuple(frame.stack[-1])
+    frame.stack[-1] = tuple(interpreter.overlay.contents(frame.stack[-1]))
 
 
 @opcode("DICT_UPDATE")
 def dict_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    interpreter.native(frame.stack[-instruction.arg].update, mapping_contents(interpreter, value))
+    interpreter.native(
+        _grown(interpreter, frame, instruction).update, mapping_contents(interpreter, value)
+    )
 
 
 @opcode("DICT_MERGE")
 def dict_merge(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = mapping_contents(interpreter, frame.stack.pop())
-    target = frame.stack[-instruction.arg]
+    target = _grown(interpreter, frame, instruction)
     for key in value:
         if key in target:
             message = f"got multiple values for keyword argument {key!r}"

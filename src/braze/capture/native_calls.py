@@ -91,7 +91,9 @@ def _call_bound(
                     return call_natively(interpreter, function, args, kwargs)
                 break
         raise BreakRequested("unseen-callable", describe(function))
-    descriptor = _descriptor_of(function, type(owner))
+    if id(function) in interpreter.world.known:
+        owner = interpreter.world.read_attribute_value(function, "__self__", owner)
+    descriptor = _descriptor_of(function, interpreter.world.type_of(owner))
     if descriptor is None:
         raise BreakRequested("unseen-callable", describe(function))
     return call_builtin(interpreter, descriptor, (owner, *args), kwargs)

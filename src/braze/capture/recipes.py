@@ -134,6 +134,10 @@ class RecipeWriter:
         """A bound method."""
         return NewCall(types.MethodType, self.recipes((value.__func__, value.__self__)))
 
+    def bound_builtin(self, value: Any) -> Recipe:
+        """A builtin method bound to an object."""
+        return NewCall(getattr, (self.recipe(value.__self__), FromConstant(value.__name__)))
+
     def partial(self, value: Any) -> Recipe:
         """functools.partial."""
         keywords = tuple([(name, self.recipe(v)) for name, v in value.keywords.items()])
@@ -295,6 +299,8 @@ _MAKERS: dict[type, Any] = {
     **dict.fromkeys(MAPPINGS, RecipeWriter.mapping),
     slice: RecipeWriter.slice,
     types.MethodType: RecipeWriter.method,
+    types.BuiltinFunctionType: RecipeWriter.bound_builtin,
+    types.MethodWrapperType: RecipeWriter.bound_builtin,
     functools.partial: RecipeWriter.partial,
     types.CellType: RecipeWriter.cell,
     collections.deque: RecipeWriter.deque,

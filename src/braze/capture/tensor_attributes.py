@@ -43,7 +43,7 @@ METADATA = frozenset(
     }
 )
 # What a stand-in's answer would be wrong for, or what hands out its memory.
-_FORBIDDEN = frozenset({"data_ptr", "untyped_storage", "storage", "numpy", "__array__", "grad_fn"})
+FORBIDDEN = frozenset({"data_ptr", "untyped_storage", "storage", "numpy", "__array__", "grad_fn"})
 _SETTABLE = frozenset({"data", "requires_grad", "grad"})
 
 
@@ -57,7 +57,7 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     if name == "grad":
         return _gradient(interpreter, tensor, real)
     cls = interpreter.world.type_of(tensor)
-    if name in _FORBIDDEN:
+    if name in FORBIDDEN:
         raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
     meta = interpreter.world.lookup(cls, name)
     if meta is ABSENT:

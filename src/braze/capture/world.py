@@ -73,11 +73,16 @@ IDENTITIES: frozenset[type] = frozenset(
     }
 )
 _HEAP_TYPE = 1 << 9
+# Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
+_MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
 def is_identity(value: Any) -> bool:
     """Whether a value is guarded by what it is: functions, classes, modules, enum members."""
     cls = type(value)
+    if cls in _MAYBE_BOUND:
+        owner = value.__self__
+        return owner is None or isinstance(owner, (types.ModuleType, type))
     return cls in IDENTITIES or isinstance(value, (type, enum.Enum, types.ModuleType))
 
 
