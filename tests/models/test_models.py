@@ -19,7 +19,12 @@ DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SEEDS = (0, 1)
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
-CASES = [(name, dtype) for name in MODELS for dtype in DTYPES]
+# With `pytest -n ... --dist loadgroup` the tests of one model stay in one process.
+CASES = [
+    pytest.param((name, dtype), marks=pytest.mark.xdist_group(f"{name}-{dtype}"))
+    for name in MODELS
+    for dtype in DTYPES
+]
 
 
 @dataclass(frozen=True)
