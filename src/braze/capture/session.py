@@ -19,6 +19,7 @@ import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.effects import write_effects
 from braze.capture.frames import Frame, Unread
+from braze.capture.input_aliasing import guard_written_inputs
 from braze.capture.interpreter import Interpreter
 from braze.capture.recipes import CannotRebuild, RecipeWriter
 from braze.capture.request import FrameRequest
@@ -122,7 +123,7 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
 
 def _finish(
     interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
-) -> CapturedFrame:
+) -> CapturedFrame | Refused:
     writes = write_effects(interpreter, writer)
     effects: list[Effect] = [*writer.fills, *writes, *interpreter.late_calls]
     after = dataclasses.replace(ambient_state(), dispatch_modes=before.dispatch_modes)
@@ -130,6 +131,11 @@ def _finish(
         effects.append(Call(set_ambient_state, (FromConstant(after),)))
     trace = interpreter.tracer.finish(writer.results)
     sources = interpreter.world.input_sources
+    reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]
+    problem = guard_written_inputs(interpreter.world, trace.graph, reals)
+    if problem is not None:
+        reason = graph_break("unsupported-tensor", problem, frame_origin(interpreter.request))
+        return Refused("unsupported", reason.code, reason.reason, reason.hint, reason.origin)
     return CapturedFrame(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
@@ -144,7 +150,7 @@ def _finish(
 
 def _leave(
     interpreter: Interpreter, reason: GraphBreak, before: Any
-) -> CapturedFrame | BreakRequested:
+) -> CapturedFrame | Refused | BreakRequested:
     """The frames stand before the instruction that broke: describe them."""
     writer = RecipeWriter(interpreter)
     states: list[FrameState] = []

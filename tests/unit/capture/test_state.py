@@ -7,7 +7,7 @@ import collections
 import torch
 from replay import Replay, agree, captured_once, request_for, same
 
-from braze.capture import capture_frame
+from braze.capture import Refused, capture_frame
 
 X = torch.arange(6.0).reshape(2, 3)
 COUNTER = 0
@@ -261,3 +261,24 @@ def test_autocast():
             return x @ x.T
 
     agree(lambda: (f, (X,)))
+
+
+def test_written_inputs_must_be_distinct():
+    def f(x, y):
+        x.add_(y)
+        return x
+
+    captured, _ = captured_once(f, X.clone(), X.clone())
+    kinds = {guard.kind.name for guard in captured.guards}
+    assert {"TENSORS_DISTINCT", "STORAGE_OVERLAP"} <= kinds
+    base = X.clone()
+    refused = capture_frame(request_for(f, (base, base.view(2, 3))))
+    assert isinstance(refused, Refused) and "share memory" in refused.reason
+
+
+def test_tensors_shared_without_a_write_are_fine():
+    def f(x, y):
+        return x + y
+
+    base = X.clone()
+    captured_once(f, base, base.view(2, 3))

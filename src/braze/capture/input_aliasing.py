@@ -1,0 +1,52 @@
+"""Inputs that are written to: no other input may be the same tensor or share its memory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from braze.capture.world import World
+from braze.ir.graph import Graph
+from braze.ir.guard import GuardKind
+from braze.ir.source import Source
+
+
+def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> str | None:
+    """Guard that the inputs of a graph with write-backs are distinct and do not overlap.
+
+    `reals` are the real tensors of `graph.inputs`. Gives what is wrong if they do overlap now: the
+    trace took them for separate memory. Parameters are checked now but not guarded: a parameter
+    that comes to share the memory of a written input would be a new tensor object.
+    """
+    written = {mutation.input for mutation in graph.mutations}
+    if not written:
+        return None
+    sources = [world.known[id(real)][1] for real in reals]
+    owners: dict[int, Source] = {}
+    groups: list[tuple[Source, ...]] = []
+    shared: list[str] = []
+    written_storages = {
+        storage_of(real) for real, value in zip(reals, graph.inputs) if value in written
+    }
+    for real, source, value in zip(reals, sources, graph.inputs):
+        storage = storage_of(real)
+        if storage in owners and storage in written_storages:
+            shared.append(f"{source} and {owners[storage]}")
+        owners.setdefault(storage, source)
+        if value in written or type(real) is not torch.nn.Parameter:
+            groups.append((source,))
+    if shared:
+        return f"{shared[0]} share memory, and one of them is written to"
+    if len(reals) > 1:
+        world.guard(None, GuardKind.TENSORS_DISTINCT, tuple(sources))
+        if len(groups) > 1:
+            world.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups))
+    return None
+
+
+def storage_of(real: torch.Tensor) -> int:
+    """What two tensors have in common if they share memory; unique for an empty one."""
+    address = real.untyped_storage().data_ptr()
+    return address or -id(real)
