@@ -5,9 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-import pytest
-
-from tests.architecture.tree import SourceFile, layer_of, source_files
+from tests.architecture.tree import SourceFile, layer_of, listed, source_files
 
 BASE = frozenset({"errors", "options", "trace", "marks", "compat"})
 DATA = BASE | {"ir", "shapes"}
@@ -47,25 +45,22 @@ REPLACED_NAMES = frozenset(
 )
 
 
-def files(*layers: str) -> list[SourceFile]:
-    return [file for file in source_files() if not layers or file.layer in layers]
-
-
 def test_every_part_has_a_layer() -> None:
     unknown = {file.name for file in source_files() if file.layer not in ALLOWED}
     assert not unknown, f"say in ALLOWED what these may import: {sorted(unknown)}"
 
 
-@pytest.mark.parametrize("file", source_files(), ids=lambda file: file.name)
-def test_imports_stay_in_their_layers(file: SourceFile) -> None:
-    for imported, line in file.imports():
-        if imported.split(".")[0] != "braze":
-            continue
-        layer = layer_of(imported)
-        if imported.count(".") == 1 and layer not in ALLOWED:
-            layer = "__init__"  # `from braze import compile`: a name of the face
-        allowed = layer == file.layer or layer in ALLOWED[file.layer]
-        assert allowed, f"{file.name}:{line}: {file.layer} must not import {imported}"
+def test_imports_stay_in_their_layers() -> None:
+    wrong = []
+    for file in source_files():
+        for imported, line in file.imports():
+            layer = layer_of(imported)
+            if imported.count(".") == 1 and layer not in ALLOWED:
+                layer = "__init__"  # `from braze import compile`: a name of the face
+            ours = imported.split(".")[0] == "braze"
+            if ours and layer != file.layer and layer not in ALLOWED[file.layer]:
+                wrong.append(f"{file.name}:{line}: {file.layer} must not import {imported}")
+    assert not wrong, listed(wrong)
 
 
 def test_no_cycles_between_files() -> None:
@@ -97,14 +92,16 @@ def _owner(imported: str, modules: dict[str, SourceFile]) -> str | None:
     return parent if parent in modules else None
 
 
-@pytest.mark.parametrize("file", source_files(), ids=lambda file: file.name)
-def test_no_imports_inside_functions(file: SourceFile) -> None:
-    if file.name in LATE_IMPORTS:
-        return
-    for function in file.functions():
-        for node in ast.walk(function):
-            late = isinstance(node, (ast.Import, ast.ImportFrom)) or _is_import_call(node)
-            assert not late, f"{file.name}:{node.lineno}: import at the top of the file"
+def test_no_imports_inside_functions() -> None:
+    late = [
+        f"{file.name}:{node.lineno}: import at the top of the file"
+        for file in source_files()
+        if file.name not in LATE_IMPORTS
+        for function in file.functions()
+        for node in ast.walk(function)
+        if isinstance(node, (ast.Import, ast.ImportFrom)) or _is_import_call(node)
+    ]
+    assert not late, listed(late)
 
 
 def _is_import_call(node: ast.AST) -> bool:
@@ -116,14 +113,20 @@ def _is_import_call(node: ast.AST) -> bool:
     return called in ("import_module", "__import__")
 
 
-@pytest.mark.parametrize("file", source_files(), ids=lambda file: file.name)
-def test_what_braze_replaces_is_not_used(file: SourceFile) -> None:
-    if file.layer == "interop":
-        return
-    for name, line in _mentioned(file):
-        replaced = any(f"{name}.".startswith(f"{module}.") for module in REPLACED_MODULES)
-        replaced = replaced or not REPLACED_NAMES.isdisjoint(name.split("."))
-        assert not replaced, f"{file.name}:{line}: {name} belongs to what Braze replaces"
+def test_what_braze_replaces_is_not_used() -> None:
+    used = [
+        f"{file.name}:{line}: {name} belongs to what Braze replaces"
+        for file in source_files()
+        if file.layer != "interop"
+        for name, line in _mentioned(file)
+        if _is_replaced(name)
+    ]
+    assert not used, listed(used)
+
+
+def _is_replaced(name: str) -> bool:
+    in_module = any(f"{name}.".startswith(f"{module}.") for module in REPLACED_MODULES)
+    return in_module or not REPLACED_NAMES.isdisjoint(name.split("."))
 
 
 def _mentioned(file: SourceFile) -> Iterator[tuple[str, int]]:

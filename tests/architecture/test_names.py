@@ -6,11 +6,8 @@ import ast
 import importlib
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
-import pytest
-
-from tests.architecture.tree import ROOT, SourceFile, python_files, source_files, tree_paths
+from tests.architecture.tree import ROOT, listed, python_files, source_files, tree_paths
 
 # Names that say nothing about what is inside.
 EMPTY_NAMES = frozenset("util utils helper helpers manager managers ctx misc stuff".split())
@@ -20,30 +17,41 @@ MACHINE_PATH = re.compile("/(?:" + "|".join(("ro" + "ot", "wo" + "rk", "op" + "t
 TEXT_SUFFIXES = frozenset({".py", ".md", ".toml", ".txt", ".cpp", ".h", ".json", ".yml", ""})
 
 
-@pytest.mark.parametrize("file", python_files(), ids=lambda file: file.name)
-def test_module_and_class_names_say_something(file: SourceFile) -> None:
-    parts = {*file.path.stem.split("_"), *(part.lower() for part in file.path.parts[-3:-1])}
-    assert parts.isdisjoint(EMPTY_NAMES), f"{file.name}: name it by what is inside"
-    for node in ast.walk(file.tree):
-        if isinstance(node, ast.ClassDef):
-            words = {word.lower() for word in re.findall("[A-Z][a-z]*", node.name)}
-            assert words.isdisjoint(EMPTY_NAMES), f"{file.name}:{node.lineno}: {node.name}"
+def test_module_and_class_names_say_something() -> None:
+    empty = []
+    for file in python_files():
+        parts = {*file.path.stem.split("_"), *(part.lower() for part in file.path.parts[-3:-1])}
+        if not parts.isdisjoint(EMPTY_NAMES):
+            empty.append(file.name)
+    for file in source_files():
+        for node in ast.walk(file.tree):
+            if isinstance(node, ast.ClassDef):
+                words = {word.lower() for word in re.findall("[A-Z][a-z]*", node.name)}
+                if not words.isdisjoint(EMPTY_NAMES):
+                    empty.append(f"{file.name}:{node.lineno}: {node.name}")
+    assert not empty, f"name it by what is inside:{listed(empty)}"
 
 
-@pytest.mark.parametrize("file", source_files(), ids=lambda file: file.name)
-def test_public_functions_are_typed_and_documented(file: SourceFile) -> None:
-    for function, is_method in _public_functions(file.tree):
-        place = f"{file.name}:{function.lineno} {function.name}"
-        assert function.returns is not None, f"{place}: no return type"
-        arguments = function.args
-        every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
-        every += [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
-        for argument in every:
-            typed = argument.annotation is not None or argument.arg in ("self", "cls")
-            assert typed, f"{place}: argument {argument.arg} has no type"
-        # A decorator that enters a function into a table says what it is for.
-        documented = is_method or function.decorator_list or ast.get_docstring(function)
-        assert documented, f"{place}: no docstring"
+def test_public_functions_are_typed_and_documented() -> None:
+    missing = []
+    for file in source_files():
+        for function, is_method in _public_functions(file.tree):
+            place = f"{file.name}:{function.lineno} {function.name}"
+            if function.returns is None:
+                missing.append(f"{place}: no return type")
+            missing += [f"{place}: no type for {name}" for name in _untyped(function)]
+            # A decorator that enters a function into a table says what it is for.
+            if not (is_method or function.decorator_list or ast.get_docstring(function)):
+                missing.append(f"{place}: no docstring")
+    assert not missing, listed(missing)
+
+
+def _untyped(function: ast.FunctionDef) -> list[str]:
+    arguments = function.args
+    every = [*arguments.posonlyargs, *arguments.args, *arguments.kwonlyargs]
+    every += [each for each in (arguments.vararg, arguments.kwarg) if each is not None]
+    names = [argument.arg for argument in every if argument.annotation is None]
+    return [name for name in names if name not in ("self", "cls")]
 
 
 def _public_functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, bool]]:
@@ -57,24 +65,26 @@ def _public_functions(tree: ast.Module) -> Iterator[tuple[ast.FunctionDef, bool]
                     yield member, True
 
 
-@pytest.mark.parametrize("file", source_files(), ids=lambda file: file.name)
-def test_modules_say_what_they_hold(file: SourceFile) -> None:
-    assert not file.text.strip() or ast.get_docstring(file.tree), f"{file.name}: no docstring"
+def test_modules_say_what_they_hold() -> None:
+    silent = [f.name for f in source_files() if f.text.strip() and not ast.get_docstring(f.tree)]
+    assert not silent, f"no docstring:{listed(silent)}"
 
 
-@pytest.mark.parametrize("file", source_files(), ids=lambda file: file.name)
-def test_exports_exist(file: SourceFile) -> None:
-    if "__all__" in file.text:
-        module = importlib.import_module(file.module)
-        missing = [name for name in module.__all__ if not hasattr(module, name)]
-        assert not missing, f"{file.name} exports {missing}"
+def test_exports_exist() -> None:
+    missing = []
+    for file in source_files():
+        if "__all__" in file.text:
+            module = importlib.import_module(file.module)
+            missing += [f"{file.name}: {n}" for n in module.__all__ if not hasattr(module, n)]
+    assert not missing, listed(missing)
 
 
-def text_files() -> list[Path]:
-    return [path for path in tree_paths() if path.suffix in TEXT_SUFFIXES]
-
-
-@pytest.mark.parametrize("path", text_files(), ids=lambda path: str(path.relative_to(ROOT)))
-def test_no_paths_of_one_machine(path: Path) -> None:
-    for number, line in enumerate(path.read_text().splitlines(), 1):
-        assert not MACHINE_PATH.search(line), f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+def test_no_paths_of_one_machine() -> None:
+    found = [
+        f"{path.relative_to(ROOT)}:{number}: {line.strip()}"
+        for path in tree_paths()
+        if path.suffix in TEXT_SUFFIXES
+        for number, line in enumerate(path.read_text().splitlines(), 1)
+        if MACHINE_PATH.search(line)
+    ]
+    assert not found, listed(found)

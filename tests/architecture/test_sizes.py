@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import statistics
 
-import pytest
-
-from tests.architecture.tree import SourceFile, length, python_files, source_files
+from tests.architecture.tree import length, listed, python_files, source_files
 
 FILE_LINES = 600
 MEDIAN_FILE_LINES = 250
@@ -15,17 +13,19 @@ SHORT_FUNCTION_LINES = 30
 SHORT_SHARE = 0.9
 
 
-@pytest.mark.parametrize("file", python_files(), ids=lambda file: file.name)
-def test_files_are_short(file: SourceFile) -> None:
-    assert file.lines <= FILE_LINES, f"{file.name} has {file.lines} lines: split it by subject"
+def test_files_are_short() -> None:
+    long = [f"{f.name}: {f.lines} lines" for f in python_files() if f.lines > FILE_LINES]
+    assert not long, f"split by subject:{listed(long)}"
 
 
-@pytest.mark.parametrize("file", python_files(), ids=lambda file: file.name)
-def test_functions_are_short(file: SourceFile) -> None:
-    for function in file.functions():
-        lines = length(function)
-        place = f"{file.name}:{function.lineno} {function.name}"
-        assert lines <= FUNCTION_LINES, f"{place} has {lines} lines"
+def test_functions_are_short() -> None:
+    long = [
+        f"{file.name}:{function.lineno} {function.name}: {length(function)} lines"
+        for file in python_files()
+        for function in file.functions()
+        if length(function) > FUNCTION_LINES
+    ]
+    assert not long, listed(long)
 
 
 def test_most_functions_are_very_short() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import functools
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TypeAlias
@@ -78,6 +78,11 @@ def layer_of(module: str) -> str:
 def length(function: Function) -> int:
     """Lines from `def` to the end, docstring included, decorators not."""
     return (function.end_lineno or function.lineno) - function.lineno + 1
+
+
+def listed(problems: Iterable[str]) -> str:
+    """Problems for an assertion's message, one a line."""
+    return "".join(f"\n  {problem}" for problem in problems)
 
 
 @functools.cache
