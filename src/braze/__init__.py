@@ -1,0 +1,40 @@
+"""Braze compiles PyTorch programs: `braze.compile(model)` is the same model, faster."""
+
+from braze import exc
+from braze.api import (
+    allow_in_graph,
+    assume_constant_result,
+    compile,
+    disable,
+    disallow_in_graph,
+    explain,
+    graph_break,
+    is_compiling,
+    list_backends,
+    register_backend,
+    reset,
+)
+from braze.options import Options, config, logs_from_environment
+from braze.report.logs import set_logs
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "Options",
+    "allow_in_graph",
+    "assume_constant_result",
+    "compile",
+    "config",
+    "disable",
+    "disallow_in_graph",
+    "exc",
+    "explain",
+    "graph_break",
+    "is_compiling",
+    "list_backends",
+    "register_backend",
+    "reset",
+    "set_logs",
+]
+
+set_logs(logs_from_environment())

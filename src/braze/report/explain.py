@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
+from rich.box import SIMPLE
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -16,6 +17,7 @@ from braze.trace import BreakNote, CompileRecord, Journal
 
 # Rows of the tables of operators and guards in the printed form; the object holds all.
 SHOWN_ROWS = 20
+TEXT_WIDTH = 100
 
 
 @final
@@ -99,7 +101,9 @@ class Explanation:
 
     def __str__(self) -> str:
         buffer = io.StringIO()
-        Console(file=buffer, width=100, color_system=None).print(self)
+        console = Console(file=buffer, width=TEXT_WIDTH, color_system=None)
+        for section in _sections(self):
+            console.print(section, soft_wrap=isinstance(section, Text))  # messages stay whole
         return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
     __repr__ = __str__
@@ -148,7 +152,7 @@ def _break_text(number: int, note: BreakNote) -> Text:
 
 
 def _ops_table(explanation: Explanation) -> Table:
-    table = Table("graph", "operator", "calls", "runs by", title="Operators", title_justify="left")
+    table = _table("Operators", "graph", "operator", "calls", "runs by")
     extern = set(explanation.extern_ops)
     for number, ops in enumerate(explanation.ops_per_graph, 1):
         for name, calls in ops.most_common(SHOWN_ROWS):
@@ -159,11 +163,15 @@ def _ops_table(explanation: Explanation) -> Table:
 
 
 def _times_table(explanation: Explanation) -> Table:
-    table = Table("stage", "ms", title="Time", title_justify="left")
+    table = _table("Time", "stage", "ms")
     table.columns[1].justify = "right"
     for name, seconds in explanation.stage_seconds.items():
         table.add_row(name, f"{1e3 * seconds:.1f}")
     return table
+
+
+def _table(title: str, *columns: str) -> Table:
+    return Table(*columns, title=title, title_justify="left", title_style="bold", box=SIMPLE)
 
 
 def _guard_text(guards: tuple[str, ...]) -> Text:
