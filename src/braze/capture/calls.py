@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -19,8 +20,8 @@ from braze.capture.native_calls import call_builtin
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.module_hooks import MODULE_CALLS
 from braze.ir.frame import NULL
-from braze.ir.guard import ABSENT
-from braze.ir.source import AttributeSource, ClosureSource, ItemSource
+from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
@@ -68,10 +69,29 @@ def prepare(
             function = function.__wrapped__
             interpreter.world.source_of_function(function)
             continue
+        if cls is weakref.ReferenceType:
+            return None, _open_reference(interpreter, function)
         function, args = _open_instance(interpreter, function, args)
 
 
 _LRU_WRAPPER = type(functools.lru_cache(len))
+
+
+def _open_reference(interpreter: Any, reference: Any) -> Any:
+    """What a weak reference refers to: the same object as long as it is the same reference."""
+    world = interpreter.world
+    target = reference()
+    source = world.source_of(reference)
+    if source is None or target is None:
+        return target
+    key = (id(reference), "()")
+    if key not in world.reads:
+        world.guard(source, GuardKind.ID_MATCH, reference)
+        known = world.standins.get(id(target), target if id(target) in world.known else None)
+        if known is None:
+            known = world.enroll(target, ObjectSource(f"{source}()", target))
+        world.reads[key] = known
+    return world.reads[key]
 
 
 def _open_instance(
