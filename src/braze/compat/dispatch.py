@@ -22,17 +22,20 @@ OpOverloadPacket = torch._ops.OpOverloadPacket
 _TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
+_make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
+
+
 def make_wrapper(
     cls: type[torch.Tensor],
-    shape: tuple[int, ...],
-    stride: tuple[int, ...],
+    shape: Any,
+    stride: Any,
     offset: int,
     dtype: torch.dtype,
     device: torch.device,
     requires_grad: bool = False,
 ) -> Any:
     """A tensor of `cls` with this metadata and a storage of no bytes."""
-    return torch.Tensor._make_wrapper_subclass(
+    return _make_wrapper_subclass(
         cls,
         shape,
         stride,

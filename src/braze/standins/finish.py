@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
@@ -12,7 +13,7 @@ from braze.compat.dispatch import is_random
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.types import TensorType
 from braze.standins.layout import is_dense, same_layout
-from braze.standins.recorder import Recorder
+from braze.standins.recorder import Call, Recorder, node_of
 from braze.standins.standin import Place, Standin
 
 aten = torch.ops.aten
@@ -49,7 +50,7 @@ def finish_trace(
             for place, original in _written_inputs(recorder, inputs)
         )
         outputs = _outputs(recorder, inputs, constants, places)
-    used, nodes = _live_nodes(recorder.nodes, outputs, mutations)
+    used, nodes = _live_nodes(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
     kept = [index for index, value in enumerate(original) if value in used]
     graph = Graph(
@@ -134,7 +135,7 @@ def _owned(recorder: Recorder, place: Place, fixed: set[Value]) -> Value:
 
 
 def _live_nodes(
-    nodes: Sequence[Node], outputs: Sequence[Output], mutations: Sequence[Mutation]
+    calls: Sequence[Call], outputs: Sequence[Output], mutations: Sequence[Mutation]
 ) -> tuple[set[Value], tuple[Node, ...]]:
     """Every value that is used, and the nodes that results, write-backs or effects need."""
     used: set[Value] = {o.value for o in outputs}
@@ -143,16 +144,23 @@ def _live_nodes(
         used.add(mutation.input)
         used.add(mutation.value)
     kept: list[Node] = []
-    for node in reversed(nodes):
-        if has_effect(node.op) or any(value in used for value in node.outputs):
-            kept.append(node)
-            _use(node.args, used)
-            for _, argument in node.kwargs:
-                _use((argument,), used)
+    for call in reversed(calls):
+        op, args, kwargs, results = call[:4]
+        for value in results:
+            if value in used:
+                break
+        else:
+            if not has_effect(op):
+                continue
+        kept.append(node_of(call))
+        _use(args, used)
+        if kwargs:
+            _use(kwargs.values(), used)
     kept.reverse()
     return used, tuple(kept)
 
 
+@functools.cache
 def has_effect(op: torch._ops.OpOverload) -> bool:
     """Whether a call must stay, in its order, even if nothing reads its results."""
     if is_random(op):
@@ -165,7 +173,8 @@ def has_effect(op: torch._ops.OpOverload) -> bool:
 
 def _use(arguments: Iterable[Any], used: set[Value]) -> None:
     for argument in arguments:
-        if type(argument) is Value:
+        cls = type(argument)
+        if cls is Value:
             used.add(argument)
-        elif type(argument) is tuple:
+        elif cls is tuple:
             _use(argument, used)

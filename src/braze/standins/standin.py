@@ -42,44 +42,36 @@ class Place:
     tracked_write: of a base, whether the last write was made with gradients enabled.
     """
 
-    __slots__ = (
-        "base",
-        "history",
-        "input_index",
-        "offset",
-        "parent",
-        "step",
-        "tracked_write",
-        "tracks_gradient",
-        "type",
-        "value",
-        "version",
-    )
+    base: Place | None = None
+    parent: Place | None = None
+    step: Step | None = None
+    version = 0
+    input_index = -1
+    history: Value | None = None
+    tracked_write = True
 
-    def __init__(self, type: TensorType, value: Value, offset: int = 0) -> None:
+    def __init__(
+        self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False
+    ) -> None:
         self.type = type
         self.value = value
         self.offset = offset
-        self.version = 0
-        self.base: Place | None = None
-        self.parent: Place | None = None
-        self.step: Step | None = None
-        self.input_index = -1
-        self.tracks_gradient = False
-        self.history: Value | None = None
-        self.tracked_write = True
+        self.tracks_gradient = tracks_gradient
 
     def view(
         self, type: TensorType, value: Value, offset: int, step: Step, tracks_gradient: bool
     ) -> Place:
         """The place that `step` makes from this one."""
-        place = Place(type, value, offset)
-        base = self.base or self
+        base = self.base
+        if base is None:
+            base = self
+        elif tracks_gradient:
+            tracks_gradient = self.tracks_gradient
+        place = Place(type, value, offset, tracks_gradient)
         place.base = base
         place.parent = self
         place.step = step
         place.version = base.version
-        place.tracks_gradient = tracks_gradient and (self.base is None or self.tracks_gradient)
         return place
 
 
@@ -123,15 +115,9 @@ _TENSOR_DATA: Any = torch._C.TensorBase.data
 
 def new_standin(place: Place, requires_grad: bool = False) -> Standin:
     """A stand-in for a place."""
-    described = place.type
+    type = place.type
     standin: Standin = make_wrapper(
-        Standin,
-        described.shape,  # type: ignore[arg-type]
-        described.stride,  # type: ignore[arg-type]
-        place.offset,
-        described.dtype,
-        described.device,
-        requires_grad,
+        Standin, type.shape, type.stride, place.offset, type.dtype, type.device, requires_grad
     )
     standin.place = place
     return standin

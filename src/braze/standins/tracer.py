@@ -28,6 +28,7 @@ from braze.standins.standin import Place, Standin, Step, new_standin
 
 aten = torch.ops.aten
 _RESTRIDED, _DIFFERENTIABLE = 1, 2
+_is_grad_enabled = torch.is_grad_enabled
 
 
 class Tracer(dispatch.TorchDispatchMode):
@@ -49,7 +50,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.constants: list[Constant] = []
         self._by_identity: dict[int, Standin] = {}
         self._real_by_standin: dict[int, torch.Tensor] = {}
-        self._handlers: dict[Any, tuple[Any, Callable[..., Any], OpFacts]] = {}
+        self._handlers: dict[Any, tuple[Any, Any, OpFacts]] = {}
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -132,7 +133,8 @@ class Tracer(dispatch.TorchDispatchMode):
         known = self._handlers.get(op)
         if known is None:
             facts = describe_op(op)
-            known = self._handlers[op] = (SPECIAL_CALLS.get(op), _HANDLERS[facts.kind], facts)
+            handler = None if facts.kind is Kind.FUNCTIONAL else _HANDLERS[facts.kind]
+            known = self._handlers[op] = (SPECIAL_CALLS.get(op), handler, facts)
         special, handler, facts = known
         if kwargs is None:
             kwargs = {}
@@ -140,26 +142,27 @@ class Tracer(dispatch.TorchDispatchMode):
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:
                 return result
+        if handler is None:
+            return self.call(op, args, kwargs)
         return handler(self, facts, args, kwargs)
 
     def call(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Record a functional call on stand-ins and return stand-ins for its results."""
         values: list[Any] = []
         described: list[Any] = []
-        grad = torch.is_grad_enabled()
+        grad = _is_grad_enabled()
         flags = self._bind(args, values, described, grad)
         keywords, keyword_types = kwargs, kwargs
         if kwargs:
             keywords, keyword_types, more = self.bind_keywords(kwargs, grad)
             flags |= more
-        result = self.recorder.emit_typed(
-            op, values, keywords, infer(op, tuple(described), keyword_types)
-        )
+        made = infer(op, described, keyword_types)
+        result = self.recorder.emit_typed(op, values, keywords, made)
         if flags & _RESTRIDED:
-            eager = infer(op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
-        else:
-            eager = None
-        return _wrap(result, eager, bool(flags & _DIFFERENTIABLE))
+            made = infer(op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
+        elif type(made) is TensorType:
+            return new_standin(Place(made, result, 0, flags & _DIFFERENTIABLE != 0))
+        return _wrap(result, made, flags & _DIFFERENTIABLE != 0)
 
     def bind(self, args: Sequence[Any]) -> list[Any]:
         """Call arguments with values in place of stand-ins."""
@@ -258,7 +261,7 @@ class Tracer(dispatch.TorchDispatchMode):
             offset = args[3] if len(args) > 3 and args[3] is not None else place.offset
             return self._strided_view(place.base or place, args[1], args[2], offset)
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
-        grad = torch.is_grad_enabled()
+        grad = _is_grad_enabled()
         if grad and viewed.requires_grad:
             value = self._read_tracked(place)
         else:
@@ -267,7 +270,12 @@ class Tracer(dispatch.TorchDispatchMode):
         step = Step(op, rest, kwargs)
         if described and type(described[0]) is TensorType:
             made, offset = described
-            result = self.recorder.apply(step, value, made)
+            if made is value.type and op is aten.view.default:
+                result = value
+            elif value.type is place.type:
+                result = self.recorder.emit_typed(op, (value, *rest), kwargs, made)
+            else:
+                result = self.recorder.apply(step, value, made)
             return new_standin(place.view(made, result, offset, step, grad))
         if value.type is place.type:
             results = self.recorder.emit_typed(
@@ -323,9 +331,8 @@ class Tracer(dispatch.TorchDispatchMode):
 def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
     """Stand-ins for values, of the values' own types or of those given."""
     if type(result) is Value:
-        place = Place(result.type if types is None else types, result)  # type: ignore[arg-type]
-        place.tracks_gradient = differentiable
-        return new_standin(place)
+        made = result.type if types is None else types
+        return new_standin(Place(made, result, 0, differentiable))  # type: ignore[arg-type]
     if isinstance(result, tuple):
         if types is None:
             return tuple([_wrap(r, None, differentiable) for r in result])
@@ -355,12 +362,6 @@ def _scalar_name(dtype: torch.dtype) -> str:
 # --- one handler a kind ---------------------------------------------------------------------------
 
 
-def _functional(
-    tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    return tracer.call(facts.op, args, kwargs)
-
-
 def _view(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return tracer.view(facts.op, args, kwargs)
 
@@ -377,7 +378,7 @@ def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[s
     schema = facts.op._schema
     written = _written_arguments(facts, args, kwargs)
     out_names = {facts.argument_names[p] for p in facts.written if schema.arguments[p].is_out}
-    grad = torch.is_grad_enabled()
+    grad = _is_grad_enabled()
     values: list[Any] = []
     described: list[Any] = []
     flags = tracer._bind(args, values, described, grad)
@@ -460,7 +461,6 @@ def _composite(
 
 
 _HANDLERS: dict[Kind, Callable[..., Any]] = {
-    Kind.FUNCTIONAL: _functional,
     Kind.VIEW: _view,
     Kind.WRITE: _write,
     Kind.OPAQUE_WRITE: _opaque_write,

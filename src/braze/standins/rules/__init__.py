@@ -8,6 +8,7 @@ the operator's meta kernel. A rule returns NotImplemented for arguments that it 
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -22,7 +23,7 @@ from braze.standins.rules import views as views
 from braze.standins.rules.table import RULES, VIEW_RULES
 
 
-def infer(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
     """The operator's result with TensorType in place of tensors.
 
     Raises what eager raises for arguments that do not fit; Untraceable where nothing is known.
@@ -33,6 +34,7 @@ def infer(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, An
         if result is not NotImplemented:
             return result
     try:
+        args = tuple(args)
         key = (freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
         return _infer_once(op, key)
     except TypeError:  # an argument that does not hash: a generator
