@@ -86,8 +86,9 @@ class Kernel:
 
     rows: the axes whose points are the rows, outermost first.
     lanes: rows of a block along the last row axis, or 0 where each row is a task by itself.
-    chunk: elements of the innermost loop of a task, or 0 where a task runs all of it; only for a
-        single phase without accumulation.
+    chunks: for the loops of a single phase without accumulation: how many points of each loop a
+        task runs, 0 for all of them; () where tasks are whole rows. Two loops cut are a tile: what
+        is read against its order in memory stays in the cache until its line is used up.
     memory: the buffers behind pointers, read or written; the kernel's parameters, in order.
     scratch: buffers kept by a task from one phase to the next in a small array over the phase's
         points (lanes included); their shapes are those points'.
@@ -99,7 +100,7 @@ class Kernel:
     memory: tuple[Buffer, ...]
     scratch: tuple[Buffer, ...] = ()
     lanes: int = 0
-    chunk: int = 0
+    chunks: tuple[int, ...] = ()
 
 
 @final

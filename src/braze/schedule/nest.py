@@ -14,6 +14,7 @@ from braze.ir.loops import Buffer, Index, Load, Scalar
 from braze.ir.scalars import loads, replace_children, substitute_symbols, walk
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
 from braze.schedule.cost import estimated
+from braze.schedule.divide import divide
 from braze.schedule.fuse import FULL, REDUCTION, ROW, Group, Member
 from braze.schedule.normalise import Names
 from braze.schedule.strides import best_vector_axis, load_accesses, stride_along
@@ -31,6 +32,8 @@ from braze.shapes.expr import (
 
 _SCRATCH_BYTES = 65536  # of one task: half of a small second-level cache with its neighbours
 _CHUNK = 4096  # elements of a task of a long loop
+_TILE = (32, 64)
+_LEAST_TILE = 8  # points of a loop that is worth a side of a tile
 _WANTED_TASKS = 8
 
 
@@ -50,21 +53,22 @@ def build_kernel(group: Group, needed: set[Buffer], names: Names, name: str) -> 
     values = _accumulators(group, needed, names)
     local = (_locals(group, needed) - set(scratch)) | set(values.values())
     phases = _phases(group, order, scratch, values)
+    order, phases = _divided(order, phases, local, names)
     merge = _merge_flat if group.outer is None else _merge
     merged, replacements = merge(order, _expressions(phases, local))
     final, renamed = _rename(merged)
     replacements = {old: substitute(new, renamed) for old, new in replacements.items()}
     phases = tuple(_rewrite(phase, replacements, final.inner) for phase in phases)
     kept = tuple(scratch.values())
-    return Kernel(
+    kernel = Kernel(
         name,
         final.rows,
         phases,
         _memory(phases, local | set(kept)),
         kept,
         _lanes(final) if final.lanes else 0,
-        _chunk(group, final),
     )
+    return _chunked(group, kernel)
 
 
 # --- order -----------------------------------------------------------------------------------
@@ -122,11 +126,37 @@ def _lanes(order: Order) -> int:
     return min(max(64, -(-wanted // 64) * 64), 512, max(length, 1))
 
 
-def _chunk(group: Group, order: Order) -> int:
-    if group.outer is not None or not order.inner:
-        return 0
-    size = constant_value(order.inner[-1][1])
-    return _CHUNK if size is None or size > 2 * _CHUNK else 0
+def _chunked(group: Group, kernel: Kernel) -> Kernel:
+    """A flat kernel with its long loop cut, or with a loop of its rows made the other side of
+    a tile, where something is read along that loop."""
+    if group.outer is not None or not kernel.phases[0].loops:
+        return kernel
+    vector, size = kernel.phases[0].loops[-1]
+    length = constant_value(size)
+    across = _tiled_row(kernel, vector)
+    if across is not None and (length is None or length >= _LEAST_TILE):
+        rows = tuple(loop for loop in kernel.rows if loop != across)
+        phase = replace(kernel.phases[0], loops=(across, (vector, size)))
+        return replace(kernel, rows=rows, phases=(phase,), chunks=_TILE)
+    chunk = _CHUNK if length is None or length > 2 * _CHUNK else 0
+    return replace(kernel, chunks=(chunk,) if chunk else ())
+
+
+def _tiled_row(kernel: Kernel, vector: Symbol) -> Loop | None:
+    """The row loop along whose single elements something is read that the vector loop strides
+    over."""
+    for statement in kernel.phases[0].body:
+        assert isinstance(statement, Store)
+        for _, expr in load_accesses(statement.value):
+            stride = stride_along(expr, vector)
+            if stride is None or constant_value(stride) in (0, 1):
+                continue
+            for symbol, size in kernel.rows:
+                along = stride_along(expr, symbol)
+                if along is not None and constant_value(along) == 1:
+                    length = constant_value(size)
+                    return (symbol, size) if length is None or length >= _LEAST_TILE else None
+    return None
 
 
 # --- where values live -----------------------------------------------------------------------
@@ -274,6 +304,23 @@ class _Relocation:
             inside = self._inside(maker.store, moved.coordinates)
             return Load(self.scratch[moved.buffer], inside)
         return moved
+
+
+# --- dividing ----------------------------------------------------------------------------------
+
+
+def _divided(
+    order: Order, phases: tuple[Phase, ...], local: set[Buffer], names: Names
+) -> tuple[Order, tuple[Phase, ...]]:
+    """Loops cut where accesses divide them."""
+    places = _expressions(phases, local)
+    rows, rows_map = divide(order.rows, places, names)
+    inner, inner_map = divide(order.inner, places, names)
+    if not rows_map and not inner_map:
+        return order, phases
+    replacements = {**rows_map, **inner_map}
+    phases = tuple(_rewrite(phase, replacements, inner) for phase in phases)
+    return Order(rows, inner, order.lanes), phases
 
 
 # --- merging ---------------------------------------------------------------------------------

@@ -105,8 +105,8 @@ class _Writer:
         found = [(s.name, as_expr(n)) for s, n in (rows[:-1] if kernel.lanes else rows)]
         if kernel.lanes:
             found.append(("block", _blocks(rows[-1], kernel.lanes)))
-        if kernel.chunk:
-            found.append(("block", _blocks(kernel.phases[0].loops[-1], kernel.chunk)))
+        for number, (loop, step) in enumerate(self._cut_loops()):
+            found.append((f"block{number}", _blocks(loop, step)))
         return found
 
     def _task_sizes(self) -> list[Expr]:
@@ -134,17 +134,28 @@ class _Writer:
             text = f"if (++{name} == {limit}) {{ {name} = 0; {text} }}"
         return [text]
 
-    def _bounds(self) -> list[str]:
-        """Where the block of lanes, or the chunk of a long loop, begins and ends."""
-        kernel = self.kernel
-        step = kernel.lanes or kernel.chunk
-        if not step:
+    def _cut_loops(self) -> list[tuple[Loop, int]]:
+        if not self.kernel.chunks:
             return []
-        _, size = kernel.rows[-1] if kernel.lanes else kernel.phases[0].loops[-1]
-        limit = index_text(as_expr(size), self.sizes)
+        loops = self.kernel.phases[0].loops
+        return [(loop, step) for loop, step in zip(loops, self.kernel.chunks) if step]
+
+    def _bounds(self) -> list[str]:
+        """Where the block of lanes, or the chunk of each loop that is cut, begins and ends."""
+        kernel = self.kernel
+        if kernel.lanes:
+            return self._limits("block", "first", "last", kernel.rows[-1], kernel.lanes)
+        lines = []
+        for number, (loop, step) in enumerate(self._cut_loops()):
+            names = (f"block{number}", f"{loop[0]}_first", f"{loop[0]}_last")
+            lines += self._limits(*names, loop, step)
+        return lines
+
+    def _limits(self, block: str, first: str, last: str, loop: Loop, step: int) -> list[str]:
+        limit = index_text(as_expr(loop[1]), self.sizes)
         return [
-            f"const i64 first = block * {step}L;",
-            f"const i64 last = bz_min(first + {step}L, {limit});",
+            f"const i64 {first} = {block} * {step}L;",
+            f"const i64 {last} = bz_min({first} + {step}L, {limit});",
         ]
 
     def _work(self) -> str:

@@ -151,7 +151,8 @@ class PhaseWriter:
             return [*filter(None, header), *indented(body, 1), "}"]
         symbol, size = loops[level - 1]
         name, limit = symbol.name, index_text(as_expr(size), self.sizes)
-        start, stop = ("first", "last") if self.kernel.chunk and innermost else ("0", limit)
+        cut = self.kernel.chunks and self.kernel.chunks[level - 1]
+        start, stop = (f"{name}_first", f"{name}_last") if cut else ("0", limit)
         wrap = folds.block(level, innermost, size)
         if wrap is not None:
             start, stop = wrap.start, wrap.stop
