@@ -88,9 +88,11 @@ class Dispatcher:
         entry: Entry,
         inputs: list[torch.Tensor],
         values: FrameValues,
-        natively: Callable[[], Any],
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
     ) -> Any:
-        """The result of a frame by an entry whose guards hold."""
+        """The result of `function(*args, **kwargs)` by an entry whose guards hold."""
         try:
             results = entry.run_graph(inputs)
         except Exception as fault:
@@ -102,7 +104,7 @@ class Dispatcher:
             frames = entry.replay(values, results)
             del inputs, results, values  # what the frames do not hold may go
             return run_frames(self, frames)
-        return natively()
+        return function(*args, **kwargs)
 
     def report_fault(self, fault: Exception, entry: Entry) -> None:
         """Say, once an entry, that its graph failed and the frame runs eagerly."""
@@ -148,13 +150,19 @@ class CompiledCallable:
             values = None
         if values is None:  # outside of the except clause, so that the error has no context
             return function(*args, **kwargs)
-        found = self._cache.find(values)
-        if found is None:
-            found = self._miss(values)
         try:
-            if found is None:
-                return function(*args, **kwargs)
-            return self._dispatcher.run(*found, values, lambda: function(*args, **kwargs))
+            found = self._cache.find(values) or self._miss(values)
+            if found is not None:
+                entry, inputs = found
+                if not entry.is_plain:
+                    return self._dispatcher.run(entry, inputs, values, function, args, kwargs)
+                try:
+                    results = entry.graph(inputs)
+                except Exception as fault:
+                    self._dispatcher.report_fault(fault, entry)
+                else:
+                    return entry.replay(values, results)
+            return function(*args, **kwargs)
         except BaseException as exception:
             raise without_driver_frames(exception)  # noqa: B904
 

@@ -48,9 +48,19 @@ class Entry:
 
     check: the graph's inputs where the guards hold, else None.
     returns: whether `replay` gives the return value; otherwise the open frames of a break.
+    is_plain: it returns, and no random state has to be kept: the quick way.
     """
 
-    __slots__ = ("check", "compiled", "devices", "graph", "replay", "returns", "uses_random")
+    __slots__ = (
+        "check",
+        "compiled",
+        "devices",
+        "graph",
+        "is_plain",
+        "replay",
+        "returns",
+        "uses_random",
+    )
 
     def __init__(self, compiled: CompiledEntry) -> None:
         self.compiled = compiled
@@ -60,6 +70,7 @@ class Entry:
         self.returns = isinstance(compiled.exit, Return)
         self.uses_random = compiled.uses_random
         self.devices = compiled.devices
+        self.is_plain = self.returns and not self.uses_random
 
     def run_graph(self, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The graph's results; if it faults, random number generators are as before."""

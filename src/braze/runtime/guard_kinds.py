@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import torch
 
+from braze.compat.ambient_check import ambient_questions
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, exact_base, read_source
@@ -102,8 +103,11 @@ def storage_key(tensor: torch.Tensor) -> int:
 
 
 def _write_tensor(writer: SourceWriter, guard: Guard) -> str:
-    facts: TensorFacts = guard.expected
-    value = writer.read(guard.source)
+    return tensor_condition(writer, writer.read(guard.source), guard.expected)
+
+
+def tensor_condition(writer: SourceWriter, value: str, facts: TensorFacts) -> str:
+    """The text of a condition on the tensor that the name `value` holds."""
     terms = [
         f"type({value}) is {writer.constant(facts.tensor_class)}",
         _write_sizes(writer, f"{value}.shape", facts.shape),
@@ -281,6 +285,18 @@ def _write_functions(writer: SourceWriter, guard: Guard) -> str:
         terms.append(f"{name}.__defaults__ is {writer.constant(defaults)}")
         terms.append(f"{name}.__kwdefaults__ is {writer.constant(keyword_defaults)}")
     return " and ".join(terms) or "True"
+
+
+def _write_ambient(writer: SourceWriter, guard: Guard) -> str:
+    questions = ambient_questions(guard.expected)
+    if questions is None:
+        return f"{writer.constant(guard.expected)}.holds()"
+    terms = []
+    for function, argument, expected in questions:
+        call = f"{writer.constant(function)}({'' if argument is None else repr(argument)})"
+        compare = "==" if type(expected) is int else "is"
+        terms.append(f"{call} {compare} {writer.constant(expected)}")
+    return " and ".join(terms)
 
 
 # --- words for failures --------------------------------------------------------------------------
@@ -469,9 +485,7 @@ def _identity(w: SourceWriter, g: Guard) -> str:
 
 
 GUARD_KINDS: dict[GuardKind, GuardRow] = {
-    GuardKind.AMBIENT: GuardRow(
-        0, lambda w, g: f"{w.constant(g.expected)}.holds()", _explain_ambient
-    ),
+    GuardKind.AMBIENT: GuardRow(0, _write_ambient, _explain_ambient),
     GuardKind.ID_MATCH: GuardRow(10, _identity, _explain_identity),
     GuardKind.TYPE_MATCH: GuardRow(
         20,

@@ -17,14 +17,15 @@ runs; among those of one depth the cheapest come first. Arguments come before gl
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from braze.errors import InternalError
 from braze.ir.entry import FrameValues
-from braze.ir.guard import Guard, GuardKind
+from braze.ir.guard import Guard, GuardKind, TensorFacts
 from braze.ir.source import ObjectSource, Source
-from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard
+from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard, tensor_condition
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, known_types, source_depth
 
 _OF_MANY_SOURCES = frozenset(
@@ -96,10 +97,14 @@ def _rank(guard: Guard) -> tuple[int, int, int]:
 def _body(
     writer: SourceWriter, guards: list[Guard], result: Callable[[], str], failed: str
 ) -> list[str]:
-    for guard in guards:
-        condition = GUARD_KINDS[guard.kind].write(writer, guard)
-        if condition != "True":
-            writer.lines.append(f"if not ({condition}): return {failed}")
+    for (_, kind), together in itertools.groupby(guards, lambda guard: (_rank(guard), guard.kind)):
+        if kind is GuardKind.TENSOR_MATCH:
+            _write_tensors(writer, list(together), failed)
+            continue
+        for guard in together:
+            condition = GUARD_KINDS[kind].write(writer, guard)
+            if condition != "True":
+                writer.lines.append(f"if not ({condition}): return {failed}")
     value = result()
     writer.namespace["READ_FAILURES"] = READ_FAILURES
     return [
@@ -110,6 +115,22 @@ def _body(
         "except READ_FAILURES:",
         f"    return {failed}",
     ]
+
+
+def _write_tensors(writer: SourceWriter, guards: list[Guard], failed: str) -> None:
+    """Tensors of the same facts in one loop: a model of 300 parameters has few kinds of them,
+    and compiling Python text is slow."""
+    alike: dict[TensorFacts, list[str]] = {}
+    for guard in guards:
+        alike.setdefault(guard.expected, []).append(writer.read(guard.source))
+    for facts, names in alike.items():
+        if len(names) == 1:
+            condition = tensor_condition(writer, names[0], facts)
+            writer.lines.append(f"if not ({condition}): return {failed}")
+        else:
+            writer.lines.append(f"for tensor in ({', '.join(names)}):")
+            condition = tensor_condition(writer, "tensor", facts)
+            writer.lines.append(f"    if not ({condition}): return {failed}")
 
 
 def format_guards(guards: Iterable[Guard]) -> str:

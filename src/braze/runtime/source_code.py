@@ -14,7 +14,7 @@ from __future__ import annotations
 import builtins
 import keyword
 import types
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
@@ -41,7 +41,8 @@ from braze.ir.source import (
 READ_FAILURES = (AttributeError, KeyError, IndexError, TypeError, ValueError)
 
 _ABSENT = object()
-_PLAIN_CONTAINERS = (list, tuple, dict, types.MappingProxyType, deque)
+# Their own `[...]` is the builtin's and makes nothing.
+_PLAIN_CONTAINERS = frozenset({list, tuple, dict, OrderedDict, types.MappingProxyType, deque})
 _BASES = (dict, list, tuple, deque)
 
 
@@ -59,6 +60,18 @@ def read_item(container: Any, key: Any) -> Any:
         if issubclass(cls, base):
             return base.__getitem__(container, key)
     return container[key]
+
+
+class ItemReader:
+    """A container of unusual class, read by its builtin base; made once a container."""
+
+    __slots__ = ("container",)
+
+    def __init__(self, container: Any) -> None:
+        self.container = container
+
+    def __getitem__(self, key: Any) -> Any:
+        return read_item(self.container, key)
 
 
 def read_global(namespace: dict[str, Any], name: str) -> Any:
@@ -108,12 +121,17 @@ class SourceWriter:
     def __init__(self, types: dict[Source, type] | None = None) -> None:
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {
-            "read_item": read_item,
+            "ItemReader": ItemReader,
+            "PLAIN": _PLAIN_CONTAINERS,
             "read_global": read_global,
             "dict_key": dict_key,
         }
         self.types = types or {}
         self._temporaries: dict[Source, str] = {}
+        self._readers: dict[Source, str] = {}
+        # A source hashes its whole chain: most reads are answered by the object's identity.
+        self._by_identity: dict[int, str] = {}
+        self._seen: list[Source] = []
         self._constants: dict[int, str] = {}
 
     def constant(self, value: Any) -> str:
@@ -127,12 +145,26 @@ class SourceWriter:
 
     def read(self, source: Source) -> str:
         """The name that holds the object at `source`, after lines that read it if needed."""
-        name = self._temporaries.get(source)
+        name = self._by_identity.get(id(source)) or self._temporaries.get(source)
         if name is None:
             expression = _ROWS[type(source)].write(self, source)
             name = f"t{len(self._temporaries)}"
             self._temporaries[source] = name
             self.lines.append(f"{name} = {expression}")
+        self._by_identity[id(source)] = name
+        self._seen.append(source)
+        return name
+
+    def read_container(self, source: Source) -> str:
+        """The name of what gives the items of the container at `source`."""
+        base = self.read(source)
+        known = self.types.get(source)
+        if isinstance(source, InstanceDictSource) or (known and exact_base(known) is not None):
+            return base
+        name = self._readers.get(source)
+        if name is None:
+            name = self._readers[source] = f"r{len(self._readers)}"
+            self.lines.append(f"{name} = {base} if type({base}) in PLAIN else ItemReader({base})")
         return name
 
     def function(self, name: str, parameters: str, body: list[str], filename: str) -> Any:
@@ -177,13 +209,9 @@ def _write_attribute(writer: SourceWriter, source: AttributeSource) -> str:
 
 
 def _write_item(writer: SourceWriter, source: ItemSource) -> str:
-    base = writer.read(source.base)
-    known = writer.types.get(source.base)
-    direct = isinstance(source.base, InstanceDictSource) or (
-        known is not None and exact_base(known) is not None
-    )
+    base = writer.read_container(source.base)
     key = repr(source.key) if type(source.key) in (str, int) else writer.constant(source.key)
-    return f"{base}[{key}]" if direct else f"read_item({base}, {key})"
+    return f"{base}[{key}]"
 
 
 def _write_global(writer: SourceWriter, namespace: str, name: str) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from braze.compat.ambient import ambient_state
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import Origin
@@ -266,6 +268,57 @@ def test_kinds(row: Any) -> None:
 
 def test_every_kind_is_tested() -> None:
     assert {row[0] for row in ROWS} == set(GuardKind) == set(GUARD_KINDS)
+
+
+class Watching(TorchDispatchMode):
+    """A mode of somebody else."""
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda: torch.no_grad(),
+        lambda: torch.inference_mode(),
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda: torch.autocast("cpu", dtype=torch.float16, cache_enabled=False),
+        lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
+        lambda: torch.device("meta"),
+        Watching,
+    ],
+)
+def test_ambient_state_is_asked_question_by_question(change: Any) -> None:
+    guard = Guard(None, GuardKind.AMBIENT, ambient_state())
+    check = compile_guards([guard])
+    assert ".holds()" not in check.__braze_source__  # type: ignore[attr-defined]
+    assert outcome(guard) == ""
+    with change():
+        assert outcome(guard).startswith("ambient state mismatch")
+    assert outcome(guard) == ""
+
+
+def test_ambient_defaults() -> None:
+    guard = Guard(None, GuardKind.AMBIENT, ambient_state())
+    torch.set_default_dtype(torch.float64)
+    torch.use_deterministic_algorithms(True, warn_only=True)
+    try:
+        assert "default dtype" in outcome(guard)
+    finally:
+        torch.set_default_dtype(torch.float32)
+        assert "deterministic" in outcome(guard)
+        torch.use_deterministic_algorithms(False)
+    assert outcome(guard) == ""
+
+
+def test_tensors_of_the_same_facts_are_checked_in_one_loop() -> None:
+    tensors = {f"x{i}": torch.empty(2, 3) for i in range(5)}
+    guards = [
+        Guard(LocalSource(name), GuardKind.TENSOR_MATCH, facts(t)) for name, t in tensors.items()
+    ]
+    check = compile_guards(guards)
+    assert check.__braze_source__.count("is_contiguous") == 1  # type: ignore[attr-defined]
+    assert check(frame(**tensors))
+    for name in tensors:
+        assert not check(frame(**{**tensors, name: torch.empty(3, 2)}))
 
 
 def test_ambient_words() -> None:
