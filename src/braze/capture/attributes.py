@@ -16,11 +16,10 @@ from braze.capture.module_attributes import module_entry, store_module_attribute
 from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute, store_tensor_attribute
-from braze.capture.world import CONSTANTS
+from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
 from braze.ir.source import AttributeSource, ObjectSource
-from braze.standins.standin import Standin
 
 _C_METHODS = (
     types.MethodDescriptorType,
@@ -35,7 +34,7 @@ _PAIRED = frozenset({types.FunctionType, types.MethodDescriptorType})
 def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     """`owner.name`; ProgramRaised(AttributeError) if there is none."""
     cls = type(owner)
-    if cls is Standin:
+    if cls in TENSORS:
         return load_tensor_attribute(interpreter, owner, name)
     if cls in CONSTANTS or cls is super:
         return _load_native(interpreter, owner, name)
@@ -54,7 +53,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     world = interpreter.world
-    if cls is not Standin and not isinstance(owner, (type, types.ModuleType, super)):
+    if cls not in TENSORS and not isinstance(owner, (type, types.ModuleType, super)):
         function = world.lookup(cls, name)
         if type(function) in _PAIRED:
             getattribute = world.lookup(cls, "__getattribute__")
@@ -63,7 +62,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
                 if type(function) is types.FunctionType:
                     world.source_of_function(function)
                 return function, owner
-    elif cls is Standin and name not in FORBIDDEN:
+    elif cls in TENSORS and name not in FORBIDDEN:
         method = getattr(torch.Tensor, name, None)
         if type(method) is types.MethodDescriptorType:
             return method, owner
@@ -322,7 +321,7 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
     """`owner.name = value`."""
     cls = type(owner)
     world = interpreter.world
-    if cls is Standin:
+    if cls in TENSORS:
         store_tensor_attribute(interpreter, owner, name, value)
         return
     if isinstance(owner, types.ModuleType):

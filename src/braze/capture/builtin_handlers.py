@@ -27,9 +27,8 @@ from braze.capture.native_calls import call_natively
 from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, unary
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import length, truth
-from braze.capture.world import CONSTANTS, is_identity
+from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT, GuardKind
-from braze.standins.standin import Standin
 
 _NOTHING = object()
 
@@ -58,7 +57,7 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return any(is_instance_of(interpreter, value, cls) for cls in classes)
     if isinstance(classes, types.UnionType):
         return is_instance_of(interpreter, value, classes.__args__)
-    if type(value) is Standin:
+    if type(value) in TENSORS:
         return _tensor_is_instance(interpreter, value, classes)
     if type(value) is InlinedGenerator:
         return issubclass(types.GeneratorType, classes)
@@ -77,7 +76,7 @@ def _tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
             return isinstance(real, cls)
         if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
             return False
-        return isinstance(value, cls) and cls is not Standin
+        return isinstance(value, cls)
     return interpreter.native(issubclass, actual, cls)
 
 
@@ -94,7 +93,7 @@ def is_callable(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 @answers(id)
 def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = args[0]
-    real = interpreter.tracer.real_of(value) if type(value) is Standin else None
+    real = interpreter.tracer.real_of(value) if type(value) in TENSORS else None
     interpreter.world.keep(value)
     return id(value if real is None else real)
 
@@ -103,7 +102,7 @@ def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     value = args[0]
     method = interpreter.world.lookup(interpreter.world.type_of(value), "__hash__")
-    if isinstance(method, types.FunctionType) and type(value) is not Standin:
+    if isinstance(method, types.FunctionType) and type(value) not in TENSORS:
         return interpreter.call(method, value)
     if type(value) in CONSTANTS or is_identity(value):
         return interpreter.native(hash, value)
@@ -381,7 +380,7 @@ def _number(function: Any, method: str) -> Any:
     def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if not args or type(args[0]) in CONSTANTS:
             return interpreter.native(function, *args, **kwargs)
-        if type(args[0]) is Standin:
+        if type(args[0]) in TENSORS:
             return leaf_call(interpreter, function, args, kwargs)
         own = interpreter.world.lookup(type(args[0]), method)
         if isinstance(own, types.FunctionType):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import operator
 import types
 import weakref
 from typing import Any
@@ -13,11 +14,14 @@ from braze.capture.attributes import load_attribute, load_method
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS
+from braze.capture.items import get_item
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import is_leaf_function
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.transforms import Transformed, call_transformed
+from braze.compat.compiler_questions import SEE_THROUGH_CODES
 from braze.compat.module_hooks import MODULE_CALLS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
@@ -60,24 +64,51 @@ def prepare(
         if cls is functools.partial:
             function, args, kwargs = _open_partial(interpreter, function, args, kwargs)
             continue
-        if isinstance(function, (torch._ops.OpOverload, torch._ops.OpOverloadPacket)):
-            return None, leaf_call(interpreter, function, args, kwargs)
-        if cls is _LRU_WRAPPER:
-            handler = CALL_HANDLERS.get(function)
-            if handler is not None:
-                return None, handler(interpreter, args, kwargs)
-            function = function.__wrapped__
-            interpreter.world.source_of_function(function)
-            continue
-        if cls is weakref.ReferenceType:
-            return None, _open_reference(interpreter, function)
+        special = _CALLED_OBJECTS.get(cls)
+        if special is not None:
+            return None, special(interpreter, function, args, kwargs)
         function, args = _open_instance(interpreter, function, args)
 
 
-_LRU_WRAPPER = type(functools.lru_cache(len))
+def _call_cached(
+    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """functools.lru_cache: its function is taken to be pure. What it logs is left to the cached
+    function itself, after the graph ran, so that it is said as often as in eager."""
+    handler = CALL_HANDLERS.get(cached)
+    if handler is not None:
+        return handler(interpreter, args, kwargs)
+    interpreter.world.source_of_function(cached.__wrapped__)
+    said = len(interpreter.late_calls)
+    result = interpreter.call(cached.__wrapped__, *args, **kwargs)
+    if len(interpreter.late_calls) > said and not kwargs:
+        interpreter.late_calls[said:] = [(cached, args)]
+    return result
 
 
-def _open_reference(interpreter: Any, reference: Any) -> Any:
+def _call_getter(
+    interpreter: Any, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """operator.itemgetter, attrgetter, methodcaller."""
+    kind, names = getter.__reduce__()[:2]
+    if kind is operator.itemgetter:
+        found = [get_item(interpreter, args[0], name) for name in names]
+    elif kind is operator.attrgetter:
+        found = [_dotted(interpreter, args[0], name) for name in names]
+    else:
+        raise BreakRequested("unseen-callable", "operator.methodcaller")
+    return found[0] if len(found) == 1 else tuple(found)
+
+
+def _dotted(interpreter: Any, value: Any, names: str) -> Any:
+    for name in names.split("."):
+        value = load_attribute(interpreter, value, name)
+    return value
+
+
+def _open_reference(
+    interpreter: Any, reference: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """What a weak reference refers to: the same object as long as it is the same reference."""
     world = interpreter.world
     target = reference()
@@ -92,6 +123,18 @@ def _open_reference(interpreter: Any, reference: Any) -> Any:
             known = world.enroll(target, ObjectSource(f"{source}()", target))
         world.reads[key] = known
     return world.reads[key]
+
+
+_CALLED_OBJECTS: dict[type, Any] = {
+    torch._ops.OpOverload: leaf_call,
+    torch._ops.OpOverloadPacket: leaf_call,
+    type(functools.lru_cache(len)): _call_cached,
+    weakref.ReferenceType: _open_reference,
+    Transformed: call_transformed,
+    operator.itemgetter: _call_getter,
+    operator.attrgetter: _call_getter,
+    operator.methodcaller: _call_getter,
+}
 
 
 def _open_instance(
@@ -141,6 +184,9 @@ def _prepare_function(
         return prepare(interpreter, method, rest, kwargs)
     if function.__module__ in _OWN_MODULES:
         return None, interpreter.native(function, *args, **kwargs)
+    if function.__code__ in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):
+        interpreter.world.source_of_function(function.__wrapped__)
+        return prepare(interpreter, function.__wrapped__, args, kwargs)
     if is_leaf_function(interpreter, function, args, kwargs):
         return None, leaf_call(interpreter, function, args, kwargs)
     refuses = interpreter.request.must_not_inline

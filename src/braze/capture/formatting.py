@@ -7,8 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from braze.capture.signals import BreakRequested
-from braze.capture.world import CONSTANTS, is_identity
-from braze.standins.standin import Standin
+from braze.capture.world import CONSTANTS, TENSORS, is_identity
 
 _METHODS: dict[Any, str] = {str: "__str__", repr: "__repr__", ascii: "__repr__"}
 
@@ -18,7 +17,7 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     cls = type(value)
     if cls in CONSTANTS:
         return interpreter.native(convert, value)
-    if cls is Standin:
+    if cls in TENSORS:
         raise BreakRequested("data-dependent-value", "the text of a tensor")
     if is_identity(value):
         return interpreter.native(convert, value)
@@ -52,7 +51,7 @@ def format_value(
         value = text_of(interpreter, value, conversion)
     if type(value) in CONSTANTS:
         return interpreter.native(format, value, spec)
-    if type(value) is Standin and not value.dim():
+    if type(value) in TENSORS and not value.dim():
         raise BreakRequested("data-dependent-value", "formatting a tensor")
     method = interpreter.world.lookup(type(value), "__format__")
     if isinstance(method, types.FunctionType):

@@ -25,7 +25,7 @@ from braze.capture.truth import length
 from braze.capture.world import World
 from braze.compat.bytecode import Instruction, decode
 from braze.errors import CaptureError
-from braze.ir.frame import Effect, TorchCall
+from braze.ir.frame import TorchCall
 from braze.ir.origin import UNKNOWN, Origin
 
 
@@ -35,7 +35,7 @@ class Interpreter:
 
     frames: the explicit stack, nested loops above the frame that led to them. steps_done counts
     interpreted instructions. leave_at: the step before which to stop, or -1.
-    late_calls: effects noted in the order of the program (a warning, a setting).
+    late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     """
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
@@ -51,7 +51,7 @@ class Interpreter:
         self.loops = 0
         self.returned: Any = None
         self.calls: list[TorchCall] = []
-        self.late_calls: list[Effect] = []
+        self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.program_cache: dict[types.CodeType, tuple[Step, ...]] = {}
 
     # --- where -------------------------------------------------------------------------------
@@ -201,6 +201,8 @@ class Interpreter:
         """Run real code on values that it may see; its exceptions are the program's."""
         try:
             return function(*args, **kwargs)
+        except CaptureError:
+            raise
         except Exception as exception:
             raise ProgramRaised(exception) from None
 

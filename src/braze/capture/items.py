@@ -9,7 +9,7 @@ from typing import Any
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.overlay import DELETED, EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import CONSTANTS, is_constant, is_identity
+from braze.capture.world import CONSTANTS, TENSORS, is_constant, is_identity
 from braze.ir.guard import ABSENT
 from braze.ir.source import ItemSource
 
@@ -18,7 +18,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     """`owner[key]`."""
     cls = type(owner)
     world = interpreter.world
-    if world.tracer.is_standin(owner):
+    if type(owner) in TENSORS:
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
     if id(owner) not in world.known:
         if cls in EXACT or cls in CONSTANTS:
@@ -38,7 +38,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
 
 
 def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
-    if interpreter.world.tracer.is_standin(key) and not isinstance(owner, dict):
+    if type(key) in TENSORS and not isinstance(owner, dict):
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
     try:
         return owner[key]
@@ -91,7 +91,7 @@ def _missing(interpreter: Any, owner: Any, key: Any) -> Any:
 def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     """`owner[key] = value`."""
     world = interpreter.world
-    if world.tracer.is_standin(owner):
+    if type(owner) in TENSORS:
         leaf_call(interpreter, operator.setitem, (owner, key, value), {})
         return
     cls = type(owner)

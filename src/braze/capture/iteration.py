@@ -11,7 +11,8 @@ import torch
 from braze.capture.generators import InlinedGenerator
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import CONSTANTS
+from braze.capture.world import CONSTANTS, TENSORS
+from braze.errors import CaptureError
 from braze.ir.guard import ABSENT
 
 
@@ -63,7 +64,7 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
     world = interpreter.world
     if cls in EXACT:
         return iter(interpreter.overlay.contents(value))
-    if cls in CONSTANTS or world.tracer.is_standin(value):
+    if cls in CONSTANTS or type(value) in TENSORS:
         return interpreter.native(_iterate_natively, value)
     method = world.lookup(cls, "__iter__")
     if isinstance(method, types.FunctionType):
@@ -112,6 +113,8 @@ def next_of(interpreter: Any, iterator: Any) -> Any:
         raise BreakRequested("unseen-callable", f"next of {cls.__qualname__} from outside")
     try:
         return next(iterator)
+    except CaptureError:
+        raise
     except Exception as exception:
         raise ProgramRaised(exception) from None
 

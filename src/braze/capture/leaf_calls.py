@@ -8,6 +8,7 @@ import torch
 
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
+from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.standins import DataDependent, UnknownTensor, Untraceable
 from braze.standins.standin import Standin
@@ -42,6 +43,8 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         raise BreakRequested("data-dependent-value", str(request)) from None
     except (Untraceable, UnknownTensor) as request:
         raise BreakRequested("unsupported-tensor", f"{call_name(function)}: {request}") from None
+    except CaptureError:
+        raise
     except Exception as exception:
         raise ProgramRaised(exception) from None
 

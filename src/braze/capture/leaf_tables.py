@@ -8,8 +8,7 @@ from typing import Any
 import torch
 
 from braze.capture.overlay import EXACT
-from braze.capture.world import CONSTANTS
-from braze.standins.standin import Standin
+from braze.capture.world import CONSTANTS, TENSORS
 
 # Python modules of torch whose functions only compute: leaves when their arguments are tensors
 # and constants.
@@ -62,7 +61,8 @@ _QUERIES = frozenset(
         "torch.distributed",
     }
 )
-_LEAF_CONTAINERS = frozenset({tuple, list, dict})
+# What a function bound by pybind11 has for its `__self__`: it is a free function all the same.
+_RECORDS = ("PyCapsule", "pybind11_detail_function_record")
 
 
 def is_leaf_function(
@@ -82,7 +82,7 @@ def is_leaf_function(
 
 def _is_plain(value: Any) -> bool:
     cls = type(value)
-    if cls is Standin or cls in CONSTANTS:
+    if cls in TENSORS or cls in CONSTANTS:
         return True
     if cls in (tuple, list):
         return all(map(_is_plain, value))
@@ -99,7 +99,9 @@ def is_leaf_builtin(function: Any) -> bool:
     if owner is not None:
         return issubclass(owner, torch._C.TensorBase)
     bound_to = getattr(function, "__self__", None)
-    if type(bound_to) is Standin:
+    if is_binding_record(bound_to):
+        return (getattr(function, "__module__", None) or "").startswith("torch")
+    if type(bound_to) in TENSORS:
         return True
     if isinstance(bound_to, type) and bound_to.__module__.startswith("torch"):
         return True
@@ -108,3 +110,8 @@ def is_leaf_builtin(function: Any) -> bool:
         return True
     name = getattr(bound_to, "__name__", None) or type(bound_to).__module__
     return isinstance(name, str) and name.startswith("torch")
+
+
+def is_binding_record(value: Any) -> bool:
+    """Whether a value is what pybind11 binds its free functions to."""
+    return type(value).__name__.startswith(_RECORDS)

@@ -6,12 +6,15 @@ import dataclasses
 import functools
 import importlib.util
 import inspect
+import logging
+import os
 import sys
 import typing
 from typing import Any
 
 from braze.capture.handler_table import answers
 from braze.capture.native_calls import call_natively
+from braze.ir.source import ObjectSource
 
 _QUESTIONS = (
     inspect.signature,
@@ -25,6 +28,11 @@ _QUESTIONS = (
     typing.get_type_hints,
     typing.get_origin,
     typing.get_args,
+    os.fspath,
+    os.path.join,
+    os.path.exists,
+    os.path.isdir,
+    os.path.isfile,
 )
 
 
@@ -37,6 +45,12 @@ def _ask(function: Any) -> Any:
 
 for _function in _QUESTIONS:
     answers(_function)(_ask(_function))
+
+
+@answers(logging.getLogger)
+def get_logger(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    logger = interpreter.native(logging.getLogger, *args, **kwargs)
+    return interpreter.world.enroll(logger, ObjectSource(f"logger {logger.name}", logger))
 
 
 @answers(typing.cast)

@@ -7,10 +7,10 @@ from typing import Any
 import torch
 
 from braze.capture.overlay import DELETED
+from braze.capture.world import TENSORS
 from braze.compat.module_hooks import HOOK_DICT_NAMES, global_hook_dicts
 from braze.ir.guard import ABSENT
 from braze.ir.source import AttributeSource
-from braze.standins.standin import Standin
 
 _KINDS = ("_parameters", "_buffers", "_modules")
 
@@ -46,7 +46,7 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
 def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any) -> bool:
     """`Module.__setattr__` for a value that is no parameter, module or tensor; True if done."""
     world = interpreter.world
-    if type(value) is Standin or isinstance(value, torch.nn.Module):
+    if type(value) in TENSORS or isinstance(value, torch.nn.Module):
         return False
     if world.lookup(type(module), name) is not ABSENT:
         return False

@@ -16,7 +16,7 @@ from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS
 from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call
-from braze.capture.leaf_tables import is_leaf_builtin
+from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
 from braze.capture.native_tables import (
     CHANGING_METHODS,
     ITERATING,
@@ -26,9 +26,8 @@ from braze.capture.native_tables import (
 )
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import CONSTANTS, is_identity
+from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT
-from braze.standins.standin import Standin
 
 
 @final
@@ -54,7 +53,8 @@ def call_builtin(
     if handler is not None:
         return handler(interpreter, args, kwargs)
     owner = getattr(function, "__self__", None)
-    if owner is not None and not isinstance(owner, types.ModuleType):
+    bound = owner is not None and not isinstance(owner, types.ModuleType)
+    if bound and not is_binding_record(owner):
         return _call_bound(interpreter, function, owner, args, kwargs)
     if is_leaf_builtin(function):
         return leaf_call(interpreter, function, args, kwargs)
@@ -182,7 +182,7 @@ def _fitting(function: Any) -> Any:
 def native_argument(interpreter: Any, value: Any) -> Any:
     """A value as native code may have it."""
     cls = type(value)
-    if cls in CONSTANTS or cls is Standin:
+    if cls in CONSTANTS or cls in TENSORS:
         return value
     if cls in EXACT or cls is slice:
         return interpreter.overlay.native(value)
@@ -196,7 +196,7 @@ def iterable_argument(interpreter: Any, value: Any) -> Any:
     cls = type(value)
     if cls in EXACT:
         return interpreter.overlay.contents(value)
-    if cls in CONSTANTS or cls is Standin or cls is InlinedGenerator or cls is Callback:
+    if cls in CONSTANTS or cls in TENSORS or cls is InlinedGenerator or cls is Callback:
         return value
     if is_identity(value) and not isinstance(value, type):
         return native_argument(interpreter, value)
@@ -207,7 +207,7 @@ def iterable_argument(interpreter: Any, value: Any) -> Any:
 
 def _guarded(interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     simple = all(map(_runs_no_python, args)) and all(map(_runs_no_python, kwargs.values()))
-    if any(type(arg) is Standin for arg in args):
+    if any(type(arg) in TENSORS for arg in args):
         result = leaf_call(interpreter, function, args, kwargs)
     elif simple:
         result = interpreter.native(function, *args, **kwargs)
@@ -218,7 +218,7 @@ def _guarded(interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dic
 
 def _runs_no_python(value: Any) -> bool:
     cls = type(value)
-    if cls in CONSTANTS or cls is Standin or is_identity(value):
+    if cls in CONSTANTS or cls in TENSORS or is_identity(value):
         return True
     if cls in (list, tuple, set, frozenset):
         return all(map(_runs_no_python, value))

@@ -6,7 +6,10 @@ import collections
 import functools
 import itertools
 import math
+import operator
 import types
+
+import torch
 
 SAFE_MODULES = frozenset(
     {
@@ -42,6 +45,13 @@ SAFE_CLASSES = frozenset(
         functools.partial,
         itertools.chain,
         types.MappingProxyType,
+        operator.itemgetter,
+        operator.attrgetter,
+        torch.Size,
+        torch.dtype,
+        torch.device,
+        torch.finfo,
+        torch.iinfo,
     }
 )
 # Methods of builtin containers that change them.

@@ -14,9 +14,8 @@ from braze.capture.native_calls import call_natively, native_argument
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
-from braze.capture.world import CONSTANTS
+from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.guard import ABSENT
-from braze.standins.standin import Standin
 
 
 @final
@@ -77,7 +76,7 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     left_class, right_class = type(left), type(right)
     if left_class in CONSTANTS and right_class in CONSTANTS:
         return interpreter.native(op.function, left, right)
-    if left_class is Standin or right_class is Standin:
+    if left_class in TENSORS or right_class in TENSORS:
         if _is_operand(left_class) and _is_operand(right_class):
             return leaf_call(interpreter, op.function, (left, right), {})
     elif op.method in ("__eq__", "__ne__"):
@@ -91,7 +90,7 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
 
 
 def _is_operand(cls: type) -> bool:
-    return cls is Standin or cls in CONSTANTS or cls in (list, tuple)
+    return cls in TENSORS or cls in CONSTANTS or cls in (list, tuple)
 
 
 def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
@@ -107,7 +106,7 @@ def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     world = interpreter.world
     if op.in_place:
         method = world.lookup(world.type_of(left), op.in_place)
-        if isinstance(method, types.FunctionType) and type(left) is not Standin:
+        if isinstance(method, types.FunctionType) and type(left) not in TENSORS:
             result = interpreter.call(method, left, right)
             if result is not NotImplemented:
                 return result
@@ -116,7 +115,7 @@ def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if right_class is not left_class and issubclass(right_class, left_class):
         tries.reverse()
     for owner, other, name in tries:
-        if type(owner) is Standin or not name:
+        if type(owner) in TENSORS or not name:
             continue
         method = world.lookup(type(owner), name)
         if isinstance(method, types.FunctionType):
@@ -174,7 +173,7 @@ def _same_or_equal(interpreter: Any, left: Any, right: Any) -> bool:
 
 def unary(interpreter: Any, op: Operator, value: Any) -> Any:
     """`-value` and the like."""
-    if type(value) is Standin:
+    if type(value) in TENSORS:
         return leaf_call(interpreter, op.function, (value,), {})
     method = interpreter.world.lookup(type(value), op.method)
     if isinstance(method, types.FunctionType):
@@ -186,7 +185,7 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
     """`item in container`."""
     cls = type(container)
     world = interpreter.world
-    if cls is Standin:
+    if cls in TENSORS:
         result = leaf_call(interpreter, operator.contains, (container, item), {})
         return bool(result)
     method = world.lookup(cls, "__contains__")

@@ -42,6 +42,7 @@ from braze.ir.frame import (
 from braze.ir.guard import GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
+from braze.standins import Untraceable
 
 MAX_ATTEMPTS = 12
 
@@ -125,17 +126,20 @@ def _finish(
     interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
 ) -> CapturedFrame | Refused:
     writes = write_effects(interpreter, writer)
-    effects: list[Effect] = [*writer.fills, *writes, *interpreter.late_calls]
+    late = [Call(call, writer.recipes(values)) for call, values in interpreter.late_calls]
+    effects: list[Effect] = [*writer.fills, *writes, *late]
     after = dataclasses.replace(ambient_state(), dispatch_modes=before.dispatch_modes)
     if after != before:
         effects.append(Call(set_ambient_state, (FromConstant(after),)))
-    trace = interpreter.tracer.finish(writer.results)
+    try:
+        trace = interpreter.tracer.finish(writer.results)
+    except Untraceable as untraceable:
+        return _unsupported(interpreter, str(untraceable))
     sources = interpreter.world.input_sources
     reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]
     problem = guard_written_inputs(interpreter.world, trace.graph, reals)
     if problem is not None:
-        reason = graph_break("unsupported-tensor", problem, frame_origin(interpreter.request))
-        return Refused("unsupported", reason.code, reason.reason, reason.hint, reason.origin)
+        return _unsupported(interpreter, problem)
     return CapturedFrame(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
@@ -146,6 +150,11 @@ def _finish(
         exit=exit_recipe,
         bytecodes=interpreter.steps_done,
     )
+
+
+def _unsupported(interpreter: Interpreter, problem: str) -> Refused:
+    reason = graph_break("unsupported-tensor", problem, frame_origin(interpreter.request))
+    return Refused("unsupported", reason.code, reason.reason, reason.hint, reason.origin)
 
 
 def _leave(

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import contextlib
+import logging
 import warnings
 from typing import Any
 
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested
+from braze.capture.world import is_constant
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
     GRAPH_BREAKS,
+    LABELS,
     NOT_TRACING,
     NOTHING,
 )
-from braze.ir.frame import Call, FromConstant
 
 
 def _constant(value: Any) -> Any:
@@ -66,5 +69,24 @@ def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     values = (args[0], category) if category is not None else (args[0],)
     if not all(isinstance(value, (str, type)) for value in values):
         raise BreakRequested("input-output", "warnings.warn")
-    recipes = tuple([FromConstant(value) for value in values])
-    interpreter.late_calls.append(Call(warnings.warn, recipes))
+    interpreter.late_calls.append((warnings.warn, values))
+
+
+def _log(function: Any) -> Any:
+    """A log line of constants is written after the graph ran."""
+
+    def note(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or not all(is_constant(value) for value in args[1:]):
+            raise BreakRequested("input-output", f"a log line: Logger.{function.__name__}")
+        interpreter.late_calls.append((function, args))
+
+    return note
+
+
+for _name in ("debug", "info", "warning", "error", "critical", "log"):
+    answers(getattr(logging.Logger, _name))(_log(getattr(logging.Logger, _name)))
+
+
+@answers(*LABELS)
+def label(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return contextlib.nullcontext()

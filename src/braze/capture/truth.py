@@ -7,7 +7,7 @@ from typing import Any
 
 from braze.capture.overlay import CONTAINERS, EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import CONSTANTS, is_identity
+from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT
 from braze.standins import DataDependent
 
@@ -18,7 +18,7 @@ def truth(interpreter: Any, value: Any) -> bool:
     if cls in CONSTANTS:
         return bool(value)
     world = interpreter.world
-    if world.tracer.is_standin(value):
+    if type(value) in TENSORS:
         return _tensor_truth(interpreter, value)
     if cls in EXACT:
         return interpreter.overlay.length(value) > 0 if id(value) in world.known else bool(value)
@@ -48,7 +48,7 @@ def length(interpreter: Any, value: Any) -> int:
     cls = type(value)
     world = interpreter.world
     known = id(value) in world.known
-    if world.tracer.is_standin(value) or (not known and cls in EXACT) or cls in CONSTANTS:
+    if type(value) in TENSORS or (not known and cls in EXACT) or cls in CONSTANTS:
         return interpreter.native(len, value)
     if cls in EXACT:
         return interpreter.overlay.length(value)

@@ -27,6 +27,7 @@ from braze.ir.source import (
     Source,
     TypeSource,
 )
+from braze.standins.standin import Standin
 
 PRIMITIVES: frozenset[type] = frozenset(
     {
@@ -72,18 +73,24 @@ IDENTITIES: frozenset[type] = frozenset(
         object,
     }
 )
+# Tensors that the interpreter sees: stand-ins, and functorch's wrappers of them, which pass for
+# plain tensors. Real tensors never get on its stack.
+TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 _HEAP_TYPE = 1 << 9
 # Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
 _MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
 def is_identity(value: Any) -> bool:
-    """Whether a value is guarded by what it is: functions, classes, modules, enum members."""
+    """Whether a value is guarded by what it is: functions, classes, modules, enum members, and
+    instances of subclasses of numbers and strings."""
     cls = type(value)
     if cls in _MAYBE_BOUND:
         owner = value.__self__
         return owner is None or isinstance(owner, (types.ModuleType, type))
-    return cls in IDENTITIES or isinstance(value, (type, enum.Enum, types.ModuleType))
+    if cls in IDENTITIES or isinstance(value, (type, enum.Enum, types.ModuleType)):
+        return True
+    return isinstance(value, (str, int, float)) and cls not in CONSTANTS
 
 
 def is_constant(value: Any) -> bool:

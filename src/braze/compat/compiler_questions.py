@@ -24,6 +24,9 @@ NOTHING: tuple[Any, ...] = (
     torch._C._get_tracing_state,
     torch._C._log_api_usage_once,
 )
+# The code that all functions share which `torch._disable_dynamo` wrapped; what it wraps is asked
+# for instead, since it is Braze that compiles.
+SEE_THROUGH_CODES = frozenset({torch._compile._disable_dynamo(lambda: None).__code__})
 GRAPH_BREAKS: tuple[Any, ...] = ()
 AMBIENT_MANAGERS: tuple[type, ...] = (
     torch.no_grad,
@@ -34,6 +37,11 @@ AMBIENT_MANAGERS: tuple[type, ...] = (
     torch.cpu.amp.autocast,
     torch.cuda.amp.autocast,
 )
+
+# `setup_context` of an autograd function that has none of its own.
+PLAIN_SETUP_CONTEXT: Any = torch.autograd.function._SingleLevelFunction.setup_context
+# Context managers that only label a stretch of a profile.
+LABELS: tuple[type, ...] = (torch.profiler.record_function,)
 
 
 def is_dynamo_name(function: Any, name: str) -> bool:
