@@ -32,7 +32,8 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
             values[written] = private_copy(values[written])
     for node in graph.nodes:
         with torch.set_grad_enabled(node.grad_enabled and ambient):
-            results = flat_tensors(call_node(node, values))
+            made = call_node(node, values)
+        results = flat_tensors(made) if node.outputs else []
         for value, result in zip(node.outputs, results, strict=True):
             if value is not None:
                 values[value] = result

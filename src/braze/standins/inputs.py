@@ -67,3 +67,13 @@ class _NonLeaf(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
         return gradient
+
+
+def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
+    """First and last byte (exclusive) of the storage that the tensor's elements reach."""
+    if not tensor.numel():
+        return 0, 0
+    item = tensor.element_size()
+    first = tensor.storage_offset() * item
+    reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
+    return first, first + (reach + 1) * item

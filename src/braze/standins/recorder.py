@@ -12,6 +12,7 @@ from braze.compat.operators import with_data
 from braze.ir.graph import Argument, Node, Value
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import TensorType
+from braze.standins.errors import Untraceable
 from braze.standins.layout import is_dense, memory_order, same_layout
 from braze.standins.rules import infer
 from braze.standins.scatter import INVERSE_STEPS
@@ -66,6 +67,8 @@ class Recorder:
         if type(types) is TensorType:
             result: Any = Value(next(numbers), types)
             outputs: tuple[Value | None, ...] = (result,)
+        elif types is None and not op._schema.returns:
+            result, outputs = None, ()
         else:
             result = _values_for(types, numbers)
             outputs = tuple(_flatten(result))
@@ -105,6 +108,8 @@ class Recorder:
         """Give the place (and so its base, and every view of it) new contents: a value of the
         same shape and dtype."""
         base = place.base or place
+        if base.shares_memory:
+            raise Untraceable("a write to an input whose memory another input shares")
         tracked = torch.is_grad_enabled() and not _is_detached(place)
         if tracked:
             base.history = None

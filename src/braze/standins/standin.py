@@ -40,6 +40,7 @@ class Place:
     history: of a base, the value whose gradients it has, where a write that autograd did not see
         gave it other contents.
     tracked_write: of a base, whether the last write was made with gradients enabled.
+    shares_memory: of an input, whether the memory of another input overlaps it.
     """
 
     base: Place | None = None
@@ -49,6 +50,7 @@ class Place:
     input_index = -1
     history: Value | None = None
     tracked_write = True
+    shares_memory = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False

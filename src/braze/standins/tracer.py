@@ -13,12 +13,13 @@ from typing import Any
 import torch
 
 from braze.compat import dispatch
+from braze.compat.dispatch import storage_identity
 from braze.ir.graph import Argument, Constant, Value
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
 from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
 from braze.standins.finish import FinishedTrace, finish_trace
-from braze.standins.inputs import check_traceable, input_type, wrap_input
+from braze.standins.inputs import check_traceable, input_type, memory_range, wrap_input
 from braze.standins.meta import explicit_device
 from braze.standins.op_facts import Kind, OpFacts, describe_op
 from braze.standins.recorder import Recorder
@@ -50,6 +51,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.constants: list[Constant] = []
         self._by_identity: dict[int, Standin] = {}
         self._real_by_standin: dict[int, torch.Tensor] = {}
+        self._memory: dict[int, list[tuple[Place, int, int]]] = {}
         self._handlers: dict[Any, tuple[Any, Any, OpFacts]] = {}
 
     @classmethod
@@ -245,9 +247,21 @@ class Tracer(dispatch.TorchDispatchMode):
         standin = wrap_input(place, real)
         self.inputs.append((standin, real))
         if real is not None:
+            self._note_memory(place, real)
             self._by_identity[id(real)] = standin
             self._real_by_standin[id(standin)] = real
         return standin
+
+    def _note_memory(self, place: Place, real: torch.Tensor) -> None:
+        """Find inputs that overlap in memory: a write to one would change the other."""
+        first, last = memory_range(real)
+        neighbours = self._memory.setdefault(storage_identity(real), [])
+        for other, start, end in neighbours:
+            if start < last and first < end:
+                if other.version:
+                    raise Untraceable("an input whose memory was written to through another input")
+                other.shares_memory = place.shares_memory = True
+        neighbours.append((place, first, last))
 
     # --- views ----------------------------------------------------------------------------------
 

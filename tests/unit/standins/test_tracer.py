@@ -182,3 +182,12 @@ def test_parameters_and_leaves() -> None:
         other = tracer.add_input(product, name="q")
         assert not other.is_leaf
         other.add_(1)
+
+
+def test_writes_to_shared_memory_are_refused() -> None:
+    x = torch.randn(4, 3)
+    with pytest.raises(Untraceable, match="shares"):
+        trace(lambda a, b: (a.add_(1), b * 1), x, x[0])
+    check(lambda a, b: (a.add_(1), b * 1), x[:2], x[2:])
+    finished, kept = trace(lambda a, b: a + b, x, x[0])
+    assert torch.equal(run_graph(finished.graph, kept)[0], x + x[0])
