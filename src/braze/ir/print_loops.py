@@ -90,7 +90,8 @@ def print_statement(statement: Statement) -> str:
 
 def print_scalar(scalar: Scalar) -> str:
     """A scalar expression, fully bracketed."""
-    return _PRINTERS[type(scalar)](scalar)
+    text: str = _PRINTERS[type(scalar)](scalar)
+    return text
 
 
 def print_view(view: BufferView) -> str:

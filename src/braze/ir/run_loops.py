@@ -67,6 +67,12 @@ class _Point:
     is_guarded: bool = False
 
 
+def evaluate_scalar(scalar: Scalar, symbol: Symbol, size: int) -> Tensor:
+    """The values of a scalar that loads nothing, for each value of its only symbol in [0, size)."""
+    point = _Point({}, {}, {symbol: torch.arange(size)}, 1)
+    return _evaluate(scalar, point).expand(size)
+
+
 # --- statements ------------------------------------------------------------------------------
 
 
@@ -271,7 +277,7 @@ def _evaluate_load(scalar: Load, point: _Point) -> Tensor:
         if 0 in tensor.shape:
             return torch.zeros([1] * point.rank, dtype=tensor.dtype)
     _require_inside(coordinates, tensor.shape, f"load of {scalar.buffer}")
-    return tensor[tuple(torch.broadcast_tensors(*coordinates))]
+    return tensor[tuple(torch.broadcast_tensors(*coordinates))]  # type: ignore[no-untyped-call]
 
 
 def _require_inside(coordinates: Sequence[Tensor], shape: Sequence[int], what: str) -> None:

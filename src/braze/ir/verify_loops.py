@@ -7,7 +7,7 @@ cover their target, and ranges that interval arithmetic cannot decide.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -227,7 +227,7 @@ def _verify_literal(scalar: Literal) -> None:
     _require(type(scalar.value) is expected, f"{scalar.value!r} as a literal of {scalar.dtype}")
 
 
-_DOMAINS = {
+_DOMAINS: dict[str, Callable[[torch.dtype], bool]] = {
     "float": lambda dtype: dtype.is_floating_point and dtype not in _HALF,
     "integer": lambda dtype: not dtype.is_floating_point and dtype != torch.bool,
     "bool": lambda dtype: dtype == torch.bool,

@@ -7,19 +7,69 @@ from collections.abc import Sequence
 import torch
 
 from braze.ir.graph import Value
-from braze.ir.loops import InRange, Scalar
-from braze.ir.scalars import apply, index
+from braze.ir.loops import Guarded, Index, InRange, Load, Reduce, Scalar
+from braze.ir.run_loops import evaluate_scalar
+from braze.ir.scalars import apply, index, walk
 from braze.ir.types import Size
 from braze.lower.coordinates import Coordinate, Coordinates, product, unravel
 from braze.lower.lowering import OperatorCall
 from braze.lower.rules import Lowered, rule
 from braze.lower.views import positive
+from braze.shapes.expr import Expr, Symbol, as_expr, floor_div, symbols
+
+# Longest axis whose positions are worked out one by one.
+_MOST_POSITIONS = 65536
 
 
-def wrapped(position: Scalar, size: Size) -> Scalar:
-    """An index counted from the end where it is negative, then checked."""
+def static_position(position: Scalar, size: Size, may_wrap: bool) -> Expr | None:
+    """The index expression that a computed index always equals: `scale * i + offset` or
+    `i * numerator // denominator`, tried on every value of its only symbol. None where it is not
+    of that form or ever leaves [0, size), or [-size, size) where negative ones wrap."""
+    found = set[Symbol]()
+    for node in walk(position):
+        if isinstance(node, (Load, Reduce, InRange, Guarded)):
+            return None
+        if isinstance(node, Index):
+            found |= symbols(node.expr)
+    if len(found) > 1 or not isinstance(size, int):
+        return None
+    symbol = found.pop() if found else Symbol("i", 0, 0)
+    if symbol.upper is None or symbol.upper >= _MOST_POSITIONS:
+        return None
+    values = evaluate_scalar(position, symbol, symbol.upper + 1)
+    if may_wrap:
+        values = torch.where(values < 0, values + size, values)
+    if bool((values < 0).any()) or bool((values >= size).any()):
+        return None
+    return _fitted(values, symbol, size)
+
+
+def _fitted(values: torch.Tensor, symbol: Symbol, size: int) -> Expr | None:
+    count = len(values)
+    places = torch.arange(count)
+    first = int(values[0])
+    step = int(values[1]) - first if count > 1 else 0
+    if torch.equal(values, places * step + first):
+        return as_expr(symbol) * step + first
+    if torch.equal(values, places * size // count):
+        return floor_div(as_expr(symbol) * size, count)
+    return None
+
+
+def wrapped(position: Scalar, size: Size) -> Coordinate:
+    """An index counted from the end where it is negative, then checked; an index expression where
+    the positions are known."""
+    known = static_position(position, size, may_wrap=True)
+    if known is not None:
+        return known
     from_end = apply("add", position, index(size))
     return InRange(apply("where", apply("lt", position, 0), from_end, position), size)
+
+
+def checked(position: Scalar, size: Size) -> Coordinate:
+    """An index that must not be negative; an index expression where the positions are known."""
+    known = static_position(position, size, may_wrap=False)
+    return InRange(position, size) if known is None else known
 
 
 def _index_at(call: OperatorCall, source: Value, at: Coordinates) -> Scalar:
@@ -38,7 +88,7 @@ def lower_embedding(
     rows = call.shape_of(weight)[0]
 
     def body(at: Coordinates) -> Scalar:
-        row = InRange(call.read(indices, at[:-1], torch.int64), rows)
+        row = checked(call.read(indices, at[:-1], torch.int64), rows)
         return call.read(weight, (row, at[-1]))
 
     return body
@@ -54,7 +104,7 @@ def lower_index_select(call: OperatorCall, self: Value, dim: int, index: Value) 
 
     def body(at: Coordinates) -> Scalar:
         place = () if is_single else (at[dim],)
-        row = InRange(call.read(index, place, torch.int64), shape[dim])
+        row = checked(call.read(index, place, torch.int64), shape[dim])
         return call.read(self, (*at[:dim], row, *at[dim + 1 :]))
 
     return body
@@ -70,7 +120,7 @@ def lower_gather(
     dim = positive(dim, len(shape))
 
     def body(at: Coordinates) -> Scalar:
-        row = InRange(call.read(index, at, torch.int64), shape[dim])
+        row = checked(call.read(index, at, torch.int64), shape[dim])
         return call.read(self, (*at[:dim], row, *at[dim + 1 :]))
 
     return body

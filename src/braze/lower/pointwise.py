@@ -342,6 +342,7 @@ def lower_copy(call: OperatorCall, self: Value, src: Value, non_blocking: bool =
 
 
 def scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
+    """x * alpha, a number or a scalar that the graph computes."""
     if isinstance(alpha, Value):
         return apply("mul", x, cast(call.read(alpha, ()), x.dtype))
     return x if alpha == 1 else apply("mul", x, alpha)
@@ -517,6 +518,7 @@ def _register_binary() -> None:
 
 
 def truth(call: OperatorCall, source: Any, at: Coordinates) -> Scalar:
+    """Whether the element is not zero."""
     return call.read(source, call.broadcast(source, at), torch.bool)
 
 
