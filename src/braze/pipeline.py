@@ -1,0 +1,332 @@
+"""The compiler on one page: what happens between `braze.compile` and a kernel.
+
+    capture -> rewrite -> lower -> schedule -> codegen -> link
+
+This is the only file that imports the stages. Each is a plain function from data to data; what
+they share is `braze.ir`.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+import warnings
+import weakref
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+
+from braze.capture import FrameRequest, capture_frame
+from braze.codegen.cpp import generate
+from braze.compat.modules import has_hooks
+from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
+from braze.interop.backends import Backend, Level
+from braze.interop.fx_graph import to_fx
+from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
+from braze.ir.frame import Break, CapturedFrame, Refused
+from braze.ir.graph import Graph
+from braze.ir.loops import ExternCall
+from braze.ir.origin import Origin
+from braze.ir.print_graph import print_graph
+from braze.ir.print_loops import print_loops
+from braze.ir.random_ops import uses_random
+from braze.ir.run_graph import compile_graph_runner
+from braze.ir.verify_graph import verify_graph
+from braze.ir.verify_loops import verify_loops
+from braze.lower import lower
+from braze.marks import MARKS, Mark
+from braze.options import Options
+from braze.rewrite import rewrite
+from braze.runtime.driver import CompiledCallable, Dispatcher
+from braze.runtime.link import link
+from braze.runtime.module_shield import original_of, shield
+from braze.runtime.toolchain import NoCompiler
+from braze.schedule import schedule
+from braze.standins import Tracer
+from braze.trace import BreakNote, Journal, Recorder
+
+# --- the stages, from a graph to something that runs ---------------------------------------------
+
+
+def compile_graph(graph: Graph, options: Options, recorder: Recorder) -> GraphCallable:
+    """All stages behind capture: a graph as fused kernels and calls of ATen."""
+    with recorder.stage("rewrite"):
+        graph = rewrite(graph, options)
+        if options.verify:
+            verify_graph(graph)
+        recorder.emit("aot_graphs", lambda: print_graph(graph))
+    with recorder.stage("lower"):
+        program = lower(graph, options)
+        if options.verify:
+            verify_loops(program)
+        recorder.emit("loops", lambda: print_loops(program))
+        recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
+    with recorder.stage("schedule"):
+        plan = schedule(program, options)
+        recorder.emit("schedule", lambda: str(plan))
+    with recorder.stage("codegen"):
+        sources = generate(plan, options)
+        recorder.emit("output_code", lambda: str(sources))
+    with recorder.stage("link"):
+        linked = link(plan, sources, options)
+    if isinstance(linked, NoCompiler):
+        recorder.note_fallback("no C++ compiler: the graph runs by eager kernels")
+        _PROCESS.warn_once(linked.reason)
+        return compile_graph_runner(graph)
+    recorder.emit("output_code", lambda: linked.text)
+    return linked
+
+
+# --- one frame -----------------------------------------------------------------------------------
+
+
+@final
+class FrameCompiler:
+    """Compiles frames for one `braze.compile` call: a `CompileFrame` for the dispatcher."""
+
+    def __init__(self, options: Options, backend: Backend, journal: Journal) -> None:
+        self.options = options
+        self.backend = backend
+        self.journal = journal
+
+    def __call__(self, request: CompileRequest) -> CompileAnswer:
+        code = request.code
+        origin = Origin(code.co_filename, code.co_firstlineno, code.co_qualname)
+        recorder = Recorder(self.journal, code.co_qualname, origin)
+        for failure in request.failures:
+            recorder.emit("recompiles", failure)
+        outcome = "failed"
+        try:
+            answer = self._compile(request, recorder)
+            outcome = "refused" if isinstance(answer, Refused) else "graph"
+            return answer
+        except (BrazeError, UserWarning):
+            raise
+        except Exception as error:
+            return self._give_up(InternalError(recorder.failed_stage or "", error, origin=origin))
+        finally:
+            recorder.finish(outcome)
+
+    def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
+        with recorder.stage("capture"):
+            captured = capture_frame(frame_request(request, self.options))
+        if isinstance(captured, Refused):
+            return self._refused(captured, recorder)
+        if isinstance(captured.exit, Break):
+            self._note_break(captured.exit, recorder)
+        recorder.count("bytecodes", captured.bytecodes)
+        recorder.note_guards(captured.guards)
+        recorder.note_ops(str(node.op) for node in captured.graph.nodes)
+        recorder.emit("graph", lambda: print_graph(captured.graph))
+        if self.options.verify:
+            verify_graph(captured.graph)
+        return CompiledEntry(
+            guards=captured.guards,
+            inputs=captured.inputs,
+            graph=self._graph_callable(captured, recorder),
+            effects=captured.effects,
+            exit=captured.exit,
+            uses_random=uses_random(captured.graph),
+        )
+
+    def _graph_callable(self, captured: CapturedFrame, recorder: Recorder) -> GraphCallable:
+        """The graph in the form that the backend asks for, compiled."""
+        graph = captured.graph
+        match self.backend.level:
+            case Level.TORCH:
+                return self._foreign(captured, recorder)
+            case Level.ATEN:
+                return compile_graph_runner(graph)
+            case Level.REWRITTEN_ATEN:
+                with recorder.stage("rewrite"):
+                    return compile_graph_runner(rewrite(graph, self.options))
+            case Level.KERNELS:
+                return self._kernels(graph, recorder)
+
+    def _kernels(self, graph: Graph, recorder: Recorder) -> GraphCallable:
+        if not graph.nodes:
+            return compile_graph_runner(graph)
+        if needs_gradients(graph):
+            recorder.note_fallback(
+                "gradients are needed: the graph runs by eager kernels through autograd"
+            )
+            return compile_graph_runner(graph)
+        try:
+            return compile_graph(graph, self.options, recorder)
+        except Exception as error:
+            stage = recorder.failed_stage or "link"
+            failure = InternalError(stage, error, origin=_origin_of(error, graph))
+            if not self.options.suppress_errors or self.options.fullgraph:
+                raise failure from error
+            recorder.note_fallback(f"stage '{stage}' failed: the graph runs by eager kernels")
+            warnings.warn(str(failure), BrazeWarning, stacklevel=2)
+            return compile_graph_runner(graph)
+
+    def _foreign(self, captured: CapturedFrame, recorder: Recorder) -> GraphCallable:
+        """A user's backend gets the torch-level graph."""
+        compiler = self.backend.compiler
+        assert compiler is not None, self.backend
+        with recorder.stage("backend"):
+            module, example_inputs = to_fx(captured)
+            recorder.emit("graph_code", lambda: str(module.code))
+            try:
+                compiled = compiler(module, example_inputs)
+            except Exception as error:
+                raise BackendFailed(self.backend.name, error) from error
+        return lambda inputs: compiled(*inputs)
+
+    def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
+        if refused.kind != "raises":
+            note = BreakNote(refused.code, refused.reason, refused.hint, str(refused.origin))
+            self._stop_if_fullgraph(note)
+            recorder.note_break(note)
+        return refused
+
+    def _note_break(self, stop: Break, recorder: Recorder) -> None:
+        reason = stop.reason
+        note = BreakNote(reason.code, reason.reason, reason.hint, str(reason.origin))
+        self._stop_if_fullgraph(note)
+        recorder.note_break(note)
+
+    def _stop_if_fullgraph(self, note: BreakNote) -> None:
+        if self.options.fullgraph:
+            raise GraphBreakError(note.reason, hint=note.hint, origin=note.origin, code=note.code)
+
+    def _give_up(self, failure: InternalError) -> Refused:
+        """A fault of ours while capturing: eager, and one warning; or an error where asked."""
+        if not self.options.suppress_errors or self.options.fullgraph:
+            raise failure from failure.cause  # type: ignore[misc]
+        warnings.warn(str(failure), BrazeWarning, stacklevel=2)
+        origin = failure.origin if isinstance(failure.origin, Origin) else Origin("", 0)
+        return Refused("unsupported", "internal-error", str(failure.cause), "", origin)
+
+
+def frame_request(request: CompileRequest, options: Options) -> FrameRequest:
+    """What capture is asked for, from what the dispatcher wants compiled."""
+    code, values = request.code, request.values
+    cell_names = {n for n, v in values.locals.items() if isinstance(v, types.CellType)}
+    owned = set(code.co_freevars) | (set(code.co_cellvars) if request.offset else set())
+    cells = {name: values.locals[name] for name in cell_names & owned}
+    return FrameRequest(
+        code=code,
+        globals=values.globals,
+        local_values={n: v for n, v in values.locals.items() if n not in cells},
+        cells=cells,
+        make_tracer=Tracer,
+        function=request.function,
+        offset=request.offset,
+        stack=tuple(values.stack),
+        options=options,
+    )
+
+
+def needs_gradients(graph: Graph) -> bool:
+    """Whether a result of the graph must carry gradients back to its inputs."""
+    return any(node.grad_enabled for node in graph.nodes) and any(
+        getattr(value.type, "requires_grad", False) for value in graph.inputs
+    )
+
+
+def _origin_of(error: BaseException, graph: Graph) -> Origin | None:
+    found = getattr(error, "origin", None)
+    if isinstance(found, Origin):
+        return found
+    return graph.nodes[0].origin if graph.nodes else None
+
+
+# --- what `braze.api` calls ----------------------------------------------------------------------
+
+
+@final
+class _Process:
+    """What belongs to the process: every dispatcher alive, so that `reset` finds them, and what
+    has been said once."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+        self._warned: set[str] = set()
+
+    def add(self, dispatcher: Dispatcher) -> Dispatcher:
+        with self._lock:
+            self._dispatchers.add(dispatcher)
+        return dispatcher
+
+    def reset(self) -> None:
+        with self._lock:
+            for dispatcher in self._dispatchers:
+                dispatcher.reset()
+
+    def warn_once(self, message: str) -> None:
+        """Warn of something about the machine, the first time only."""
+        with self._lock:
+            known = message in self._warned
+            self._warned.add(message)
+        if not known:
+            warnings.warn(message, BrazeWarning, stacklevel=2)
+
+
+_PROCESS = _Process()
+
+
+def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dispatcher:
+    """The entries, guards and driver of one `braze.compile` call."""
+
+    def observe(event: str, detail: str) -> None:
+        if event == "fault":
+            journal.note_fallback(f"a compiled graph failed: {detail}")
+
+    return _PROCESS.add(
+        Dispatcher(
+            FrameCompiler(options, backend, journal),
+            recompile_limit=options.recompile_limit,
+            observe=observe,
+        )
+    )
+
+
+def compile_function(
+    function: types.FunctionType, options: Options, backend: Backend, journal: Journal
+) -> Callable[..., Any]:
+    """A function that compiles `function` at its first call and at each new kind of input."""
+    return CompiledCallable(function, make_dispatcher(options, backend, journal))
+
+
+def compile_module(
+    module: torch.nn.Module, options: Options, backend: Backend, journal: Journal
+) -> torch.nn.Module:
+    """An instance of the module's own class that shares everything with it and calls compiled."""
+    dispatcher = make_dispatcher(options, backend, journal)
+    forwards: dict[types.FunctionType, CompiledCallable] = {}
+
+    def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        forward = type(original).forward
+        plain = type(forward) is types.FunctionType and "forward" not in original.__dict__
+        target = forward if plain and not has_hooks(original) else torch.nn.Module.__call__
+        compiled = forwards.get(target)
+        if compiled is None:
+            compiled = forwards.setdefault(target, CompiledCallable(target, dispatcher))
+        return compiled(original, *args, **kwargs)
+
+    return shield(module, call)
+
+
+def disable_module(module: torch.nn.Module) -> torch.nn.Module:
+    """A module that shares everything with `module` and is never compiled."""
+
+    def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        return original(*args, **kwargs)
+
+    MARKS.put(call, Mark.DISABLE)
+    return shield(module, call)
+
+
+def original_module(module: torch.nn.Module) -> torch.nn.Module:
+    """What a compiled module was made from; any other module itself."""
+    return original_of(module)
+
+
+def reset() -> None:
+    """Every compiled function starts afresh."""
+    _PROCESS.reset()
