@@ -20,7 +20,7 @@ from typing import Any, TypeVar, final, overload
 import torch
 
 from braze import pipeline
-from braze.errors import UserError
+from braze.errors import InvalidOption, UserError
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
 from braze.marks import MARKS, Mark
 from braze.options import SETTINGS, Options, config, resolve
@@ -109,6 +109,8 @@ def _resolve_order(
     journal: Journal,
 ) -> _Order:
     """Check the arguments, and split the options between us and a foreign backend."""
+    if options is not None and not isinstance(options, Mapping):
+        raise InvalidOption(f"options is a dict, not {options!r}.")
     is_ours = isinstance(backend, str) and backend in OWN
     theirs = {} if is_ours else {k: v for k, v in (options or {}).items() if k not in SETTINGS}
     ours = None if options is None else {k: v for k, v in options.items() if k not in theirs}

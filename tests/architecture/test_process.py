@@ -9,9 +9,9 @@ import sys
 PROGRAM = """
 import json, sys, time
 import torch
-before, began = set(sys.modules), time.perf_counter()
+before, began = set(sys.modules), time.process_time()
 import braze
-imported = time.perf_counter() - began
+imported = time.process_time() - began
 after_import = sorted(set(sys.modules) - before)
 compiled = braze.compile(lambda x: torch.relu(x + 1).sum(-1), fullgraph=True)
 with torch.no_grad():
@@ -30,4 +30,4 @@ def test_import_and_a_tiny_compile_load_nothing_heavy() -> None:
     for modules in (after_import, after_compile):
         heavy = [name for name in modules if name.startswith(HEAVY)]
         assert not heavy, heavy[:10]
-    assert seconds < 2, f"importing braze took {seconds:.2f} s beside torch"
+    assert seconds < 1.5, f"importing braze took {seconds:.2f} s of processor time beside torch"

@@ -96,6 +96,10 @@ class Explanation:
     def extern_ops(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(op for record in self.records for op in record.extern_ops))
 
+    def show(self) -> None:
+        """Print to the terminal, in colour where it has colours."""
+        Console().print(self)
+
     def __rich__(self) -> RenderableType:
         return Group(*_sections(self))
 
@@ -112,11 +116,6 @@ class Explanation:
 def summarise(function: str, journal: Journal, result: Any) -> Explanation:
     """What a journal gathered while `function` was compiled and run."""
     return Explanation(function, journal.records(), journal.fallbacks(), result)
-
-
-def show(explanation: Explanation) -> None:
-    """Print to the terminal, in colour where it has colours."""
-    Console().print(explanation)
 
 
 def _sections(explanation: Explanation) -> Iterable[RenderableType]:

@@ -171,6 +171,7 @@ def test_configuration_is_taken_when_compile_is_called(pipeline: RecordingPipeli
         ({"mode": "fast"}, braze.exc.InvalidOption, "Unknown mode 'fast'.*'reduce-overhead'"),
         ({"options": {"numeric": "eager"}}, braze.exc.InvalidOption, "'numerics'"),
         ({"mode": "default", "options": {}}, braze.exc.InvalidOption, "not both"),
+        ({"options": ["numerics"]}, braze.exc.InvalidOption, "options is a dict"),
         ({"fullgraph": "yes"}, braze.exc.InvalidOption, "'fullgraph' takes bool"),
         ({"dynamic": 1}, braze.exc.InvalidOption, "'dynamic' takes bool or None"),
     ],

@@ -6,7 +6,7 @@ from collections import Counter
 
 import pytest
 
-from braze.report.explain import Explanation, show, summarise
+from braze.report.explain import Explanation, summarise
 from braze.trace import BreakNote, Journal, Recorder
 
 NOTE = BreakNote("explicit", "the program asks for a break", "remove it", "model.py:12")
@@ -78,5 +78,5 @@ def test_fallbacks_of_compiles_and_calls() -> None:
 def test_it_shows_on_the_terminal(
     explanation: Explanation, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    show(explanation)
+    explanation.show()
     assert "2 graphs" in capsys.readouterr().out
