@@ -32,7 +32,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return _class_item(interpreter, owner, key)
     if id(owner) in world.known and isinstance(owner, (list, tuple, dict)):
         return _known_item(interpreter, owner, key)
-    if id(owner) in world.known and not isinstance(owner, type):
+    if id(owner) in world.known and not is_identity(owner):
         raise BreakRequested("unsupported-container", f"an item of {cls.__qualname__}")
     return interpreter.native(operator.getitem, owner, key)
 

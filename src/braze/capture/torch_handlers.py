@@ -7,6 +7,8 @@ import logging
 import warnings
 from typing import Any
 
+import torch.utils.checkpoint
+
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested
 from braze.capture.world import is_constant
@@ -90,3 +92,22 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
 @answers(*LABELS)
 def label(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return contextlib.nullcontext()
+
+
+_CHECKPOINT_OPTIONS = frozenset(
+    {
+        "use_reentrant",
+        "context_fn",
+        "determinism_check",
+        "debug",
+        "preserve_rng_state",
+        "early_stop",
+    }
+)
+
+
+@answers(torch.utils.checkpoint.checkpoint)
+def checkpoint(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What is kept for the backward is decided for the graph as a whole: only the call is made."""
+    rest = {name: value for name, value in kwargs.items() if name not in _CHECKPOINT_OPTIONS}
+    return interpreter.call(*args, **rest)

@@ -1,0 +1,73 @@
+"""Methods of builtin containers that look at one entry: only that entry is guarded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braze.capture.builtin_handlers import update_mapping
+from braze.capture.handler_table import answers
+from braze.capture.items import delete_item, store_item
+from braze.capture.operators import contains
+from braze.capture.signals import ProgramRaised
+from braze.capture.world import is_constant, is_identity
+from braze.ir.guard import ABSENT
+
+
+def _entry(interpreter: Any, owner: Any, key: Any) -> Any:
+    """One entry of a dict, or ABSENT."""
+    world = interpreter.world
+    overlay = interpreter.overlay
+    if id(owner) in world.known and (is_constant(key) or is_identity(key)):
+        return overlay.read(owner, key, world.known[id(owner)][1])
+    contents = overlay.contents(owner)
+    return interpreter.native(dict.get, contents, key, ABSENT)
+
+
+@answers(dict.get)
+def dict_get(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner, key, *default = args
+    found = _entry(interpreter, owner, key)
+    if found is ABSENT:
+        return default[0] if default else None
+    return found
+
+
+@answers(dict.setdefault)
+def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner, key, *default = args
+    found = _entry(interpreter, owner, key)
+    if found is ABSENT:
+        found = default[0] if default else None
+        store_item(interpreter, owner, key, found)
+    return found
+
+
+@answers(dict.pop)
+def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner, key, *default = args
+    found = _entry(interpreter, owner, key)
+    if found is not ABSENT:
+        delete_item(interpreter, owner, key)
+        return found
+    if default:
+        return default[0]
+    raise ProgramRaised(KeyError(key))
+
+
+@answers(dict.__contains__)
+def dict_contains(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return contains(interpreter, *args)
+
+
+@answers(dict.update)
+def dict_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner, *sources = args
+    added: dict[Any, Any] = {}
+    if sources:
+        update_mapping(interpreter, added, sources[0])
+    added.update(kwargs)
+    if id(owner) in interpreter.world.known:
+        for key, value in added.items():
+            store_item(interpreter, owner, key, value)
+    else:
+        interpreter.native(dict.update, owner, added)
