@@ -25,6 +25,7 @@ from braze.runtime.entries import Entry, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
 from braze.runtime.tracebacks import without_driver_frames
 
+_COMPILED_CALLEES = 256
 Observe = Callable[[str, str], None]
 
 
@@ -37,8 +38,10 @@ class Dispatcher:
     """Everything compiled by one `braze.compile`, and the way to call it.
 
     compile_frame: the compiler.
+    fullgraph: beyond the limit raise RecompileLimitExceeded instead of running eagerly.
     compile_callee: what to call instead of a callable that a frame calls after a break, so that
         it gets graphs of its own; the callable itself where it is not compiled.
+    compiled: `compiled(function)` is the compiled form of a function, the same at each call.
     observe: is told (event, detail) of everything that is not a plain hit: "break", "native",
         "fault", "refused".
     """
@@ -48,25 +51,32 @@ class Dispatcher:
         compile_frame: CompileFrame,
         *,
         recompile_limit: int = 8,
+        fullgraph: bool = False,
         compile_callee: Callable[[Any], Any] | None = None,
         observe: Observe = _ignore,
     ) -> None:
         self.compile_frame = compile_frame
         self.recompile_limit = recompile_limit
+        self.fullgraph = fullgraph
         self.compile_callee = compile_callee or (lambda callable: callable)
         self.observe = observe
         self.continuations: dict[Any, Continuation] = {}
         self._caches: dict[FrameKey, FrameCache] = {}
         self._faulted: set[int] = set()
+        # Bounded: a program may make functions without end.
+        self.compiled = functools.lru_cache(_COMPILED_CALLEES)(self._make_callable)
 
     def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache:
         """The cache of a place; made at its first use. It keeps `code` alive, so that the key's
         `id(code)` stays its own."""
         cache = self._caches.get(key)
         if cache is None:
-            fresh = FrameCache(code, offset, self.recompile_limit)
+            fresh = FrameCache(code, offset, self.recompile_limit, self.fullgraph)
             cache = self._caches.setdefault(key, fresh)
         return cache
+
+    def _make_callable(self, function: types.FunctionType) -> CompiledCallable:
+        return CompiledCallable(function, self)
 
     def caches(self) -> tuple[FrameCache, ...]:
         """All caches, for reports."""

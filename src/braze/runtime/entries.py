@@ -15,11 +15,11 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.errors import BrazeWarning
+from braze.errors import BrazeWarning, RecompileLimitExceeded
 from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues
 from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
-from braze.ir.origin import UNKNOWN
+from braze.ir.origin import UNKNOWN, Origin
 from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
 from braze.runtime.recipes import compile_replay
 
@@ -106,9 +106,12 @@ class FrameCache:
     limit: entries at most; refusals count too, so that a frame is not tried forever.
     """
 
-    __slots__ = ("closed", "code", "entries", "limit", "lock", "offset", "refusals")
+    __slots__ = ("closed", "code", "entries", "fullgraph", "limit", "lock", "offset", "refusals")
 
-    def __init__(self, code: types.CodeType, offset: int, limit: int) -> None:
+    def __init__(
+        self, code: types.CodeType, offset: int, limit: int, fullgraph: bool = False
+    ) -> None:
+        self.fullgraph = fullgraph
         self.code = code
         self.offset = offset
         self.limit = limit
@@ -141,11 +144,11 @@ class FrameCache:
     ) -> Found | None:
         """The entry for these values, compiled now if there is none; None: run natively."""
         found = self.find(values)
-        if found is not None or self.closed:
+        if found is not None or (self.closed and not self.fullgraph):
             return found
         with self.lock:
             found = self.find(values)
-            if found is not None or self.closed:
+            if found is not None or (self.closed and not self.fullgraph):
                 return found
             failures = [first_failure(entry.compiled.guards, values) for entry in self.entries]
             if self._is_full():
@@ -204,11 +207,15 @@ class FrameCache:
         worst = Counter(name for name, _ in named).most_common(1)[0][0]
         reason = next(reason for name, reason in named if name == worst)
         kind = worst[1]
-        self._warn(
+        what = (
             f"compiled {len(self.entries)} times and none of them fits. The guard that kept "
-            f"failing: {reason}",
-            f"From now on other inputs run eagerly. {_FIXES.get(kind, _GENERAL_FIX)}",
+            f"failing: {reason}"
         )
+        fix = _FIXES.get(kind, _GENERAL_FIX)
+        if self.fullgraph:
+            origin = Origin(self.code.co_filename, self.code.co_firstlineno)
+            raise RecompileLimitExceeded(what, hint=fix, origin=origin)
+        self._warn(what, f"From now on other inputs run eagerly. {fix}")
 
     def _warn(self, what: str, hint: str) -> None:
         code = self.code

@@ -36,9 +36,11 @@ from braze.runtime.instructions import Finished  # noqa: E402
 
 sys.path.insert(0, str(_HERE))
 import continuation_corpus as corpus  # noqa: E402
+import continuation_corpus_handlers  # noqa: E402
 from simulator import Simulation  # noqa: E402
 
 sys.path.remove(str(_HERE))
+FILES = (corpus.__file__, continuation_corpus_handlers.__file__)
 
 
 def start(make: Any) -> tuple[Simulation, Any, list[Any]]:
@@ -77,7 +79,7 @@ def lines(exception: BaseException) -> list[tuple[str, int | None]]:
     entries, trace = [], exception.__traceback__
     while trace is not None:
         code = trace.tb_frame.f_code
-        if code.co_filename == corpus.__file__:
+        if code.co_filename in FILES:
             entries.append((code.co_name, trace.tb_lineno))
         trace = trace.tb_next
     return entries
@@ -149,7 +151,7 @@ def differences(name: str, make: Any) -> tuple[int, list[str]]:
 def corpus_only(exception: BaseException) -> types.TracebackType | None:
     kept, entry = [], exception.__traceback__
     while entry is not None:
-        if entry.tb_frame.f_code.co_filename == corpus.__file__:
+        if entry.tb_frame.f_code.co_filename in FILES:
             kept.append(entry)
         entry = entry.tb_next
     chain = None

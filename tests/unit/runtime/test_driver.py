@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from braze.errors import BrazeWarning
+from braze.errors import BrazeWarning, RecompileLimitExceeded
 from braze.ir.entry import CompiledEntry, CompileRequest
 from braze.ir.frame import FromGraph, FromSource, Refused, Return, SetAttribute
 from braze.ir.guard import Guard, GuardKind, TensorFacts
@@ -103,6 +103,17 @@ def test_recompile_limit_warns_once_and_names_the_guard() -> None:
         call(torch.ones(4))
         assert torch.equal(call(torch.ones(1)), torch.full((1,), 2.0))
     assert len(compiler.requests) == 2
+
+
+def test_recompile_limit_raises_under_fullgraph() -> None:
+    call = compiled(
+        double, Compiler(lambda inputs: [inputs[0] * 2]), recompile_limit=1, fullgraph=True
+    )
+    call(torch.ones(1))
+    for _ in range(2):
+        with pytest.raises(RecompileLimitExceeded, match="size mismatch at index 0"):
+            call(torch.ones(2))
+    assert call(torch.ones(1))[0] == 2
 
 
 @pytest.mark.parametrize("kind, tries", [("unsupported", 1), ("break", 2), ("raises", 5)])

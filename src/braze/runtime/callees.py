@@ -1,0 +1,58 @@
+"""Calls that a frame makes after a graph break, compiled in their own right.
+
+A function that could not be inlined is called through the compiler, so that it gets graphs of
+its own; so are methods, modules and other objects whose class has a Python `__call__`.
+"""
+
+from __future__ import annotations
+
+import sys
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from braze.compat.continuation import GENERATOR_FLAGS
+from braze.marks import MARKS, Mark
+from braze.runtime.driver import CompiledCallable, Dispatcher
+from braze.runtime.module_shield import is_shielded
+
+# What these do inside is no program of the user's.
+_LIBRARIES = frozenset({"torch", "braze", "numpy", *sys.stdlib_module_names}) - {"__main__"}
+_MODULE_CALL = torch.nn.Module.__call__
+
+
+def is_worth_compiling(function: types.FunctionType) -> bool:
+    """Whether a function called after a break may hold work for graphs of its own."""
+    if function.__code__.co_flags & GENERATOR_FLAGS or MARKS.of(function) is not None:
+        return False
+    module = function.__globals__.get("__name__")
+    return not isinstance(module, str) or module.partition(".")[0] not in _LIBRARIES
+
+
+def compile_callees(
+    dispatcher: Dispatcher,
+    may_compile: Callable[[types.FunctionType], bool] = is_worth_compiling,
+) -> None:
+    """Make a dispatcher compile what its frames call after a break."""
+
+    def compiled_callee(callable: Any) -> Any:
+        kind = type(callable)
+        if kind is types.FunctionType:
+            return dispatcher.compiled(callable) if may_compile(callable) else callable
+        if kind is types.MethodType:
+            function = compiled_callee(callable.__func__)
+            same = function is callable.__func__
+            return callable if same else types.MethodType(function, callable.__self__)
+        if kind in _NO_INSTANCES or kind is CompiledCallable or is_shielded(callable):
+            return callable
+        call = kind.__call__ if isinstance(callable, torch.nn.Module) else None
+        if call is _MODULE_CALL and MARKS.of(kind) is not Mark.DISABLE:
+            return types.MethodType(dispatcher.compiled(call), callable)
+        return callable
+
+    dispatcher.compile_callee = compiled_callee
+
+
+_NO_INSTANCES = (type, types.BuiltinFunctionType, types.MethodWrapperType)
