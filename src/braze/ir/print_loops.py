@@ -173,7 +173,7 @@ def _print_load(scalar: Load) -> str:
 
 def _print_apply(scalar: Apply) -> str:
     operands = list(map(print_scalar, scalar.operands))
-    if scalar.op in _INFIX:
+    if scalar.op in _INFIX and len(operands) == 2:
         return f"({operands[0]} {_INFIX[scalar.op]} {operands[1]})"
     return f"{scalar.op}({', '.join(operands)})"
 

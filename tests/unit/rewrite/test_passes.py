@@ -1,0 +1,116 @@
+"""Graph passes: what they may remove, and what must stay because someone could tell."""
+
+from __future__ import annotations
+
+import torch
+
+from braze.ir.graph import Graph
+from braze.ir.print_graph import parse_graph
+from braze.ir.run_graph import run_graph
+from braze.options import Options
+from braze.rewrite import rewrite
+from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
+from braze.rewrite.remove_dead_nodes import remove_dead_nodes
+from braze.rewrite.remove_redundant_copies import remove_redundant_copies
+
+
+def _graph(*lines: str) -> Graph:
+    return parse_graph("graph {\n" + "".join(f"  {line}\n" for line in lines) + "}\n")
+
+
+def _ops(graph: Graph) -> list[str]:
+    return [str(node.op).removeprefix("aten.") for node in graph.nodes]
+
+
+def test_keeps_the_copy_that_is_returned() -> None:
+    graph = _graph(
+        "input %0: f32[3][1]cpu", "%1: f32[3][1]cpu = aten.clone.default(%0)", "output %1"
+    )
+    assert _ops(rewrite(graph, Options())) == ["clone.default"]
+
+
+def test_keeps_the_copy_behind_a_returned_view() -> None:
+    graph = _graph(
+        "input %0: f32[4][1]cpu",
+        "%1: f32[4][1]cpu = aten.clone.default(%0)",
+        "%2: f32[2, 2][2, 1]cpu = aten.view.default(%1, [2, 2])",
+        "output %2",
+    )
+    assert _ops(remove_redundant_copies(graph)) == ["clone.default", "view.default"]
+
+
+def test_keeps_the_copy_of_what_is_written() -> None:
+    graph = _graph(
+        "input %0: f32[3][1]cpu",
+        "%1: f32[3][1]cpu = aten.clone.default(%0)",
+        "%2: f32[3][1]cpu = aten.add.Tensor(%1, 1)",
+        "output %1",
+        "write %0 <- %2",
+    )
+    x = torch.zeros(3)
+    (result,) = run_graph(rewrite(graph, Options()), [x])
+    assert result.tolist() == [0, 0, 0] and x.tolist() == [1, 1, 1]
+
+
+def test_keeps_a_copy_that_changes_the_layout() -> None:
+    graph = _graph(
+        "input %0: f32[2, 3][1, 2]cpu",
+        "%1: f32[2, 3][3, 1]cpu = aten.clone.default(%0, memory_format=contiguous_format)",
+        "%2: f32[2, 3][3, 1]cpu = aten.exp.default(%1)",
+        "output %2",
+    )
+    assert _ops(remove_redundant_copies(graph)) == ["clone.default", "exp.default"]
+
+
+def test_merges_through_removed_copies() -> None:
+    graph = _graph(
+        "input %0: f32[3][1]cpu",
+        "%1: f32[3][1]cpu = aten.clone.default(%0)",
+        "%2: f32[3][1]cpu = aten.exp.default(%1)",
+        "%3: f32[3][1]cpu = aten.exp.default(%0)",
+        "%4: f32[3][1]cpu = aten.add.Tensor(%2, %3)",
+        "output %4",
+    )
+    assert _ops(rewrite(graph, Options())) == ["exp.default", "add.Tensor"]
+
+
+def test_merges_arguments_only_if_they_are_the_same_bits() -> None:
+    graph = _graph(
+        "input %0: f32[3][1]cpu",
+        "%1: f32[3][1]cpu = aten.mul.Tensor(%0, 1)",
+        "%2: f32[3][1]cpu = aten.mul.Tensor(%0, 1.0)",
+        "%3: f32[3][1]cpu = aten.mul.Tensor(%0, 0.0)",
+        "%4: f32[3][1]cpu = aten.mul.Tensor(%0, -0.0)",
+        "%5: f32[3][1]cpu = aten.cat.default([%1, %2, %3, %4])",
+        "output %5",
+    )
+    assert len(merge_common_subexpressions(graph).nodes) == 5
+
+
+def test_never_merges_random_numbers() -> None:
+    graph = _graph(
+        "input %0: f32[3][1]cpu",
+        "%1: f32[3][1]cpu = aten.rand_like.default(%0)",
+        "%2: f32[3][1]cpu = aten.rand_like.default(%0)",
+        "%3: f32[3][1]cpu = aten.sub.Tensor(%1, %2)",
+        "output %3",
+    )
+    assert len(rewrite(graph, Options()).nodes) == 3
+
+
+def test_never_returns_one_tensor_twice() -> None:
+    graph = _graph(
+        "input %0: f32[3][1]cpu",
+        "%1: f32[3][1]cpu = aten.exp.default(%0)",
+        "%2: f32[3][1]cpu = aten.exp.default(%0)",
+        "output %1",
+        "output %2",
+    )
+    first, second = run_graph(rewrite(graph, Options()), [torch.zeros(3)])
+    assert first.data_ptr() != second.data_ptr()
+
+
+def test_unchanged_graphs_are_the_same_object() -> None:
+    graph = _graph("input %0: f32[3][1]cpu", "%1: f32[3][1]cpu = aten.exp.default(%0)", "output %1")
+    assert remove_dead_nodes(graph) is graph
+    assert rewrite(graph, Options()) is graph
