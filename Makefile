@@ -72,7 +72,7 @@ fuzz: $(READY)/packages
 	BRAZE_SWEEP_SAMPLES=20 $(PYTEST) -m "not gpu" tests/differential $(ARGS)
 
 test-gpu: $(READY)/packages
-	$(BIN)/python -m pytest -m gpu $(ARGS)
+	$(BIN)/python -m pytest -m gpu $(ARGS) || test $$? -eq 5 # 5: there are none
 
 bench-gpu: $(READY)/packages
 	$(BIN)/python -m benchmarks.compare --device cuda $(ARGS)

@@ -23,6 +23,8 @@ from braze import pipeline
 from braze.errors import InvalidOption, UserError
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
 from braze.marks import MARKS, Mark
+from braze.marks import graph_break as graph_break
+from braze.marks import is_compiling as is_compiling
 from braze.options import SETTINGS, Options, config, resolve
 from braze.report.explain import Explanation, summarise
 from braze.trace import JOURNAL, Journal
@@ -228,19 +230,6 @@ def register_backend(
 
 
 # --- what a program can say about itself -------------------------------------------------------
-
-
-def is_compiling() -> bool:
-    """True while Braze captures the program, False when it runs eagerly."""
-    return False
-
-
-def graph_break(message: str = "") -> None:
-    """End the graph here; the program goes on in the next one. No effect in eager."""
-
-
-MARKS.put(is_compiling, Mark.IS_COMPILING)
-MARKS.put(graph_break, Mark.GRAPH_BREAK)
 
 
 def disable(function: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:

@@ -2,6 +2,7 @@
 
 The facade writes marks, capture and the runtime read them. Marks are kept beside the functions,
 not on them: `functools.wraps` copies attributes, and a wrapper is not what was marked.
+The two functions that a program asks capture something with stand here too.
 """
 
 from __future__ import annotations
@@ -68,3 +69,16 @@ class Marks:
 
 
 MARKS = Marks()
+
+
+def is_compiling() -> bool:
+    """True while Braze captures the program, False when it runs eagerly."""
+    return False
+
+
+def graph_break(message: str = "") -> None:
+    """End the graph here; the program goes on in the next one. No effect in eager."""
+
+
+MARKS.put(is_compiling, Mark.IS_COMPILING)
+MARKS.put(graph_break, Mark.GRAPH_BREAK)

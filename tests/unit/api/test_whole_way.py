@@ -15,6 +15,9 @@ import torch
 
 import braze
 
+# A fallback would give the right result too.
+pytestmark = pytest.mark.filterwarnings("error::braze.errors.BrazeWarning")
+
 
 class Block(torch.nn.Module):
     def __init__(self) -> None:
