@@ -11,7 +11,7 @@ import math
 import struct
 from collections import deque
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, final
 
 import torch
 
@@ -87,6 +87,48 @@ def raw_lookup(cls: type, name: str) -> Any:
         if found is not ABSENT:
             return found
     return ABSENT
+
+
+@final
+class ClassLookups:
+    """Raw lookups of several names in one class, compared at every call.
+
+    The dicts on the MRO are live views: for each name, the classes before the one that holds it
+    must lack it, and that one must hold the very object. A new MRO makes a new plan.
+    """
+
+    __slots__ = ("entries", "plan")
+
+    def __init__(self, entries: tuple[tuple[str, Any], ...]) -> None:
+        self.entries = entries
+        self.plan: tuple[Any, list[tuple[Callable[..., Any], str, Any]]] = (None, [])
+
+    def __call__(self, cls: type) -> bool:
+        """Whether each lookup gives the object that is expected."""
+        mro, plan = self.plan
+        if cls.__mro__ is not mro:
+            found = self._plan_for(cls)
+            if found is None:
+                return False
+            plan = found
+            self.plan = cls.__mro__, plan
+        for get, name, expected in plan:  # noqa: SIM110  (a generator would double the time)
+            if get(name, ABSENT) is not expected:
+                return False
+        return True
+
+    def _plan_for(self, cls: type) -> list[tuple[Callable[..., Any], str, Any]] | None:
+        """Only a world in which all lookups hold makes a plan; None in another."""
+        plan: list[tuple[Callable[..., Any], str, Any]] = []
+        for name, expected in self.entries:
+            if raw_lookup(cls, name) is not expected:
+                return None
+            for klass in cls.__mro__:
+                found = klass.__dict__.get(name, ABSENT)
+                plan.append((klass.__dict__.get, name, found))
+                if found is not ABSENT:
+                    break
+        return plan
 
 
 def namespace_of(value: Any) -> Any:
@@ -244,13 +286,8 @@ def _write_namespace(writer: SourceWriter, guard: Guard) -> str:
 
 
 def _write_lookups(writer: SourceWriter, guard: Guard) -> str:
-    writer.namespace["raw_lookup"] = raw_lookup
-    value = writer.read(guard.source)
-    terms = [
-        f"raw_lookup({value}, {name!r}) is {writer.constant(found)}"
-        for name, found in guard.expected
-    ]
-    return " and ".join(terms) or "True"
+    lookups = writer.constant(ClassLookups(tuple(guard.expected)))
+    return f"{lookups}({writer.read(guard.source)})"
 
 
 def _write_lacks(writer: SourceWriter, guard: Guard) -> str:

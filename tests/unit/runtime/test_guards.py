@@ -326,6 +326,48 @@ def test_ambient_words() -> None:
     assert outcome(guard) == "grad mode is off now"
 
 
+def test_class_lookups_follow_every_change_of_the_class() -> None:
+    class Base:
+        def run(self) -> int:
+            return 1
+
+    class Other:
+        def run(self) -> int:
+            return 2
+
+    class Middle(Base): ...
+
+    class Leaf(Middle): ...
+
+    run = Base.__dict__["run"]
+    guard = Guard(X, GuardKind.CLASS_LOOKUPS, (("run", run), ("extra", ABSENT)))
+    check = compile_guards([guard])
+
+    def holds() -> bool:
+        result = check(frame(x=Leaf))
+        assert result is (explain_failure([guard], frame(x=Leaf)) == "")
+        return result
+
+    assert holds() and check(frame(x=Middle)) and not check(frame(x=Other))
+    Middle.run = Other.run  # type: ignore[method-assign, assignment]
+    assert not holds()
+    del Middle.run
+    assert holds()
+    Base.run = staticmethod(run)  # type: ignore[method-assign, assignment]
+    assert not holds()
+    Base.run = run  # type: ignore[method-assign]
+    Base.extra = None  # type: ignore[attr-defined]
+    assert not holds()
+    del Base.extra  # type: ignore[attr-defined]
+    assert holds()
+    Middle.__bases__ = (Other,)
+    assert not holds()
+    Middle.__bases__ = (Base,)
+    assert holds()
+    del Base.run
+    assert not holds()
+
+
 def test_global_hooks_and_changed_functions() -> None:
     guard = Guard(None, GuardKind.NO_HOOKS, None)
     assert outcome(guard) == ""
@@ -386,7 +428,9 @@ def full_frame() -> FrameValues:
     return FrameValues(values, ("bottom", "top"), {"thing": THING, "__builtins__": __builtins__})
 
 
-@pytest.mark.parametrize("source, value", SOURCES, ids=lambda part: str(part)[:40])
+@pytest.mark.parametrize(
+    "source, value", SOURCES, ids=lambda part: str(part).split(" at 0x")[0][:40]
+)
 def test_sources(source: Source, value: Any) -> None:
     check = compile_entry_check([], [source])
     here = full_frame()
