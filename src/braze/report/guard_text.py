@@ -5,6 +5,7 @@ model.py:12 L['x'] is f32[10, 3][3, 1]cpu, requires_grad=False
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -35,14 +36,23 @@ def _format_expected(expected: Any) -> str:
         return ""
     if isinstance(expected, TensorFacts):
         return _format_facts(expected)
-    if isinstance(expected, (tuple, frozenset)) and any(isinstance(e, tuple) for e in expected):
-        names = [str(entry[0]) if isinstance(entry, tuple) else str(entry) for entry in expected]
-        more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
-        return ", ".join(names[:SHOWN_NAMES]) + more
+    if isinstance(expected, frozenset):
+        return _shortened(sorted(map(str, expected)))
+    if isinstance(expected, tuple) and expected and all(isinstance(e, tuple) for e in expected):
+        return _shortened([_name_of(entry[0]) for entry in expected if entry])
     if isinstance(expected, torch.nn.Module):
         return type(expected).__qualname__  # its repr prints the whole tree
     text = getattr(expected, "__qualname__", None) or repr(expected)
     return text if len(text) <= SHOWN_CHARACTERS else text[: SHOWN_CHARACTERS - 3] + "..."
+
+
+def _shortened(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN_NAMES} more" if len(names) > SHOWN_NAMES else ""
+    return ", ".join(names[:SHOWN_NAMES]) + more
+
+
+def _name_of(value: Any) -> str:
+    return getattr(value, "__qualname__", None) or str(value)
 
 
 def _format_facts(facts: TensorFacts) -> str:

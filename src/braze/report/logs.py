@@ -18,6 +18,10 @@ from braze.errors import InvalidOption, unknown_name
 from braze.trace import ARTEFACTS
 
 ALL = "all"
+# Artefacts whose lines belong together.
+PROGRAMS = frozenset(
+    "guards bytecode graph graph_code aot_graphs loops schedule output_code kernel_code".split()
+)
 
 
 @final
@@ -29,12 +33,12 @@ class LogFormatter(logging.Formatter):
         origin = getattr(record, "origin", "")
         artefact = record.name.removeprefix("braze.")
         message = record.getMessage()
-        # Code and tables begin on a line of their own, so that they can be copied.
-        space = "\n" if "\n" in message and message[:1] in (" ", "#", "\n") else " "
+        # Programs begin on a line of their own, so that they can be copied.
+        space = "\n" if "\n" in message and artefact in PROGRAMS else " "
         head = f"{origin} [{artefact}]" if origin else f"[{artefact}]"
         if record.exc_info:
             message += "\n" + self.formatException(record.exc_info)
-        return f"{head}{space}{message}"
+        return f"{head}{space}{message.rstrip()}"
 
 
 @final

@@ -30,6 +30,13 @@ FACTS = TensorFacts(torch.Tensor, torch.float32, torch.device("cpu"), True, (Non
             Guard(X, GuardKind.NAMESPACE, (("a", len), ("b", ABSENT))),
             "NAMESPACE L['x']: a, b",
         ),
+        (Guard(X, GuardKind.DICT_LACKS, frozenset("ba")), "DICT_LACKS L['x']: a, b"),
+        (
+            Guard(None, GuardKind.FUNCTIONS, ((torch.nn.Linear.forward, None, None, None),)),
+            "FUNCTIONS: Linear.forward",
+        ),
+        (Guard(X, GuardKind.EQUALS_MATCH, (1, 2)), "EQUALS_MATCH L['x']: (1, 2)"),
+        (Guard(X, GuardKind.EQUALS_MATCH, ()), "EQUALS_MATCH L['x']: ()"),
         (Guard(None, GuardKind.NO_HOOKS, None), "NO_HOOKS"),
     ],
 )

@@ -42,12 +42,12 @@ def test_the_place_comes_first(recorder: Recorder, capsys: pytest.CaptureFixture
     )
 
 
-def test_code_begins_on_its_own_line(
+def test_programs_begin_on_their_own_line(
     recorder: Recorder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     set_logs("output_code")
-    recorder.emit("output_code", "# kernel\nint x;")
-    assert capsys.readouterr().err == "model.py:10 [output_code]\n# kernel\nint x;\n"
+    recorder.emit("output_code", "float y;\nint x;\n")
+    assert capsys.readouterr().err == "model.py:10 [output_code]\nfloat y;\nint x;\n"
 
 
 def test_a_stage_may_log_by_itself(capsys: pytest.CaptureFixture[str]) -> None:
