@@ -37,7 +37,7 @@ from braze.runtime.instructions import Finished  # noqa: E402
 sys.path.insert(0, str(_HERE))
 import continuation_corpus as corpus  # noqa: E402
 import continuation_corpus_handlers  # noqa: E402
-from simulator import Simulation  # noqa: E402
+from tests.unit.runtime.simulator import Simulation  # noqa: E402
 
 sys.path.remove(str(_HERE))
 FILES = (corpus.__file__, continuation_corpus_handlers.__file__)

@@ -9,7 +9,7 @@ function gets a list `log` first, to which it tells what it did. Factories give 
 import copy
 import math
 
-from continuation_corpus_handlers import HANDLER_CASES, fails
+from tests.unit.runtime.continuation_corpus_handlers import HANDLER_CASES, fails
 
 CASES = []
 

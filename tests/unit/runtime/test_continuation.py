@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 sys.path.insert(0, str(Path(__file__).parent))
-import continuation_check
+from tests.unit.runtime import continuation_check
 import continuation_corpus as corpus
 
 sys.path.remove(str(Path(__file__).parent))

@@ -10,9 +10,9 @@ import pytest
 import torch
 
 sys.path.insert(0, str(Path(__file__).parent))
-import continuation_check
+from tests.unit.runtime import continuation_check
 import continuation_corpus as corpus
-from recorder import Recorder
+from tests.unit.runtime.recorder import Recorder
 
 sys.path.remove(str(Path(__file__).parent))
 
