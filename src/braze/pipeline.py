@@ -38,7 +38,9 @@ from braze.lower import lower
 from braze.marks import MARKS, Mark
 from braze.options import Options
 from braze.rewrite import rewrite
+from braze.runtime.callees import compile_callees
 from braze.runtime.driver import CompiledCallable, Dispatcher
+from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
 from braze.runtime.module_shield import original_of, shield
 from braze.runtime.toolchain import NoCompiler
@@ -124,18 +126,20 @@ class FrameCompiler:
         return CompiledEntry(
             guards=captured.guards,
             inputs=captured.inputs,
-            graph=self._graph_callable(captured, recorder),
+            graph=self._graph_callable(captured, request, recorder),
             effects=captured.effects,
             exit=captured.exit,
             uses_random=uses_random(captured.graph),
         )
 
-    def _graph_callable(self, captured: CapturedFrame, recorder: Recorder) -> GraphCallable:
+    def _graph_callable(
+        self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
+    ) -> GraphCallable:
         """The graph in the form that the backend asks for, compiled."""
         graph = captured.graph
         match self.backend.level:
             case Level.TORCH:
-                return self._foreign(captured, recorder)
+                return self._foreign(captured, request, recorder)
             case Level.ATEN:
                 return compile_graph_runner(graph)
             case Level.REWRITTEN_ATEN:
@@ -159,22 +163,36 @@ class FrameCompiler:
             failure = InternalError(stage, error, origin=_origin_of(error, graph))
             if not self.options.suppress_errors or self.options.fullgraph:
                 raise failure from error
-            recorder.note_fallback(f"stage '{stage}' failed: the graph runs by eager kernels")
-            warnings.warn(str(failure), BrazeWarning, stacklevel=2)
-            return compile_graph_runner(graph)
+            return self._eager_instead(graph, failure, recorder)
 
-    def _foreign(self, captured: CapturedFrame, recorder: Recorder) -> GraphCallable:
-        """A user's backend gets the torch-level graph."""
+    def _foreign(
+        self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
+    ) -> GraphCallable:
+        """A user's backend gets the torch-level graph and the inputs of this call."""
         compiler = self.backend.compiler
         assert compiler is not None, self.backend
+        if not captured.graph.nodes:
+            return compile_graph_runner(captured.graph)
         with recorder.stage("backend"):
-            module, example_inputs = to_fx(captured)
+            module = to_fx(captured)
             recorder.emit("graph_code", lambda: str(module.code))
+            example_inputs = compile_entry_check((), captured.inputs)(request.values)
             try:
                 compiled = compiler(module, example_inputs)
             except Exception as error:
-                raise BackendFailed(self.backend.name, error) from error
+                failure = BackendFailed(self.backend.name, error)
+                if not self.options.suppress_errors or self.options.fullgraph:
+                    raise failure from error
+                return self._eager_instead(captured.graph, failure, recorder)
         return lambda inputs: compiled(*inputs)
+
+    def _eager_instead(
+        self, graph: Graph, failure: BrazeError, recorder: Recorder
+    ) -> GraphCallable:
+        """The graph by eager kernels, after one loud warning."""
+        recorder.note_fallback(f"the graph runs by eager kernels: {failure}")
+        warnings.warn(str(failure), BrazeWarning, stacklevel=2)
+        return compile_graph_runner(graph)
 
     def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
         if refused.kind != "raises":
@@ -277,13 +295,13 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
         if event == "fault":
             journal.note_fallback(f"a compiled graph failed: {detail}")
 
-    return _PROCESS.add(
-        Dispatcher(
-            FrameCompiler(options, backend, journal),
-            recompile_limit=options.recompile_limit,
-            observe=observe,
-        )
+    dispatcher = Dispatcher(
+        FrameCompiler(options, backend, journal),
+        recompile_limit=options.recompile_limit,
+        observe=observe,
     )
+    compile_callees(dispatcher)
+    return _PROCESS.add(dispatcher)
 
 
 def compile_function(
