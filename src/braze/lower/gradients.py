@@ -172,7 +172,7 @@ def lower_gelu_backward(
     return elementwise(call, exact if approximate == "none" else by_tanh, grad_output, self)
 
 
-@rule("_prelu_kernel_backward")
+@rule("_prelu_kernel_backward", exact=False)
 def lower_prelu_backward(
     call: OperatorCall, grad_output: Value, self: Value, weight: Value
 ) -> Lowered:
@@ -190,7 +190,7 @@ def lower_prelu_backward(
     return DONE
 
 
-@rule("glu_backward")
+@rule("glu_backward", exact=False)
 def lower_glu_backward(call: OperatorCall, grad_output: Value, self: Value, dim: int) -> Lowered:
     """The first half gets g * s, the second g * a * s * (1 - s), where s = sigmoid(gate)."""
     shape = call.shape_of(self)

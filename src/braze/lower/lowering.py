@@ -11,6 +11,7 @@ import torch
 
 from braze.ir.graph import Constant, Graph, Node, Value
 from braze.ir.loops import (
+    Apply,
     Buffer,
     BufferView,
     Definition,
@@ -26,15 +27,17 @@ from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.scalars import cast, compute_dtype, literal, walk, without_round_trips
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.lower.coordinates import (
+    Coordinate,
     Coordinates,
     address,
     axis_coordinates,
     contiguous_strides,
     make_axes,
+    plus,
 )
 from braze.lower.place import Computed, Place, Stored, compose, whole
 from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
-from braze.shapes.expr import ZERO, as_expr, floor_div, simplified
+from braze.shapes.expr import ZERO, Expr, as_expr, floor_div, simplified
 
 Readable: TypeAlias = Value | Stored | Computed | bool | int | float
 
@@ -102,6 +105,9 @@ class Lowering:
         if lowered is None:
             self.call_extern(node)
         elif not isinstance(lowered, Done):
+            if self.numerics == "eager" and not _keeps_bits(lowered, node):
+                self.call_extern(node)
+                return
             value = node.outputs[0]
             assert value is not None and isinstance(value.type, TensorType)
             self.places[value] = self._place(lowered, value.type, node.origin)
@@ -143,16 +149,15 @@ class Lowering:
             self.places[value] = place
         if place.index is None:
             return place.root
-        axes = make_axes("i", kind.shape)
-        here = axis_coordinates(axes)
         root = place.root
-        reached = address(place.index(here), root.stride, root.offset)
-        start = address(place.index((ZERO,) * len(axes)), root.stride, root.offset)
-        if 0 not in kind.shape and reached != address(here, kind.stride, ZERO) + start:
-            place = self.define(kind, lambda at: self.read(value, at), UNKNOWN)
-            return place.root
-        offset = 0 if 0 in kind.shape else simplified(start)
-        return BufferView(root.buffer, kind.shape, kind.stride, offset, root.dtype)
+        if 0 in kind.shape:
+            return BufferView(root.buffer, kind.shape, kind.stride, 0, root.dtype)
+        origin = (ZERO,) * len(kind.shape)
+        start = address(place.index(origin), root.stride, root.offset)
+        if not place.is_strided and not _has_strides(place, kind, start):
+            return self.define(kind, lambda at: self.read(value, at), UNKNOWN).root
+        assert isinstance(start, Expr)
+        return BufferView(root.buffer, kind.shape, kind.stride, simplified(start), root.dtype)
 
     # --- defining ------------------------------------------------------------------------------
 
@@ -218,7 +223,8 @@ class Lowering:
             body = base.body
             moved: Body = lambda at: body(view.index(at))  # noqa: E731
             return Computed(moved, kind.dtype, kind.shape, None, base.origin)
-        return Stored(base.root, compose(view.index, base.index), base.is_window)
+        index = compose(view.index, base.index)
+        return Stored(base.root, index, base.is_window, base.is_strided and view.is_strided)
 
     def _reinterpreted_place(self, lowered: Reinterpreted, kind: TensorType) -> Place:
         base = self.view_of(lowered.base)
@@ -362,6 +368,46 @@ class OperatorCall:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _keeps_bits(lowered: Lowered, node: Node) -> bool:
+    """Whether a rule's body gives ATen's bits; views always do."""
+    value = node.outputs[0]
+    if not callable(lowered) or value is None:
+        return True
+    return _rounds_like_eager(lowered(axis_coordinates(make_axes("i", _tensor_type(value).shape))))
+
+
+def _has_strides(place: Stored, kind: TensorType, start: Coordinate) -> bool:
+    """Whether the place's addresses are those of the type's strides, counted from `start`."""
+    here = axis_coordinates(make_axes("i", kind.shape))
+    assert place.index is not None
+    reached = address(place.index(here), place.root.stride, place.root.offset)
+    return reached == plus(address(here, kind.stride, 0), start)
+
+
+# Float operators of which PyTorch's vectors and a compiler's give the same bits.
+_ROUNDED_ALIKE = frozenset({"add", "sub", "mul", "truediv", "sqrt"})
+_WITHOUT_ROUNDING = frozenset(
+    "floor ceil trunc round isnan isinf signbit neg abs sign not copysign nextafter maximum "
+    "minimum fmax fmin and or xor shl shr eq ne lt le gt ge where fmod".split()
+)
+
+
+def _rounds_like_eager(scalar: Scalar) -> bool:
+    """At most one float operator that rounds, of a kind that every implementation rounds alike:
+    with two, ATen may have fused a multiplication and an addition."""
+    rounding = 0
+    for node in walk(scalar):
+        if isinstance(node, Reduce) and node.kind in ("sum", "prod"):
+            return not node.dtype.is_floating_point
+        if not isinstance(node, Apply) or not node.dtype.is_floating_point:
+            continue
+        if node.op in _ROUNDED_ALIKE:
+            rounding += 1
+        elif node.op not in _WITHOUT_ROUNDING:
+            return False
+    return rounding <= 1
 
 
 def _is_cheap(scalar: Scalar) -> bool:

@@ -20,12 +20,13 @@ class Stored:
     """Element `at` is element `index(at)` of `root`; index None is the identity.
 
     root is the whole buffer, or a window on it of other strides or another dtype; a window can be
-    given to an ATen operator but not loaded from.
+    given to an ATen operator but not loaded from. is_strided: see `rules.View`.
     """
 
     root: BufferView
     index: CoordinateMap | None
     is_window: bool = False
+    is_strided: bool = True
 
     @property
     def dtype(self) -> torch.dtype:

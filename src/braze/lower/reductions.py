@@ -154,7 +154,7 @@ def lower_all(call: OperatorCall, self: Value, dim: Any = None, keepdim: bool = 
     return fold("all", lambda at: call.read(self, at, torch.bool), shape, dims, keepdim)
 
 
-@rule("trace")
+@rule("trace", exact=False)
 def lower_trace(call: OperatorCall, self: Value) -> Lowered:
     rows, columns = call.shape_of(self)
     if not isinstance(rows, int) or not isinstance(columns, int):

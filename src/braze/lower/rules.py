@@ -30,10 +30,14 @@ Body: TypeAlias = Callable[[Coordinates], Scalar]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """The element at `at` of the result is the element at `index(at)` of `base`."""
+    """The element at `at` of the result is the element at `index(at)` of `base`.
+
+    is_strided: the map adds multiples of the coordinates, so that strides can surely say it.
+    """
 
     base: Value
     index: CoordinateMap
+    is_strided: bool = True
 
 
 @final

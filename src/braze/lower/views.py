@@ -78,7 +78,7 @@ def _matching_groups(
 
 @rule("view", "_unsafe_view", "reshape", "_reshape_alias", any_dtype=True)
 def lower_view(call: OperatorCall, self: Value, *_: Any) -> Lowered:
-    return View(self, reshape_map(call.shape_of(self), call.output().shape))
+    return View(self, reshape_map(call.shape_of(self), call.output().shape), is_strided=False)
 
 
 for _name in ("view_copy", "_reshape_copy"):

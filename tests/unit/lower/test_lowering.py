@@ -86,6 +86,23 @@ def test_eager_numerics_leave_sums_to_aten() -> None:
     assert _externs(_lower(*lines)) == []
 
 
+@pytest.mark.parametrize(
+    ("call", "is_own"),
+    [
+        ("aten.mul.Tensor(%0, 3)", True),
+        ("aten.add.Tensor(%0, %0, alpha=2)", False),  # ATen fuses the multiplication
+        ("aten.relu.default(%0)", True),
+        ("aten.exp.default(%0)", False),
+        ("aten.sqrt.default(%0)", True),
+    ],
+)
+def test_eager_numerics_keep_the_bits(call: str, is_own: bool) -> None:
+    program = _lower(
+        "input %0: f32[4][1]cpu", f"%1: f32[4][1]cpu = {call}", "output %1", numerics="eager"
+    )
+    assert bool(_externs(program)) is not is_own
+
+
 def test_division_of_integers_by_a_tensor_may_raise() -> None:
     program = _lower(
         "input %0: i64[4][1]cpu",
