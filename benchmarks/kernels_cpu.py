@@ -72,7 +72,9 @@ def cases(dtype: torch.dtype) -> list[Case]:
             (rows,),
             2 * rows.numel() * size,
         ),
-        Case("silu * up", lambda x, y: F.silu(x) * y, (rows, rows.clone()), 3 * rows.numel() * size),
+        Case(
+            "silu * up", lambda x, y: F.silu(x) * y, (rows, rows.clone()), 3 * rows.numel() * size
+        ),
         Case("sum rows", lambda x: x.sum(1), (rows,), rows.numel() * size),
         Case("sum columns", lambda x: x.sum(0), (rows,), rows.numel() * size),
         Case("sum all", lambda x: x.sum(), (rows,), rows.numel() * size),
@@ -94,7 +96,9 @@ def cases(dtype: torch.dtype) -> list[Case]:
             (image, torch.zeros(64, dtype=dtype), torch.ones(64, dtype=dtype)),
             2 * image.numel() * size,
         ),
-        Case("max pool", lambda x: F.max_pool2d(x, 3, 2, 1), (image,), image.numel() * size * 5 // 4),
+        Case(
+            "max pool", lambda x: F.max_pool2d(x, 3, 2, 1), (image,), image.numel() * size * 5 // 4
+        ),
         Case("argmax", lambda x: x.argmax(1), (wide,), wide.numel() * size),
         Case("tiny add, mul", lambda x: (x + 1) * 2, (torch.randn(8, dtype=dtype),), 0),
     ]
@@ -168,10 +172,12 @@ def main() -> None:
         head.pop(3)
     with torch.no_grad():
         for dtype in (torch.float32, torch.bfloat16):
-            print(f"\n{str(dtype):24}" + "".join(f"{name:>18}" for name in head[1:]))
+            print(f"\n{dtype!s:24}" + "".join(f"{name:>18}" for name in head[1:]))
             for case in cases(dtype):
                 if arguments.only in case.name:
-                    row = measure(case, options, arguments.rounds, not arguments.no_peer, arguments.best)
+                    row = measure(
+                        case, options, arguments.rounds, not arguments.no_peer, arguments.best
+                    )
                     print(f"{row[0]:24}" + "".join(f"{cell:>18}" for cell in row[1:]), flush=True)
 
 

@@ -19,7 +19,6 @@ from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.program import LaunchProgram, write_program
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
-
 GraphCallable: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 

@@ -18,7 +18,6 @@ from braze.ir.scalars import loads, substitute_symbols
 from braze.ir.schedule import Loop, Refusal
 from braze.schedule.cost import estimated, loops
 from braze.schedule.normalise import Names
-from braze.schedule.use import extern_reads
 from braze.shapes.expr import Expr, Symbol, as_expr, substitute, symbols
 
 FULL, ROW, REDUCTION = "full", "row", "reduction"

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from braze.ir.loops import Buffer, Definition, Load, Reduce, Scalar
 from braze.ir.scalars import walk
 from braze.ir.schedule import offset
-from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
+from braze.shapes.expr import ZERO, Expr, Symbol, constant_value, symbols
 
 Access = tuple[Buffer, Expr]
 

@@ -13,7 +13,7 @@ import torch
 from braze.codegen.cpp.operators import TYPES, literal_text
 from braze.ir.loops import Literal
 
-BLOCK = 1024
+BLOCK = 4096
 
 WIDER: dict[torch.dtype, str] = {torch.float32: "double", torch.float64: "long double"}
 
@@ -61,12 +61,16 @@ def lane_combine(kind: str, dtype: torch.dtype) -> str:
     return f"{{0}} = ({{1}} {sign} {{0}}) | ({{1}} != {{1}}) ? {{1}} : {{0}}"
 
 
-def takes(kind: str, dtype: torch.dtype) -> str:
-    """For argmax and argmin, whether value {1} at {3} replaces best {0} at {2} (-1: none yet)."""
+def takes(kind: str, dtype: torch.dtype, ascending: bool) -> str:
+    """For argmax and argmin, whether value {1} at {3} replaces best {0} at {2} (-1: none yet);
+    `ascending`: positions are met in their order, so that of equals the first is there already."""
     sign = ">" if kind == "argmax" else "<"
-    text = f"({{2}} < 0) | ({{1}} {sign} {{0}}) | (({{1}} == {{0}}) & ({{3}} < {{2}}))"
+    text = f"({{2}} < 0) | ({{1}} {sign} {{0}})"
+    earlier = "" if ascending else " | ({3} < {2})"
+    if not ascending:
+        text += " | (({1} == {0}) & ({3} < {2}))"
     if dtype.is_floating_point:
-        text += " | (({1} != {1}) & (({0} == {0}) | ({3} < {2})))"
+        text += f" | (({{1}} != {{1}}) & (({{0}} == {{0}}){earlier}))"
     return text
 
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES
 from braze.codegen.cpp.phase import PhaseWriter

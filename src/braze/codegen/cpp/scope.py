@@ -189,7 +189,7 @@ def _as_small(scalar: Scalar) -> Expr | None:
     if expr is None:
         return None
     low, high = bounds(expr)
-    fits = low is not None and high is not None and -(2**31) < low and high < 2**31
+    fits = low is not None and high is not None and low > -(2**31) and high < 2**31
     return expr if fits else None
 
 

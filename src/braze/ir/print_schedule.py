@@ -1,0 +1,85 @@
+"""Prints a schedule: kernels with their phases, extern calls, the arena, and what was not fused.
+
+kernel k0: rows i0 < 100; memory x, y; scratch t0[77]
+  for r0 < 77:
+    mx max= x[i0, r0]
+  for r0 < 77:
+    t0[r0] = exp((x[i0, r0] - mx[i0, 0]))
+"""
+
+from __future__ import annotations
+
+from braze.ir.loops import Buffer
+from braze.ir.print_loops import print_scalar, print_statement, print_view
+from braze.ir.schedule import Accumulate, ExternStep, Kernel, Loop, Phase, Schedule, Step, Store
+
+
+def print_schedule(schedule: Schedule) -> str:
+    """The schedule's text, ending in a newline."""
+    lines = []
+    for step in schedule.steps:
+        lines += print_step(step)
+    for buffer, slot in schedule.slots:
+        lines.append(f"arena {buffer}: {slot.offset} + {slot.size}")
+    if schedule.fresh:
+        lines.append(f"fresh {', '.join(b.name for b in schedule.fresh)}")
+    for target, view in schedule.mutations:
+        lines.append(f"mutate {target} = {print_view(view)}")
+    lines.append(f"return {', '.join(map(print_view, schedule.outputs))}".rstrip())
+    for refusal in schedule.refusals:
+        lines.append(f"not fused: {refusal.consumer} with {refusal.producer}: {refusal.reason}")
+    return "\n".join(lines) + "\n"
+
+
+def print_step(step: Step) -> list[str]:
+    """The lines of a kernel or an extern call."""
+    if isinstance(step, ExternStep):
+        place = "" if step.out_op is None else "  (into the arena)"
+        return [f"{print_statement(step.call)}{place}"]
+    head = f"kernel {step.name}:{_rows(step)} memory {', '.join(b.name for b in step.memory)}"
+    if step.scratch:
+        head += f"; scratch {', '.join(map(_sized, step.scratch))}"
+    lines = [head]
+    for phase in step.phases:
+        lines += _phase(step, phase)
+    return lines
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _rows(kernel: Kernel) -> str:
+    rows = ", ".join(map(_loop, kernel.rows))
+    lanes = f" in lanes of {kernel.lanes}" if kernel.lanes else ""
+    return f" rows {rows}{lanes};" if rows else ""
+
+
+def _loop(loop: Loop) -> str:
+    return f"{loop[0]} < {loop[1]}"
+
+
+def _sized(buffer: Buffer) -> str:
+    return f"{buffer}[{', '.join(map(str, buffer.shape))}]"
+
+
+def _phase(kernel: Kernel, phase: Phase) -> list[str]:
+    lines = []
+    if phase.body:
+        loops = [_loop(loop) for loop in phase.loops]
+        for number, chunk in enumerate(kernel.chunks):
+            if chunk:
+                loops[number] += f" by {chunk}"
+        lines.append(f"  for {', '.join(loops)}:" if loops else "  once:")
+        lines += [f"    {_statement(statement)}" for statement in phase.body]
+    if phase.row:
+        lines.append("  then:")
+        lines += [f"    {_statement(statement)}" for statement in phase.row]
+    return lines
+
+
+def _statement(statement: Store | Accumulate) -> str:
+    if isinstance(statement, Accumulate):
+        at = "" if statement.position is None else f" at {statement.position}"
+        return f"{statement.target} {statement.kind}= {print_scalar(statement.body)}{at}"
+    coordinates = ", ".join(map(str, statement.coordinates))
+    return f"{statement.target}[{coordinates}] = {print_scalar(statement.value)}"
