@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any, NamedTuple, final
 
@@ -18,11 +18,12 @@ import torch
 from braze.compat.ambient_check import ambient_questions
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
-from braze.runtime.source_code import READ_FAILURES, SourceWriter, exact_base, read_source
+from braze.runtime.source_code import READ_FAILURES, SourceWriter, read_source
 
 _SHARED_BY_VALUE = (int, str, bytes)
 _ATOMS = (bool, type(None), type(Ellipsis), type(NotImplemented))
 _SIZED = (dict, list, tuple, set, frozenset, deque, str, bytes, bytearray, range)
+_PLAIN_DICTS = (dict, OrderedDict)
 _HOOK_DICTS = (
     "_forward_hooks",
     "_forward_pre_hooks",
@@ -219,19 +220,26 @@ def _write_equals(writer: SourceWriter, guard: Guard) -> str:
 def _write_length(writer: SourceWriter, guard: Guard) -> str:
     value = writer.read(guard.source)
     known = writer.types.get(guard.source)
-    if known is not None and (known in _SIZED or exact_base(known) is known):
+    if known is not None and _has_builtin_length(known):
         return f"len({value}) == {guard.expected}"
     writer.namespace["base_length"] = base_length
     return f"base_length({value}) == {guard.expected}"
 
 
+def _has_builtin_length(cls: type) -> bool:
+    return any(issubclass(cls, base) and cls.__len__ is base.__len__ for base in _SIZED)
+
+
 def _write_keys(writer: SourceWriter, guard: Guard) -> str:
     value, expected = writer.read(guard.source), writer.constant(tuple(guard.expected))
-    writer.namespace["keys_of"] = keys_of
+    keys = f"tuple({value})" if writer.types.get(guard.source) in _PLAIN_DICTS else ""
+    if not keys:
+        writer.namespace["keys_of"] = keys_of
+        keys = f"keys_of({value})"
     if all(type(key) is str for key in guard.expected):
-        return f"keys_of({value}) == {expected}"
+        return f"{keys} == {expected}"
     writer.namespace["same_constant"] = same_constant
-    return f"same_constant(keys_of({value}), {expected})"
+    return f"same_constant({keys}, {expected})"
 
 
 def _write_contains(writer: SourceWriter, guard: Guard) -> str:

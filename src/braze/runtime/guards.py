@@ -26,6 +26,7 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind, TensorFacts
 from braze.ir.source import ObjectSource, Source
 from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard, tensor_condition
+from braze.runtime.module_reads import module_reads
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, known_types, source_depth
 
 _OF_MANY_SOURCES = frozenset(
@@ -41,7 +42,7 @@ _OF_MANY_SOURCES = frozenset(
 def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
     """A function that says whether all guards hold for a frame."""
     ordered = order_guards(guards)
-    writer = SourceWriter(known_types(ordered))
+    writer = _writer(ordered)
     body = _body(writer, ordered, lambda: "True", "False")
     return writer.function("check", "frame", body, "<braze guards>")
 
@@ -51,13 +52,18 @@ def compile_entry_check(
 ) -> Callable[[FrameValues], list[Any] | None]:
     """A function that returns the graph's inputs where all guards hold, else None."""
     ordered = order_guards(guards)
-    writer = SourceWriter(known_types(ordered))
+    writer = _writer(ordered)
 
     def result() -> str:
         return f"[{', '.join([writer.read(source) for source in inputs])}]"
 
     body = _body(writer, ordered, result, "None")
     return writer.function("check", "frame", body, "<braze guards>")
+
+
+def _writer(guards: list[Guard]) -> SourceWriter:
+    types = known_types(guards)
+    return SourceWriter(types, module_reads(guards, types))
 
 
 def explain_failure(guards: Iterable[Guard], frame: FrameValues) -> str:

@@ -116,9 +116,15 @@ class SourceWriter:
     """Collects the lines and constants of one generated function.
 
     types: what guards checked earlier in the same text say of objects' exact types.
+    module_reads: attributes of modules that are read from the dict named there.
     """
 
-    def __init__(self, types: dict[Source, type] | None = None) -> None:
+    def __init__(
+        self,
+        types: dict[Source, type] | None = None,
+        module_reads: dict[Source, str] | None = None,
+    ) -> None:
+        self.module_reads = module_reads or {}
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {
             "ItemReader": ItemReader,
@@ -202,7 +208,13 @@ def source_depth(source: Source) -> int:
 
 
 def _write_attribute(writer: SourceWriter, source: AttributeSource) -> str:
+    kind = writer.module_reads.get(source)
     base = writer.read(source.base)
+    if kind is not None and is_plain_name(source.name):
+        entries = writer.read_container(ItemSource(InstanceDictSource(source.base), kind))
+        return (
+            f"{entries}[{source.name!r}] if {source.name!r} in {entries} else {base}.{source.name}"
+        )
     if is_plain_name(source.name):
         return f"{base}.{source.name}"
     return f"getattr({base}, {source.name!r})"

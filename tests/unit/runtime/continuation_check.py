@@ -24,7 +24,7 @@ def _without_torch() -> None:
     frame = types.ModuleType("braze.ir.frame")
     frame.NULL = type("Null", (), {"__repr__": lambda self: "NULL"})()  # type: ignore[attr-defined]
     sys.modules["braze.ir.frame"] = frame
-    sys.path.insert(0, str(_HERE))
+    sys.path.insert(0, str(_HERE.parents[2]))
 
 
 if __name__ == "__main__":
@@ -33,13 +33,10 @@ if __name__ == "__main__":
 from braze.ir.frame import NULL  # noqa: E402
 from braze.runtime.continuation import Point, make_continuation  # noqa: E402
 from braze.runtime.instructions import Finished  # noqa: E402
-
-sys.path.insert(0, str(_HERE))
-import continuation_corpus as corpus  # noqa: E402
-import continuation_corpus_handlers  # noqa: E402
+from tests.unit.runtime import continuation_corpus as corpus  # noqa: E402
+from tests.unit.runtime import continuation_corpus_handlers  # noqa: E402
 from tests.unit.runtime.simulator import Simulation  # noqa: E402
 
-sys.path.remove(str(_HERE))
 FILES = (corpus.__file__, continuation_corpus_handlers.__file__)
 
 

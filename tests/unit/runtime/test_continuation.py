@@ -13,12 +13,6 @@ from typing import Any
 
 import pytest
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tests.unit.runtime import continuation_check
-import continuation_corpus as corpus
-
-sys.path.remove(str(Path(__file__).parent))
-
 from braze.compat.bytecode import decode
 from braze.compat.continuation import (
     Handler,
@@ -30,6 +24,8 @@ from braze.compat.continuation import (
 )
 from braze.ir.frame import NULL
 from braze.runtime.continuation import Point, make_continuation
+from tests.unit.runtime import continuation_check
+from tests.unit.runtime import continuation_corpus as corpus
 
 _CHECK = Path(__file__).with_name("continuation_check.py")
 

@@ -467,6 +467,33 @@ def test_sub_sources_are_read_once() -> None:
     assert check.__braze_source__.count(".__dict__") == 1  # type: ignore[attr-defined]
 
 
+def test_modules_attributes_are_read_from_their_dicts_where_guards_allow() -> None:
+    model = torch.nn.Sequential(torch.nn.BatchNorm1d(3)).eval()
+    norm = AttributeSource(X, "0")
+    layer = ItemSource(ItemSource(InstanceDictSource(X), "_modules"), "0")
+    weight, mean = AttributeSource(layer, "weight"), AttributeSource(layer, "running_mean")
+    cls = torch.nn.BatchNorm1d
+    names = ("weight", "running_mean")
+    guards = [
+        Guard(layer, K.TYPE_MATCH, cls),
+        Guard(weight, K.TENSOR_MATCH, facts(model[0].weight)),
+        Guard(mean, K.TENSOR_MATCH, facts(model[0].running_mean)),
+        Guard(ObjectSource("B", cls), K.CLASS_LOOKUPS, tuple((n, ABSENT) for n in names)),
+        Guard(InstanceDictSource(layer), K.DICT_LACKS, frozenset(names)),
+    ]
+    check = compile_entry_check(guards, [weight, mean])
+    text = check.__braze_source__  # type: ignore[attr-defined]
+    assert "r1['weight'] if 'weight' in r1" in text or "['_parameters']" in text
+    assert check(frame(x=model)) == [model[0].weight, model[0].running_mean]
+    model[0].__dict__["weight"] = None
+    assert check(frame(x=model)) is None
+    del model[0].__dict__["weight"]
+    model[0].weight = None
+    assert check(frame(x=model)) is None
+    assert "['_parameters']" not in compile_entry_check(guards[:3], [weight]).__braze_source__  # type: ignore[attr-defined]
+    assert norm.name == "0"
+
+
 def test_an_object_is_checked_before_anything_is_read_from_it() -> None:
     class Trap:
         @property

@@ -3,20 +3,15 @@
 from __future__ import annotations
 
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-sys.path.insert(0, str(Path(__file__).parent))
-from tests.unit.runtime import continuation_check
-import continuation_corpus as corpus
-from tests.unit.runtime.recorder import Recorder
-
-sys.path.remove(str(Path(__file__).parent))
-
 from braze.runtime.driver import CompiledCallable, Dispatcher
+from tests.unit.runtime import continuation_check
+from tests.unit.runtime import continuation_corpus as corpus
+from tests.unit.runtime.recorder import Recorder
 
 
 def compiled(function: Any, recorder: Recorder | None = None, **options: Any) -> CompiledCallable:
