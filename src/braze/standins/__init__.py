@@ -1,7 +1,7 @@
 """The trace: tensors without data, and the mode that records what is done to them."""
 
-from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
+from braze.standins.errors import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.finish import FinishedTrace
 from braze.standins.tracer import Tracer
 
-__all__ = ["DataDependent", "FinishedTrace", "Tracer", "UnknownTensor", "Untraceable"]
+__all__ = ["DataDependent", "FinishedTrace", "Tracer", "UnknownTensor", "Untraceable", "reads_data"]

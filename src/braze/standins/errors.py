@@ -17,6 +17,19 @@ class DataDependent(Exception):
         self.reason = reason
 
 
+def reads_data(error: BaseException) -> bool:
+    """Whether an error of C++ code says that it read the memory of a stand-in: such code does not
+    come by the dispatcher, where DataDependent is raised."""
+    return isinstance(error, RuntimeError) and any(part in str(error) for part in _NO_MEMORY)
+
+
+_NO_MEMORY = (
+    "but its data is not allocated yet",
+    "Cannot access data pointer of",
+    "is not supported for tensor subclasses",
+)
+
+
 @final
 class Untraceable(Exception):
     """The call, or the tensor, has no functional form here; the message says why."""

@@ -158,6 +158,8 @@ def _reserve(tracer: Tracer, op: Any, image: Standin) -> tuple[Any, ...]:
     """cudnn_batch_norm returns a fourth tensor, of bytes that only its backward reads."""
     if op is not aten.cudnn_batch_norm.default:
         return ()
+    if not tracer.replayable:
+        raise Untraceable("cudnn_batch_norm in a trace that holds its own backward")
     return (
         tracer.call(
             aten.empty.memory_format,

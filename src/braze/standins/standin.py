@@ -133,7 +133,11 @@ def _needs_data(name: str) -> Any:
     return method
 
 
+# `__repr__` stays harmless, for messages; what a program would print needs the data.
 for _name in (
+    "__str__",
+    "__format__",
+    "__deepcopy__",
     "numpy",
     "tolist",
     "data_ptr",

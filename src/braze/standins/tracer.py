@@ -234,7 +234,9 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def _known(self, tensor: torch.Tensor) -> Standin:
         known = self._by_identity.get(id(tensor))
-        if known is None or (tensor.requires_grad and torch.is_grad_enabled()):
+        if known is None or (
+            not self.replayable and tensor.requires_grad and torch.is_grad_enabled()
+        ):
             raise UnknownTensor(tensor, "operator")
         return known
 

@@ -177,7 +177,7 @@ def _triangle(x: TensorType, diagonal: int = 0) -> Any:
 
 @rule(aten.constant_pad_nd.default)
 def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
-    if not is_contiguous(x.shape, x.stride) or len(padding) % 2:  # type: ignore[arg-type]
+    if not is_contiguous(x.shape, x.stride) or len(padding) % 2 or min(padding, default=0) < 0:  # type: ignore[arg-type]
         return NotImplemented
     shape = list(x.shape)
     for index in range(len(padding) // 2):

@@ -135,7 +135,7 @@ def _rsub(a: Any, b: Any, alpha: Any = 1) -> TensorType:
 
 @rule(aten.pow.Scalar)
 def _scalar_pow(a: Any, b: TensorType) -> TensorType:
-    return pointwise((a, b), promoted((a, b)))
+    return contiguous(promoted((a, b)), b.shape, b.device)  # type: ignore[arg-type]
 
 
 @rule(aten.div.Tensor_mode, aten.div.Scalar_mode)
