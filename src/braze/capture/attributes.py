@@ -46,6 +46,8 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     getattribute = world.lookup(cls, "__getattribute__")
     if isinstance(getattribute, types.FunctionType):
         return _load_by_hook(interpreter, owner, name, getattribute)
+    if getattribute is not object.__getattribute__:
+        return _load_foreign(interpreter, owner, name)
     return load_generic(interpreter, owner, name)
 
 
@@ -83,6 +85,20 @@ def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
     if meta is not ABSENT:
         return _bind(interpreter, meta, owner, cls, name)
     return _fall_back(interpreter, owner, name)
+
+
+def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
+    """An attribute of an object whose class looks them up in C code of its own: bound methods,
+    thread-local data, super()."""
+    world = interpreter.world
+    key = (id(owner), name)
+    if key in world.reads:
+        return world.reads[key]
+    value = interpreter.native(getattr, owner, name)
+    if id(owner) not in world.known:
+        return value
+    world.keep(value)
+    return world.read_attribute_value(owner, name, value)
 
 
 def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:

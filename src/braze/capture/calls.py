@@ -19,9 +19,14 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import is_leaf_function
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin
+from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.transforms import Transformed, call_transformed
-from braze.compat.compiler_questions import SEE_THROUGH_CODES
+from braze.compat.compiler_questions import (
+    COMPILER_ANSWERS,
+    SEE_THROUGH_CODES,
+    is_compiler_function,
+)
 from braze.compat.module_hooks import MODULE_CALLS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
@@ -182,6 +187,8 @@ def _prepare_function(
         method, owner = load_method(interpreter, args[0], "forward")
         rest = args[1:] if owner is NULL else (owner, *args[1:])
         return prepare(interpreter, method, rest, kwargs)
+    if is_compiler_function(function):
+        return None, _ask_compiler(function)
     if function.__module__ in _OWN_MODULES:
         return None, interpreter.native(function, *args, **kwargs)
     if function.__code__ in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):
@@ -193,6 +200,14 @@ def _prepare_function(
     if refuses is not None and refuses(function):
         raise BreakRequested("not-inlined", function.__qualname__)
     return make_frame(interpreter, function, args, kwargs)
+
+
+def _ask_compiler(function: types.FunctionType) -> Any:
+    """A call into torch's own compiler: answered from a table, or a break."""
+    name = function.__name__
+    if name not in COMPILER_ANSWERS:
+        raise BreakRequested("explicit", f"{name}() of torch's own compiler")
+    return COMPILER_ANSWERS[name]
 
 
 def make_frame(
@@ -216,7 +231,7 @@ def make_frame(
         bound = bind(code, args, kwargs, defaults, keyword_defaults)
     except CannotBind:
         raise ProgramRaised(_binding_error(function, args, kwargs)) from None
-    frame = Frame(code, function.__globals__, interpreter.steps_for(code), function)
+    frame = Frame(code, function.__globals__, steps_of(code), function)
     frame.locals = bound
     if function.__closure__:
         _open_closure(interpreter, function, frame, fresh)

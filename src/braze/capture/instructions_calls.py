@@ -7,6 +7,7 @@ from typing import Any
 
 from braze.capture.attributes import load_super_attribute
 from braze.capture.frames import Frame, Unread
+from braze.capture.instructions_data import read_local
 from braze.capture.iteration import native_iterable
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -47,7 +48,7 @@ def _call(interpreter: Any, frame: Frame, count: int, names: tuple[str, ...]) ->
         stack.append(_implicit_super(interpreter, frame))
         return False
     if function is locals or (function is vars and not args):
-        stack.append(dict(frame.locals))
+        stack.append({name: read_local(interpreter, frame, name) for name in frame.locals})
         return False
     if function is globals:
         raise BreakRequested("unsupported-function", "globals()")

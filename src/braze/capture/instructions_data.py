@@ -88,8 +88,11 @@ def delete_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 def load_fast_and_clear(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     if instruction.value in frame.cells:
         frame.stack.append(frame.cells.pop(instruction.value))
+    elif instruction.value in frame.locals:
+        frame.stack.append(read_local(interpreter, frame, instruction.value))
+        del frame.locals[instruction.value]
     else:
-        frame.stack.append(frame.locals.pop(instruction.value, NULL))
+        frame.stack.append(NULL)
 
 
 @opcode("STORE_FAST_MAYBE_NULL")
@@ -126,8 +129,6 @@ def store_fast_store_fast(interpreter: Any, frame: Frame, instruction: Instructi
 @opcode("MAKE_CELL")
 def make_cell(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     name = instruction.value
-    if name in frame.cells and frame.index == 0:
-        return
     cell = types.CellType()
     if name in frame.locals:
         cell.cell_contents = read_local(interpreter, frame, name)

@@ -18,15 +18,17 @@ from braze.capture.calls import make_frame, prepare
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
 from braze.capture.overlay import Overlay
-from braze.capture.program import Step, steps_of
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
 from braze.capture.truth import length
 from braze.capture.world import World
-from braze.compat.bytecode import Instruction, decode
+from braze.compat.bytecode import decode
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.origin import UNKNOWN, Origin
+
+# Each nested loop takes some ten frames of the real stack, whose limit is 1000.
+MAX_NESTED_LOOPS = 60
 
 
 @final
@@ -52,7 +54,14 @@ class Interpreter:
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
-        self.program_cache: dict[types.CodeType, tuple[Step, ...]] = {}
+
+    def release(self) -> None:
+        """Let go of every stand-in: the tables refer to each other in cycles."""
+        self.frames.clear()
+        self.returned = None
+        self.late_calls.clear()
+        self.world.release()
+        self.overlay.release()
 
     # --- where -------------------------------------------------------------------------------
 
@@ -70,10 +79,6 @@ class Interpreter:
         """The index of the step at a byte offset."""
         return decode(code).index_at[offset]
 
-    def steps_for(self, code: types.CodeType) -> tuple[Step, ...]:
-        """The decoded code, with handlers."""
-        return steps_of(code, self.program_cache, _no_handler)
-
     def run(self, frame: Frame) -> Any:
         """Interpret a frame to its end (or a generator's to its next yield); gives the result.
 
@@ -81,7 +86,9 @@ class Interpreter:
         """
         base = len(self.frames)
         if base > self.request.max_inline_depth:
-            raise BreakRequested("recursion", frame.code.co_qualname)
+            raise self._too_deep(frame)
+        if self.loops > MAX_NESTED_LOOPS:
+            raise self._too_deep(frame)
         self.frames.append(frame)
         self.loops += 1
         try:
@@ -123,10 +130,15 @@ class Interpreter:
                 raise
             except (LeaveFrame, CaptureError):
                 raise
+            except RecursionError:
+                raise self._too_deep(frame) from None
             except Exception as fault:
                 raise CaptureError(fault, origin=self.origin()) from fault
             if len(self.frames) == base:
                 return self.returned
+
+    def _too_deep(self, frame: Frame) -> BreakRequested:
+        return BreakRequested("recursion", frame.code.co_qualname)
 
     def finish_frame(self, value: Any) -> bool:
         """Leave the top frame with a result: to the frame below, or out of its loop."""
@@ -182,7 +194,7 @@ class Interpreter:
             caller.stack.append(result)
             return False
         if len(self.frames) > self.request.max_inline_depth:
-            raise BreakRequested("recursion", frame.code.co_qualname)
+            raise self._too_deep(frame)
         if self.loops == 1:
             frame.call_offset = caller.current[1].offset
             frame.call_step = self.steps_done - 1
@@ -201,7 +213,7 @@ class Interpreter:
         """Run real code on values that it may see; its exceptions are the program's."""
         try:
             return function(*args, **kwargs)
-        except CaptureError:
+        except (CaptureError, RecursionError):
             raise
         except Exception as exception:
             raise ProgramRaised(exception) from None
@@ -219,7 +231,3 @@ class Interpreter:
     def length(self, value: Any) -> int:
         """`len(value)`."""
         return length(self, value)
-
-
-def _no_handler(interpreter: Interpreter, frame: Frame, instruction: Instruction) -> bool:
-    raise BreakRequested("unsupported-opcode", instruction.name)

@@ -80,6 +80,11 @@ class Overlay:
         self.cell_sources: dict[int, Source] = {}
         self.cell_objects: dict[int, Source] = {}
 
+    def release(self) -> None:
+        """Empty the tables."""
+        for table in (self.writes, self.slots, self.cells, self.shadows, self.shadow_of):
+            table.clear()
+
     # --- single entries ----------------------------------------------------------------------
 
     def write(self, space: dict[Any, Any], key: Any, value: Any, owner: Any = None) -> None:

@@ -6,10 +6,12 @@ name fails at import.
 
 from __future__ import annotations
 
+import functools
 import types
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
+from braze.capture.signals import BreakRequested
 from braze.compat.bytecode import Instruction, decode
 
 # handler(interpreter, frame, instruction) -> True when another frame is on top now.
@@ -32,13 +34,12 @@ def opcode(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def steps_of(
-    code: types.CodeType, cache: dict[types.CodeType, tuple[Step, ...]], missing: Handler
-) -> tuple[Step, ...]:
-    """The steps of a code object; `missing` serves opcodes without a handler."""
-    steps = cache.get(code)
-    if steps is None:
-        get = HANDLERS.get
-        steps = tuple((get(i.name, missing), i) for i in decode(code).instructions)
-        cache[code] = steps
-    return steps
+@functools.lru_cache(maxsize=8192)
+def steps_of(code: types.CodeType) -> tuple[Step, ...]:
+    """The steps of a code object."""
+    get = HANDLERS.get
+    return tuple([(get(i.name, _no_handler), i) for i in decode(code).instructions])
+
+
+def _no_handler(interpreter: Any, frame: Any, instruction: Instruction) -> bool:
+    raise BreakRequested("unsupported-opcode", instruction.name)

@@ -19,9 +19,10 @@ import braze.capture.library_handlers
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.effects import write_effects
-from braze.capture.frames import Frame, Unread
+from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame, Unread
 from braze.capture.input_aliasing import guard_written_inputs
 from braze.capture.interpreter import Interpreter
+from braze.capture.program import steps_of
 from braze.capture.recipes import CannotRebuild, RecipeWriter
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
@@ -53,6 +54,10 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
 
     Nothing outside changes. Raises CaptureError for a fault of Braze itself.
     """
+    if request.code.co_flags & (GENERATOR_FLAGS | COROUTINE_FLAGS):
+        name = request.code.co_qualname
+        kind = graph_break("unsupported-function", f"the generator {name}", frame_origin(request))
+        return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
     leave_at = -1
     reason: GraphBreak | None = None
     for _ in range(MAX_ATTEMPTS):
@@ -95,11 +100,12 @@ def _attempt(
         return _refuse_raise(raised)
     finally:
         set_ambient_state(before)
+        interpreter.release()
 
 
 def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
     code = request.code
-    frame = Frame(code, request.globals, interpreter.steps_for(code), request.function)
+    frame = Frame(code, request.globals, steps_of(code), request.function)
     world = interpreter.world
     if request.function is not None:
         world.source_of_function(request.function)

@@ -15,7 +15,6 @@ from braze.capture.world import is_constant
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
-    GRAPH_BREAKS,
     LABELS,
     NOT_TRACING,
     NOTHING,
@@ -34,11 +33,6 @@ for _functions, _value in ((COMPILING, True), (NOT_TRACING, False), (NOTHING, No
         answers(_function)(_constant(_value))
 
 
-@answers(*GRAPH_BREAKS)
-def explicit_break(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise BreakRequested("explicit", "graph_break()")
-
-
 def _manager(cls: type) -> Any:
     """Context managers of torch's ambient state run for real; capture restores it at the end."""
 
@@ -49,7 +43,11 @@ def _manager(cls: type) -> Any:
 
 
 def _manager_method(function: Any) -> Any:
+    """Methods of a manager made here run for real; one from outside is read and kept back."""
+
     def run(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if interpreter.world.source_of(args[0]) is not None:
+            return interpreter.call_python(function, args, kwargs)
         return interpreter.native(function, *args, **kwargs)
 
     return run

@@ -127,7 +127,7 @@ class World:
 
     def __init__(self, tracer: Any) -> None:
         self.tracer = tracer
-        self.origin: Callable[[], Origin] = lambda: UNKNOWN
+        self.origin: Callable[[], Origin] = _nowhere
         self.known: dict[int, tuple[Any, Source]] = {}
         self.standins: dict[int, Any] = {}
         self.classes_of: dict[int, type] = {}
@@ -141,6 +141,12 @@ class World:
         self._functions: dict[int, tuple[Any, ...]] = {}
         self._hookless: set[int] = set()
         self._keep: list[Any] = []
+
+    def release(self) -> None:
+        """Empty the tables."""
+        for table in (self.known, self.standins, self.reads, self.fresh, self._keep):
+            table.clear()
+        self.origin = _nowhere
 
     # --- guards ------------------------------------------------------------------------------
 
@@ -330,6 +336,10 @@ class World:
     def keep(self, value: Any) -> None:
         """Keep an object alive as long as the capture: its identity is in a table."""
         self._keep.append(value)
+
+
+def _nowhere() -> Origin:
+    return UNKNOWN
 
 
 def raw_lookup(cls: type, name: str) -> Any:

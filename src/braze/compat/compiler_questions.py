@@ -27,7 +27,6 @@ NOTHING: tuple[Any, ...] = (
 # The code that all functions share which `torch._disable_dynamo` wrapped; what it wraps is asked
 # for instead, since it is Braze that compiles.
 SEE_THROUGH_CODES = frozenset({torch._compile._disable_dynamo(lambda: None).__code__})
-GRAPH_BREAKS: tuple[Any, ...] = ()
 AMBIENT_MANAGERS: tuple[type, ...] = (
     torch.no_grad,
     torch.enable_grad,
@@ -43,8 +42,21 @@ PLAIN_SETUP_CONTEXT: Any = torch.autograd.function._SingleLevelFunction.setup_co
 # Context managers that only label a stretch of a profile.
 LABELS: tuple[type, ...] = (torch.profiler.record_function,)
 
+_COMPILER_PACKAGE = "torch._" + "dynamo"
+# Functions of torch's own compiler, by name, that a program may call: what they answer here.
+COMPILER_ANSWERS: dict[str, Any] = {
+    "is_compiling": True,
+    "is_dynamo_supported": True,
+    "mark_dynamic": None,
+    "maybe_mark_dynamic": None,
+    "mark_static": None,
+    "mark_static_address": None,
+    "mark_unbacked": None,
+    "reset": None,
+}
 
-def is_dynamo_name(function: Any, name: str) -> bool:
-    """Whether a function is that one of torch's own compiler, if it happens to be loaded."""
-    module = getattr(function, "__module__", "") or ""
-    return module.startswith("torch._" + "dynamo") and function.__name__ == name
+
+def is_compiler_function(function: Any) -> bool:
+    """Whether a function belongs to torch's own compiler (which may be loaded, or not)."""
+    module = getattr(function, "__module__", None) or ""
+    return module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + ".")

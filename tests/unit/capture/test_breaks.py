@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 import torch
-from replay import Replay, outcome, request_for
 
 from braze.capture import break_codes, capture_frame
 from braze.ir.frame import Break, CapturedFrame, Refused
+from tests.unit.capture.replay import Replay, outcome, request_for
 
 X = torch.ones(3)
 
@@ -155,3 +155,44 @@ def test_must_not_inline():
     request = request_for(f, (X,), must_not_inline=lambda function: function is callee)
     captured = capture_frame(request)
     assert captured.exit.reason.code == "not-inlined"
+
+
+def test_recursion_ends():
+    class Chain:
+        def __init__(self, depth):
+            self.next = Chain(depth - 1) if depth else None
+
+    def endless(x):
+        return endless(x + 1)
+
+    def deep(x):
+        Chain(200)
+        return x + 1
+
+    for function in (endless, deep):
+        captured = outcome(function, X)
+        stopped = captured if isinstance(captured, Refused) else captured.exit.reason
+        assert stopped.code in ("recursion", "not-inlined")
+
+
+def test_generator_functions_are_refused():
+    def f(x):
+        yield x
+
+    captured = outcome(f, X)
+    assert isinstance(captured, Refused)
+    assert captured.kind == "unsupported"
+
+
+def test_manager_from_outside_is_left_alone():
+    manager = torch.no_grad()
+
+    def f(x):
+        with manager:
+            y = x * 2
+        return y, torch.is_grad_enabled()
+
+    before = dict(vars(manager))
+    captured = outcome(f, X)
+    assert isinstance(captured, CapturedFrame)
+    assert vars(manager) == before

@@ -8,11 +8,11 @@ import types
 
 import pytest
 import torch
-from replay import Replay, request_for, same
 
 from braze.capture import CapturedFrame, capture_frame
 from braze.ir.entry import FrameValues
 from braze.runtime.guards import compile_guards
+from tests.unit.capture.replay import Replay, request_for, same
 
 X = torch.arange(6.0).reshape(2, 3)
 FACTOR = 2

@@ -15,9 +15,9 @@ from typing import NamedTuple
 
 import pytest
 import torch
-from replay import agree, outcome, same
 
 from braze.ir.frame import Refused
+from tests.unit.capture.replay import agree, outcome, same
 
 X = torch.arange(6.0).reshape(2, 3)
 
@@ -322,7 +322,7 @@ def strings(x):
     return (
         f"{name!r}:{value:.2f} {value=} {x.shape} {x.dtype}",
         f"{1} {2}",
-        "%s-%d" % (name, 3),
+        "%s-%d" % (name, 3),  # noqa: UP031
         "a,b".split(","),
         "-".join(["x", "y"]),
         str([1, "a"]),
@@ -337,7 +337,7 @@ def containers(x):
     d.setdefault("c", []).append(5)
     d.update(e=2)
     popped = d.pop("a")
-    items = [(k, v) for k, v in d.items()]
+    items = [(k, v) for k, v in d.items()]  # noqa: C416
     s = {1, 2} | {3}
     s.add(4)
     s.discard(1)
@@ -374,7 +374,7 @@ def tensor_code(x):
     a, b = torch.split(y, 1)
     values, indices = y.max(dim=1)
     shape = y.shape
-    return y, z, a, b, values, indices, shape, shape[0], len(y), y.size(1), [r for r in y]
+    return y, z, a, b, values, indices, shape, shape[0], len(y), y.size(1), [r for r in y]  # noqa: C416
 
 
 def walrus_and_unpacking(x):

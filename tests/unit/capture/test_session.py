@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import gc
+
 import torch
-from replay import captured_once, same
+
+from braze.capture import CapturedFrame
+from braze.standins.standin import Standin
+from tests.unit.capture.replay import captured_once, outcome, same
 
 
 def test_plain_function():
@@ -23,3 +28,20 @@ def test_sequential_module():
         captured, result = captured_once(type(model).forward, model, x)
         assert same(result, model(x))
     assert len(captured.inputs) == 5
+
+
+def test_no_stand_in_stays_alive():
+    def f(x, items):
+        y = x * 2
+        items.append(y)
+        return [y, lambda: y]
+
+    gc.collect()
+    gc.disable()
+    try:
+        captured = outcome(f, torch.ones(3), [])
+        alive = [o for o in gc.get_objects() if type(o) is Standin]
+    finally:
+        gc.enable()
+    assert isinstance(captured, CapturedFrame)
+    assert not alive

@@ -5,9 +5,9 @@ from __future__ import annotations
 import collections
 
 import torch
-from replay import Replay, agree, captured_once, request_for, same
 
 from braze.capture import Refused, capture_frame
+from tests.unit.capture.replay import Replay, agree, captured_once, request_for, same
 
 X = torch.arange(6.0).reshape(2, 3)
 COUNTER = 0
@@ -52,7 +52,7 @@ def test_list_argument():
         items.append(x + 1)
         items[0] = 5
         del items[1]
-        return len(items), items[-1], [i for i in items]
+        return len(items), items[-1], [i for i in items]  # noqa: C416
 
     agree(lambda: (f, (X, [1, 2, 3])))
 
