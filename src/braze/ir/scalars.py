@@ -7,8 +7,10 @@ that rules may be written plainly. They never change a rounding; `without_round_
 from __future__ import annotations
 
 import math
+import operator
+import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
@@ -81,6 +83,10 @@ def apply(op: str, *operands: Operand) -> Scalar:
     typed = tuple(literal(x, dtype) if isinstance(x, (bool, int, float)) else x for x in operands)
     if dtype == torch.bool:
         op = _BOOLEAN_FORMS.get(op, op)
+    if op in _ON_NUMBERS and all(isinstance(operand, Literal) for operand in typed):
+        folded = _fold_literals(op, typed)
+        if folded is not None:
+            return folded
     if op in _SIMPLIFIED:
         simple = _SIMPLIFIED[op](typed)
         if simple is not None:
@@ -205,6 +211,32 @@ def _cast_literal(operand: Literal, dtype: torch.dtype) -> Scalar:
     if not dtype.is_floating_point and isinstance(value, float) and not math.isfinite(value):
         return literal(True, dtype) if dtype == torch.bool else Cast(operand, dtype)
     return literal(value, dtype)
+
+
+_ON_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
+    "add": operator.add,
+    "sub": operator.sub,
+    "mul": operator.mul,
+    "truediv": operator.truediv,
+    "maximum": max,
+    "minimum": min,
+}
+
+
+def _fold_literals(op: str, operands: tuple[Scalar, ...]) -> Scalar | None:
+    """The result of two finite numbers; float32 ones are rounded first, as they would be."""
+    dtype = operands[0].dtype
+    values = [x.value for x in operands if isinstance(x, Literal)]
+    if dtype == torch.float32:
+        if any(abs(value) > _LARGEST_FLOAT32 for value in values):
+            return None
+        values = [struct.unpack("f", struct.pack("f", value))[0] for value in values]
+    if not all(map(math.isfinite, values)) or (op == "truediv" and values[1] == 0):
+        return None
+    return literal(_ON_NUMBERS[op](*values), dtype)
+
+
+_LARGEST_FLOAT32 = torch.finfo(torch.float32).max
 
 
 def _is_literal(scalar: Scalar, value: int) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from braze.ir.graph import Value
 from braze.ir.loops import Scalar
 from braze.ir.scalars import apply, cast, compute_dtype, literal
-from braze.lower.coordinates import Coordinates, product
+from braze.lower.coordinates import Coordinates
 from braze.lower.formulas import divide
 from braze.lower.lowering import OperatorCall
 from braze.lower.place import Stored
@@ -101,11 +101,6 @@ def _trained(
     return mean, variance
 
 
-def _can_train(call: OperatorCall, input: Value) -> bool:
-    shape = call.shape_of(input)
-    return 0 not in shape and all(isinstance(size, int) for size in shape)
-
-
 @rule("_native_batch_norm_legit_no_training", exact=False)
 def lower_no_training(
     call: OperatorCall,
@@ -151,7 +146,7 @@ def lower_no_stats(
     momentum: float,
     eps: float,
 ) -> Lowered:
-    if not training or not _can_train(call, input):
+    if not training or 0 in call.shape_of(input):
         return None
     _trained(call, input, weight, bias, eps)
     return DONE
@@ -170,7 +165,7 @@ def lower_functional(
     eps: float,
 ) -> Lowered:
     """(result, mean, 1 / deviation, new running mean, new running variance)."""
-    if not _can_train(call, input):
+    if 0 in call.shape_of(input):
         return None
     if not training:
         if any(call.is_used(n) and 0 in call.output(n).shape for n in (1, 2)):
@@ -181,13 +176,16 @@ def lower_functional(
         return DONE
     mean, variance = _trained(call, input, weight, bias, eps)
     shape = call.shape_of(input)
-    number = product([size for n, size in enumerate(shape) if n != 1])
-    assert isinstance(number, int)
-    unbiased = number / max(number - 1, 1)
+    dims = [n for n in range(len(shape)) if n != 1]
+
+    def unbiased(at: Coordinates) -> Scalar:
+        biased = call.read(variance, at)
+        number = count(shape, dims, biased.dtype)
+        freedom = apply("maximum", apply("sub", number, 1.0), 1.0)
+        return apply("mul", biased, divide(number, freedom))
+
     _blend(call, 3, running_mean, lambda at: call.read(mean, at), momentum)
-    _blend(
-        call, 4, running_var, lambda at: apply("mul", call.read(variance, at), unbiased), momentum
-    )
+    _blend(call, 4, running_var, unbiased, momentum)
     return DONE
 
 

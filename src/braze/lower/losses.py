@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -10,6 +10,7 @@ import torch
 from braze.ir.graph import Value
 from braze.ir.loops import Guarded, InRange, Scalar
 from braze.ir.scalars import apply, compute_dtype, literal
+from braze.ir.types import Size
 from braze.lower.coordinates import Coordinates, as_scalar
 from braze.lower.formulas import divide, less, square, where
 from braze.lower.lowering import OperatorCall
@@ -20,6 +21,15 @@ from braze.lower.rules import DONE, Body, Lowered, rule
 NONE, MEAN, SUM = 0, 1, 2
 
 
+def broadcast_shape(shapes: Sequence[tuple[Size, ...]]) -> tuple[Size, ...]:
+    """The shape that all broadcast to; they are known to."""
+    result: list[Size] = []
+    for place in range(1, max(map(len, shapes)) + 1):
+        sizes = [shape[-place] for shape in shapes if len(shape) >= place]
+        result.append(next((size for size in sizes if size != 1), 1))
+    return tuple(reversed(result))
+
+
 def _reduced(
     call: OperatorCall, formula: Callable[..., Scalar], operands: list[Any], reduction: int
 ) -> Body:
@@ -27,9 +37,7 @@ def _reduced(
     term = elementwise(call, formula, *operands)
     if reduction == NONE:
         return term
-    shape = torch.broadcast_shapes(
-        *(call.shape_of(operand) for operand in operands if isinstance(operand, Value))
-    )
+    shape = broadcast_shape([call.shape_of(operand) for operand in operands])
     dims = tuple(range(len(shape)))
     total = fold("sum", term, shape, dims, False)
     if reduction == SUM:

@@ -19,7 +19,14 @@ from braze.lower.coordinates import Coordinates, plus, quotient, times
 from braze.lower.formulas import divide, where
 from braze.lower.lowering import OperatorCall
 from braze.lower.place import Stored
-from braze.lower.reductions import fold, kept_shape, mean_of, normalized_dims, squared_deviation
+from braze.lower.reductions import (
+    count,
+    fold,
+    kept_shape,
+    mean_of,
+    normalized_dims,
+    squared_deviation,
+)
 from braze.lower.rules import DONE, Lowered, rule
 from braze.shapes.expr import ZERO
 
@@ -164,12 +171,9 @@ def _reciprocal_deviation(
 ) -> Stored:
     """1 / sqrt(variance + eps), dimensions kept."""
     from_mean = squared_deviation(call, read, mean, shape, dims)(True)
-    number = 1.0
-    for dim in dims:
-        number = number * shape[dim]  # type: ignore[assignment]
 
     def body(at: Coordinates) -> Scalar:
-        variance = divide(from_mean(at), float(number))
+        variance = divide(from_mean(at), count(shape, dims, dtype))
         return apply("rsqrt", apply("add", variance, eps))
 
     return call.temporary(dtype, kept_shape(shape, dims), body)
@@ -196,7 +200,7 @@ def lower_layer_norm(
     eps: float,
 ) -> Lowered:
     shape = call.shape_of(input)
-    if 0 in shape or not all(isinstance(size, int) for size in shape):
+    if 0 in shape:
         return None
     first = len(shape) - len(normalized_shape)
     dims = tuple(range(first, len(shape)))
@@ -229,7 +233,7 @@ def lower_rms_norm(
     eps: float | None,
 ) -> Lowered:
     shape = call.shape_of(input)
-    if 0 in shape or not all(isinstance(size, int) for size in shape):
+    if 0 in shape:
         return None
     first = len(shape) - len(normalized_shape)
     dims = tuple(range(first, len(shape)))
@@ -272,10 +276,10 @@ def lower_group_norm(
     eps: float,
 ) -> Lowered:
     shape = call.shape_of(input)
-    if 0 in shape or not all(isinstance(size, int) for size in shape):
+    if 0 in shape or not isinstance(C, int):
         return None
     dtype = call.compute_dtype
-    per_group = int(C) // group
+    per_group = C // group
     grouped: tuple[Size, ...] = (shape[0], group, per_group, *shape[2:])
     dims = tuple(range(2, len(grouped)))
 

@@ -86,17 +86,17 @@ def _windows(
     dilation: Any,
 ) -> Windows | None:
     shape = call.shape_of(self)
-    outputs = call.output().shape
-    if not all(isinstance(size, int) for size in (*shape, *outputs)) or 0 in shape:
+    sizes, outputs = shape[-rank:], call.output().shape[-rank:]
+    if not all(isinstance(size, int) for size in (*sizes, *outputs)) or 0 in shape:
         return None
     kernel = per_dim(kernel, rank)
     return Windows(
-        tuple(int(size) for size in shape[-rank:]),  # type: ignore[arg-type]
+        tuple(int(size) for size in sizes),  # type: ignore[arg-type]
         kernel,
         per_dim(stride, rank) if stride not in ([], ()) else kernel,
         per_dim(padding, rank),
         per_dim(dilation, rank),
-        tuple(int(size) for size in outputs[-rank:]),  # type: ignore[arg-type]
+        tuple(int(size) for size in outputs),  # type: ignore[arg-type]
     )
 
 
@@ -242,12 +242,12 @@ def _avg_pool(rank: int) -> Any:
 
 def _adaptive_avg_pool(rank: int) -> Any:
     def lower(call: OperatorCall, self: Value, output_size: Any) -> Lowered:
-        shape, outputs = call.shape_of(self), call.output().shape
         dtype = call.compute_dtype
-        if not all(isinstance(size, int) for size in (*shape, *outputs)) or 0 in shape:
+        sizes: Any = call.shape_of(self)[-rank:]
+        counts: Any = call.output().shape[-rank:]
+        is_known = all(isinstance(size, int) for size in (*sizes, *counts))
+        if not is_known or 0 in call.shape_of(self):
             return None
-        sizes: Any = shape[-rank:]
-        counts: Any = outputs[-rank:]
         kernel = tuple(
             size // count if size % count == 0 else -(-size // count) + 1
             for size, count in zip(sizes, counts, strict=True)

@@ -83,17 +83,18 @@ def _window_tests(windows: Windows, n: int, reach: int, padded: Any, window: Any
 def _windows_of(
     call: OperatorCall, grad: Value, rank: int, kernel: Any, stride: Any, padding: Any
 ) -> Windows | None:
-    shape, outputs = call.output().shape, call.shape_of(grad)
-    if not all(isinstance(size, int) for size in (*shape, *outputs)) or 0 in shape:
+    shape = call.output().shape
+    sizes, outputs = shape[-rank:], call.shape_of(grad)[-rank:]
+    if not all(isinstance(size, int) for size in (*sizes, *outputs)) or 0 in shape:
         return None
     kernel = per_dim(kernel, rank)
     return Windows(
-        tuple(int(size) for size in shape[-rank:]),  # type: ignore[arg-type]
+        tuple(int(size) for size in sizes),  # type: ignore[arg-type]
         kernel,
         per_dim(stride, rank) if stride not in ([], ()) else kernel,
         per_dim(padding, rank),
         (1,) * rank,
-        tuple(int(size) for size in outputs[-rank:]),  # type: ignore[arg-type]
+        tuple(int(size) for size in outputs),  # type: ignore[arg-type]
     )
 
 

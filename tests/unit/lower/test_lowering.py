@@ -247,6 +247,46 @@ def test_symbolic_sizes() -> None:
         torch.testing.assert_close(average, tensor.mean(0))
 
 
+def test_symbolic_batches() -> None:
+    """Pooling, normalisation, joining and a loss over a batch of unknown size."""
+    batch = as_expr(Symbol("s0", 2, None))
+
+    def value(index: int, *shape: Any) -> Value:
+        strides: list[Any] = []
+        step: Any = 1
+        for size in reversed(shape):
+            strides.insert(0, step)
+            step = step * size
+        return Value(index, TensorType(torch.float32, shape, tuple(strides), CPU))
+
+    image, pooled, both = (
+        value(0, batch, 2, 6, 6),
+        value(1, batch, 2, 3, 3),
+        value(2, batch, 4, 3, 3),
+    )
+    flat, mean, scale = value(3, batch, 4, 9), value(4, batch, 4, 1), value(5, batch, 4, 1)
+    normal, loss = value(6, batch, 4, 9), value(7)
+    nodes = (
+        Node(aten.avg_pool2d.default, (image, [2, 2]), (), (pooled,)),
+        Node(aten.cat.default, ([pooled, pooled], 1), (), (both,)),
+        Node(aten.view.default, (both, [batch, 4, 9]), (), (flat,)),
+        Node(
+            aten.native_layer_norm.default, (flat, [9], None, None, 1e-5), (), (normal, mean, scale)
+        ),
+        Node(aten.mse_loss.default, (normal, flat), (), (loss,)),
+    )
+    program = lower(Graph((image,), (), nodes, (Output(normal), Output(loss)), ()), Options())
+    verify_loops(program)
+    assert not _externs(program)
+    for count in (2, 5):
+        x = torch.randn(count, 2, 6, 6)
+        expected = torch.cat([torch.nn.functional.avg_pool2d(x, 2)] * 2, 1).view(count, 4, 9)
+        wanted = torch.nn.functional.layer_norm(expected, (9,))
+        result, actual_loss = run_loops(program, [x])
+        torch.testing.assert_close(result, wanted)
+        torch.testing.assert_close(actual_loss, torch.nn.functional.mse_loss(wanted, expected))
+
+
 def test_write_backs_are_views() -> None:
     program = _lower(
         "input %0: f32[3][1]cpu",
