@@ -44,62 +44,63 @@ class Case:
 def cases(dtype: torch.dtype) -> list[Case]:
     """The kernels of the table in one dtype."""
     torch.manual_seed(0)
-    rows = torch.randn(4096, 768, dtype=dtype)
+    return [*_row_cases(dtype), *_reductions(dtype), *_layout_cases(dtype)]
+
+
+def _row_cases(dtype: torch.dtype) -> list[Case]:
+    rows, other = torch.randn(4096, 768, dtype=dtype), torch.randn(4096, 768, dtype=dtype)
     wide = torch.randn(4096, 1000, dtype=dtype)
     weight, bias = torch.randn(768, dtype=dtype), torch.randn(768, dtype=dtype)
-    image = torch.randn(32, 64, 56, 56, dtype=dtype)
-    square = torch.randn(2048, 2048, dtype=dtype)
-    attention = torch.randn(8, 12, 512, 64, dtype=dtype)
-    size = dtype.itemsize
+    two = 2 * rows.nbytes
+
+    def norm(x: Tensor, w: Tensor, b: Tensor) -> Tensor:
+        return F.layer_norm(x, (768,), w, b)
+
     return [
-        Case("softmax", lambda x: F.softmax(x, -1), (wide,), 2 * wide.numel() * size),
-        Case(
-            "layer norm",
-            lambda x, w, b: F.layer_norm(x, (768,), w, b),
-            (rows, weight, bias),
-            2 * rows.numel() * size,
-        ),
+        Case("softmax", lambda x: F.softmax(x, -1), (wide,), 2 * wide.nbytes),
+        Case("layer norm", norm, (rows, weight, bias), two),
         Case(
             "add + layer norm",
-            lambda x, y, w, b: F.layer_norm(x + y, (768,), w, b),
-            (rows, rows.clone(), weight, bias),
-            3 * rows.numel() * size,
+            lambda x, y, w, b: norm(x + y, w, b),
+            (rows, other, weight, bias),
+            3 * rows.nbytes,
         ),
-        Case("bias + gelu", lambda x, b: F.gelu(x + b), (rows, bias), 2 * rows.numel() * size),
-        Case(
-            "gelu tanh",
-            lambda x: F.gelu(x, approximate="tanh"),
-            (rows,),
-            2 * rows.numel() * size,
-        ),
-        Case(
-            "silu * up", lambda x, y: F.silu(x) * y, (rows, rows.clone()), 3 * rows.numel() * size
-        ),
-        Case("sum rows", lambda x: x.sum(1), (rows,), rows.numel() * size),
-        Case("sum columns", lambda x: x.sum(0), (rows,), rows.numel() * size),
-        Case("sum all", lambda x: x.sum(), (rows,), rows.numel() * size),
-        Case(
-            "transpose + add",
-            lambda x, y: x.t() + y,
-            (square, square.clone()),
-            3 * square.numel() * size,
-        ),
+        Case("bias + gelu", lambda x, b: F.gelu(x + b), (rows, bias), two),
+        Case("gelu tanh", lambda x: F.gelu(x, approximate="tanh"), (rows,), two),
+        Case("silu * up", lambda x, y: F.silu(x) * y, (rows, other), 3 * rows.nbytes),
+    ]
+
+
+def _reductions(dtype: torch.dtype) -> list[Case]:
+    rows = torch.randn(4096, 768, dtype=dtype)
+    return [
+        Case("sum rows", lambda x: x.sum(1), (rows,), rows.nbytes),
+        Case("sum columns", lambda x: x.sum(0), (rows,), rows.nbytes),
+        Case("sum all", lambda x: x.sum(), (rows,), rows.nbytes),
+        Case("argmax", lambda x: x.argmax(1), (rows,), rows.nbytes),
+    ]
+
+
+def _layout_cases(dtype: torch.dtype) -> list[Case]:
+    image = torch.randn(32, 64, 56, 56, dtype=dtype)
+    square, other = torch.randn(2048, 2048, dtype=dtype), torch.randn(2048, 2048, dtype=dtype)
+    heads = torch.randn(8, 12, 512, 64, dtype=dtype)
+    mean, variance = torch.zeros(64, dtype=dtype), torch.ones(64, dtype=dtype)
+    return [
+        Case("transpose + add", lambda x, y: x.t() + y, (square, other), 3 * square.nbytes),
         Case(
             "heads to rows",
             lambda x: x.transpose(1, 2).reshape(8, 512, 768) * 2,
-            (attention,),
-            2 * attention.numel() * size,
+            (heads,),
+            2 * heads.nbytes,
         ),
         Case(
             "batch norm, relu",
             lambda x, m, v: F.relu(F.batch_norm(x, m, v)),
-            (image, torch.zeros(64, dtype=dtype), torch.ones(64, dtype=dtype)),
-            2 * image.numel() * size,
+            (image, mean, variance),
+            2 * image.nbytes,
         ),
-        Case(
-            "max pool", lambda x: F.max_pool2d(x, 3, 2, 1), (image,), image.numel() * size * 5 // 4
-        ),
-        Case("argmax", lambda x: x.argmax(1), (wide,), wide.numel() * size),
+        Case("max pool", lambda x: F.max_pool2d(x, 3, 2, 1), (image,), image.nbytes * 5 // 4),
         Case("tiny add, mul", lambda x: (x + 1) * 2, (torch.randn(8, dtype=dtype),), 0),
     ]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import platform
 import shutil
 import subprocess
 import sys
@@ -20,8 +21,8 @@ _BASE = (
 ).split()
 # -O1 with the vectoriser builds kernels in half of -O2's time; they run as fast.
 _BY_COMPILER = {
-    "gcc": "-O1 -ftree-loop-vectorize -mprefer-vector-width=512 -fvect-cost-model=unlimited".split(),
-    "clang": "-O2 -mprefer-vector-width=512".split(),
+    "gcc": "-O1 -ftree-loop-vectorize -fvect-cost-model=unlimited".split(),
+    "clang": ["-O2"],
 }
 _VECTOR_MATH = "_ZGVdN8v_tanhf"  # of glibc 2.35: all functions that the prelude declares
 
@@ -67,6 +68,8 @@ def _toolchain(path: str, options: Options) -> Toolchain:
     kind = "clang" if "clang" in version.stdout else "gcc"
     libraries = ["-lm"]
     flags = [*_BASE, *_BY_COMPILER[kind]]
+    if platform.machine() in ("x86_64", "AMD64"):
+        flags.append("-mprefer-vector-width=512")
     if kind == "gcc" and _has_vector_math():
         flags.append("-DBZ_VECTOR_MATH")
         libraries.insert(0, "-lmvec")

@@ -63,9 +63,10 @@ def _find_cut(loops: Sequence[Loop], exprs: Iterable[Expr]) -> tuple[int, int] |
             for position, (symbol, size) in enumerate(loops):
                 part = _part(dividend, divisor, symbol)
                 length = constant_value(size)
-                if part is not None and length is not None and 1 < part < length:
-                    if length % part == 0:
-                        found.append((part, position))
+                if part is None or length is None or not 1 < part < length:
+                    continue
+                if length % part == 0:
+                    found.append((part, position))
     if not found:
         return None
     part, position = min(found)

@@ -227,8 +227,7 @@ def _mapping(group: Group, definition: Definition) -> dict[Symbol, Symbol] | str
         return "more loops than the kernel"
     if any(as_expr(sizes[mapping[s]]) != as_expr(n) for s, n in own if s in mapping):
         return "ranges differ"
-    candidates = [sizes_of for sizes_of in _candidate_orders(group, definition)]
-    for candidate in candidates:
+    for candidate in _candidate_orders(group, definition):
         complete = _complete(dict(mapping), own, candidate)
         if complete is not None:
             return complete

@@ -118,7 +118,7 @@ def _distance(expr: Expr, symbol: Symbol) -> float:
 
 
 def _lanes(order: Order) -> int:
-    symbol, size = order.rows[-1]
+    _, size = order.rows[-1]
     length = estimated([size])
     others = max(1, estimated(n for s, n in order.rows[:-1]))
     blocks = max(1, _WANTED_TASKS // others)
@@ -180,9 +180,10 @@ def _read_later(group: Group) -> set[Buffer]:
     for member in group.members:
         for load in loads(member.body):
             maker = makers.get(load.buffer)
-            if maker is not None and maker.kind == FULL:
-                if member.kind == ROW or member.phase > maker.phase:
-                    found.add(load.buffer)
+            if maker is None or maker.kind != FULL:
+                continue
+            if member.kind == ROW or member.phase > maker.phase:
+                found.add(load.buffer)
     return found
 
 

@@ -66,7 +66,7 @@ def reduces_over_lanes(definition: Definition) -> bool:
         return False
     inner = [s for s, _ in body.axes]
     outer = [s for s, _ in definition.axes]
-    loads = [access for access in accesses(definition)[1:]]
+    loads = accesses(definition)[1:]
     return best_vector_axis([*outer, *inner], loads) in set(outer)
 
 

@@ -125,7 +125,7 @@ def test_symbolic_sizes() -> None:
     from tests.unit.codegen.programs import total
 
     statements = [
-        define(s, [(i, shape[0])], total("sum", [(r, shape[1])], load(x, i, r))),  # type: ignore
+        define(s, [(i, shape[0])], total("sum", [(r, shape[1])], load(x, i, r))),  # type: ignore[list-item]
         define(y, over, apply("truediv", load(x, i, j), load(s, i))),  # type: ignore[arg-type]
     ]
     function = compiled(program([x], statements, [y]))

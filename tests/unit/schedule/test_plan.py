@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -175,7 +176,7 @@ def test_order_around_extern_calls_and_reuse_of_memory() -> None:
 def test_slots_of_buffers_alive_together_do_not_overlap() -> None:
     plan = planned(add_norm(8, 16))
     spans = sorted((slot.offset, slot.offset + slot.size) for _, slot in plan.slots)
-    assert all(a[1] <= b[0] for a, b in zip(spans, spans[1:]))
+    assert all(a[1] <= b[0] for a, b in itertools.pairwise(spans))
 
 
 def test_size_of_counts_strides() -> None:

@@ -2,8 +2,9 @@
 
 Without lanes, a fold is a scalar reduction of the vector loop; a cheap one over a row that the
 cache holds already (`warm`) runs in four strands, since one vector accumulator waits for its own
-last addition; from memory, four streams in a row are slower than one. argmax and argmin keep the best of
-each of `STRIDE` positions in small arrays. With lanes, accumulators are arrays over the block.
+last addition; from memory, four streams in a row are slower than one. argmax and argmin keep the
+best of each of `STRIDE` positions in small arrays. With lanes, accumulators are arrays over the
+block.
 """
 
 from __future__ import annotations

@@ -19,9 +19,10 @@ from braze.codegen.cpp.phase import PhaseWriter
 from braze.codegen.cpp.text import indented
 from braze.ir.loops import Apply, Buffer
 from braze.ir.scalars import walk
-from braze.ir.schedule import HEAVY_OPERATORS, Kernel, Loop, Store
+from braze.ir.schedule import HEAVY_OPERATORS, Accumulate, Kernel, Loop, Store
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
+_ARGUMENTS = "char* const* p, const i64* sizes"
 _GRAIN = 32768  # cheap operations that are worth another thread: what eager takes
 
 
@@ -42,7 +43,7 @@ class _Writer:
         phases = PhaseWriter(kernel, self.sizes)
         body = phases.text()
         lines = [
-            "static void NAME_range(char* const* p, const i64* sizes, i64 lo, i64 hi, int* fault) {",
+            f"static void NAME_range({_ARGUMENTS}, i64 lo, i64 hi, int* fault) {{",
             *indented(self._parameters(), 1),
             *indented(phases.declarations, 1),
             "    int bad = 0;",
@@ -174,10 +175,10 @@ def _blocks(loop: Loop, step: int) -> Expr:
     return floor_div(as_expr(loop[1]) + (step - 1), step)
 
 
-def _weight(statements: tuple[object, ...]) -> int:
+def _weight(statements: tuple[Store | Accumulate, ...]) -> int:
     """About the cost of an element of a phase, in reads of memory."""
     heavy = 0
     for statement in statements:
-        value = statement.value if isinstance(statement, Store) else statement.body  # type: ignore
+        value = statement.value if isinstance(statement, Store) else statement.body
         heavy += sum(isinstance(n, Apply) and n.op in HEAVY_OPERATORS for n in walk(value))
     return 1 + 3 * heavy
