@@ -15,7 +15,8 @@ from braze.ir.guard import ABSENT
 @opcode("PUSH_EXC_INFO")
 def push_exc_info(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack.pop()
-    frame.stack.append(frame.handled[-1] if frame.handled else None)
+    # CPython saves the exception handled before; a continuation is told the one handled since.
+    frame.stack.append(exception)
     frame.stack.append(exception)
     frame.handled.append(exception)
 
@@ -53,9 +54,10 @@ def raise_varargs(interpreter: Any, frame: Frame, instruction: Instruction) -> N
         raise ProgramRaised(handled)
     exception = _instantiate(interpreter, frame.stack.pop())
     handled = _innermost_handled(interpreter)
-    if handled is not None and handled is not exception:
+    fresh = interpreter.world.source_of(exception) is None
+    if handled is not None and handled is not exception and fresh:
         exception.__context__ = handled
-    if cause is not ABSENT:
+    if cause is not ABSENT and fresh:
         exception.__cause__ = None if cause is None else _instantiate(interpreter, cause)
     raise ProgramRaised(exception)
 

@@ -166,11 +166,9 @@ class Interpreter:
 
     def _resumable_step(self, step: int) -> int:
         """The innermost step of the explicit stack before which every frame can be rebuilt."""
-        for index, frame in enumerate(self.frames):
-            if frame.handled or frame.generator is not None:
+        for frame in self.frames:
+            if frame.generator is not None:
                 return frame.call_step
-            if index + 1 == len(self.frames):
-                break
         return step
 
     # --- calls -------------------------------------------------------------------------------

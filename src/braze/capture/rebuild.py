@@ -14,10 +14,18 @@ def rebuild_iterator(kind: Any, arguments: tuple[Any, ...], state: Any) -> Itera
     return iterator
 
 
-def rebuild_exception(kind: type[BaseException], arguments: tuple[Any, ...]) -> BaseException:
+def rebuild_exception(
+    kind: type[BaseException],
+    arguments: tuple[Any, ...],
+    cause: BaseException | None,
+    attributes: dict[str, Any],
+) -> BaseException:
     """An exception without running its `__init__`."""
     exception = kind.__new__(kind, *arguments)
     exception.args = arguments
+    if cause is not None:
+        exception.__cause__ = cause
+    exception.__dict__.update(attributes)
     return exception
 
 

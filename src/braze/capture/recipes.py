@@ -215,7 +215,8 @@ class RecipeWriter:
 
     def _instance(self, value: Any, cls: type) -> Recipe:
         if isinstance(value, BaseException):
-            return NewCall(rebuild_exception, (FromConstant(cls), self.recipe(value.args)))
+            parts = (value.args, value.__cause__, value.__dict__)
+            return NewCall(rebuild_exception, (FromConstant(cls), *self.recipes(parts)))
         if isinstance(value, tuple):
             return self._tuple_subclass(value, cls)
         if not cls.__flags__ & (1 << 9):

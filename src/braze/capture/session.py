@@ -27,6 +27,7 @@ from braze.capture.recipes import CannotRebuild, RecipeWriter
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
 from braze.compat.ambient import ambient_state, set_ambient_state
+from braze.compat.continuation import handler_slots
 from braze.ir.frame import (
     NULL,
     Break,
@@ -123,6 +124,9 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
         value if value is NULL else world.adopt(value, StackSource(index))
         for index, value in enumerate(request.stack)
     ]
+    if request.offset:
+        saved = handler_slots(code, request.offset).saved
+        frame.handled = [frame.stack[slot] for slot in sorted(saved)]
     return frame
 
 
@@ -173,8 +177,8 @@ def _leave(
     frames = interpreter.frames
     for index, frame in enumerate(frames):
         inner = frames[index + 1] if index + 1 < len(frames) else None
-        if frame.handled or frame.generator is not None:
-            problem = CannotRebuild("a frame that handles an exception")
+        if frame.generator is not None:
+            problem = CannotRebuild("a generator's frame")
             return _blocked(problem, frame.call_step, reason.origin)
         try:
             states.append(_frame_state(writer, frame, inner))
