@@ -330,7 +330,8 @@ class _Parser:
             )
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             extremum = {"max": maximum, "min": minimum}[node.func.id]
-            return extremum(*map(self._expression, node.args))
+            bound: IntLike = extremum(*map(self._expression, node.args))
+            return bound
         raise GraphSyntaxError(f"no size: {ast.unparse(node)}")
 
     def _argument(self, node: ast.expr) -> Argument:

@@ -141,10 +141,10 @@ def alias_of(base: torch.Tensor, alias: Alias, dtype: torch.dtype) -> torch.Tens
     """The view that an alias describes."""
     shape, stride, offset = tuple(alias.shape), tuple(alias.stride), alias.offset
     if base.dtype is dtype:
-        return base.as_strided(shape, stride, base.storage_offset() + offset)  # type: ignore[arg-type, operator]
+        return base.as_strided(shape, stride, base.storage_offset() + offset)  # type: ignore[arg-type]
     start = base.storage_offset() * base.element_size() // dtype.itemsize
     view = torch.empty(0, dtype=dtype, device=base.device)
-    return view.set_(base.untyped_storage(), start + offset, shape, stride)  # type: ignore[arg-type, operator]
+    return view.set_(base.untyped_storage(), start + offset, shape, stride)  # type: ignore[arg-type]
 
 
 # --- compiled to Python --------------------------------------------------------------------------

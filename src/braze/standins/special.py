@@ -43,7 +43,7 @@ def _lift(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 @_special(aten.copy_.default)
 def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`target.copy_(source)`: a cast and broadcast, then a new value in the target's strides."""
-    target, source = args[0], args[1]
+    target, source = tracer.standin_of(args[0]), args[1]
     grad = torch.is_grad_enabled()
     (value,) = tracer.bind((source,))
     recorder = tracer.recorder
@@ -54,7 +54,7 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     if value is before or expanded:
         value = recorder.emit(aten.clone.default, (value,), {})
     tracer.write(target, value, grad and source.requires_grad)
-    return target
+    return args[0]
 
 
 @_special(aten.index.Tensor)

@@ -181,7 +181,7 @@ class Tracer(dispatch.TorchDispatchMode):
         for argument in args:
             cls = type(argument)
             if cls is not Standin and isinstance(argument, torch.Tensor):
-                argument = self._known(argument)
+                argument = self.standin_of(argument)
                 cls = Standin
             if cls is Standin:
                 place = argument.place
@@ -232,7 +232,10 @@ class Tracer(dispatch.TorchDispatchMode):
             return self.recorder.read_with_gradient(place)
         return self.recorder.read(place)
 
-    def _known(self, tensor: torch.Tensor) -> Standin:
+    def standin_of(self, tensor: torch.Tensor) -> Standin:
+        """The stand-in of a tensor that reached an operator: itself, or a real input's."""
+        if type(tensor) is Standin:
+            return tensor
         known = self._by_identity.get(id(tensor))
         if known is None or (
             not self.replayable and tensor.requires_grad and torch.is_grad_enabled()
@@ -271,7 +274,7 @@ class Tracer(dispatch.TorchDispatchMode):
         """Record a view and return stand-ins that share their memory with the first argument."""
         viewed = args[0]
         if type(viewed) is not Standin:
-            viewed = self._known(viewed)
+            viewed = self.standin_of(viewed)
         place = viewed.place
         if op is aten.as_strided.default:
             offset = args[3] if len(args) > 3 and args[3] is not None else place.offset
@@ -322,7 +325,7 @@ class Tracer(dispatch.TorchDispatchMode):
     def write(self, target: Any, value: Value, differentiable: bool = False) -> None:
         """Give a stand-in's memory new contents, cast and broadcast as an in-place call does."""
         if type(target) is not Standin:
-            target = self._known(target)
+            target = self.standin_of(target)
         place = target.place
         found = value.type
         assert isinstance(found, TensorType)
@@ -419,9 +422,23 @@ def _write(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[s
         if isinstance(target, (list, tuple)):
             for one, new in zip(target, value):
                 tracer.write(one, new, differentiable)
+        elif facts.op._schema.arguments[facts.written[0]].is_out and not target.numel():
+            _replace_empty(tracer, target, value, differentiable)
         else:
             tracer.write(target, value, differentiable)
     return _results_of_write(facts, written, results[:fresh], differentiable)
+
+
+def _replace_empty(tracer: Tracer, target: Any, value: Value, differentiable: bool) -> None:
+    """`out=torch.empty(0)` takes the shape of the result."""
+    made = value.type
+    assert isinstance(made, TensorType)
+    if made.shape == target.place.type.shape or made.dtype is not target.place.type.dtype:
+        tracer.write(target, value, differentiable)
+    elif target.place.base is not None or target.place.input_index >= 0:
+        raise Untraceable("out= changes the sizes of a view or of an input of the graph")
+    else:
+        target.become(Place(made, value, 0, differentiable))
 
 
 def _results_of_write(

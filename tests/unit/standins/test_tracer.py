@@ -191,3 +191,58 @@ def test_writes_to_shared_memory_are_refused() -> None:
     check(lambda a, b: (a.add_(1), b * 1), x[:2], x[2:])
     finished, kept = trace(lambda a, b: a + b, x, x[0])
     assert torch.equal(run_graph(finished.graph, kept)[0], x + x[0])
+
+
+LAYOUTS: dict[str, Callable[[], torch.Tensor]] = {
+    "gaps": lambda: torch.randn(4, 8)[:, ::2],
+    "offset": lambda: torch.randn(6, 4)[2:],
+    "transposed": lambda: torch.randn(4, 4).t(),
+    "row of three": lambda: torch.randn(4, 3, 4)[:, 1],
+}
+
+
+def several_writes(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    x.mul_(2)
+    x[1].add_(x[0])
+    x.t()[2].copy_(x[0].clone())
+    return x.t().contiguous(), x + 1, x.reshape(-1) * 2, x[0], (x[:, 1:3] * 2).reshape(-1)
+
+
+@pytest.mark.parametrize("layout", sorted(LAYOUTS))
+def test_writes_to_inputs_of_any_layout(layout: str) -> None:
+    x = LAYOUTS[layout]()
+    eager = LAYOUTS[layout]()
+    eager.copy_(x)
+    expected = several_writes(eager)
+    finished, kept = trace(several_writes, x)
+    for want, have in zip(expected, run_graph(finished.graph, kept), strict=True):
+        assert torch.equal(want, have) and want.stride() == have.stride()
+    assert torch.equal(x, eager)
+
+
+def test_out_takes_the_result_s_shape() -> None:
+    check(lambda x: torch.add(x, 1, out=torch.empty(0)) * 2, torch.randn(3, 2))
+    with pytest.raises(RuntimeError, match="doesn't match"):
+        trace(lambda x: torch.add(x, 1, out=torch.empty(5)), torch.randn(3))
+
+
+def test_custom_operators_that_write() -> None:
+    library = torch.library.Library("braze_test", "DEF")
+    library.define("bump(Tensor(a!) x, Tensor y) -> Tensor")
+
+    def bump(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        x.add_(y)
+        return x * 2
+
+    library.impl("bump", bump, "CompositeExplicitAutograd")
+    op = torch.ops.braze_test.bump.default
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        doubled = op(x, y)
+        return doubled, x[0] + y[0]
+
+    check(program, torch.randn(3), torch.randn(3))
+    finished = check(lambda x, y: (op(x * 1, y), y)[0], torch.randn(3), torch.randn(3))
+    assert any(node.op is op for node in finished.graph.nodes)
+    unused, _ = trace(lambda x, y: (op(x * 1, y), y + 1)[1], torch.randn(3), torch.randn(3))
+    assert any(node.op is op for node in unused.graph.nodes)
