@@ -19,6 +19,7 @@ import torch
 
 from braze.errors import BrazeWarning
 from braze.ir.entry import CompileFrame, FrameValues
+from braze.ir.frame import Break
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.continuation import Continuation
 from braze.runtime.entries import Entry, FrameCache, FrameKey
@@ -110,6 +111,7 @@ class Dispatcher:
         else:
             if entry.returns:
                 return entry.replay(values, results)
+            assert isinstance(entry.compiled.exit, Break)
             self.observe("break", str(entry.compiled.exit.reason.origin))
             frames = entry.replay(values, results)
             del inputs, results, values  # what the frames do not hold may go
@@ -182,6 +184,10 @@ class CompiledCallable:
         if found is None:
             dispatcher.observe("native", self._code.co_qualname)
         return found
+
+    def __reduce__(self) -> str:
+        """Pickled by name and copied as itself, as functions are."""
+        return self._function.__qualname__
 
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)

@@ -76,7 +76,7 @@ class Entry:
         """The graph's results; if it faults, random number generators are as before."""
         if not self.uses_random:
             return self.graph(inputs)
-        states = [(None, torch.get_rng_state())]
+        states: list[tuple[int | None, torch.Tensor]] = [(None, torch.get_rng_state())]
         states += [(device, torch.cuda.get_rng_state(device)) for device in self.devices]
         try:
             return self.graph(inputs)

@@ -67,7 +67,7 @@ def base_length(value: Any) -> int:
     """`len` by the builtin container that the object is or extends."""
     for base in _SIZED:
         if isinstance(value, base):
-            return base.__len__(value)
+            return int(base.__len__(value))  # type: ignore[arg-type]
     return len(value)
 
 
@@ -139,7 +139,7 @@ def namespace_of(value: Any) -> Any:
 
 def storage_key(tensor: torch.Tensor) -> int:
     """Identifies the storage of a tensor while the tensor lives."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 # --- writing conditions --------------------------------------------------------------------------
@@ -162,7 +162,8 @@ def tensor_condition(writer: SourceWriter, value: str, facts: TensorFacts) -> st
         terms.append(_write_stride(writer, value, facts))
     if facts.layout is not torch.strided or facts.device.type != "cpu":
         terms.append(f"{value}.layout is {writer.constant(facts.layout)}")
-    if facts.is_leaf is not None:
+    always_leaf = facts.is_leaf is True and not facts.requires_grad
+    if facts.is_leaf is not None and not always_leaf:
         terms.append(f"{value}.is_leaf is {facts.is_leaf}")
     return " and ".join(terms)
 
@@ -219,7 +220,7 @@ def _write_equals(writer: SourceWriter, guard: Guard) -> str:
 
 def _write_length(writer: SourceWriter, guard: Guard) -> str:
     value = writer.read(guard.source)
-    known = writer.types.get(guard.source)
+    known = writer.type_of(guard.source)
     if known is not None and _has_builtin_length(known):
         return f"len({value}) == {guard.expected}"
     writer.namespace["base_length"] = base_length
@@ -232,7 +233,7 @@ def _has_builtin_length(cls: type) -> bool:
 
 def _write_keys(writer: SourceWriter, guard: Guard) -> str:
     value, expected = writer.read(guard.source), writer.constant(tuple(guard.expected))
-    keys = f"tuple({value})" if writer.types.get(guard.source) in _PLAIN_DICTS else ""
+    keys = f"tuple({value})" if writer.type_of(guard.source) in _PLAIN_DICTS else ""
     if not keys:
         writer.namespace["keys_of"] = keys_of
         keys = f"keys_of({value})"
@@ -350,7 +351,8 @@ def _write_ambient(writer: SourceWriter, guard: Guard) -> str:
 def _explain_tensor(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     facts: TensorFacts = guard.expected
     what = f"tensor '{guard.source}'"
-    if type(value) is not facts.tensor_class:
+    tensor_class: Any = facts.tensor_class
+    if type(value) is not tensor_class:
         return f"{what} type mismatch. expected {facts.tensor_class}, actual {type(value)}"
     for name in ("dtype", "device", "layout", "requires_grad", "is_leaf"):
         expected, actual = getattr(facts, name), getattr(value, name)

@@ -44,7 +44,9 @@ def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
     ordered = order_guards(guards)
     writer = _writer(ordered)
     body = _body(writer, ordered, lambda: "True", "False")
-    return writer.function("check", "frame", body, "<braze guards>")
+    check: Callable[[FrameValues], bool]
+    check = writer.function("check", "frame", body, "<braze guards>")
+    return check
 
 
 def compile_entry_check(
@@ -58,7 +60,9 @@ def compile_entry_check(
         return f"[{', '.join([writer.read(source) for source in inputs])}]"
 
     body = _body(writer, ordered, result, "None")
-    return writer.function("check", "frame", body, "<braze guards>")
+    check: Callable[[FrameValues], list[Any] | None]
+    check = writer.function("check", "frame", body, "<braze guards>")
+    return check
 
 
 def _writer(guards: list[Guard]) -> SourceWriter:

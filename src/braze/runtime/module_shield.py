@@ -45,7 +45,7 @@ class Shield:
     """The first base of a compiled module's class; what it does not define is the model's own."""
 
     __slots__ = ()
-    __class__ = property(_get_class, _set_class)  # type: ignore[assignment]
+    __class__ = property(_get_class, _set_class)
 
     def __init_subclass__(cls, **keywords: Any) -> None:
         """Nothing: the model's class must not learn of this subclass."""

@@ -21,7 +21,8 @@ from braze.ir.entry import CompileFrame, FrameValues
 from braze.ir.frame import NULL
 from braze.runtime.continuation import Continuation, Point, make_continuation
 from braze.runtime.entries import Entry, FrameCache, FrameKey, continuation_key
-from braze.runtime.instructions import HANDLERS, Finished, RunNatively, take
+from braze.runtime.frame_calls import RunNatively
+from braze.runtime.instructions import HANDLERS, Finished, take
 from braze.runtime.recipes import LiveFrame
 from braze.runtime.tracebacks import without_driver_frames
 

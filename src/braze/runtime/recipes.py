@@ -60,7 +60,7 @@ class LiveFrame:
     offset: int
     locals: dict[str, Any]
     stack: list[Any]
-    function: types.FunctionType | None = None
+    function: Any = None
     call: Any = None
 
 
@@ -81,7 +81,8 @@ def compile_replay(effects: Iterable[Effect], exit: Exit) -> Replay:
     for effect in late:
         lines.extend(_EFFECTS[type(effect)].write(builder, effect))
     body = ["L = frame.locals", *lines, f"return {result}"]
-    return builder.writer.function("replay", "frame, results", body, "<braze replay>")
+    replay: Replay = builder.writer.function("replay", "frame, results", body, "<braze replay>")
+    return replay
 
 
 # --- called by generated text --------------------------------------------------------------------

@@ -149,8 +149,9 @@ class SourceWriter:
             self.namespace[name] = value
         return name
 
-    def read(self, source: Source) -> str:
+    def read(self, source: Source | None) -> str:
         """The name that holds the object at `source`, after lines that read it if needed."""
+        assert source is not None, "a guard of this kind needs a source"
         name = self._by_identity.get(id(source)) or self._temporaries.get(source)
         if name is None:
             expression = _ROWS[type(source)].write(self, source)
@@ -172,6 +173,10 @@ class SourceWriter:
             name = self._readers[source] = f"r{len(self._readers)}"
             self.lines.append(f"{name} = {base} if type({base}) in PLAIN else ItemReader({base})")
         return name
+
+    def type_of(self, source: Source | None) -> type | None:
+        """The exact type of the object at `source`, where guards tell it."""
+        return None if source is None else self.types.get(source)
 
     def function(self, name: str, parameters: str, body: list[str], filename: str) -> Any:
         """The function `name(parameters)` whose lines are `body`, already indented once less."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import threading
 import time
 import traceback
@@ -234,6 +236,18 @@ def test_binds_as_a_method() -> None:
     model = Model()
     assert model.fast(3) == (model, 3) and Model.fast(model, x=3) == (model, 3)
     assert Model.fast.__name__ == "scale"
+
+
+def by_name(x: torch.Tensor) -> torch.Tensor:
+    return x * 2
+
+
+by_name = compiled(by_name, Compiler(lambda inputs: [inputs[0] * 2]))  # type: ignore[assignment]
+
+
+def test_copied_and_pickled_as_functions_are() -> None:
+    assert copy.deepcopy(by_name) is by_name and copy.copy(by_name) is by_name
+    assert pickle.loads(pickle.dumps(by_name)) is by_name
 
 
 def test_an_interrupted_compile_leaves_nothing() -> None:
