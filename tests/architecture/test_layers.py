@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.tree import SourceFile, layer_of, listed, source_files
+from tests.architecture.tree import SourceFile, dotted, layer_of, listed, source_files
 
 BASE = frozenset({"errors", "options", "trace", "marks", "compat"})
 DATA = BASE | {"ir", "shapes"}
@@ -129,9 +129,9 @@ def test_private_names_of_torch_go_through_compat() -> None:
         f"{file.name}:{node.lineno}: {name}"
         for file in source_files()
         if file.layer not in ("compat", "interop") and file.name not in PRIVATE_STILL
-        for node in ast.walk(file.tree)
+        for node in file.nodes()
         if isinstance(node, ast.Attribute)
-        and (name := ast.unparse(node)).startswith("torch._")
+        and (name := dotted(node)).startswith("torch._")
         and not name.startswith(PRIVATE_EVERYWHERE)
     ]
     assert not used, listed(used)
@@ -157,9 +157,9 @@ def _mentioned(file: SourceFile) -> Iterator[tuple[str, int]]:
     """Dotted names in code, and strings that could be imported. Tables in compat may hold names
     as strings: capture recognises calls into PyTorch's compiler by them, without importing it."""
     yield from file.imports()
-    for node in ast.walk(file.tree):
+    for node in file.nodes():
         if isinstance(node, (ast.Attribute, ast.Name)):
-            yield ast.unparse(node), node.lineno
+            yield dotted(node), node.lineno
         elif (
             isinstance(node, ast.Constant)
             and isinstance(node.value, str)

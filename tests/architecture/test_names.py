@@ -24,7 +24,7 @@ def test_module_and_class_names_say_something() -> None:
         if not parts.isdisjoint(EMPTY_NAMES):
             empty.append(file.name)
     for file in source_files():
-        for node in ast.walk(file.tree):
+        for node in file.nodes():
             if isinstance(node, ast.ClassDef):
                 words = {word.lower() for word in re.findall("[A-Z][a-z]*", node.name)}
                 if not words.isdisjoint(EMPTY_NAMES):

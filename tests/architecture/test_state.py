@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 
-from tests.architecture.tree import listed, source_files
+from tests.architecture.tree import dotted, listed, source_files
 
 
 def test_no_global_statements() -> None:
     written = [
         f"{file.name}:{node.lineno}: pass the state"
         for file in source_files()
-        for node in ast.walk(file.tree)
+        for node in file.nodes()
         if isinstance(node, ast.Global)
     ]
     assert not written, listed(written)
@@ -24,17 +24,17 @@ def test_no_thread_locals_at_module_level() -> None:
         for node in file.tree.body
         if isinstance(node, (ast.Assign, ast.AnnAssign))
         and isinstance(node.value, ast.Call)
-        and ast.unparse(node.value.func).split(".")[-1] in ("local", "ContextVar")
+        and dotted(node.value.func).split(".")[-1] in ("local", "ContextVar")
     ]
     assert not ambient, listed(ambient)
 
 
 def test_environment_is_read_in_options_only() -> None:
     read = [
-        f"{file.name}:{node.lineno}: {ast.unparse(node)}"
+        f"{file.name}:{node.lineno}: {dotted(node)}"
         for file in source_files()
         if file.layer != "options"
-        for node in ast.walk(file.tree)
-        if isinstance(node, ast.Attribute) and ast.unparse(node) in ("os.environ", "os.getenv")
+        for node in file.nodes()
+        if isinstance(node, ast.Attribute) and dotted(node) in ("os.environ", "os.getenv")
     ]
     assert not read, listed(read)

@@ -16,7 +16,7 @@ SOURCE = ROOT / "src" / "braze"
 Function: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class SourceFile:
     """One Python file. name: its path from the repository's root; module: dotted, from `braze`;
     layer: the part of the compiler it belongs to ("lower", "api")."""
@@ -42,9 +42,13 @@ class SourceFile:
     def lines(self) -> int:
         return self.text.count("\n")
 
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the syntax tree."""
+        return _nodes(self.tree)
+
     def functions(self) -> Iterator[Function]:
         """Every function, nested ones too."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes():
             if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
                 yield node
 
@@ -55,11 +59,11 @@ class SourceFile:
         """
         only_types = {
             imported
-            for node in ast.walk(self.tree)
+            for node in self.nodes()
             if isinstance(node, ast.If) and ast.unparse(node.test) == "TYPE_CHECKING"
             for imported in node.body
         }
-        for node in ast.walk(self.tree):
+        for node in self.nodes():
             if node in only_types and not for_types:
                 continue
             if isinstance(node, ast.Import):
@@ -67,6 +71,22 @@ class SourceFile:
             elif isinstance(node, ast.ImportFrom):
                 assert node.level == 0, f"{self.name}:{node.lineno}: write the whole module name"
                 yield from ((f"{node.module}.{alias.name}", node.lineno) for alias in node.names)
+
+
+@functools.cache
+def _nodes(tree: ast.Module) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(tree))
+
+
+def dotted(node: ast.AST) -> str:
+    """`a.b.c` of a chain of attributes, from the first name on; "" for other nodes."""
+    parts: list[str] = []
+    while isinstance(node, ast.Attribute):
+        parts.append(node.attr)
+        node = node.value
+    if isinstance(node, ast.Name):
+        parts.append(node.id)
+    return ".".join(reversed(parts))
 
 
 def layer_of(module: str) -> str:

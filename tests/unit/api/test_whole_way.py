@@ -76,6 +76,7 @@ def test_a_users_backend_gets_a_torch_level_graph() -> None:
     assert all(isinstance(example, torch.Tensor) for example in example_inputs)
 
 
+@pytest.mark.slow
 def test_inductor_behind_our_capture() -> None:
     x = torch.randn(3)
     torch.testing.assert_close(braze.compile(pointwise, backend="inductor")(x), pointwise(x))

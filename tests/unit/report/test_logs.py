@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
+import io
 import logging
-import subprocess
-import sys
 from collections.abc import Iterator
 
 import pytest
@@ -79,15 +78,15 @@ def test_unknown_logs_are_named() -> None:
         set_logs(3)  # type: ignore[arg-type]
 
 
-def test_lines_are_not_printed_twice_where_the_program_logs_too() -> None:
-    program = (
-        "import logging; logging.basicConfig(level=logging.INFO, format='ROOT %(message)s')\n"
-        "from braze.report.logs import set_logs\n"
-        "from braze.trace import Journal, Recorder\n"
-        "recorder = Recorder(Journal(), 'f', 'model.py:1')\n"
-        "set_logs(); recorder.emit('fusion', 'quiet')\n"
-        "set_logs('fusion'); recorder.emit('fusion', 'shown')\n"
-    )
-    run = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
-    assert run.returncode == 0, run.stderr
-    assert run.stderr == "model.py:1 [fusion] shown\n"
+def test_lines_are_not_printed_twice_where_the_program_logs_too(
+    recorder: Recorder, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    theirs, root = io.StringIO(), logging.getLogger()
+    monkeypatch.setattr(root, "handlers", [logging.StreamHandler(theirs)])
+    monkeypatch.setattr(root, "level", logging.INFO)
+    set_logs()
+    recorder.emit("fusion", "quiet")
+    set_logs("fusion")
+    recorder.emit("fusion", "shown")
+    assert capsys.readouterr().err == "model.py:10 [fusion] shown\n"
+    assert theirs.getvalue() == ""
