@@ -109,7 +109,7 @@ class Recorder:
         same shape and dtype."""
         base = place.base or place
         if base.shares_memory:
-            raise Untraceable("a write to an input whose memory another input shares")
+            raise Untraceable("a write to memory that another input, or a lazy conjugate, shares")
         tracked = torch.is_grad_enabled() and not _is_detached(place)
         if tracked:
             base.history = None

@@ -101,6 +101,23 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
     return tuple(results) + _reserve(tracer, op, image)
 
 
+_LAZY = {
+    aten._conj.default: aten._conj_physical.default,
+    aten._neg_view.default: aten.neg.default,
+}
+
+
+@_special(*_LAZY)
+def _lazy_bit(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Stand-ins have no conjugate or negative bit, so the result is computed at once. It shares
+    memory in eager only: a later write to either side is refused."""
+    place = tracer.standin_of(args[0]).place
+    (place.base or place).shares_memory = True
+    result = tracer.call(_LAZY[op], args, kwargs)
+    result.place.shares_memory = True
+    return result
+
+
 # --- in-place changes of sizes ------------------------------------------------------------------
 
 _IN_PLACE_VIEWS = {

@@ -146,6 +146,10 @@ PROGRAMS: dict[str, tuple[Any, ...]] = {
     "empty": (lambda x: x[:0].sum(0) + x.new_zeros(0).sum(), X),
     "squeeze in place": (lambda x: (x * 1).unsqueeze(0).squeeze_(0).transpose_(0, 1) + 1, X),
     "complex": (lambda x: torch.fft.fft(x).conj() * 2, X),
+    "conjugate of an input": (
+        lambda x: (x.conj(), torch.view_as_real(x.conj().resolve_conj()), x.imag + 0),
+        torch.randn(3, dtype=torch.complex64),
+    ),
 }
 
 
