@@ -109,7 +109,8 @@ def _run_extern(
     ]
     types = {argument.name: argument.type for argument in schema}
     kwargs = {name: _argument(value, memory, sizes, types.get(name)) for name, value in call.kwargs}
-    results = _flatten(_call(call.op, args, kwargs))
+    returned = _call(call.op, args, kwargs)
+    results = _flatten(returned) if call.outputs else []
     for buffer, result in zip(call.outputs, results, strict=True):
         if buffer is None:
             continue

@@ -12,6 +12,7 @@ from braze.ir.loops import LoopProgram
 from braze.lower import (
     batch_norm,
     cat_pad,
+    division,
     factories,
     gradients,
     indexing,
@@ -36,6 +37,7 @@ __all__ = ["RULE_FAMILIES", "lower"]
 RULE_FAMILIES = (
     batch_norm,
     cat_pad,
+    division,
     factories,
     gradients,
     indexing,

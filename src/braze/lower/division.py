@@ -1,0 +1,131 @@
+"""Divisions, remainders and powers: where integers and floats part ways."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.ir.graph import Value
+from braze.ir.loops import InRange, Literal, Scalar
+from braze.ir.scalars import apply, cast, literal
+from braze.lower import formulas
+from braze.lower.formulas import divide, where
+from braze.lower.lowering import OperatorCall
+from braze.lower.pointwise import elementwise
+from braze.lower.rules import Lowered, rule
+
+
+def _divided(op: str, x: Scalar, divisor: Scalar) -> Scalar:
+    """An integer or float division. Integer division by zero raises in eager: here it stops the
+    program, and eager, which runs the call again, raises."""
+    if x.dtype.is_floating_point or isinstance(divisor, Literal):
+        return apply(op, x, divisor)
+    is_zero = apply("eq", divisor, 0)
+    minus_one, zero = literal(-1, torch.int64), literal(0, torch.int64)
+    check = InRange(apply("where", is_zero, minus_one, zero), 1)
+    safe = apply("where", is_zero, literal(1, divisor.dtype), divisor)
+    return apply("add", apply(op, x, safe), cast(check, x.dtype))
+
+
+def _divides_by_zero(call: OperatorCall, divisor: Any) -> bool:
+    """Whether an integer is divided by the number zero, which always raises."""
+    return not call.output().dtype.is_floating_point and divisor == 0
+
+
+@rule("div.Tensor", "div.Scalar", "true_divide.Tensor")
+def lower_div(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return elementwise(call, divide, self, other)
+
+
+@rule("div.Tensor_mode", "div.Scalar_mode")
+def lower_div_mode(
+    call: OperatorCall, self: Any, other: Any, *, rounding_mode: str | None
+) -> Lowered:
+    if rounding_mode is None:
+        return lower_div(call, self, other)
+    if _divides_by_zero(call, other):
+        return None
+    if rounding_mode == "floor":
+        return lower_floor_divide(call, self, other)
+    if call.output().dtype.is_floating_point:
+        return elementwise(call, lambda x, y: apply("trunc", divide(x, y)), self, other)
+    return _lower_division(call, "truncdiv", self, other)
+
+
+@rule("floor_divide", "floor_divide.Scalar")
+def lower_floor_divide(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return _lower_division(call, "floordiv", self, other)
+
+
+@rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+def lower_remainder(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return _lower_division(call, "mod", self, other)
+
+
+@rule("fmod.Tensor", "fmod.Scalar")
+def lower_fmod(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    return _lower_division(call, "fmod", self, other)
+
+
+def _lower_division(call: OperatorCall, op: str, self: Any, other: Any) -> Lowered:
+    if _divides_by_zero(call, other) or call.output().dtype == torch.bool:
+        return None
+    return elementwise(call, lambda x, y: _divided(op, x, y), self, other)
+
+
+def _power(x: Scalar, exponent: float) -> Scalar:
+    """x ** exponent by the shortcuts that ATen takes."""
+    if exponent == 2:
+        return formulas.square(x)
+    if exponent == 3:
+        return apply("mul", formulas.square(x), x)
+    if x.dtype.is_floating_point:
+        if exponent == 0.5:
+            return apply("sqrt", x)
+        if exponent == -0.5:
+            return apply("rsqrt", x)
+        if exponent == -1:
+            return divide(1.0, x)
+        if exponent == -2:
+            return divide(1.0, formulas.square(x))
+    if exponent == 0:
+        return literal(1, x.dtype)
+    return x if exponent == 1 else apply("pow", x, exponent)
+
+
+@rule("pow.Tensor_Scalar")
+def lower_pow(call: OperatorCall, self: Value, exponent: Any) -> Lowered:
+    dtype = call.output().dtype
+    if isinstance(exponent, Value) or dtype == torch.bool:
+        return None
+    if not dtype.is_floating_point and exponent < 0:
+        return None
+    return elementwise(call, lambda x: _power(x, exponent), self)
+
+
+@rule("pow.Tensor_Tensor", "pow.Scalar")
+def lower_pow_tensor(call: OperatorCall, self: Any, exponent: Value) -> Lowered:
+    dtype = call.output().dtype
+    if dtype.is_floating_point:
+        return elementwise(call, lambda x, y: apply("pow", x, y), self, exponent)
+    return None if dtype == torch.bool else elementwise(call, _integer_power, self, exponent)
+
+
+def _integer_power(x: Scalar, exponent: Scalar) -> Scalar:
+    """x ** exponent; a negative exponent gives 1 / x ** -exponent, truncated."""
+    power = apply("pow", x, apply("maximum", exponent, 0))
+    if exponent.dtype == torch.uint8:
+        return power
+    is_odd = apply("eq", apply("and", exponent, 1), 1)
+    minus_one, one = literal(-1, x.dtype), literal(1, x.dtype)
+    of_minus_one = where(is_odd, minus_one, one)
+    of_others = where(apply("eq", x, -1), of_minus_one, 0)
+    below = where(apply("eq", x, 1), one, of_others)
+    return where(apply("lt", exponent, 0), below, power)
+
+
+@rule("ldexp.Tensor")
+def lower_ldexp(call: OperatorCall, self: Any, other: Any) -> Lowered:
+    """self * 2 ** other."""
+    return elementwise(call, lambda x, y: apply("mul", x, apply("exp2", y)), self, other)
