@@ -22,6 +22,8 @@ from braze.capture.native_calls import call_builtin
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.transforms import Transformed, call_transformed
+from braze.capture.world import is_constant, is_identity
+from braze.compat.ambient import call_untraced
 from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
     SEE_THROUGH_CODES,
@@ -78,17 +80,26 @@ def prepare(
 def _call_cached(
     interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """functools.lru_cache: its function is taken to be pure. What it logs is left to the cached
-    function itself, after the graph ran, so that it is said as often as in eager."""
+    """functools.lru_cache: its function is taken to be pure. With constants it is really called,
+    which fills its cache no sooner than eager would. With others it is interpreted; what it logs
+    is left to the cached function itself, after the graph ran, so that it is said as often."""
     handler = CALL_HANDLERS.get(cached)
     if handler is not None:
         return handler(interpreter, args, kwargs)
+    if all(map(_is_fixed, args)) and all(map(_is_fixed, kwargs.values())):
+        result = interpreter.native(call_untraced, cached, args, kwargs)
+        name = getattr(cached, "__qualname__", "cached function")
+        return interpreter.world.enroll(result, ObjectSource(f"{name}()", result))
     interpreter.world.source_of_function(cached.__wrapped__)
     said = len(interpreter.late_calls)
     result = interpreter.call(cached.__wrapped__, *args, **kwargs)
     if len(interpreter.late_calls) > said and not kwargs:
         interpreter.late_calls[said:] = [(cached, args)]
     return result
+
+
+def _is_fixed(value: Any) -> bool:
+    return is_constant(value) or is_identity(value)
 
 
 def _call_getter(

@@ -1,4 +1,4 @@
-"""Inputs that are written to: no other input may be the same tensor or share its memory."""
+"""Tensors and objects from outside that are written to: none may be reached as another, too."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from typing import Any
 
 import torch
 
+from braze.capture.overlay import Overlay
 from braze.capture.world import World
 from braze.ir.graph import Graph
 from braze.ir.guard import GuardKind
-from braze.ir.source import Source
+from braze.ir.source import ObjectSource, Source
 
 
 def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> str | None:
@@ -44,6 +45,24 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
         if len(groups) > 1:
             world.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups))
     return None
+
+
+def guard_written_objects(world: World, overlay: Overlay) -> None:
+    """Guard that objects from outside that are written to are not also reached elsewhere: all
+    objects of a written object's class are distinct, as they were when they were read."""
+    written: list[Any] = [shadow.original for shadow in overlay.shadows.values() if shadow.changed]
+    written += [
+        writes.space if writes.owner is None else writes.owner for writes in overlay.writes.values()
+    ]
+    written += [owner for owner, _ in overlay.slots.values()]
+    for cls in {type(value) for value in written}:
+        sources = [
+            source
+            for value, source in world.known.values()
+            if type(value) is cls and type(source) is not ObjectSource
+        ]
+        if len(sources) > 1:
+            world.guard(None, GuardKind.TENSORS_DISTINCT, tuple(sources))
 
 
 def storage_of(real: torch.Tensor) -> int:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import importlib.metadata
 import importlib.util
 import inspect
 import logging
 import os
+import re
 import sys
 import typing
 from typing import Any
@@ -25,9 +27,18 @@ _QUESTIONS = (
     dataclasses.fields,
     dataclasses.is_dataclass,
     importlib.util.find_spec,
+    importlib.metadata.version,
     typing.get_type_hints,
     typing.get_origin,
     typing.get_args,
+    re.compile,
+    re.match,
+    re.search,
+    re.fullmatch,
+    re.sub,
+    re.split,
+    re.findall,
+    re.escape,
     os.fspath,
     os.path.join,
     os.path.exists,

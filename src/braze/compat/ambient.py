@@ -7,6 +7,7 @@ from typing import Any, final
 
 import torch
 from torch.overrides import _get_current_function_mode_stack
+from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 _AUTOCAST_DEVICES = ("cpu", "cuda")
@@ -89,3 +90,9 @@ _SDPA_FLAGS: tuple[tuple[Any, Any], ...] = (
     (torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math),
     (torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn),
 )
+
+
+def call_untraced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Call with no dispatch mode active: tensors made in it are real."""
+    with no_dispatch():
+        return function(*args, **kwargs)

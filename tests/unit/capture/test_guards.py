@@ -204,3 +204,15 @@ def test_few_guards_a_module():
     request = request_for(type(model).forward, (model, torch.ones(2, 4)))
     frame = capture_frame(request)
     assert len(frame.guards) / 20 < 6
+
+
+def test_written_lists_are_guarded_to_be_two():
+    def f(x, a, b):
+        a.append(1)
+        return x + len(b)
+
+    request = request_for(f, (X, [1], [1]))
+    check = compile_guards(capture_frame(request).guards)
+    assert guards_hold(check, request_for(f, (X, [1], [1])))
+    both = [1]
+    assert not guards_hold(check, request_for(f, (X, both, both)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import functools
 
 import torch
 
@@ -283,3 +284,18 @@ def test_tensors_shared_without_a_write_are_fine():
 
     base = X.clone()
     captured_once(f, base, base.view(2, 3))
+
+
+@functools.lru_cache
+def table_of(size):
+    return torch.arange(float(size))
+
+
+def test_cached_tensors_stay_real():
+    def f(x):
+        return x + table_of(3), table_of(3)
+
+    captured, result = captured_once(f, X)
+    assert type(table_of(3)) is torch.Tensor
+    assert result[1] is table_of(3)
+    assert same(result, f(X))
