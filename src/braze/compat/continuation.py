@@ -7,6 +7,7 @@ Formats: CPython's `Objects/exception_handling_notes.txt` and `Objects/locations
 from __future__ import annotations
 
 import dis
+import functools
 import inspect
 import sys
 import types
@@ -180,10 +181,16 @@ def slot_names(code: types.CodeType) -> list[str]:
     return [*code.co_varnames, *own, *code.co_freevars]
 
 
+@functools.lru_cache(maxsize=512)
+def _instructions(code: types.CodeType) -> tuple[dis.Instruction, ...]:
+    """The instructions of a code object, without caches."""
+    return tuple(item for item in dis.get_instructions(code) if item.opname != "CACHE")
+
+
 def instruction_at(code: types.CodeType, offset: int) -> int:
     """The offset of the instruction that the prefixes at `offset` belong to."""
-    for item in dis.get_instructions(code):
-        if item.offset >= offset and item.opname not in PREFIXES and item.opname != "CACHE":
+    for item in _instructions(code):
+        if item.offset >= offset and item.opname not in PREFIXES:
             return item.offset
     raise ValueError(f"{code.co_qualname} has no instruction at offset {offset}")
 
@@ -200,12 +207,12 @@ def keyword_names_before(code: types.CodeType, offset: int) -> int | None:
     if _VERSION is None or not _VERSION.keyword_names_apart:
         return None
     pending: int | None = None
-    for item in dis.get_instructions(code):
+    for item in _instructions(code):
         if item.offset >= offset:
             return pending
         if item.opname == "KW_NAMES":
             pending = item.arg
-        elif item.opname not in PREFIXES and item.opname != "CACHE":
+        elif item.opname not in PREFIXES:
             pending = None
     return None
 
@@ -259,13 +266,16 @@ _NO_SLOTS = HandlerSlots()
 
 
 def handler_slots(code: types.CodeType, offset: int) -> HandlerSlots:
-    """The slots of exception handling at `offset`.
-
-    A forward pass over the code: depth and slots per instruction, along jumps and handlers.
-    """
+    """The slots of exception handling at `offset`."""
     if dis.opmap["PUSH_EXC_INFO"] not in code.co_code[::UNIT]:
         return _NO_SLOTS
-    items = [item for item in dis.get_instructions(code) if item.opname != "CACHE"]
+    return _slots_by_offset(code).get(offset, _NO_SLOTS)
+
+
+@functools.lru_cache(maxsize=512)
+def _slots_by_offset(code: types.CodeType) -> dict[int, HandlerSlots]:
+    """A forward pass over the code: depth and slots per instruction, along jumps and handlers."""
+    items = _instructions(code)
     index_at = {item.offset: index for index, item in enumerate(items)}
     handlers = read_handlers(code.co_exceptiontable)
     known: dict[int, HandlerSlots] = {}
@@ -284,7 +294,7 @@ def handler_slots(code: types.CodeType, offset: int) -> HandlerSlots:
                 start = index_at[handler.target * UNIT]
                 open_states.append((start, handler.depth + 1 + handler.push_offset, kept))
         open_states.extend(_successors(item, index, depth, slots, index_at))
-    return known.get(index_at[offset], _NO_SLOTS)
+    return {items[index].offset: slots for index, slots in known.items()}
 
 
 _ENDS = frozenset(
