@@ -17,6 +17,7 @@ from braze.capture.handler_table import CALL_HANDLERS
 from braze.capture.items import get_item
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import is_leaf_function
+from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin
 from braze.capture.program import steps_of
@@ -33,6 +34,7 @@ from braze.compat.module_hooks import MODULE_CALLS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource
+from braze.marks import MARKS, Mark
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
@@ -157,6 +159,8 @@ def _open_instance(
     interpreter: Any, function: Any, args: tuple[Any, ...]
 ) -> tuple[Any, tuple[Any, ...]]:
     """`instance(...)` is its class's `__call__` with the instance first."""
+    if MARKS.of(function) is Mark.COMPILED:
+        return function.__wrapped__, args
     method = interpreter.world.lookup(type(function), "__call__")
     if method is ABSENT:
         message = f"{type(function).__name__!r} object is not callable"
@@ -194,6 +198,11 @@ def _prepare_function(
     handler = CALL_HANDLERS.get(function)
     if handler is not None:
         return None, handler(interpreter, args, kwargs)
+    marked = call_marked(interpreter, function, args, kwargs)
+    if type(marked) is Redirect:
+        return prepare(interpreter, marked.function, marked.args, kwargs)
+    if marked is not NOT_MARKED:
+        return None, marked
     if function in MODULE_CALLS and not kwargs.get("self") and has_no_hooks(interpreter, args[0]):
         method, owner = load_method(interpreter, args[0], "forward")
         rest = args[1:] if owner is NULL else (owner, *args[1:])
@@ -306,6 +315,8 @@ def _call_class(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict
     handler = CALL_HANDLERS.get(cls)
     if handler is not None:
         return handler(interpreter, args, kwargs)
+    if MARKS.of(cls) is not None:
+        raise BreakRequested("not-inlined", cls.__qualname__)
     return construct(interpreter, cls, args, kwargs)
 
 
