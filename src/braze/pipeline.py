@@ -8,6 +8,7 @@ they share is `braze.ir`.
 
 from __future__ import annotations
 
+import functools
 import threading
 import types
 import warnings
@@ -46,7 +47,7 @@ from braze.runtime.module_shield import original_of, shield
 from braze.runtime.toolchain import NoCompiler
 from braze.schedule import schedule
 from braze.standins import Tracer
-from braze.trace import BreakNote, Journal, Recorder
+from braze.trace import JOURNAL, BreakNote, Journal, Recorder
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
@@ -298,6 +299,7 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
     dispatcher = Dispatcher(
         FrameCompiler(options, backend, journal),
         recompile_limit=options.recompile_limit,
+        fullgraph=options.fullgraph,
         observe=observe,
     )
     compile_callees(dispatcher)
@@ -316,18 +318,25 @@ def compile_module(
 ) -> torch.nn.Module:
     """An instance of the module's own class that shares everything with it and calls compiled."""
     dispatcher = make_dispatcher(options, backend, journal)
-    forwards: dict[types.FunctionType, CompiledCallable] = {}
 
     def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        forward = type(original).forward
-        plain = type(forward) is types.FunctionType and "forward" not in original.__dict__
-        target = forward if plain and not has_hooks(original) else torch.nn.Module.__call__
-        compiled = forwards.get(target)
-        if compiled is None:
-            compiled = forwards.setdefault(target, CompiledCallable(target, dispatcher))
-        return compiled(original, *args, **kwargs)
+        if has_hooks(original):
+            return dispatcher.compiled(torch.nn.Module.__call__)(original, *args, **kwargs)
+        return forward(original, *args, **kwargs)
 
-    return shield(module, call)
+    def forward(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        function = type(original).forward
+        if type(function) is types.FunctionType and "forward" not in original.__dict__:
+            return dispatcher.compiled(function)(original, *args, **kwargs)
+        return dispatcher.compiled(torch.nn.Module.__call__)(original, *args, **kwargs)
+
+    remake = functools.partial(_remake, options=options, backend=backend)
+    return shield(module, call, forward=forward, remake=remake)
+
+
+def _remake(module: torch.nn.Module, *, options: Options, backend: Backend) -> torch.nn.Module:
+    """The compiled module of a copied or unpickled model."""
+    return compile_module(module, options, backend, JOURNAL)
 
 
 def disable_module(module: torch.nn.Module) -> torch.nn.Module:
@@ -337,7 +346,7 @@ def disable_module(module: torch.nn.Module) -> torch.nn.Module:
         return original(*args, **kwargs)
 
     MARKS.put(call, Mark.DISABLE)
-    return shield(module, call)
+    return shield(module, call, remake=disable_module)
 
 
 def original_module(module: torch.nn.Module) -> torch.nn.Module:

@@ -133,18 +133,21 @@ def _check_sample(op: OpInfo, sample: SampleInput) -> set[str]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         expected = _run(function, arguments, sample.kwargs)
-        compiled = braze.compile(function, fullgraph=True)
-        actual = _run(compiled, arguments, sample.kwargs)
+        compiled = braze.explain(function)
+        report = _run(compiled, arguments, sample.kwargs)
         again = _run(compiled, arguments, sample.kwargs)
-        report = braze.explain(function)(*_copied(arguments), **_copied(sample.kwargs))
-    if op.name not in UNDEFINED_CONTENTS:
-        for result in (actual, again):
-            _compare(function, arguments, sample.kwargs, expected, result)
-    expected_graphs = 1 if report.op_count else 0
-    if report.graph_count != expected_graphs or report.break_count:
-        raise AssertionError(f"{report.graph_count} graphs, {report.break_count} breaks")
+    if report.break_count:
+        note = report.break_reasons[0]
+        raise AssertionError(f"graph break [{note.code}]: {note.reason}")
     if report.fallbacks:
         raise AssertionError(f"fell back: {report.fallbacks}")
+    if report.graph_count != (1 if report.op_count else 0):
+        raise AssertionError(f"{report.graph_count} graphs")
+    if again.records:
+        raise AssertionError("compiled again for the same input")
+    if op.name not in UNDEFINED_CONTENTS:
+        for result in (report.result, again.result):
+            _compare(function, arguments, sample.kwargs, expected, result)
     return set(report.extern_ops)
 
 
