@@ -24,6 +24,7 @@ FULL, ROW, REDUCTION = "full", "row", "reduction"
 
 _MOST_BUFFERS = 40  # behind pointers, in one kernel: registers for addresses run out
 _FEW_ROWS = 16
+_NEARBY = 8  # latest groups that an unrelated small definition may join
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -67,6 +68,7 @@ class Fusion:
     limit: int
     places: list[Group | Extern] = field(default_factory=list)
     made_at: dict[Buffer, int] = field(default_factory=dict)
+    touching: dict[Buffer, set[int]] = field(default_factory=dict)
     shared_targets: set[Buffer] = field(default_factory=set)
     refusals: list[Refusal] = field(default_factory=list)
 
@@ -110,6 +112,8 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
     if position is None:
         fusion.places.append(_new_group(fusion, definition))
         position = len(fusion.places) - 1
+    for buffer in (*reads, definition.target):
+        fusion.touching.setdefault(buffer, set()).add(position)
     before = fusion.made_at.get(definition.target, 0)
     fusion.made_at[definition.target] = max(position, before)
 
@@ -117,30 +121,22 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
 def _find_place(
     fusion: Fusion, definition: Definition, reads: set[Buffer], earliest: int
 ) -> int | None:
-    for position in range(earliest, len(fusion.places)):
+    related = {n for buffer in reads for n in fusion.touching.get(buffer, ()) if n >= earliest}
+    last = len(fusion.places)
+    nearby = range(max(earliest, last - _NEARBY), last)
+    for position in sorted(related | set(nearby)):
         group = fusion.places[position]
         if not isinstance(group, Group):
             continue
-        related = _is_related(group, reads)
-        if not related and not _is_worth_joining(group, definition):
+        if position not in related and not _is_worth_joining(group, definition):
             continue
-        outcome = _joined(fusion, group, definition)
-        if isinstance(outcome, str):
-            if related:
-                first = group.members[0].definition.target.name
-                fusion.refusals.append(Refusal(first, definition.target.name, outcome))
-            continue
-        return position
+        refusal = _joined(fusion, group, definition)
+        if refusal is None:
+            return position
+        if position in related:
+            first = group.members[0].definition.target.name
+            fusion.refusals.append(Refusal(first, definition.target.name, refusal))
     return None
-
-
-def _is_related(group: Group, reads: set[Buffer]) -> bool:
-    for member in group.members:
-        if member.definition.target in reads:
-            return True
-        if any(load.buffer in reads for load in loads(member.body)):
-            return True
-    return False
 
 
 def _is_worth_joining(group: Group, definition: Definition) -> bool:

@@ -73,13 +73,14 @@ def _split(statements: Sequence[Statement], names: Names) -> list[Statement]:
 def _steps(program: LoopProgram, fusion: Fusion, names: Names) -> list[Step]:
     outside = {view.buffer for view in program.outputs}
     needed = _needed(program, fusion)
+    readers = _readers(fusion)
     steps: list[Step] = []
     for position, place_ in enumerate(fusion.places):
         if isinstance(place_, Extern):
             steps.append(plan_extern(place_.call, outside))
         else:
-            kernel_needs = _needed_by_others(fusion, position) | needed
-            steps.append(build_kernel(place_, kernel_needs, names, f"k{len(steps)}"))
+            wanted = {b for b in place_.makers() if readers.get(b, set()) - {position}}
+            steps.append(build_kernel(place_, wanted | needed, names, f"k{len(steps)}"))
     return steps
 
 
@@ -94,11 +95,12 @@ def _needed(program: LoopProgram, fusion: Fusion) -> set[Buffer]:
     return found
 
 
-def _needed_by_others(fusion: Fusion, position: int) -> set[Buffer]:
-    return {
-        load.buffer
-        for other, place_ in enumerate(fusion.places)
-        if other != position and not isinstance(place_, Extern)
-        for member in place_.members
-        for load in loads(member.body)
-    }
+def _readers(fusion: Fusion) -> dict[Buffer, set[int]]:
+    """The places of the groups that load from each buffer."""
+    found: dict[Buffer, set[int]] = {}
+    for position, place_ in enumerate(fusion.places):
+        if not isinstance(place_, Extern):
+            for member in place_.members:
+                for load in loads(member.body):
+                    found.setdefault(load.buffer, set()).add(position)
+    return found

@@ -20,6 +20,7 @@ from braze.shapes.expr import as_expr, constant_value
 _LARGEST_WINDOW = 32
 _LARGEST_ROW = 8  # of a single axis: a longer one is a loop worth having
 _LARGEST_BODY = 256  # operations
+_LARGEST_SEARCH = 3  # the expression of an argmax grows as a power of its length
 
 _FOLDS = {
     "sum": "add",
@@ -44,6 +45,8 @@ def unroll(definition: Definition) -> Definition:
         for point in itertools.product(*(range(s or 0) for s in sizes))
     ]
     if body.kind in ("argmax", "argmin"):
+        if len(bodies) > _LARGEST_SEARCH:
+            return definition
         return replace(definition, body=_first_extremum(body, bodies))
     return replace(definition, body=_fold(body, bodies))
 
