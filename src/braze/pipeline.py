@@ -31,6 +31,7 @@ from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
 from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
+from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import compile_graph_runner
 from braze.ir.verify_graph import verify_graph
@@ -38,6 +39,7 @@ from braze.ir.verify_loops import verify_loops
 from braze.lower import lower
 from braze.marks import MARKS, Mark
 from braze.options import Options
+from braze.report.guard_text import format_guard
 from braze.rewrite import rewrite
 from braze.runtime.callees import compile_callees
 from braze.runtime.driver import CompiledCallable, Dispatcher
@@ -67,10 +69,11 @@ def compile_graph(graph: Graph, options: Options, recorder: Recorder) -> GraphCa
         recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
     with recorder.stage("schedule"):
         plan = schedule(program, options)
-        recorder.emit("schedule", lambda: str(plan))
+        recorder.emit("schedule", lambda: print_schedule(plan))
     with recorder.stage("codegen"):
         sources = generate(plan, options)
-        recorder.emit("output_code", lambda: str(sources))
+        recorder.count("kernels", len(sources.segments))
+        recorder.emit("output_code", lambda: "\n".join(unit.text for unit in sources.units))
     with recorder.stage("link"):
         linked = link(plan, sources, options)
     if isinstance(linked, NoCompiler):
@@ -119,7 +122,7 @@ class FrameCompiler:
         if isinstance(captured.exit, Break):
             self._note_break(captured.exit, recorder)
         recorder.count("bytecodes", captured.bytecodes)
-        recorder.note_guards(captured.guards)
+        recorder.note_guards(map(format_guard, captured.guards))
         recorder.note_ops(str(node.op) for node in captured.graph.nodes)
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:

@@ -110,12 +110,15 @@ def children(scalar: Scalar) -> tuple[Scalar, ...]:
 
 
 def walk(scalar: Scalar) -> Iterator[Scalar]:
-    """Every node of the tree, parents first."""
-    stack = [scalar]
+    """Every node, parents first; one that is shared comes once: as a tree it may be huge."""
+    stack, seen = [scalar], {id(scalar)}
     while stack:
         node = stack.pop()
         yield node
-        stack.extend(reversed(children(node)))
+        for child in reversed(children(node)):
+            if id(child) not in seen:
+                seen.add(id(child))
+                stack.append(child)
 
 
 def loads(scalar: Scalar) -> Iterator[Load]:
@@ -144,18 +147,34 @@ def replace_children(scalar: Scalar, replace: Callable[[Scalar], Scalar]) -> Sca
 def substitute_symbols(scalar: Scalar, replacements: Mapping[Symbol, Expr]) -> Scalar:
     """The tree with index symbols replaced by index expressions."""
 
-    def replace(node: Scalar) -> Scalar:
+    def replace(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if isinstance(node, Index):
             return Index(substitute(node.expr, replacements))
         if isinstance(node, Load):
             coordinates = tuple(
-                substitute(c, replacements) if isinstance(c, Expr) else replace(c)
+                substitute(c, replacements) if isinstance(c, Expr) else below(c)
                 for c in node.coordinates
             )
             return Load(node.buffer, coordinates)
-        return replace_children(node, replace)
+        return replace_children(node, below)
 
-    return replace(scalar)
+    return rebuild(scalar, replace)
+
+
+def rebuild(
+    scalar: Scalar, replace: Callable[[Scalar, Callable[[Scalar], Scalar]], Scalar]
+) -> Scalar:
+    """`replace(node, below)` at the root, where `below` does the same for a node further down.
+    What is shared is replaced once and stays shared."""
+    done: dict[int, Scalar] = {}
+
+    def below(node: Scalar) -> Scalar:
+        found = done.get(id(node))
+        if found is None:
+            found = done[id(node)] = replace(node, below)
+        return found
+
+    return below(scalar)
 
 
 def index(expr: Expr | int | Symbol) -> Scalar:
@@ -166,6 +185,10 @@ def index(expr: Expr | int | Symbol) -> Scalar:
 
 def without_round_trips(scalar: Scalar) -> Scalar:
     """Cast(f32, Cast(bf16, x)) becomes x for x of float32: one rounding less than eager's."""
+    return rebuild(scalar, _without_round_trip)
+
+
+def _without_round_trip(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
     if isinstance(scalar, Cast):
         inner = scalar.operand
         if (
@@ -173,10 +196,8 @@ def without_round_trips(scalar: Scalar) -> Scalar:
             and inner.dtype in COMPUTE_DTYPES
             and inner.operand.dtype == scalar.dtype == COMPUTE_DTYPES[inner.dtype]
         ):
-            return without_round_trips(inner.operand)
-    if not children(scalar):
-        return scalar
-    return replace_children(scalar, without_round_trips)
+            return below(inner.operand)
+    return replace_children(scalar, below) if children(scalar) else scalar
 
 
 # --- private ---------------------------------------------------------------------------------
