@@ -17,6 +17,7 @@ from braze.capture.attributes import load_attribute
 from braze.capture.calls import make_frame, prepare
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
+from braze.capture.leaf_calls import TensorNames
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
@@ -53,6 +54,7 @@ class Interpreter:
         self.loops = 0
         self.returned: Any = None
         self.calls: list[TorchCall] = []
+        self.tensor_names = TensorNames(tracer)
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
 
     def release(self) -> None:
@@ -60,6 +62,7 @@ class Interpreter:
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()
+        self.tensor_names.release()
         self.world.release()
         self.overlay.release()
 

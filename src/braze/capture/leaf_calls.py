@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -10,6 +10,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
+from braze.ir.graph import Value
 from braze.standins import DataDependent, UnknownTensor, Untraceable
 from braze.standins.standin import Standin
 
@@ -24,15 +25,57 @@ def leaf_call(
         kwargs = {name: native(value) for name, value in kwargs.items()}
     name = call_name(function)
     origin = interpreter.origin(name)
-    tracer = interpreter.tracer
-    tracer.origin = origin
-    noted_args = _noted(tracer, args)
-    noted_kwargs = tuple((key, _noted(tracer, value)) for key, value in kwargs.items())
+    interpreter.tracer.origin = origin
+    note = interpreter.tensor_names.noted
+    noted_args = note(args)
+    noted_kwargs = tuple([(key, note(value)) for key, value in kwargs.items()])
     result = traced(function, args, kwargs)
     interpreter.calls.append(
-        TorchCall(_target(function), noted_args, noted_kwargs, _noted(tracer, result), origin)
+        TorchCall(_target(function), noted_args, noted_kwargs, note(result), origin)
     )
     return result
+
+
+@final
+class TensorNames:
+    """How TorchCalls name tensor objects: by the value that each held when first named."""
+
+    def __init__(self, tracer: Any) -> None:
+        self._value_of = tracer.value_of
+        self._names: dict[int, tuple[Any, Value]] = {}
+
+    def name(self, standin: Any) -> Value:
+        """The name of a stand-in."""
+        entry = self._names.get(id(standin))
+        if entry is None:
+            entry = self._names[id(standin)] = (standin, self._value_of(standin))
+        return entry[1]
+
+    def known(self, standin: Any) -> Value | None:
+        """The name of a stand-in that a call named."""
+        entry = self._names.get(id(standin))
+        return None if entry is None else entry[1]
+
+    def noted(self, value: Any) -> Any:
+        """A value as a TorchCall holds it."""
+        cls = type(value)
+        if cls is Standin:
+            return self.name(value)
+        if cls in CONSTANTS:
+            return value
+        if cls is tuple or cls is list:
+            return cls([self.noted(item) for item in value])
+        if cls is dict:
+            return {key: self.noted(item) for key, item in value.items()}
+        if cls is slice:
+            return slice(*[self.noted(v) for v in (value.start, value.stop, value.step)])
+        if isinstance(value, tuple):
+            return tuple([self.noted(item) for item in value])
+        return value
+
+    def release(self) -> None:
+        """Let go of the stand-ins."""
+        self._names.clear()
 
 
 def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -66,20 +109,3 @@ def _target(function: Any) -> Any:
     if owner is not None and issubclass(owner, torch._C.TensorBase):
         return function.__name__
     return function
-
-
-def _noted(tracer: Any, value: Any) -> Any:
-    cls = type(value)
-    if cls is Standin:
-        return tracer.value_of(value)
-    if cls in CONSTANTS:
-        return value
-    if cls is tuple or cls is list:
-        return cls([_noted(tracer, item) for item in value])
-    if cls is dict:
-        return {key: _noted(tracer, item) for key, item in value.items()}
-    if cls is slice:
-        return slice(*[_noted(tracer, v) for v in (value.start, value.stop, value.step)])
-    if isinstance(value, tuple):
-        return tuple([_noted(tracer, item) for item in value])
-    return value

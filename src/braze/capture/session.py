@@ -161,6 +161,12 @@ def _finish(
         effects=tuple(effects),
         exit=exit_recipe,
         bytecodes=interpreter.steps_done,
+        call_results=tuple(
+            [
+                interpreter.tensor_names.known(result) or output.value
+                for result, output in zip(writer.results, trace.graph.outputs)
+            ]
+        ),
     )
 
 

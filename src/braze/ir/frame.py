@@ -10,7 +10,7 @@ import types
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
-from braze.ir.graph import Graph
+from braze.ir.graph import Graph, Value
 from braze.ir.guard import Guard
 from braze.ir.origin import Origin
 from braze.ir.source import Source
@@ -274,7 +274,8 @@ class Refused:
 class TorchCall:
     """One torch-level call, for user backends and logs. `target` is a callable, or the name of a
     tensor method with the tensor as first argument. Tensors in args, kwargs and result are
-    `braze.ir.graph.Value` of the graph's numbering, or appear in `results`."""
+    `braze.ir.graph.Value` of the graph's numbering: for each tensor object the value that it held
+    when a call first named it, also after a call in place (whose result is its argument)."""
 
     target: Any
     args: tuple[Any, ...]
@@ -287,7 +288,9 @@ class TorchCall:
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedFrame:
     """inputs[i] is where graph.inputs[i] is found at a call.
-    bytecodes: instructions interpreted, for reports."""
+    bytecodes: instructions interpreted, for reports.
+    call_results[i]: the tensor object that result i of the graph is, as `calls` name it; the
+        value of `graph.outputs[i]` itself where no call named it."""
 
     code: types.CodeType
     guards: tuple[Guard, ...]
@@ -297,3 +300,4 @@ class CapturedFrame:
     effects: tuple[Effect, ...]
     exit: Exit
     bytecodes: int = 0
+    call_results: tuple[Value, ...] = ()
