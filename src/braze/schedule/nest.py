@@ -396,8 +396,10 @@ def _merge_chain(
 
 
 def _is_one_walk(
-    strides: Sequence[Mapping[Symbol, Expr | None]], outer: Symbol, inner: Symbol, size: object
+    strides: Sequence[Mapping[Symbol, Expr | None]], outer: Symbol, inner: Symbol, size: int | Expr
 ) -> bool:
+    if constant_value(size) == 0:
+        return False
     for at in strides:
         if at[outer] is None or at[inner] is None or at[outer] != at[inner] * size:
             return False

@@ -8,17 +8,20 @@ are arrays over the block.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+
+import torch
 
 from braze.codegen.cpp.accumulate import Folds
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES
 from braze.codegen.cpp.scope import Scope, Term
 from braze.codegen.cpp.text import indented
-from braze.ir.loops import Buffer, Load
+from braze.ir.loops import Buffer, Guarded, Load, Scalar
+from braze.ir.scalars import children
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
-from braze.shapes.expr import Symbol, as_expr, constant_value
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
 
 
 @dataclass(slots=True)
@@ -104,6 +107,7 @@ class PhaseWriter:
     ) -> list[str]:
         scope = self._scope(prefix, loops)
         folds = Folds(self.kernel, self.sizes, self.declarations, prefix, loops, scope, warm)
+        staged = self._staged(scope, loops, statements)
         for statement in statements:
             if isinstance(statement, Store):
                 self._store(scope, statement, scope.depth)
@@ -114,7 +118,41 @@ class PhaseWriter:
         for statement in statements:
             if isinstance(statement, Accumulate):
                 self._define_row_value(statement.target, folds.result(statement))
-        return [*before, *lines, *after]
+        return [*before, *staged, *lines, *after]
+
+    def _staged(
+        self, scope: Scope, loops: Sequence[Loop], statements: Sequence[Store | Accumulate]
+    ) -> list[str]:
+        """In a tile, copy what is read across the vector loop into a small array, line by line:
+        read from memory itself, its lines would all fall into one set of the cache."""
+        lines: list[str] = []
+        if sum(map(bool, self.kernel.chunks)) != 2:
+            return lines
+        (across, _), (along, _) = loops
+        width = self.kernel.chunks[1]
+        found: dict[tuple[Buffer, tuple[Expr, ...]], Load] = {}
+        for statement in statements:
+            value = statement.value if isinstance(statement, Store) else statement.body
+            found |= {(n.buffer, n.coordinates): n for n in certain_loads(value)}  # type: ignore[misc]
+        for key, load in found.items():
+            place = offset(load.buffer, load.coordinates)
+            if not _runs_along(place, across, along):
+                continue
+            name = f"tile{len(scope.stored)}"
+            ctype = TYPES[load.dtype].memory
+            self.declarations.append(
+                f"alignas(64) {ctype} {name}[{self.kernel.chunks[0] * width}];"
+            )
+            cell = f"{name}[({across} - {across}_first) * {width} + {along} - {along}_first]"
+            source = f"{self.pointers[load.buffer]}[{index_text(place, self.sizes)}]"
+            lines += [
+                f"for (i64 {along} = {along}_first; {along} < {along}_last; ++{along})",
+                f"    for (i64 {across} = {across}_first; {across} < {across}_last; ++{across})",
+                f"        {cell} = {source};",
+            ]
+            text = f"({cell} != 0)" if load.dtype == torch.bool else cell
+            scope.stored[key] = Term(text, scope.depth)
+        return lines
 
     def _store(self, scope: Scope, statement: Store, level: int) -> None:
         value = scope.emit(statement.value)
@@ -185,6 +223,23 @@ class PhaseWriter:
             lines = [*filter(None, [pragma]), *lane_header(self.kernel), *indented(lines, 1), "}"]
             lines = [*scope.lines[0], *lines]
         return lines
+
+
+def certain_loads(scalar: Scalar) -> Iterator[Load]:
+    """Loads at index expressions that are evaluated at every point."""
+    if isinstance(scalar, Guarded):
+        return
+    if isinstance(scalar, Load) and all(isinstance(c, Expr) for c in scalar.coordinates):
+        yield scalar
+    for child in children(scalar):
+        yield from certain_loads(child)
+
+
+def _runs_along(place: Expr, across: Symbol, along: Symbol) -> bool:
+    """Whether neighbours in memory are neighbours along `across`, and not along `along`."""
+    steps = dict(place.terms)
+    other = steps.get((along,), 0)
+    return steps.get((across,)) == 1 and other not in (0, 1)
 
 
 def lane_header(kernel: Kernel) -> list[str]:

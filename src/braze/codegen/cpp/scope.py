@@ -25,12 +25,14 @@ from braze.ir.loops import (
     Reduce,
     Scalar,
 )
+from braze.ir.schedule import offset
 from braze.shapes.expr import (
     ZERO,
     Expr,
     Symbol,
     as_expr,
     bounds,
+    constant_value,
     symbols,
 )
 
@@ -121,9 +123,25 @@ def _load(scope: Scope, scalar: Load, guard: Guard | None) -> Term:
     level = place.level if guard is None else max(place.level, guard.level)
     if scalar.dtype == torch.bool:
         text = f"{text} != 0" if guard is None else f"({text} != 0)"
-    if guard is not None:
+    if guard is not None and _is_strided(scope, scalar):
+        # A masked load takes single elements only; one that is always in bounds vectorises.
+        inner = f"{scope.pointers[scalar.buffer]}[{guard.text} ? {place.text} : 0L]"
+        text = f"({inner} != 0)" if scalar.dtype == torch.bool else inner
+    elif guard is not None:
         text = f"{guard.text} ? {text} : ({TYPES[scalar.dtype].value})0"
     return scope.assign(text, scalar.dtype, level)
+
+
+def _is_strided(scope: Scope, load: Load) -> bool:
+    """Whether the load steps over elements of a buffer that surely has some."""
+    if not all((constant_value(size) or 0) > 0 for size in load.buffer.shape):
+        return False
+    if not all(isinstance(c, Expr) for c in load.coordinates):
+        return False
+    for monomial, coefficient in offset(load.buffer, load.coordinates).terms:
+        if len(monomial) == 1 and scope.levels.get(monomial[0]) == scope.depth:  # type: ignore[call-overload]
+            return abs(coefficient) != 1
+    return False
 
 
 def _place(scope: Scope, load: Load, guard: Guard | None) -> Term:
@@ -148,6 +166,9 @@ def _apply(scope: Scope, scalar: Apply, guard: Guard | None) -> Term:
     if small is not None:
         return small
     operands = [scope.emit(operand, guard) for operand in scalar.operands]
+    known = _decided_conjunction(scalar.op, operands)
+    if known is not None:
+        return known
     dtype = scalar.operands[-1].dtype
     template = form(scalar.op, dtype)
     if template is None:
@@ -167,6 +188,18 @@ def _apply(scope: Scope, scalar: Apply, guard: Guard | None) -> Term:
     return scope.assign(text, scalar.dtype, level)
 
 
+def _decided_conjunction(op: str, operands: list[Term]) -> Term | None:
+    """`and` with a condition that always or never holds."""
+    if op != "and":
+        return None
+    for one, other in (operands, operands[::-1]):
+        if one.text == "true":
+            return other
+        if one.text == "false":
+            return one
+    return None
+
+
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
 
 
@@ -177,9 +210,29 @@ def _small_comparison(scope: Scope, scalar: Apply) -> Term | None:
     exprs = [_as_small(operand) for operand in scalar.operands]
     if any(expr is None for expr in exprs):
         return None
+    decided = _decided(scalar.op, exprs[0], exprs[1])  # type: ignore[arg-type]
+    if decided is not None:
+        return Term("true" if decided else "false", 0)
     terms = [scope.index(expr) for expr in exprs if expr is not None]
     text = f"((int)({terms[0].text}) {_COMPARISONS[scalar.op]} (int)({terms[1].text}))"
     return scope.assign(text, torch.bool, max(term.level for term in terms))
+
+
+def _decided(op: str, left: Expr, right: Expr) -> bool | None:
+    """What the comparison always is, by the symbols' ranges, or None."""
+    low, high = bounds(left - right)
+    above, below = low is not None and low >= 0, high is not None and high <= 0
+    over, under = low is not None and low > 0, high is not None and high < 0
+    facts = {
+        "ge": (above, under),
+        "gt": (over, below),
+        "le": (below, over),
+        "lt": (under, above),
+        "eq": (above and below, over or under),
+        "ne": (over or under, above and below),
+    }
+    holds, fails = facts[op]
+    return True if holds else False if fails else None
 
 
 def _as_small(scalar: Scalar) -> Expr | None:
@@ -201,6 +254,8 @@ def _cast(scope: Scope, scalar: Cast, guard: Guard | None) -> Term:
 
 def _guarded(scope: Scope, scalar: Guarded, guard: Guard | None) -> Term:
     condition = scope.emit(scalar.condition, guard)
+    if condition.text in ("true", "false"):
+        return scope.emit(scalar.value if condition.text == "true" else scalar.other, guard)
     inside = _both(scope, guard, condition)
     negated = scope.assign(f"!{condition.text}", torch.bool, condition.level)
     value = scope.emit(scalar.value, inside)
