@@ -208,7 +208,7 @@ def _prepare_function(
         rest = args[1:] if owner is NULL else (owner, *args[1:])
         return prepare(interpreter, method, rest, kwargs)
     if is_compiler_function(function):
-        return None, _ask_compiler(function)
+        return None, _ask_compiler(interpreter, function)
     if function.__module__ in _OWN_MODULES:
         return None, interpreter.native(function, *args, **kwargs)
     if function.__code__ in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):
@@ -222,9 +222,13 @@ def _prepare_function(
     return make_frame(interpreter, function, args, kwargs)
 
 
-def _ask_compiler(function: types.FunctionType) -> Any:
-    """A call into torch's own compiler: answered from a table, or a break."""
+def _ask_compiler(interpreter: Any, function: types.FunctionType) -> Any:
+    """A call into torch's own compiler: answered from a table, or a break. What torch's own
+    modules ask of it (`torch.optim` breaks its graphs) is no business of Braze."""
     name = function.__name__
+    caller = interpreter.frames[-1].globals.get("__name__", "")
+    if name == "graph_break" and caller.startswith("torch."):
+        return None
     if name not in COMPILER_ANSWERS:
         raise BreakRequested("explicit", f"{name}() of torch's own compiler")
     return COMPILER_ANSWERS[name]

@@ -81,6 +81,9 @@ def _gradient(interpreter: Any, tensor: Any, real: Any) -> Any:
     if real is None:
         return None
     world = interpreter.world
+    written = interpreter.overlay.slots.get((id(tensor), "grad"))
+    if written is not None:
+        return written[1]
     key = (id(tensor), "grad")
     if key not in world.reads:
         source = AttributeSource(world.known[id(tensor)][1], "grad")
@@ -106,8 +109,12 @@ def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> 
 
 
 def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any) -> None:
-    """`tensor.name = value`: on a tensor made here it really happens; else it breaks."""
+    """`tensor.name = value`: on a tensor made here it really happens; `grad` of an input is kept
+    back; else it breaks."""
     if name in _SETTABLE and interpreter.tracer.real_of(tensor) is None and name != "grad":
         traced(torch.Tensor.__setattr__, (tensor, name, value), {})
+        return
+    if name == "grad" and interpreter.world.source_of(tensor) is not None:
+        interpreter.overlay.slots[(id(tensor), "grad")] = (tensor, value)
         return
     raise BreakRequested("unsupported-attribute", f"writing Tensor.{name}")
