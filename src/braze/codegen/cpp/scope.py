@@ -124,8 +124,8 @@ def _load(scope: Scope, scalar: Load, guard: Guard | None) -> Term:
     if scalar.dtype == torch.bool:
         text = f"{text} != 0" if guard is None else f"({text} != 0)"
     if guard is not None and _is_strided(scope, scalar):
-        # A masked load takes single elements only; one that is always in bounds vectorises.
-        inner = f"{scope.pointers[scalar.buffer]}[{guard.text} ? {place.text} : 0L]"
+        # Masked loads of GCC take neighbours only; this one, always in bounds, vectorises.
+        inner = f"{scope.pointers[scalar.buffer]}[({place.text}) & -(i64){guard.text}]"
         text = f"({inner} != 0)" if scalar.dtype == torch.bool else inner
     elif guard is not None:
         text = f"{guard.text} ? {text} : ({TYPES[scalar.dtype].value})0"
