@@ -59,6 +59,12 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
         name = request.code.co_qualname
         kind = graph_break("unsupported-function", f"the generator {name}", frame_origin(request))
         return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
+    modes = ambient_state()
+    if modes.function_modes or modes.dispatch_modes:
+        kind = graph_break(
+            "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
+        )
+        return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
     leave_at = -1
     reason: GraphBreak | None = None
     for _ in range(MAX_ATTEMPTS):

@@ -8,7 +8,7 @@ import warnings
 import pytest
 import torch
 
-from braze.ir.frame import Call
+from braze.ir.frame import Call, Refused
 from tests.unit.capture.replay import agree, captured_once, outcome, same
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -136,3 +136,12 @@ def test_operators_know_where_they_come_from():
     assert node.origin.file == __file__
     assert node.origin.line == f.__code__.co_firstlineno + 1
     assert node.origin.call == "torch.relu"
+
+
+def test_foreign_mode_means_eager():
+    class Mode(torch.overrides.TorchFunctionMode):
+        def __torch_function__(self, function, types, args=(), kwargs=None):
+            return function(*args, **(kwargs or {}))
+
+    with Mode():
+        assert isinstance(outcome(labelled, X), Refused)
