@@ -325,9 +325,9 @@ class _Parser:
         if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
             return -as_expr(self._expression(node.operand))
         if isinstance(node, ast.BinOp):
-            return _EXPRESSIONS[type(node.op)](
-                as_expr(self._expression(node.left)), as_expr(self._expression(node.right))
-            )
+            left, right = self._expression(node.left), self._expression(node.right)
+            combined: IntLike = _EXPRESSIONS[type(node.op)](as_expr(left), as_expr(right))
+            return combined
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
             extremum = {"max": maximum, "min": minimum}[node.func.id]
             bound: IntLike = extremum(*map(self._expression, node.args))

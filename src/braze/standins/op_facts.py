@@ -58,6 +58,9 @@ _DATA = frozenset(
 _STATIC_AFTER_ALL = frozenset({"aten::index", "aten::nonzero_static", "aten::linalg_lstsq"})
 # In-place operators whose functional form is not called after them.
 _FUNCTIONAL_NAMES = {"normal_": "normal_functional"}
+# Their functional forms make contiguous results, so they draw in another order than the in-place
+# call does in memory of other strides (tests/regress/test_dropout_strides.py).
+_BOUND_TO_STRIDES = frozenset({"bernoulli_"})
 
 
 @functools.cache
@@ -94,6 +97,8 @@ def _functional_overload(
 ) -> torch._ops.OpOverload | None:
     schema = op._schema
     namespace, name = schema.name.split("::")
+    if name in _BOUND_TO_STRIDES:
+        return None
     functional_name = _FUNCTIONAL_NAMES.get(name)
     if functional_name is None:
         functional_name = name[:-1] if name.endswith("_") and not name.endswith("__") else name
