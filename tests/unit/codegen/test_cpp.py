@@ -61,14 +61,16 @@ def test_extrema(kind: str, shape: tuple[int, ...], keep: tuple[int, ...], nan: 
 
 @pytest.mark.parametrize(("shape", "keep"), [*SHAPES, ((5, 300000), (0,)), ((300000, 3), (1,))])
 def test_sum_is_as_exact_as_eager(shape: tuple[int, ...], keep: tuple[int, ...]) -> None:
-    x = torch.randn(shape)
+    """Over several inputs: a single sum may come out exact by luck."""
+    function = compiled(reduction("sum", shape, keep))
     along = [d for d in range(len(shape)) if d not in keep]
-    exact = x.double().sum(along)
-    (mine,) = compiled(reduction("sum", shape, keep))([x])
-    error, eager = (mine - exact).abs().max(), (x.sum(along) - exact).abs().max()
-    # One result may be exact in eager by luck: a rounding of a partial sum is allowed for.
-    spacing = torch.finfo(F32).eps * exact.abs().max().clamp(min=x.numel() ** 0.5)
-    assert error <= 2 * eager + spacing
+    error, eager = 0.0, 0.0
+    for _ in range(6):
+        x = torch.randn(shape)
+        exact = x.double().sum(along)
+        error += (function([x])[0] - exact).abs().mean().item()
+        eager += (x.sum(along) - exact).abs().mean().item()
+    assert error <= 2 * eager
 
 
 @pytest.mark.parametrize("kind", ["any", "all"])

@@ -34,6 +34,7 @@ from braze.ir.schedule import Accumulate, Kernel, Loop
 from braze.shapes.expr import Symbol, as_expr, constant_value
 
 _LANE_BLOCK = 64  # values that a lane adds up before a wider type takes over
+_BLOCK_LENGTH = 256  # values of a block: sixteen or so a lane, as in eager's cascade
 _STRANDS = 4
 _STRANDED_LINES = 8  # of a loop body that is worth writing four times
 STRIDE = 64
@@ -228,7 +229,7 @@ class Folds:
             fold = fold_of(s.kind, s.dtype)
             before.append(f"{TYPES[s.dtype].value} {self.name(s)}_part = {fold.start};")
             after.append(f"{self.name(s)}_sum {fold.clause}= {self.name(s)}_part;")
-        return self._cut(len(self.loops), BLOCK, before, after)
+        return self._cut(len(self.loops), _BLOCK_LENGTH, before, after)
 
     def _lane_block(self, level: int, blocked: list[Accumulate]) -> Block | None:
         if level != 1:

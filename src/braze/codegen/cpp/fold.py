@@ -1,7 +1,7 @@
 """C++ of reductions: what an accumulator starts from, how it takes a value, how it ends.
 
-Sums of floats are exact to within what eager's cascade gives: at most `BLOCK` values are added up
-in the value's own type (in as many lanes as the vector has), blocks in a wider type.
+Sums of floats are exact to within what eager's cascade gives: up to `BLOCK` values are added up in
+their own type (in as many lanes as the vector has), blocks of more of them in a wider type.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import torch
 from braze.codegen.cpp.operators import TYPES, literal_text
 from braze.ir.loops import Literal
 
-BLOCK = 4096
+BLOCK = 1024
 
 WIDER: dict[torch.dtype, str] = {torch.float32: "double", torch.float64: "long double"}
 
