@@ -19,7 +19,8 @@ from typing import Any, final
 import torch
 
 from braze.capture import FrameRequest, capture_frame
-from braze.codegen.cpp import generate
+from braze.codegen.cpp import generate, supports
+from braze.compat.collection import no_garbage_collection
 from braze.compat.modules import has_hooks
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
 from braze.interop.backends import Backend, Level
@@ -34,6 +35,7 @@ from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import compile_graph_runner
+from braze.ir.schedule import Kernel
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
 from braze.lower import lower
@@ -62,7 +64,7 @@ def compile_graph(graph: Graph, options: Options, recorder: Recorder) -> GraphCa
             verify_graph(graph)
         recorder.emit("aot_graphs", lambda: print_graph(graph))
     with recorder.stage("lower"):
-        program = lower(graph, options)
+        program = lower(graph, options, supports)
         if options.verify:
             verify_loops(program)
         recorder.emit("loops", lambda: print_loops(program))
@@ -72,7 +74,7 @@ def compile_graph(graph: Graph, options: Options, recorder: Recorder) -> GraphCa
         recorder.emit("schedule", lambda: print_schedule(plan))
     with recorder.stage("codegen"):
         sources = generate(plan, options)
-        recorder.count("kernels", len(sources.segments))
+        recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
         recorder.emit("output_code", lambda: "\n".join(unit.text for unit in sources.units))
     with recorder.stage("link"):
         linked = link(plan, sources, options)
@@ -104,7 +106,8 @@ class FrameCompiler:
             recorder.emit("recompiles", failure)
         outcome = "failed"
         try:
-            answer = self._compile(request, recorder)
+            with no_garbage_collection():
+                answer = self._compile(request, recorder)
             outcome = "refused" if isinstance(answer, Refused) else "graph"
             return answer
         except (BrazeError, UserWarning):
