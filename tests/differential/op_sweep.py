@@ -85,7 +85,7 @@ def family_of(op: OpInfo) -> str:
 
 def operators() -> dict[str, OpInfo]:
     """Every OpInfo by its full name."""
-    return {full_name(op): op for op in op_db}
+    return {full_name(op): op for op in map(_without_seeding, op_db)}
 
 
 def sweep_operator(op: OpInfo, dtype: torch.dtype, limit: int) -> Outcome:
@@ -149,6 +149,19 @@ def _check_sample(op: OpInfo, sample: SampleInput) -> set[str]:
         for result in (report.result, again.result):
             _compare(function, arguments, sample.kwargs, expected, result)
     return set(report.extern_ops)
+
+
+def _call_directly(op: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    return op(*args, **kwargs)
+
+
+def _without_seeding(op: OpInfo) -> OpInfo:
+    """The test suite wraps random operators in `wrapper_set_seed`, which saves, seeds and restores
+    the generator. That is the suite's, not the operator's: `_run` seeds."""
+    namespace = getattr(op.op, "__globals__", {})
+    if "wrapper_set_seed" in namespace:
+        namespace["wrapper_set_seed"] = _call_directly
+    return op
 
 
 def _run(function: Callable[..., Any], args: Any, kwargs: Any) -> Any:

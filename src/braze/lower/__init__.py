@@ -7,7 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from braze.ir.graph import Graph
+import torch
+
+from braze.ir.graph import Graph, Node
 from braze.ir.loops import LoopProgram
 from braze.lower import (
     batch_norm,
@@ -26,12 +28,12 @@ from braze.lower import (
     reductions,
     views,
 )
-from braze.lower.lowering import Lowering
+from braze.lower.lowering import Lowering, Supports
 
 if TYPE_CHECKING:
     from braze.options import Options
 
-__all__ = ["RULE_FAMILIES", "lower"]
+__all__ = ["RULE_FAMILIES", "lower", "supports_all"]
 
 # Importing a family registers its rules.
 RULE_FAMILIES = (
@@ -53,10 +55,23 @@ RULE_FAMILIES = (
 )
 
 
-def lower(graph: Graph, options: Options) -> LoopProgram:
+def supports_all(op: str, dtype: torch.dtype) -> bool:
+    """The predicate of a code generator that has every scalar operator."""
+    return True
+
+
+def lower(graph: Graph, options: Options, supports: Supports = supports_all) -> LoopProgram:
     """The graph as a loop program. Every graph lowers: what has no rule is an `ExternCall`.
 
+    supports: whether the code generator has a scalar operator on operands of a dtype; operators
+        whose rules need one that it lacks stay calls of ATen.
     With numerics "eager" only rules that match ATen bit for bit are used, and every rounding
     stays; otherwise round trips through half types inside one operator are left out.
     """
-    return Lowering(graph, options.numerics).run()
+    left_to_aten: frozenset[Node] = frozenset()
+    while True:
+        lowering = Lowering(graph, options.numerics, supports, left_to_aten)
+        program = lowering.run()
+        if lowering.unsupported <= left_to_aten:
+            return program
+        left_to_aten |= lowering.unsupported

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.ir.graph import Constant, Graph, Node, Value
+from braze.ir.graph import Constant, Graph, Node, Output, Value
 from braze.ir.loops import (
     Apply,
     Buffer,
@@ -39,6 +39,7 @@ from braze.lower.place import Computed, Place, Stored, compose, whole
 from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
 from braze.shapes.expr import ZERO, Expr, as_expr, floor_div, simplified
 
+Supports: TypeAlias = Callable[[str, torch.dtype], bool]
 Readable: TypeAlias = Value | Stored | Computed | bool | int | float
 
 SCALAR_DTYPES: dict[type, torch.dtype] = {
@@ -66,11 +67,21 @@ LOOP_DTYPES = frozenset(
 
 
 class Lowering:
-    """The program so far, and where each value of the graph is."""
+    """The program so far, and where each value of the graph is.
 
-    def __init__(self, graph: Graph, numerics: str) -> None:
+    left_to_aten: nodes that are not to be lowered by their rules. `unsupported` collects the
+    nodes whose rules used a scalar operator that `supports` refuses.
+    """
+
+    def __init__(
+        self, graph: Graph, numerics: str, supports: Supports, left_to_aten: frozenset[Node]
+    ) -> None:
         self.graph = graph
         self.numerics = numerics
+        self.supports = supports
+        self.left_to_aten = left_to_aten
+        self.unsupported: set[Node] = set()
+        self._node: Node | None = None
         self.statements: list[Statement] = []
         self.places: dict[Value, Place] = {}
         self.entries: set[Buffer] = set()
@@ -85,8 +96,9 @@ class Lowering:
         for constant in self.graph.constants:
             self._fold_constant(constant)
         for node in self.graph.nodes:
-            self.lower_node(node)
-        outputs = tuple(self.view_of(output.value) for output in self.graph.outputs)
+            if self.used.intersection(node.outputs) or not _is_view(node.op):
+                self.lower_node(node)
+        outputs = tuple(map(self._output, self.graph.outputs))
         mutations = []
         for mutation in self.graph.mutations:
             target = self.places[mutation.input]
@@ -100,6 +112,10 @@ class Lowering:
         if row is None or (not row.exact and self.numerics == "eager"):
             self.call_extern(node)
             return
+        if node in self.left_to_aten:
+            self.call_extern(node)
+            return
+        self._node = node
         call = OperatorCall(self, node)
         lowered = row.rule(call, *node.args, **dict(node.kwargs)) if call.fits(row) else None
         if lowered is None:
@@ -142,7 +158,7 @@ class Lowering:
 
     def view_of(self, value: Value) -> BufferView:
         """The strided view of a buffer that holds the value, computed now if nothing does."""
-        place = self.places[value]
+        source = place = self.places[value]
         kind = _tensor_type(value)
         if isinstance(place, Computed):
             place = place.stored or self.define(kind, place.body, place.origin)
@@ -155,7 +171,8 @@ class Lowering:
         origin = (ZERO,) * len(kind.shape)
         start = address(place.index(origin), root.stride, root.offset)
         if not place.is_strided and not _has_strides(place, kind, start):
-            return self.define(kind, lambda at: self.read(value, at), UNKNOWN).root
+            self.places[value] = self.define(kind, lambda at: self.read(source, at), UNKNOWN)
+            return self.places[value].root
         assert isinstance(start, Expr)
         return BufferView(root.buffer, kind.shape, kind.stride, simplified(start), root.dtype)
 
@@ -180,15 +197,37 @@ class Lowering:
         """Emit one definition."""
         if self.numerics != "eager":
             body = without_round_trips(body)
+        self._check_support(body)
         self.statements.append(Definition(target, axes, store, body, origin))
 
     # --- private -------------------------------------------------------------------------------
+
+    def _check_support(self, body: Scalar) -> None:
+        if self._node is not None and not all(
+            self.supports(node.op, node.operands[-1].dtype)
+            for node in walk(body)
+            if isinstance(node, Apply)
+        ):
+            self.unsupported.add(self._node)
 
     def _entry(self, value: Value) -> Buffer:
         buffer = self.new_buffer(_tensor_type(value))
         self.entries.add(buffer)
         self.places[value] = whole(buffer)
         return buffer
+
+    def _output(self, output: Output) -> BufferView:
+        """What the caller gets: of a view of an input or of another output, the same memory."""
+        if output.alias is None:
+            return self.view_of(output.value)
+        alias, dtype = output.alias, _dtype_of(output.value)
+        base = self.view_of(alias.base)
+        if base.offset == 0 or base.dtype == dtype:
+            offset = simplified(as_expr(base.offset) + alias.offset)
+        else:
+            scaled = as_expr(base.offset) * base.dtype.itemsize
+            offset = simplified(floor_div(scaled, dtype.itemsize) + alias.offset)
+        return BufferView(base.buffer, alias.shape, alias.stride, offset, dtype)
 
     def _fold_constant(self, constant: Constant) -> None:
         """A captured CPU tensor of one element is a literal to its readers."""
@@ -203,6 +242,7 @@ class Lowering:
         if isinstance(lowered, View):
             return self._view_place(lowered, kind)
         if isinstance(lowered, Folded):
+            self._check_support(lowered.body(axis_coordinates(make_axes("i", kind.shape))))
             return Computed(lowered.body, kind.dtype, kind.shape, None, origin)
         if isinstance(lowered, Reinterpreted):
             return self._reinterpreted_place(lowered, kind)
@@ -211,6 +251,7 @@ class Lowering:
         at = axis_coordinates(axes)
         scalar = cast(lowered(at), kind.dtype)
         if _is_cheap(scalar):
+            self._check_support(scalar)
             body: Body = lambda at: cast(lowered(at), kind.dtype)  # noqa: E731
             return Computed(body, kind.dtype, kind.shape, None, origin)
         target = self.new_buffer(kind)
@@ -419,15 +460,20 @@ def _is_cheap(scalar: Scalar) -> bool:
 
 
 @functools.cache
-def copying_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
-    """The operator itself, or for one whose result is a view of an argument, its copying twin: a
-    buffer has memory of its own."""
-    is_view = any(
+def _is_view(op: torch._ops.OpOverload) -> bool:
+    """Whether the result is a view of an argument, by the schema."""
+    return any(
         argument.alias_info is not None and not argument.alias_info.is_write
         for argument in op._schema.arguments
     )
+
+
+@functools.cache
+def copying_form(op: torch._ops.OpOverload) -> torch._ops.OpOverload:
+    """The operator itself, or for one whose result is a view of an argument, its copying twin: a
+    buffer has memory of its own."""
     namespace, name = op._schema.name.split("::")
-    twin = getattr(getattr(torch.ops, namespace), f"{name}_copy", None) if is_view else None
+    twin = getattr(getattr(torch.ops, namespace), f"{name}_copy", None) if _is_view(op) else None
     return op if twin is None else getattr(twin, op._overloadname, op)
 
 
@@ -455,9 +501,14 @@ def _values_in(arguments: Any) -> list[Value]:
 
 
 def _used_values(graph: Graph) -> set[Value | None]:
-    used: set[Value | None] = {output.value for output in graph.outputs}
+    """What results, mutations and nodes read; views that nothing reads count for nothing."""
+    used: set[Value | None] = {
+        output.value if output.alias is None else output.alias.base for output in graph.outputs
+    }
     used.update(mutation.value for mutation in graph.mutations)
-    for node in graph.nodes:
+    for node in reversed(graph.nodes):
+        if _is_view(node.op) and not used.intersection(node.outputs):
+            continue
         used.update(_values_in(node.args))
         if node.kwargs:
             used.update(_values_in([value for _, value in node.kwargs]))
