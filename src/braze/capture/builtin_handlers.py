@@ -322,7 +322,7 @@ def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
 
 
 def _over_iterables(cls: Any) -> Any:
-    """zip, enumerate, reversed, map, filter, sorted: each item still comes from the program."""
+    """zip, enumerate, reversed, map, filter: each item still comes from the program."""
 
     def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if cls is reversed and not isinstance(args[0], (list, tuple, dict, range)):
@@ -334,7 +334,7 @@ def _over_iterables(cls: Any) -> Any:
     return make
 
 
-for _lazy in (enumerate, zip, map, filter, reversed, sorted):
+for _lazy in (enumerate, zip, map, filter, reversed):
     answers(_lazy)(_over_iterables(_lazy))
 
 

@@ -114,8 +114,16 @@ def _call_getter(
     elif kind is operator.attrgetter:
         found = [_dotted(interpreter, args[0], name) for name in names]
     else:
-        raise BreakRequested("unseen-callable", "operator.methodcaller")
+        return _call_named_method(interpreter, args[0], kind, names)
     return found[0] if len(found) == 1 else tuple(found)
+
+
+def _call_named_method(interpreter: Any, owner: Any, kind: Any, given: tuple[Any, ...]) -> Any:
+    """operator.methodcaller: with keywords, what it is made by is a partial that holds them."""
+    name, args, kwargs = given[0], given[1:], {}
+    if isinstance(kind, functools.partial):
+        name, args, kwargs = kind.args[0], given, kind.keywords
+    return interpreter.call(load_attribute(interpreter, owner, name), *args, **kwargs)
 
 
 def _dotted(interpreter: Any, value: Any, names: str) -> Any:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import importlib.metadata
 import importlib.util
 import inspect
@@ -15,7 +14,6 @@ import typing
 from typing import Any
 
 from braze.capture.handler_table import answers
-from braze.capture.native_calls import call_natively
 from braze.ir.source import ObjectSource
 
 _QUESTIONS = (
@@ -76,8 +74,3 @@ def exc_info(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
             exception = frame.handled[-1]
             return type(exception), exception, exception.__traceback__
     return None, None, None
-
-
-@answers(functools.reduce)
-def reduce(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return call_natively(interpreter, functools.reduce, args, kwargs)

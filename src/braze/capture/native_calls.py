@@ -198,11 +198,11 @@ def iterable_argument(interpreter: Any, value: Any) -> Any:
         return interpreter.overlay.contents(value)
     if cls in CONSTANTS or cls in TENSORS or cls is InlinedGenerator or cls is Callback:
         return value
-    if is_identity(value) and not isinstance(value, type):
-        return native_argument(interpreter, value)
-    if isinstance(value, type) or interpreter.world.lookup(cls, "__iter__") is ABSENT:
-        return native_argument(interpreter, value)
-    return native_iterable(interpreter, value)
+    if interpreter.world.lookup(cls, "__iter__") is not ABSENT:
+        return native_iterable(interpreter, value)
+    if interpreter.world.lookup(cls, "__call__") is not ABSENT:
+        return Callback(interpreter, value)
+    return native_argument(interpreter, value)
 
 
 def _guarded(interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

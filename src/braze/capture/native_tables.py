@@ -112,6 +112,4 @@ ITERATING_METHODS = frozenset(
         "subtract",
     }
 )
-ITERATING = frozenset(
-    {zip, map, filter, enumerate, reversed, sorted, functools.reduce, math.prod, math.fsum}
-)
+ITERATING = frozenset({zip, map, filter, enumerate, reversed, math.prod, math.fsum})

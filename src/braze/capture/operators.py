@@ -63,6 +63,7 @@ COMPARISONS: dict[str, Operator] = {
     ">": Operator(operator.gt, "__gt__", "__lt__"),
     ">=": Operator(operator.ge, "__ge__", "__le__"),
 }
+_ORDERINGS = frozenset(COMPARISONS[sign] for sign in ("<", "<=", ">", ">="))
 UNARY: dict[str, Operator] = {
     "__neg__": Operator(operator.neg, "__neg__", ""),
     "__pos__": Operator(operator.pos, "__pos__", ""),
@@ -96,9 +97,19 @@ def _is_operand(cls: type) -> bool:
 def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     overlay = interpreter.overlay
     right = overlay.contents(right) if type(right) in EXACT else right
+    if op in _ORDERINGS and type(left) is type(right) and isinstance(left, (list, tuple)):
+        return _order(interpreter, op, overlay.contents(left), right)
     if op.in_place and type(left) in (list, set, dict):
         return overlay.original(interpreter.native(op.function, overlay.changed(left), right))
     return interpreter.native(op.function, overlay.contents(left), right)
+
+
+def _order(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+    """Lists and tuples are ordered by their first items that differ, else by length."""
+    for first, second in zip(left, right):
+        if not _same_or_equal(interpreter, first, second):
+            return binary(interpreter, op, first, second)
+    return op.function(len(left), len(right))
 
 
 def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:

@@ -16,6 +16,7 @@ import braze.capture.instructions_flow
 import braze.capture.instructions_imports
 import braze.capture.instructions_operators
 import braze.capture.library_handlers
+import braze.capture.operator_handlers
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.effects import write_effects

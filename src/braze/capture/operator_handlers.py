@@ -1,0 +1,142 @@
+"""The functions of `operator`, and sorting: what they do to objects is the objects' own code."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from typing import Any, final
+
+from braze.capture.handler_table import answers
+from braze.capture.items import delete_item, get_item, store_item
+from braze.capture.iteration import native_iterable
+from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, contains, unary
+from braze.capture.signals import ProgramRaised
+from braze.capture.truth import truth
+from braze.capture.world import is_constant
+from braze.ir.guard import ABSENT
+
+
+def _two(op: Any) -> Any:
+    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) != 2 or kwargs:
+            return interpreter.native(op.function, *args, **kwargs)
+        return binary(interpreter, op, *args)
+
+    return apply
+
+
+def _one(op: Any) -> Any:
+    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) != 1 or kwargs:
+            return interpreter.native(op.function, *args, **kwargs)
+        return unary(interpreter, op, *args)
+
+    return apply
+
+
+for _op in (*OPERATORS.values(), *COMPARISONS.values()):
+    answers(_op.function)(_two(_op))
+for _name in ("__neg__", "__pos__", "__invert__"):
+    answers(UNARY[_name].function)(_one(UNARY[_name]))
+
+
+@answers(operator.contains)
+def contains_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return contains(interpreter, *args)
+
+
+@answers(operator.getitem)
+def getitem_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return get_item(interpreter, *args)
+
+
+@answers(operator.setitem)
+def setitem_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    store_item(interpreter, *args)
+
+
+@answers(operator.delitem)
+def delitem_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    delete_item(interpreter, *args)
+
+
+@answers(operator.truth)
+def truth_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return truth(interpreter, *args)
+
+
+@answers(operator.not_)
+def not_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return not truth(interpreter, *args)
+
+
+@answers(operator.is_)
+def is_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0] is args[1]
+
+
+@answers(operator.is_not)
+def is_not_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return args[0] is not args[1]
+
+
+# --- sorting -------------------------------------------------------------------------------------
+
+
+@final
+class _Ordered:
+    """A sort key that compares as the program says."""
+
+    __slots__ = ("_interpreter", "key")
+
+    def __init__(self, interpreter: Any, key: Any) -> None:
+        self._interpreter = interpreter
+        self.key = key
+
+    def __lt__(self, other: _Ordered) -> bool:
+        interpreter = self._interpreter
+        try:
+            return truth(interpreter, binary(interpreter, COMPARISONS["<"], self.key, other.key))
+        except ProgramRaised as raised:
+            raise raised.exception from None
+
+
+def sorted_items(interpreter: Any, items: list[Any], key: Any, reverse: Any) -> list[Any]:
+    """The items in order, as a new list."""
+    keys = items if key is None else [interpreter.call(key, item) for item in items]
+    if not all(map(is_constant, keys)):
+        keys = [_Ordered(interpreter, one) for one in keys]
+    backwards = truth(interpreter, reverse)
+    order = interpreter.native(sorted, range(len(items)), key=keys.__getitem__, reverse=backwards)
+    return [items[index] for index in order]
+
+
+@answers(sorted)
+def sorted_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
+        return interpreter.native(sorted, *args, **kwargs)
+    items = interpreter.native(list, native_iterable(interpreter, args[0]))
+    return sorted_items(interpreter, items, kwargs.get("key"), kwargs.get("reverse", False))
+
+
+@answers(list.sort)
+def sort_method(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
+        return interpreter.native(list.sort, *args, **kwargs)
+    target = interpreter.overlay.changed(args[0])
+    items = list.__getitem__(target, slice(None))
+    found = sorted_items(interpreter, items, kwargs.get("key"), kwargs.get("reverse", False))
+    list.__setitem__(target, slice(None), found)
+    return None
+
+
+@answers(functools.reduce)
+def reduce_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    function, iterable, *initial = args
+    items = interpreter.native(iter, native_iterable(interpreter, iterable))
+    total = initial[0] if initial else interpreter.native(next, items, ABSENT)
+    if total is ABSENT:
+        raise ProgramRaised(TypeError("reduce() of empty iterable with no initial value"))
+    while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
+        total = interpreter.call(function, total, item)
+    return total
