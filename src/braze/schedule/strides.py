@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 from braze.ir.loops import Buffer, Definition, Load, Reduce, Scalar
@@ -49,11 +50,14 @@ def as_expr_of(atom: object) -> Expr:
 
 
 def best_vector_axis(candidates: Iterable[Symbol], places: Iterable[Access]) -> Symbol | None:
-    """The symbol along which most accesses go by single elements, the later one of equals."""
-    best, best_score = None, -1.0e9
-    known = list(places)
-    for symbol in candidates:
-        score = sum(_score(stride_along(expr, symbol)) for _, expr in known)
+    """The symbol along which most elements are read and written one after the other, the later
+    one of equals. An access counts by the elements that it touches: a parameter that is read once
+    a channel weighs nothing beside the image."""
+    loops = list(candidates)
+    known = [(expr, _touched(expr, loops)) for _, expr in places]
+    best, best_score = None, -math.inf
+    for symbol in loops:
+        score = sum(weight * _score(stride_along(expr, symbol)) for expr, weight in known)
         if score >= best_score:
             best, best_score = symbol, score
     return best
@@ -71,6 +75,13 @@ def reduces_over_lanes(definition: Definition) -> bool:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _touched(expr: Expr, loops: Iterable[Symbol]) -> float:
+    """How many points the access has over the loops; an unknown extent counts as 128."""
+    found = symbols(expr)
+    extents = (s.upper + 1 if s.upper is not None else 128 for s in loops if s in found)
+    return float(math.prod(extents))
 
 
 def _score(stride: Expr | None) -> float:
