@@ -183,7 +183,10 @@ def _table() -> dict[str, ScalarOp]:
         "float",
     )
     define("sinh cosh tanh asinh acosh atanh erf erfc erfinv lgamma digamma", 1, "same", "float")
-    define("i0 i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1", 1, "same", "float")
+    define("i0 i0e i1 i1e ndtri log_ndtr erfcx trigamma", 1, "same", "float")
+    define("bessel_j0 bessel_j1 bessel_y0 bessel_y1", 1, "same", "float")
+    define("bessel_k0 bessel_k1 bessel_k0e bessel_k1e", 1, "same", "float")  # k0e: exp(x) * k0
+    define("frexp_mantissa frexp_exponent", 1, "same", "float")
     define("floor ceil trunc round", 1, "same", "float")  # round: half to even
     define("isnan isinf signbit", 1, "bool", "float")
     define("neg abs sign", 1, "same", "number")
@@ -194,6 +197,10 @@ def _table() -> dict[str, ScalarOp]:
     define("truncdiv fmod", 2, "same", "number")  # C's: the sign is the dividend's
     define("pow", 2, "same", "number")
     define("atan2 hypot copysign nextafter", 2, "same", "float")
+    define("zeta", 2, "same", "float")  # Hurwitz's
+    define("chebyshev_t chebyshev_u chebyshev_v chebyshev_w", 2, "same", "float")  # x, degree
+    define("hermite_h hermite_he laguerre_l legendre_p", 2, "same", "float")
+    define("gcd", 2, "same", "integer")
     define("maximum minimum", 2, "same", "number")  # NaN wins
     define("fmax fmin", 2, "same", "float")  # NaN loses
     define("and or xor", 2, "same", "bits")

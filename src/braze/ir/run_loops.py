@@ -353,12 +353,22 @@ def _operators() -> dict[str, Callable[..., Tensor]]:
         "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh "
         "tanh asinh acosh atanh erf erfc erfinv lgamma digamma floor ceil trunc round isnan isinf "
         "signbit neg abs sign add sub mul fmod pow atan2 hypot copysign nextafter maximum minimum "
-        "fmax fmin eq ne lt le gt ge where"
+        "fmax fmin eq ne lt le gt ge where gcd"
     )
-    special = "i0 i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1"
+    special = "i0 i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1 bessel_y0 bessel_y1 zeta"
+    degrees = "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v "
+    degrees += "chebyshev_polynomial_w hermite_polynomial_h hermite_polynomial_he "
+    degrees += "laguerre_polynomial_l legendre_polynomial_p"
     table: dict[str, Callable[..., Tensor]] = {name: getattr(torch, name) for name in same.split()}
     table |= {name: _special(name) for name in special.split()}
+    table |= {name.replace("_polynomial", ""): _special(name) for name in degrees.split()}
+    for order in "01":
+        table[f"bessel_k{order}"] = _special(f"modified_bessel_k{order}")
+        table[f"bessel_k{order}e"] = _special(f"scaled_modified_bessel_k{order}")
     table |= {
+        "trigamma": lambda x: torch.polygamma(1, x),
+        "frexp_mantissa": lambda x: torch.frexp(x).mantissa,
+        "frexp_exponent": lambda x: torch.frexp(x).exponent.to(x.dtype),
         "not": torch.bitwise_not,
         "and": torch.bitwise_and,
         "or": torch.bitwise_or,

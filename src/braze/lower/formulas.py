@@ -124,3 +124,11 @@ def is_infinite(x: Scalar, sign: float) -> Scalar:
     if not x.dtype.is_floating_point:
         return literal(False, torch.bool)
     return apply("eq", x, sign * math.inf)
+
+
+def least_common_multiple(x: Scalar, y: Scalar) -> Scalar:
+    """Of two integers; 0 where both are."""
+    divisor = apply("gcd", x, y)
+    is_zero = apply("eq", divisor, 0)
+    part = apply("truncdiv", x, where(is_zero, 1, divisor))
+    return where(is_zero, 0, apply("abs", apply("mul", part, y)))

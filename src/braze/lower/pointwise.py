@@ -42,7 +42,7 @@ _SAME_NAME = (
     "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
     "asinh acosh atanh erf erfc erfinv lgamma digamma floor ceil trunc round neg abs"
 )
-_SPECIAL = "i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1"
+_SPECIAL = "i0e i1 i1e ndtri log_ndtr erfcx bessel_j0 bessel_j1 bessel_y0 bessel_y1"
 
 
 def _bessel_quotient(x: Scalar) -> Scalar:
@@ -77,6 +77,10 @@ _UNARY: dict[str, Callable[[Scalar], Scalar]] = {
     "special_spherical_bessel_j0": _bessel_quotient,
     "special_modified_bessel_i0": lambda x: apply("i0", x),
     "special_modified_bessel_i1": lambda x: apply("i1", x),
+    "special_modified_bessel_k0": lambda x: apply("bessel_k0", x),
+    "special_modified_bessel_k1": lambda x: apply("bessel_k1", x),
+    "special_scaled_modified_bessel_k0": lambda x: apply("bessel_k0e", x),
+    "special_scaled_modified_bessel_k1": lambda x: apply("bessel_k1e", x),
     "sign": lambda x: x if x.dtype == torch.bool else apply("sign", x),
     "positive": lambda x: x,
     "relu": lambda x: apply("maximum", x, 0),
@@ -159,7 +163,27 @@ def lower_round(call: OperatorCall, self: Value, *, decimals: int) -> Lowered:
 
 @rule("polygamma")
 def lower_polygamma(call: OperatorCall, n: int, self: Value) -> Lowered:
-    return elementwise(call, lambda x: apply("digamma", x), self) if n == 0 else None
+    """Derivatives of digamma; beyond the first by the zeta function (DLMF 5.15.1, 25.11.12)."""
+    if n < 2:
+        return elementwise(call, lambda x: apply(("digamma", "trigamma")[n], x), self)
+    factor = (1.0 if n % 2 else -1.0) * math.exp(math.lgamma(n + 1))
+
+    def formula(x: Scalar) -> Scalar:
+        return apply("mul", apply("zeta", literal(n + 1, x.dtype), x), factor)
+
+    return elementwise(call, formula, self)
+
+
+@rule("frexp.Tensor")
+def lower_frexp(call: OperatorCall, self: Value) -> Lowered:
+    """x = mantissa * 2 ** exponent, the mantissa's magnitude in [1/2, 1) or zero."""
+    dtype = call.dtype_of(self)
+    for position, op in enumerate(("frexp_mantissa", "frexp_exponent")):
+        if call.is_used(position):
+            call.result(
+                position, elementwise(call, lambda x, op=op: apply(op, x), self, dtype=dtype)
+            )
+    return DONE
 
 
 @rule("mvlgamma")
@@ -386,12 +410,28 @@ _BINARY: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
     "__lshift__.Tensor": lambda x, y: apply("shl", x, y),
     "__rshift__.Scalar": lambda x, y: apply("shr", x, y),
     "__rshift__.Tensor": lambda x, y: apply("shr", x, y),
+    "gcd": lambda x, y: apply("gcd", x, y),
+    "lcm": formulas.least_common_multiple,
     "logaddexp": lambda x, y: formulas.log_add(x, y, "exp", "log1p"),
     "logaddexp2": lambda x, y: formulas.log_add(x, y, "exp2", "log2"),
     "heaviside": lambda x, y: where(
         apply("eq", x, 0), y, where(apply("gt", x, 0), literal(1, y.dtype), 0)
     ),
 }
+for _name in "zeta".split():
+    for _form in ("", "self_scalar", "other_scalar"):
+        _BINARY[f"special_{_name}.{_form}".rstrip(".")] = lambda x, y, op=_name: apply(op, x, y)
+for _name in (
+    "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w "
+    "hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p"
+).split():
+    _op = _name.replace("_polynomial", "")
+    for _form in ("", ".x_scalar", ".n_scalar"):
+        _BINARY[f"special_{_name}{_form}"] = lambda x, n, op=_op: apply(op, x, n)
+        if "chebyshev" in _name:
+            _BINARY[f"special_shifted_{_name}{_form}"] = lambda x, n, op=_op: apply(
+                op, apply("sub", apply("mul", x, 2.0), 1.0), n
+            )
 for _family, _logarithm in (("xlogy", "log"), ("special_xlog1py", "log1p")):
     _scalar_forms = ("Tensor", "Scalar_Self", "Scalar_Other")
     if _family != "xlogy":

@@ -1,11 +1,12 @@
 """C++ of each scalar operator, by the kind of its operands.
 
-A form is a template over {0}, {1}, {2}. Functions named `bz_*` are in prelude.cpp.
+A form is a template over {0}, {1}, {2}. Functions named `bz_*` are in prelude.cpp and special.cpp.
 """
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 
 import torch
@@ -55,10 +56,18 @@ _CALLS = (
     "atan2 hypot copysign nextafter pow fmod maximum minimum fmax fmin fma"
 ).split()
 
+# Functions of special.cpp.
+_SPECIAL = (
+    "digamma trigamma zeta erfcx erfinv ndtri log_ndtr i0 i0e i1 i1e bessel_j0 bessel_j1 bessel_y0 "
+    "bessel_y1 bessel_k0 bessel_k1 bessel_k0e bessel_k1e chebyshev_t chebyshev_u chebyshev_v "
+    "chebyshev_w hermite_h hermite_he laguerre_l legendre_p frexp_mantissa frexp_exponent"
+).split()
+SPECIAL_CALLS = re.compile(rf"\bbz_(?:{'|'.join([*_SPECIAL, 'gcd'])})\(")
+
 _FLOAT_FORMS: dict[str, str] = {
     **{
         op: f"bz_{op}({', '.join(f'{{{i}}}' for i in range(SCALAR_OPS[op].arity))})"
-        for op in _CALLS
+        for op in [*_CALLS, *_SPECIAL]
     },
     "neg": "-{0}",
     "add": "{0} + {1}",
@@ -88,6 +97,7 @@ _INTEGER_FORMS: dict[str, str] = {
     "and": "{0} & {1}",
     "or": "{0} | {1}",
     "xor": "{0} ^ {1}",
+    "gcd": "bz_gcd({0}, {1})",
     "shl": "bz_shl({0}, {1})",
     "shr": "bz_shr({0}, {1})",
 }

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from braze.codegen.cpp.nest import kernel_text
+from braze.codegen.cpp.operators import SPECIAL_CALLS
 from braze.ir.kernel import KernelSources, Segment, SourceUnit
 from braze.ir.loops import Buffer
 from braze.ir.schedule import Kernel, Schedule
@@ -46,6 +47,11 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
 def prelude() -> str:
     """What every unit begins with."""
     return importlib.resources.files(__package__).joinpath("prelude.cpp").read_text()
+
+
+def special() -> str:
+    """What a unit that calls special functions goes on with."""
+    return importlib.resources.files(__package__).joinpath("special.cpp").read_text()
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -109,11 +115,11 @@ class _Sources:
         texts = [text.replace("NAME", name) for text, name in self.kernels.items()]
         shared = [f"// --- kernels ---\n{text}" for text in texts]
         if len(texts) <= kernels_a_unit or kernels_a_unit == 1:
-            return (SourceUnit("kernels", "\n".join([prelude(), *shared, *self.entries, ""])),)
+            return (SourceUnit("kernels", _unit([*shared, *self.entries])),)
         units = []
         for start in range(0, len(texts), kernels_a_unit):
             part = [_exported(text) for text in texts[start : start + kernels_a_unit]]
-            units.append(SourceUnit(f"kernels{len(units)}", "\n".join([prelude(), *part, ""])))
+            units.append(SourceUnit(f"kernels{len(units)}", _unit(part)))
         declared = [
             f"void {name}(char* const*, const i64*, int, int*);" for name in self.kernels.values()
         ]
@@ -127,6 +133,12 @@ class _Sources:
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             name = self.kernels[text] = f"k_{digest}"
         return name
+
+
+def _unit(texts: list[str]) -> str:
+    body = "\n".join([*texts, ""])
+    head = [prelude(), special()] if SPECIAL_CALLS.search(body) else [prelude()]
+    return "\n".join([*head, body])
 
 
 def _exported(text: str) -> str:
