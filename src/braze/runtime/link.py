@@ -63,6 +63,7 @@ class _Linked:
             "empty_strided": torch.empty_strided,
             "raise_fault": raise_fault,
             "flatten": _flatten,
+            "restride": _restride,
         }
         exec(compile(program.text, "<braze launch program>", "exec"), names)
         self._call = names["call"]
@@ -143,3 +144,14 @@ def _flatten(result: Any) -> Iterable[torch.Tensor | None]:
     if isinstance(result, (list, tuple)):
         return [tensor for part in result for tensor in _flatten(part)]
     return [result]
+
+
+def _restride(tensor: torch.Tensor, stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
+    """What an ATen kernel returned, in the layout that was expected of it: `meta` kernels of some
+    operators (of linalg, for one) promise other strides than the CPU's give."""
+    pairs = zip(tensor.shape, tensor.stride(), stride, strict=True)
+    if tensor.dtype is dtype and (not tensor.numel() or all(n == 1 or a == b for n, a, b in pairs)):
+        return tensor
+    return torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device).copy_(
+        tensor
+    )

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 
 from braze.ir.kernel import KernelSources, Segment
-from braze.ir.loops import Buffer, BufferView
+from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep, Schedule
 from braze.ir.types import Size
 from braze.shapes.expr import Expr, Extremum, Mod, Symbol, as_expr, constant_value, symbols
@@ -162,29 +162,48 @@ class _Program:
 
     def _extern(self, number: int, step: ExternStep) -> None:
         call = step.call
-        op = step.out_op or call.op
-        self.names[f"op{number}"] = op
-        arguments = [self._argument(argument) for argument in call.args]
-        arguments += [f"{name}={self._argument(value)}" for name, value in call.kwargs]
+        self.names[f"op{number}"] = step.out_op or call.op
+        written, clones = _written_names(call.op), _Clones(self)
+        arguments = []
+        for name, value in (*zip(_argument_names(call.op), call.args), *call.kwargs):
+            text = clones.text(value) if name in written else self._argument(value)
+            is_positional = len(arguments) < len(call.args)
+            arguments.append(text if is_positional else f"{name}={text}")
         if step.out_op is not None:
             assert call.outputs[0] is not None
             arguments.append(f"out={self._view(whole(call.outputs[0]))}")
         text = f"op{number}({', '.join(arguments)})"
-        if step.out_op is not None:
+        if step.out_op is not None or not call.outputs:
             self.body.append(text)
-            return
-        targets = []
-        for buffer in call.outputs:
-            if buffer is None:
-                targets.append("_")
-            else:
-                targets.append(self.tensors.setdefault(buffer, f"t{len(self.tensors)}"))
-        if len(targets) == 1 and not _returns_list(call.op):
-            self.body.append(f"{targets[0]} = {text}")
-        elif targets:
-            self.body.append(f"{', '.join(targets)}, = flatten({text})")
         else:
-            self.body.append(text)
+            self._take_results(call, text, clones.names)
+
+    def _take_results(self, call: ExternCall, text: str, clones: list[str]) -> None:
+        """Name what a call returned, then the clones that it wrote to, and make sure of their
+        strides: kernels are compiled for those of the type."""
+        targets = [
+            "_" if buffer is None else self.tensors.setdefault(buffer, f"t{len(self.tensors)}")
+            for buffer in call.outputs
+        ]
+        fresh = len(targets) - len(clones)
+        returns = call.op._schema.returns
+        if clones:
+            self.body.append(f"returned = {text}")
+            chosen = [n for n, result in enumerate(returns) if result.alias_info is None]
+            text = "returned"
+            if len(returns) > 1:
+                text = f"[{', '.join(f'returned[{n}]' for n in chosen)}]"
+        if fresh == 1 and len(returns) == 1 and str(returns[0].type) == "Tensor":
+            self.body.append(f"{targets[0]} = {text}")
+        elif fresh:
+            self.body.append(f"{', '.join(targets[:fresh])}, = flatten({text})")
+        for target, clone in zip(targets[fresh:], clones, strict=True):
+            self.body.append(f"{target} = {clone}")
+        for target, buffer in zip(targets, call.outputs):
+            if buffer is not None:
+                stride, dtype = self._sizes(buffer.stride), self._name_of(buffer.dtype)
+                check = f"{target}.stride() != {stride} or {target}.dtype is not {dtype}"
+                self.body.append(f"if {check}: {target} = restride({target}, {stride}, {dtype})")
 
     # --- the end -----------------------------------------------------------------------------
 
@@ -253,9 +272,35 @@ class _Program:
         return str(constant) if constant is not None else _python(as_expr(size), self.sizes)
 
 
-def _returns_list(op: torch._ops.OpOverload) -> bool:
-    returns = op._schema.returns
-    return len(returns) != 1 or str(returns[0].type) != "Tensor"
+@dataclass(slots=True)
+class _Clones:
+    """The copies that an operator writes to instead of its arguments, in the schema's order."""
+
+    program: _Program
+    names: list[str] = field(default_factory=list)
+
+    def text(self, argument: Any) -> str:
+        """The argument's text, a clone in the place of each tensor."""
+        if isinstance(argument, (list, tuple)):
+            return f"[{', '.join(map(self.text, argument))}]"
+        if not isinstance(argument, BufferView):
+            return self.program._argument(argument)
+        name = f"clone{len(self.names)}"
+        self.names.append(name)
+        self.program.body.append(f"{name} = {self.program._view(argument)}.clone()")
+        return name
+
+
+def _argument_names(op: torch._ops.OpOverload) -> list[str]:
+    return [argument.name for argument in op._schema.arguments]
+
+
+def _written_names(op: torch._ops.OpOverload) -> set[str]:
+    return {
+        argument.name
+        for argument in op._schema.arguments
+        if argument.alias_info is not None and argument.alias_info.is_write
+    }
 
 
 def _bare_symbol(value: Size) -> Symbol | None:
