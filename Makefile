@@ -7,9 +7,8 @@
 #
 # PYTHON=python3.12   the interpreter for the virtual environment
 # VENV=.venv          where it is made; it is kept, and the second run is quick
-# TORCH=torch==2.13.0 what pip installs where the environment has no torch. Where pip offers only
-#                     builds with GPU packages and there is no GPU:
-#                     TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+# TORCH=torch==2.13.0 what pip installs where the environment has no torch; further arguments of
+#                     pip may follow, such as the index of PyTorch's builds for CPUs
 # ARGS=...            further arguments for pytest or the benchmarks
 
 VENV ?= .venv
@@ -27,7 +26,7 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.braze
 PIP = $(BIN)/python -m pip --disable-pip-version-check install --quiet
 # One thread in each test process: the processes share the processors.
-PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS)
+PYTEST = OMP_NUM_THREADS=1 $(BIN)/python -m pytest -n $(JOBS) --dist loadgroup
 QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:

@@ -26,8 +26,8 @@ from braze.runtime.recipes import compile_replay
 FrameKey: TypeAlias = tuple[Any, ...]
 
 _FIXES: dict[GuardKind, str] = {
-    GuardKind.TENSOR_MATCH: "If a size changes from call to call, compile with dynamic=True or "
-    "mark the dimension (braze.mark_dynamic); otherwise pass inputs of one dtype and layout.",
+    GuardKind.TENSOR_MATCH: "Each size, dtype and layout is a program of its own: pad sizes to "
+    "a few buckets, pass one dtype and layout, or raise options={'recompile_limit': ...}.",
     GuardKind.EQUALS_MATCH: "A Python number or string that changes at each call is a new program "
     "each time: pass it as a 0-dim tensor, or keep it out of the compiled function.",
     GuardKind.ID_MATCH: "A new function, class or module object at each call is a new program: "
