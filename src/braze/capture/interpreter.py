@@ -38,6 +38,7 @@ class Interpreter:
 
     frames: the explicit stack, nested loops above the frame that led to them. steps_done counts
     interpreted instructions. leave_at: the step before which to stop, or -1.
+    transforms: how many of torch.func's transforms are under way.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     """
 
@@ -55,6 +56,7 @@ class Interpreter:
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
+        self.transforms = 0
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
 
     def release(self) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from braze.capture.generators import InlinedGenerator
+from braze.capture.leaf_calls import leaf_call
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS
@@ -64,8 +65,10 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
     world = interpreter.world
     if cls in EXACT:
         return iter(interpreter.overlay.contents(value))
-    if cls in CONSTANTS or type(value) in TENSORS:
-        return interpreter.native(_iterate_natively, value)
+    if cls in TENSORS and value.dim():
+        return iter(leaf_call(interpreter, torch.Tensor.unbind, (value, 0), {}))
+    if cls in CONSTANTS or cls in TENSORS:
+        return interpreter.native(iter, value)
     method = world.lookup(cls, "__iter__")
     if isinstance(method, types.FunctionType):
         return interpreter.call(method, value)
@@ -83,12 +86,6 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
             return _iterate_class(interpreter, value)
         raise BreakRequested("unsupported-container", f"iterating over {cls.__qualname__}")
     return interpreter.native(iter, value)
-
-
-def _iterate_natively(value: Any) -> Iterator[Any]:
-    if isinstance(value, torch.Tensor):
-        return iter(value.unbind(0)) if value.dim() else iter(value)
-    return iter(value)
 
 
 def _iterate_class(interpreter: Any, value: type) -> Any:

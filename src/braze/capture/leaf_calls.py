@@ -18,7 +18,8 @@ from braze.standins.standin import Standin
 def leaf_call(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a torch function, method or operator on stand-ins; note it as a TorchCall."""
+    """Call a torch function, method or operator on stand-ins; note it as a TorchCall, except
+    inside of torch.func's transforms, where tensors are wrapped."""
     native = interpreter.overlay.native
     args = tuple([native(arg) for arg in args])
     if kwargs:
@@ -26,6 +27,8 @@ def leaf_call(
     name = call_name(function)
     origin = interpreter.origin(name)
     interpreter.tracer.origin = origin
+    if interpreter.transforms:
+        return traced(function, args, kwargs)
     note = interpreter.tensor_names.noted
     noted_args = note(args)
     noted_kwargs = tuple([(key, note(value)) for key, value in kwargs.items()])
@@ -42,14 +45,20 @@ class TensorNames:
 
     def __init__(self, tracer: Any) -> None:
         self._value_of = tracer.value_of
-        self._names: dict[int, tuple[Any, Value]] = {}
+        self._names: dict[int, tuple[Any, Value, int]] = {}
 
     def name(self, standin: Any) -> Value:
         """The name of a stand-in."""
         entry = self._names.get(id(standin))
         if entry is None:
-            entry = self._names[id(standin)] = (standin, self._value_of(standin))
+            version = _writes_to(standin)
+            entry = self._names[id(standin)] = (standin, self._value_of(standin), version)
         return entry[1]
+
+    def written(self) -> frozenset[Value]:
+        """The names of stand-ins whose memory was written to after they were named."""
+        entries = self._names.values()
+        return frozenset([name for s, name, version in entries if _writes_to(s) != version])
 
     def known(self, standin: Any) -> Value | None:
         """The name of a stand-in that a call named."""
@@ -76,6 +85,20 @@ class TensorNames:
     def release(self) -> None:
         """Let go of the stand-ins."""
         self._names.clear()
+
+
+def _writes_to(standin: Any) -> int:
+    """How often the memory of a stand-in has been written to so far."""
+    place = standin.place
+    return int((place.base or place).version)
+
+
+def unnoted_call(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call C code that is not torch's on values among which are stand-ins."""
+    interpreter.tracer.origin = interpreter.origin(call_name(function))
+    return traced(function, args, kwargs)
 
 
 def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

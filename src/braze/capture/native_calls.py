@@ -15,7 +15,7 @@ from typing import Any, final
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS
 from braze.capture.iteration import native_iterable
-from braze.capture.leaf_calls import leaf_call
+from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
 from braze.capture.native_tables import (
     CHANGING_METHODS,
@@ -208,7 +208,7 @@ def iterable_argument(interpreter: Any, value: Any) -> Any:
 def _guarded(interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     simple = all(map(_runs_no_python, args)) and all(map(_runs_no_python, kwargs.values()))
     if any(type(arg) in TENSORS for arg in args):
-        result = leaf_call(interpreter, function, args, kwargs)
+        result = unnoted_call(interpreter, function, args, kwargs)
     elif simple:
         result = interpreter.native(function, *args, **kwargs)
     else:

@@ -174,6 +174,7 @@ def _finish(
                 for result, output in zip(writer.results, trace.graph.outputs)
             ]
         ),
+        written_names=interpreter.tensor_names.written(),
     )
 
 

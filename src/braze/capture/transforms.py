@@ -57,7 +57,11 @@ def call_transformed(
     values = tuple([native(value) for value in args])
     keywords = {name: native(value) for name, value in kwargs.items()}
     interpreter.tracer.origin = interpreter.origin("torch.func")
-    return traced(transformed.function, values, keywords)
+    interpreter.transforms += 1
+    try:
+        return traced(transformed.function, values, keywords)
+    finally:
+        interpreter.transforms -= 1
 
 
 # --- torch.autograd.Function ---------------------------------------------------------------------

@@ -26,18 +26,31 @@ class NotExpressible(ValueError):
     """A graph that `torch.fx` nodes cannot say; the message names what."""
 
 
+class _NotNamed(Exception):
+    """A value that torch-level calls cannot make."""
+
+
 def to_fx(frame: CapturedFrame) -> fx.GraphModule:
     """The frame's torch-level calls as a GraphModule.
 
-    Values that no call names (a view read again after its base was written to) are computed by
-    ATen calls. Raises NotExpressible where a call needs a tensor that the graph does not make.
+    Values that no call names (what was done inside of a transform) are computed by ATen calls.
+    Where such a value needs a tensor that calls have written to since, or a call needs one that
+    the graph does not make, all is ATen calls. Raises NotExpressible where these cannot say it.
     """
     names = [placeholder_name(str(source)) for source in frame.inputs]
-    builder = _Builder(frame.graph, names)
+    try:
+        return _torch_level(frame, names)
+    except _NotNamed:
+        return aten_to_fx(frame.graph, names)
+
+
+def _torch_level(frame: CapturedFrame, names: Sequence[str]) -> fx.GraphModule:
+    builder = _Builder(frame.graph, names, frame.written_names)
     producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
     for call in _live_calls(frame):
         builder.add_call(call, producers)
-    return builder.finish([builder.value(o.value, producers) for o in frame.graph.outputs])
+    results = frame.call_results or [output.value for output in frame.graph.outputs]
+    return builder.finish([builder.value(result, producers) for result in results])
 
 
 def aten_to_fx(graph: Graph, names: Sequence[str] = ()) -> fx.GraphModule:
@@ -63,7 +76,10 @@ def placeholder_name(source: str) -> str:
 class _Builder:
     """An fx graph in the making; `known` maps values to the fx nodes that hold them."""
 
-    def __init__(self, graph: Graph, names: Sequence[str]) -> None:
+    def __init__(
+        self, graph: Graph, names: Sequence[str], written: frozenset[Value] = frozenset()
+    ) -> None:
+        self._written = written
         self.root = torch.nn.Module()
         self.graph = fx.Graph()
         self.known: dict[Value, fx.Node] = {}
@@ -171,8 +187,10 @@ class _Builder:
             return found
         node = producers.get(value)
         if node is None:
-            raise NotExpressible(f"value {value} is made by no call of the graph")
+            raise _NotNamed(value)
         for needed in _values_in((*node.args, *(argument for _, argument in node.kwargs))):
+            if needed in self._written:
+                raise _NotNamed(value)
             self.value(needed, producers)
         self.add_node(node)
         return self.known[value]

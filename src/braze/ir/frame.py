@@ -290,7 +290,9 @@ class CapturedFrame:
     """inputs[i] is where graph.inputs[i] is found at a call.
     bytecodes: instructions interpreted, for reports.
     call_results[i]: the tensor object that result i of the graph is, as `calls` name it; the
-        value of `graph.outputs[i]` itself where no call named it."""
+        value of `graph.outputs[i]` itself where no call named it.
+    written_names: of the tensor objects that `calls` name, those written to after they got their
+        names."""
 
     code: types.CodeType
     guards: tuple[Guard, ...]
@@ -301,3 +303,4 @@ class CapturedFrame:
     exit: Exit
     bytecodes: int = 0
     call_results: tuple[Value, ...] = ()
+    written_names: frozenset[Value] = frozenset()
