@@ -26,6 +26,8 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind, TensorFacts
 from braze.ir.source import ObjectSource, Source
 from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard, tensor_condition
+from braze.runtime.guards_memory import SnapshotMemory
+from braze.runtime.guards_snapshot import Check
 from braze.runtime.module_reads import module_reads
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, known_types, source_depth
 
@@ -52,20 +54,35 @@ def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
 def compile_entry_check(
     guards: Iterable[Guard], inputs: Sequence[Source]
 ) -> Callable[[FrameValues], list[Any] | None]:
-    """A function that returns the graph's inputs where all guards hold, else None."""
-    ordered = order_guards(guards)
+    """A function that returns the graph's inputs where all guards hold, else None.
+
+    It asks snapshots of frames that passed before (`guards_snapshot.py`), then all guards."""
+    memory = SnapshotMemory(order_guards(guards), tuple(inputs), _generated_check)
+
+    def check(frame: FrameValues) -> list[Any] | None:
+        for known in memory.checks:
+            found = known(frame)
+            if found is not None:
+                return found
+        return memory.check_all(frame)
+
+    check.__braze_source__ = memory.generated.__braze_source__  # type: ignore[attr-defined]
+    return check
+
+
+def _generated_check(ordered: Sequence[Guard], inputs: Sequence[Source]) -> Check:
     writer = _writer(ordered)
 
     def result() -> str:
         return f"[{', '.join([writer.read(source) for source in inputs])}]"
 
     body = _body(writer, ordered, result, "None")
-    check: Callable[[FrameValues], list[Any] | None]
+    check: Check
     check = writer.function("check", "frame", body, "<braze guards>")
     return check
 
 
-def _writer(guards: list[Guard]) -> SourceWriter:
+def _writer(guards: Sequence[Guard]) -> SourceWriter:
     types = known_types(guards)
     return SourceWriter(types, module_reads(guards, types))
 
@@ -105,7 +122,7 @@ def _rank(guard: Guard) -> tuple[int, int, int]:
 
 
 def _body(
-    writer: SourceWriter, guards: list[Guard], result: Callable[[], str], failed: str
+    writer: SourceWriter, guards: Sequence[Guard], result: Callable[[], str], failed: str
 ) -> list[str]:
     for (_, kind), together in itertools.groupby(guards, lambda guard: (_rank(guard), guard.kind)):
         if kind is GuardKind.TENSOR_MATCH:

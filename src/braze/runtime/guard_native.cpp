@@ -1,0 +1,806 @@
+// Snapshots: "nothing that these guards read has changed since they last held", in a few
+// nanoseconds a guard.
+//
+// A Snapshot lists, parents before children, the objects that the guards went through and what
+// made them lead on: the class and `__dict__` of an instance, entries of a dict, items of a list.
+// Only roots, atoms and classes are held; the rest is borrowed. Each borrowed object is looked at
+// only after the step that proves that a live parent still holds it, and each step compares its
+// object's class first, so an object that took the place of a dead one is never misread. From the
+// roots to the last tensor no Python code runs and nothing is allocated.
+//
+// "This dict has not changed" is its version tag on 3.11, a dict watcher from 3.12 on. A dict that
+// did change has its own entries compared; where they are the same, it counts as unchanged again.
+//
+// Metadata of tensors is asked of libtorch through its stable C interface.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#ifdef Py_GIL_DISABLED
+#error "snapshots rely on the interpreter's lock"
+#endif
+
+typedef long long int64;
+typedef unsigned long long Version;
+
+// --- whether a dict has changed ----------------------------------------------------------------
+
+#if PY_VERSION_HEX >= 0x030C0000
+#define WATCHES 1
+
+// How often a dict was changed; found by its address. Freed when no step asks any more.
+struct Watch {
+    PyObject* dict;  // NULL once it is dead
+    Version changes;
+    Py_ssize_t users;
+    Watch* next;
+};
+
+static Watch* watches[4096];
+static int watcher = -1;
+
+static Watch** bucket_of(PyObject* dict) {
+    return &watches[((size_t)dict >> 5) * 0x9E3779B97F4A7C15ull >> 52];
+}
+
+static Watch* find_watch(PyObject* dict) {
+    for (Watch* watch = *bucket_of(dict); watch; watch = watch->next)
+        if (watch->dict == dict) return watch;
+    return NULL;
+}
+
+static void unlink_watch(Watch* watch) {
+    Watch** place = bucket_of(watch->dict);
+    while (*place != watch) place = &(*place)->next;
+    *place = watch->next;
+}
+
+static int on_change(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) {
+    Watch* watch = find_watch(dict);
+    if (watch == NULL) return 0;
+    watch->changes++;
+    if (event == PyDict_EVENT_DEALLOCATED) {
+        unlink_watch(watch);
+        watch->dict = NULL;
+    }
+    return 0;
+}
+
+static void drop_watch(Watch* watch) {
+    if (watch == NULL || --watch->users) return;
+    if (watch->dict) {
+        PyDict_Unwatch(watcher, watch->dict);
+        unlink_watch(watch);
+    }
+    PyMem_Free(watch);
+}
+
+static Watch* take_watch(PyObject* dict) {
+    Watch* watch = find_watch(dict);
+    if (watch == NULL) {
+        watch = (Watch*)PyMem_Calloc(1, sizeof(Watch));
+        if (watch == NULL) return NULL;
+        if (PyDict_Watch(watcher, dict) < 0) {
+            PyErr_Clear();
+            PyMem_Free(watch);
+            return NULL;
+        }
+        watch->dict = dict;
+        watch->next = *bucket_of(dict);
+        *bucket_of(dict) = watch;
+    }
+    watch->users++;
+    return watch;
+}
+#else
+#define WATCHES 0
+struct Watch;
+#endif
+
+// --- data ----------------------------------------------------------------------------------------
+
+enum Kind { INSTANCE, DICT, SIZE, SEQUENCE, CELL };
+
+// What a DICT step compares once its dict has changed.
+struct Content {
+    Py_ssize_t size;  // -1: any
+    PyObject* keys;   // a tuple, or NULL: any
+    Py_ssize_t count;
+    PyObject** entries;  // key, value, key, value, ...; a NULL value: there is none
+};
+
+// INSTANCE: object is of `type`, its __dict__ is `other`.
+// DICT: a dict of `type` with `content`. SIZE: a dict of `type` with `count` entries.
+// SEQUENCE: a list or tuple of `type` with these `items`. CELL: a cell that holds `other`.
+struct Step {
+    int kind;
+    int count;
+    PyObject* object;
+    PyTypeObject* type;
+    union {
+        PyObject* other;
+        PyObject** items;
+        Content* content;
+    };
+    Version version;
+#if WATCHES
+    Watch* watch;
+#endif
+};
+
+// sizes and strides: -1 matches any. requires_grad, is_leaf: 0, 1 or -1 for any.
+struct Facts {
+    PyTypeObject* type;
+    int codes[4];  // dtype, kind of device, index of device (-1: any), layout
+    int requires_grad;
+    int is_leaf;
+    int rank;
+    int64* sizes;
+    int64* strides;
+};
+
+struct TensorCheck {
+    PyObject* tensor;  // or, of a local, its name
+    Facts* facts;      // or NULL: only a graph input
+    Py_ssize_t place;  // among the graph's inputs; -1: none
+};
+
+// Objects that are all different: pinned ones, and those in the locals of these names.
+struct Apart {
+    PyObject* names;  // at most MAX_APART
+    PyObject** objects;
+    int name_count, count;
+};
+enum { MAX_APART = 8 };
+
+struct Snapshot {
+    PyObject_HEAD
+    PyObject* keep;       // a tuple that holds all that is not borrowed
+    PyObject* questions;  // ((function, argument or None, expected), ...)
+    PyObject* classes;    // ((class, recheck), ...)
+    PyObject* functions;  // ((function, code, defaults, keyword defaults), ...)
+    PyObject* roots;      // ((place, key, address), ...)
+    PyObject* residual;   // (check, places) or None
+    Py_ssize_t input_count, step_count, tensor_count, local_count, facts_count, class_count,
+        apart_count;
+    unsigned* class_versions;
+    Step* steps;
+    TensorCheck* tensors;
+    TensorCheck* locals;
+    Facts* facts;
+    Apart* aparts;
+    Version unproven;  // calls that this snapshot did not answer
+};
+
+// --- tensors -------------------------------------------------------------------------------------
+
+// Of the stable C interface of libtorch: a handle is the address of a pointer to the tensor's
+// implementation; the result is 0 unless the tensor cannot answer.
+typedef int (*AskInt32)(void*, int*);
+typedef int (*AskInt64)(void*, int64*);
+typedef int (*AskArray)(void*, int64**);
+
+static struct {
+    AskInt32 codes[4];
+    AskInt64 rank;
+    AskArray sizes, strides;
+    PyGetSetDef *requires_grad, *is_leaf;
+    Py_ssize_t offset;  // of the pointer to the implementation in the Python object
+} libtorch;
+
+static int answers(PyObject* tensor, PyGetSetDef* question, int expected) {
+    if (expected < 0) return 1;
+    PyObject* answer = question->get(tensor, question->closure);
+    if (answer == NULL) {
+        PyErr_Clear();
+        return 0;
+    }
+    int same = answer == (expected ? Py_True : Py_False);
+    Py_DECREF(answer);
+    return same;
+}
+
+static int same_sizes(const int64* actual, const int64* expected, int rank) {
+    for (int i = 0; i < rank; i++)
+        if (expected[i] != actual[i] && expected[i] != -1) return 0;
+    return 1;
+}
+
+static int matches(PyObject* tensor, const Facts* facts) {
+    if (Py_TYPE(tensor) != facts->type) return 0;
+    void* handle = (char*)tensor + libtorch.offset;
+    if (*(void**)handle == NULL) return 0;
+    for (int i = 0; i < 4; i++) {
+        int code;
+        if (facts->codes[i] == -1 && i == 2) continue;
+        if (libtorch.codes[i](handle, &code) || code != facts->codes[i]) return 0;
+    }
+    int64 rank, *sizes, *strides;
+    if (libtorch.rank(handle, &rank) || rank != facts->rank) return 0;
+    if (rank) {
+        if (libtorch.sizes(handle, &sizes) || !same_sizes(sizes, facts->sizes, rank)) return 0;
+        if (libtorch.strides(handle, &strides) || !same_sizes(strides, facts->strides, rank))
+            return 0;
+    }
+    return answers(tensor, libtorch.requires_grad, facts->requires_grad) &&
+           answers(tensor, libtorch.is_leaf, facts->is_leaf);
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+static int is_plain_key(PyObject* key) { return PyUnicode_CheckExact(key) || PyLong_CheckExact(key); }
+
+// Comparing plain keys runs no Python code.
+static int has_plain_keys(PyObject* dict) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(dict, &position, &key, &value))
+        if (!is_plain_key(key)) return 0;
+    return 1;
+}
+
+static int has_keys(PyObject* dict, PyObject* expected) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0, index = 0;
+    if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return 0;
+    while (PyDict_Next(dict, &position, &key, &value)) {
+        PyObject* wanted = PyTuple_GET_ITEM(expected, index++);
+        if (key == wanted) continue;
+        if (Py_TYPE(key) != Py_TYPE(wanted)) return 0;
+        if (PyObject_RichCompareBool(key, wanted, Py_EQ) != 1) return 0;
+    }
+    return 1;
+}
+
+static int has_content(PyObject* dict, const Content* content) {
+    if (content->size >= 0 && PyDict_GET_SIZE(dict) != content->size) return 0;
+    if (!has_plain_keys(dict)) return 0;
+    for (Py_ssize_t i = 0; i < content->count; i++) {
+        PyObject* value = PyDict_GetItemWithError(dict, content->entries[2 * i]);
+        if (value == NULL) PyErr_Clear();
+        if (value != content->entries[2 * i + 1]) return 0;
+    }
+    return content->keys == NULL || has_keys(dict, content->keys);
+}
+
+static int dict_holds(Step* step) {
+#if WATCHES
+    Watch* watch = step->watch;
+    if (watch && watch->dict == step->object && watch->changes == step->version) return 1;
+    if (!has_content(step->object, step->content)) return 0;
+    if (watch == NULL || watch->dict != step->object) {
+        drop_watch(watch);
+        watch = step->watch = take_watch(step->object);
+    }
+    if (watch) step->version = watch->changes;
+    return 1;
+#else
+    Version version = ((PyDictObject*)step->object)->ma_version_tag;
+    if (version == step->version) return 1;
+    if (!has_content(step->object, step->content)) return 0;
+    step->version = version;
+    return 1;
+#endif
+}
+
+static int items_hold(const Step* step) {
+    if (Py_SIZE(step->object) != step->count) return 0;
+    PyObject** items = PySequence_Fast_ITEMS(step->object);
+    for (int i = 0; i < step->count; i++)
+        if (items[i] != step->items[i]) return 0;
+    return 1;
+}
+
+static int step_holds(Step* step) {
+    if (Py_TYPE(step->object) != step->type) return 0;
+    switch (step->kind) {
+        case INSTANCE: {
+            if (step->other == NULL) return 1;
+            PyObject** place = _PyObject_GetDictPtr(step->object);
+            return place != NULL && *place == step->other;
+        }
+        case DICT: return dict_holds(step);
+        case SIZE: return PyDict_GET_SIZE(step->object) == step->count;
+        case SEQUENCE: return items_hold(step);
+        case CELL: return PyCell_GET(step->object) == step->other;
+    }
+    return 0;
+}
+
+// --- what comes before the steps; Python code may run ------------------------------------------
+
+static int questions_hold(PyObject* questions) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(questions); i++) {
+        PyObject* row = PyTuple_GET_ITEM(questions, i);
+        PyObject* argument = PyTuple_GET_ITEM(row, 1);
+        PyObject* expected = PyTuple_GET_ITEM(row, 2);
+        PyObject* answer = PyObject_Vectorcall(
+            PyTuple_GET_ITEM(row, 0), &argument, argument == Py_None ? 0 : 1, NULL);
+        if (answer == NULL) {
+            PyErr_Clear();
+            return 0;
+        }
+        int same = answer == expected;
+        if (!same && PyLong_CheckExact(answer) && PyLong_CheckExact(expected))
+            same = PyObject_RichCompareBool(answer, expected, Py_EQ) == 1;
+        Py_DECREF(answer);
+        if (!same) return 0;
+    }
+    return 1;
+}
+
+static unsigned class_version(PyTypeObject* type) {
+#if PY_VERSION_HEX < 0x030D0000
+    if (!(type->tp_flags & Py_TPFLAGS_VALID_VERSION_TAG)) return 0;
+#endif
+    return type->tp_version_tag;
+}
+
+static int classes_hold(Snapshot* self) {
+    for (Py_ssize_t i = 0; i < self->class_count; i++) {
+        PyObject* row = PyTuple_GET_ITEM(self->classes, i);
+        PyTypeObject* type = (PyTypeObject*)PyTuple_GET_ITEM(row, 0);
+        unsigned version = class_version(type);
+        if (version && version == self->class_versions[i]) continue;
+        _PyType_Lookup(type, PyTuple_GET_ITEM(row, 2));  // gives the class a version
+        version = class_version(type);
+        PyObject* answer = PyObject_CallOneArg(PyTuple_GET_ITEM(row, 1), (PyObject*)type);
+        if (answer == NULL) PyErr_Clear();
+        int holds = answer == Py_True;
+        Py_XDECREF(answer);
+        if (!holds) return 0;
+        self->class_versions[i] = version;
+    }
+    return 1;
+}
+
+static int functions_hold(PyObject* functions) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(functions); i++) {
+        PyObject** row = ((PyTupleObject*)PyTuple_GET_ITEM(functions, i))->ob_item;
+        PyFunctionObject* function = (PyFunctionObject*)row[0];
+        PyObject* defaults = function->func_defaults ? function->func_defaults : Py_None;
+        PyObject* keyword = function->func_kwdefaults ? function->func_kwdefaults : Py_None;
+        if (function->func_code != row[1] || defaults != row[2] || keyword != row[3]) return 0;
+    }
+    return 1;
+}
+
+// --- a snapshot ----------------------------------------------------------------------------------
+
+enum Place { LOCAL, STACK, GLOBALS };
+
+static PyObject *globals_name, *locals_name, *stack_name;
+
+struct Frame {
+    PyObject *locals, *stack, *globals;
+};
+
+static int locals_match(Snapshot* self, const Frame* frame, PyObject* inputs) {
+    for (Py_ssize_t i = 0; i < self->local_count; i++) {
+        TensorCheck* check = &self->locals[i];
+        PyObject* tensor = PyDict_GetItemWithError(frame->locals, check->tensor);
+        if (tensor == NULL) {
+            PyErr_Clear();
+            return 0;
+        }
+        if (check->facts && !matches(tensor, check->facts)) return 0;
+        if (check->place >= 0) PyList_SET_ITEM(inputs, check->place, Py_NewRef(tensor));
+    }
+    return 1;
+}
+
+static PyObject* root_of(PyObject* row, const Frame* frame) {
+    PyObject* key = PyTuple_GET_ITEM(row, 1);
+    switch (PyLong_AsLong(PyTuple_GET_ITEM(row, 0))) {
+        case LOCAL: return PyDict_GetItemWithError(frame->locals, key);
+        case STACK: {
+            Py_ssize_t index = PyLong_AsSsize_t(key);
+            if (PyList_CheckExact(frame->stack) && index < PyList_GET_SIZE(frame->stack))
+                return PyList_GET_ITEM(frame->stack, index);
+            if (PyTuple_CheckExact(frame->stack) && index < PyTuple_GET_SIZE(frame->stack))
+                return PyTuple_GET_ITEM(frame->stack, index);
+            return NULL;
+        }
+        default: return frame->globals;
+    }
+}
+
+static int roots_hold(PyObject* roots, const Frame* frame) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(roots); i++) {
+        PyObject* row = PyTuple_GET_ITEM(roots, i);
+        PyObject* expected = (PyObject*)PyLong_AsVoidPtr(PyTuple_GET_ITEM(row, 2));
+        PyObject* root = root_of(row, frame);
+        if (root == NULL || root != expected) {
+            PyErr_Clear();
+            return 0;
+        }
+    }
+    return 1;
+}
+
+// Whether the objects in some locals are no two the same and none of the pinned ones.
+static int are_apart(const Apart* apart, const Frame* frame) {
+    PyObject* found[MAX_APART];
+    for (int i = 0; i < apart->name_count; i++) {
+        found[i] = PyDict_GetItemWithError(frame->locals, PyTuple_GET_ITEM(apart->names, i));
+        if (found[i] == NULL) {
+            PyErr_Clear();
+            return 0;
+        }
+        for (int other = 0; other < i; other++)
+            if (found[other] == found[i]) return 0;
+        for (int other = 0; other < apart->count; other++)
+            if (apart->objects[other] == found[i]) return 0;
+    }
+    return 1;
+}
+
+static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
+    if (!PyDict_CheckExact(frame->locals)) return 0;
+    if (!roots_hold(self->roots, frame) || !locals_match(self, frame, inputs)) return 0;
+    if (!questions_hold(self->questions) || !functions_hold(self->functions)) return 0;
+    if (!classes_hold(self)) return 0;
+    for (Step *step = self->steps, *end = step + self->step_count; step < end; step++)
+        if (!step_holds(step)) return 0;
+    for (Py_ssize_t i = 0; i < self->apart_count; i++)
+        if (!are_apart(&self->aparts[i], frame)) return 0;
+    for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
+        TensorCheck* check = &self->tensors[i];
+        if (check->facts && !matches(check->tensor, check->facts)) return 0;
+        if (check->place >= 0) PyList_SET_ITEM(inputs, check->place, Py_NewRef(check->tensor));
+    }
+    return 1;
+}
+
+// What the snapshot cannot know is asked of generated Python.
+static int residual_holds(Snapshot* self, PyObject* frame, PyObject* inputs) {
+    if (self->residual == Py_None) return 1;
+    PyObject* found = PyObject_CallOneArg(PyTuple_GET_ITEM(self->residual, 0), frame);
+    if (found == NULL) return -1;
+    PyObject* places = PyTuple_GET_ITEM(self->residual, 1);
+    int holds = PyList_CheckExact(found) && PyList_GET_SIZE(found) == PyTuple_GET_SIZE(places);
+    for (Py_ssize_t i = 0; holds && i < PyTuple_GET_SIZE(places); i++) {
+        Py_ssize_t place = PyLong_AsSsize_t(PyTuple_GET_ITEM(places, i));
+        PyList_SET_ITEM(inputs, place, Py_NewRef(PyList_GET_ITEM(found, i)));
+    }
+    Py_DECREF(found);
+    return holds;
+}
+
+// check(frame): the graph's inputs, or None where the snapshot proves nothing.
+static PyObject* check(PyObject* object, PyObject* values) {
+    Snapshot* self = (Snapshot*)object;
+    if (self->keep == NULL) Py_RETURN_NONE;
+    PyObject* inputs = PyList_New(self->input_count);
+    if (inputs == NULL) return NULL;
+    Frame frame = {PyObject_GetAttr(values, locals_name), PyObject_GetAttr(values, stack_name),
+                   PyObject_GetAttr(values, globals_name)};
+    int holds = -1;
+    if (frame.locals && frame.stack && frame.globals) {
+        Py_INCREF(self);
+        holds = world_holds(self, &frame, inputs);
+        if (holds) holds = residual_holds(self, values, inputs);
+        if (holds == 0) self->unproven++;
+        Py_DECREF(self);
+    }
+    Py_XDECREF(frame.locals);
+    Py_XDECREF(frame.stack);
+    Py_XDECREF(frame.globals);
+    if (holds == 1) return inputs;
+    Py_DECREF(inputs);
+    if (holds == 0) Py_RETURN_NONE;
+    return NULL;
+}
+
+// --- making one ----------------------------------------------------------------------------------
+
+static PyObject* absent;  // stands for "no such entry" in a description
+
+static PyObject** addresses_of(PyObject* tuple) {
+    Py_ssize_t count = PyTuple_GET_SIZE(tuple);
+    PyObject** items = (PyObject**)PyMem_Calloc(count + 1, sizeof(PyObject*));
+    for (Py_ssize_t i = 0; items && i < count; i++) {
+        PyObject* item = PyTuple_GET_ITEM(tuple, i);
+        items[i] = item == absent ? NULL : item;
+    }
+    return items;
+}
+
+static int read_content(Step* step, PyObject* size, PyObject* keys, PyObject* entries) {
+    Content* content = step->content = (Content*)PyMem_Calloc(1, sizeof(Content));
+    if (content == NULL) return -1;
+    content->size = size == Py_None ? -1 : PyLong_AsSsize_t(size);
+    content->keys = keys == Py_None ? NULL : keys;
+    content->count = PyTuple_GET_SIZE(entries) / 2;
+    content->entries = addresses_of(entries);
+#if !WATCHES
+    step->version = (Version)-1;  // of no dict: the first check compares the content
+#endif
+    return content->entries ? 0 : -1;
+}
+
+// (kind, object, type, other): see Step; of a DICT other is (size, keys, entries).
+static int read_step(Step* step, PyObject* row) {
+    PyObject *object, *type, *other;
+    if (!PyArg_ParseTuple(row, "iOOO", &step->kind, &object, &type, &other)) return -1;
+    step->object = object;
+    step->type = (PyTypeObject*)type;
+    switch (step->kind) {
+        case INSTANCE:
+        case CELL: step->other = other == absent ? NULL : other; return 0;
+        case SIZE: step->count = (int)PyLong_AsLong(other); return 0;
+        case SEQUENCE:
+            step->count = (int)PyTuple_GET_SIZE(other);
+            step->items = addresses_of(other);
+            return step->items ? 0 : -1;
+        case DICT: {
+            PyObject *size, *keys, *entries;
+            if (!PyArg_ParseTuple(other, "OOO!", &size, &keys, &PyTuple_Type, &entries)) return -1;
+            return read_content(step, size, keys, entries);
+        }
+    }
+    PyErr_SetString(PyExc_ValueError, "no such kind of step");
+    return -1;
+}
+
+static int64* read_sizes(PyObject* sizes) {
+    Py_ssize_t count = PyTuple_GET_SIZE(sizes);
+    int64* numbers = (int64*)PyMem_Calloc(count + 1, sizeof(int64));
+    for (Py_ssize_t i = 0; numbers && i < count; i++) {
+        PyObject* size = PyTuple_GET_ITEM(sizes, i);
+        numbers[i] = size == Py_None ? -1 : PyLong_AsLongLong(size);
+    }
+    return numbers;
+}
+
+// (type, (dtype, device, index, layout), requires_grad, is_leaf, sizes, strides)
+static int read_facts(Facts* facts, PyObject* row) {
+    PyObject *type, *sizes, *strides;
+    int* codes = facts->codes;
+    if (!PyArg_ParseTuple(row, "O(iiii)iiO!O!", &type, &codes[0], &codes[1], &codes[2], &codes[3],
+                          &facts->requires_grad, &facts->is_leaf, &PyTuple_Type, &sizes,
+                          &PyTuple_Type, &strides))
+        return -1;
+    facts->type = (PyTypeObject*)type;
+    facts->rank = (int)PyTuple_GET_SIZE(sizes);
+    if (PyTuple_GET_SIZE(strides) != facts->rank) {
+        PyErr_SetString(PyExc_ValueError, "as many strides as sizes");
+        return -1;
+    }
+    facts->sizes = read_sizes(sizes);
+    facts->strides = read_sizes(strides);
+    return facts->sizes && facts->strides ? 0 : -1;
+}
+
+// ((tensor or name, index of facts or -1, place or -1), ...)
+static TensorCheck* read_tensors(Snapshot* self, PyObject* rows, Py_ssize_t* count) {
+    TensorCheck* checks =
+        (TensorCheck*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(TensorCheck));
+    for (Py_ssize_t i = 0; checks && i < PyTuple_GET_SIZE(rows); i++) {
+        Py_ssize_t index;
+        TensorCheck* check = &checks[(*count)++];
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "Onn", &check->tensor, &index,
+                              &check->place) ||
+            index >= self->facts_count || check->place >= self->input_count)
+            break;
+        check->facts = index < 0 ? NULL : &self->facts[index];
+    }
+    return checks;
+}
+
+// ((names, objects), ...)
+static int read_aparts(Snapshot* self, PyObject* rows) {
+    self->aparts = (Apart*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Apart));
+    for (Py_ssize_t i = 0; self->aparts && i < PyTuple_GET_SIZE(rows); i++) {
+        Apart* apart = &self->aparts[self->apart_count++];
+        PyObject* objects;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!O!", &PyTuple_Type, &apart->names,
+                              &PyTuple_Type, &objects))
+            return -1;
+        apart->name_count = (int)PyTuple_GET_SIZE(apart->names);
+        apart->count = (int)PyTuple_GET_SIZE(objects);
+        apart->objects = addresses_of(objects);
+        if (apart->name_count > MAX_APART) PyErr_SetString(PyExc_ValueError, "too many names");
+        if (apart->name_count > MAX_APART || apart->objects == NULL) return -1;
+    }
+    return self->aparts ? 0 : -1;
+}
+
+static int fill(Snapshot* self, PyObject* steps, PyObject* facts, PyObject* locals,
+                PyObject* tensors, PyObject* aparts) {
+    self->class_count = PyTuple_GET_SIZE(self->classes);
+    self->class_versions = (unsigned*)PyMem_Calloc(self->class_count + 1, sizeof(unsigned));
+    self->facts = (Facts*)PyMem_Calloc(PyTuple_GET_SIZE(facts) + 1, sizeof(Facts));
+    self->steps = (Step*)PyMem_Calloc(PyTuple_GET_SIZE(steps) + 1, sizeof(Step));
+    if (!self->class_versions || !self->facts || !self->steps) return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(facts); i++)
+        if (read_facts(&self->facts[self->facts_count++], PyTuple_GET_ITEM(facts, i)) < 0)
+            return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(steps); i++)
+        if (read_step(&self->steps[self->step_count++], PyTuple_GET_ITEM(steps, i)) < 0) return -1;
+    self->locals = read_tensors(self, locals, &self->local_count);
+    self->tensors = read_tensors(self, tensors, &self->tensor_count);
+    if (!self->locals || !self->tensors || read_aparts(self, aparts) < 0) return -1;
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+// Snapshot(keep, input_count, questions, classes, functions, roots, steps, facts, locals, tensors,
+// aparts, residual); a class is (class, recheck, a name).
+static PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
+    PyObject *keep, *questions, *classes, *functions, *roots, *steps, *facts, *locals, *tensors,
+        *aparts, *residual;
+    Py_ssize_t input_count;
+    PyTypeObject* tuple = &PyTuple_Type;
+    if (!PyArg_ParseTuple(args, "O!nO!O!O!O!O!O!O!O!O!O", tuple, &keep, &input_count, tuple,
+                          &questions, tuple, &classes, tuple, &functions, tuple, &roots, tuple,
+                          &steps, tuple, &facts, tuple, &locals, tuple, &tensors, tuple, &aparts,
+                          &residual))
+        return NULL;
+    Snapshot* self = (Snapshot*)type->tp_alloc(type, 0);
+    if (self == NULL) return NULL;
+    self->questions = Py_NewRef(questions);
+    self->classes = Py_NewRef(classes);
+    self->functions = Py_NewRef(functions);
+    self->roots = Py_NewRef(roots);
+    self->residual = Py_NewRef(residual);
+    self->keep = Py_NewRef(keep);
+    self->input_count = input_count;
+    if (fill(self, steps, facts, locals, tensors, aparts) < 0) {
+        if (!PyErr_Occurred()) PyErr_NoMemory();
+        Py_DECREF(self);
+        return NULL;
+    }
+    return (PyObject*)self;
+}
+
+static int traverse(PyObject* object, visitproc visit, void* arg) {
+    Snapshot* self = (Snapshot*)object;
+    Py_VISIT(Py_TYPE(self));
+    Py_VISIT(self->keep);
+    Py_VISIT(self->questions);
+    Py_VISIT(self->classes);
+    Py_VISIT(self->functions);
+    Py_VISIT(self->residual);
+    return 0;
+}
+
+static int clear(PyObject* object) {
+    Snapshot* self = (Snapshot*)object;
+    Py_CLEAR(self->keep);  // without it `check` does nothing
+    Py_CLEAR(self->questions);
+    Py_CLEAR(self->classes);
+    Py_CLEAR(self->functions);
+    Py_CLEAR(self->residual);
+    return 0;
+}
+
+static void dealloc(PyObject* object) {
+    Snapshot* self = (Snapshot*)object;
+    PyTypeObject* type = Py_TYPE(self);
+    PyObject_GC_UnTrack(self);
+    for (Py_ssize_t i = 0; i < self->step_count; i++) {
+        Step* step = &self->steps[i];
+        if (step->kind == SEQUENCE) PyMem_Free(step->items);
+        if (step->kind != DICT) continue;
+        if (step->content) PyMem_Free(step->content->entries);
+        PyMem_Free(step->content);
+#if WATCHES
+        drop_watch(step->watch);
+#endif
+    }
+    for (Py_ssize_t i = 0; i < self->facts_count; i++) {
+        PyMem_Free(self->facts[i].sizes);
+        PyMem_Free(self->facts[i].strides);
+    }
+    for (Py_ssize_t i = 0; i < self->apart_count; i++) PyMem_Free(self->aparts[i].objects);
+    PyMem_Free(self->aparts);
+    PyMem_Free(self->class_versions);
+    PyMem_Free(self->facts);
+    PyMem_Free(self->steps);
+    PyMem_Free(self->locals);
+    PyMem_Free(self->tensors);
+    Py_XDECREF(self->questions);
+    Py_XDECREF(self->classes);
+    Py_XDECREF(self->functions);
+    Py_XDECREF(self->roots);
+    Py_XDECREF(self->residual);
+    Py_XDECREF(self->keep);
+    type->tp_free(object);
+    Py_DECREF(type);
+}
+
+static PyMethodDef snapshot_methods[] = {
+    {"check", check, METH_O, "The graph's inputs, or None where nothing is proven."},
+    {NULL, NULL, 0, NULL},
+};
+static PyMemberDef snapshot_members[] = {
+    {"unproven", T_ULONGLONG, offsetof(Snapshot, unproven), READONLY, "Calls not answered."},
+    {NULL, 0, 0, 0, NULL},
+};
+static PyType_Slot slots[] = {
+    {Py_tp_new, (void*)make},         {Py_tp_dealloc, (void*)dealloc},
+    {Py_tp_traverse, (void*)traverse}, {Py_tp_clear, (void*)clear},
+    {Py_tp_methods, snapshot_methods}, {Py_tp_members, snapshot_members},
+    {0, NULL},
+};
+static PyType_Spec spec = {"braze_guards.Snapshot", sizeof(Snapshot), 0,
+                           Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+
+// --- the module ----------------------------------------------------------------------------------
+
+// offset_of(tensor, address): where in the Python object the address stands; -1: nowhere.
+static PyObject* offset_of(PyObject*, PyObject* args) {
+    PyObject *tensor, *address;
+    if (!PyArg_ParseTuple(args, "OO", &tensor, &address)) return NULL;
+    void* wanted = PyLong_AsVoidPtr(address);
+    Py_ssize_t size = Py_TYPE(tensor)->tp_basicsize;
+    for (Py_ssize_t at = sizeof(PyObject); at + (Py_ssize_t)sizeof(void*) <= size; at += sizeof(void*))
+        if (*(void**)((char*)tensor + at) == wanted) return PyLong_FromSsize_t(at);
+    return PyLong_FromLong(-1);
+}
+
+static PyGetSetDef* definition_of(PyObject* descriptor) {
+    if (Py_TYPE(descriptor) == &PyGetSetDescr_Type)
+        return ((PyGetSetDescrObject*)descriptor)->d_getset;
+    PyErr_SetString(PyExc_TypeError, "a getset descriptor is needed");
+    return NULL;
+}
+
+// connect((address of each C function), requires_grad, is_leaf, offset)
+static PyObject* connect(PyObject*, PyObject* args) {
+    PyObject *addresses, *requires_grad, *is_leaf;
+    Py_ssize_t offset;
+    void* found[7];
+    if (!PyArg_ParseTuple(args, "O!OOn", &PyTuple_Type, &addresses, &requires_grad, &is_leaf,
+                          &offset))
+        return NULL;
+    if (PyTuple_GET_SIZE(addresses) != 7) {
+        PyErr_SetString(PyExc_ValueError, "seven addresses are needed");
+        return NULL;
+    }
+    for (int i = 0; i < 7; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    libtorch.requires_grad = definition_of(requires_grad);
+    libtorch.is_leaf = definition_of(is_leaf);
+    if (PyErr_Occurred()) return NULL;
+    for (int i = 0; i < 4; i++) libtorch.codes[i] = (AskInt32)found[i];
+    libtorch.rank = (AskInt64)found[4];
+    libtorch.sizes = (AskArray)found[5];
+    libtorch.strides = (AskArray)found[6];
+    libtorch.offset = offset;
+    Py_RETURN_NONE;
+}
+
+// codes_of(tensor): (dtype, device, index of the device, layout) as libtorch numbers them.
+static PyObject* codes_of(PyObject*, PyObject* tensor) {
+    int codes[4];
+    void* handle = (char*)tensor + libtorch.offset;
+    for (int i = 0; i < 4; i++)
+        if (libtorch.codes[i] == NULL || libtorch.codes[i](handle, &codes[i])) Py_RETURN_NONE;
+    return Py_BuildValue("(iiii)", codes[0], codes[1], codes[2], codes[3]);
+}
+
+static PyMethodDef methods[] = {
+    {"connect", connect, METH_VARARGS, "Tell where tensors are asked."},
+    {"offset_of", offset_of, METH_VARARGS, "Where an address stands in an object."},
+    {"codes_of", codes_of, METH_O, "dtype, device, index, layout as numbers, or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyModuleDef module = {PyModuleDef_HEAD_INIT, "braze_guards", NULL, -1, methods};
+
+PyMODINIT_FUNC PyInit_braze_guards(void) {
+#if WATCHES
+    watcher = PyDict_AddWatcher(on_change);
+    if (watcher < 0) return NULL;
+#endif
+    locals_name = PyUnicode_InternFromString("locals");
+    stack_name = PyUnicode_InternFromString("stack");
+    globals_name = PyUnicode_InternFromString("globals");
+    absent = PyObject_CallNoArgs((PyObject*)&PyBaseObject_Type);
+    PyObject* made = PyModule_Create(&module);
+    PyObject* type = PyType_FromSpec(&spec);
+    if (made == NULL || type == NULL || absent == NULL) return NULL;
+    if (PyModule_AddObjectRef(made, "Snapshot", type) < 0) return NULL;
+    if (PyModule_AddObjectRef(made, "ABSENT", absent) < 0) return NULL;
+    return made;
+}

@@ -1,0 +1,142 @@
+"""The extension module that compares snapshots: built once a machine and Python, in the background.
+
+Guards are generated Python until it is ready, and stay so where it cannot be built.
+"""
+
+from __future__ import annotations
+
+import importlib.machinery
+import importlib.resources
+import importlib.util
+import logging
+import sysconfig
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple, final
+
+import torch
+
+from braze.compat.tensor_interface import (
+    IS_LEAF,
+    PLAIN_TENSOR_CLASSES,
+    REQUIRES_GRAD,
+    implementation_address,
+    metadata_functions,
+)
+from braze.errors import BuildFailed
+from braze.ir.kernel import SourceUnit
+from braze.options import Options, config
+from braze.runtime.build import build
+from braze.runtime.toolchain import NoCompiler, find_toolchain
+
+TensorCodes = tuple[int, int, int, int]
+
+
+class NativeGuards(NamedTuple):
+    """The loaded extension. snapshot: see `make` in guard_native.cpp. absent: stands in its
+    arguments for "no such entry". codes_of: what it compares of a tensor beside the sizes."""
+
+    snapshot: Callable[..., Any]
+    absent: object
+    codes_of: Callable[[torch.Tensor], TensorCodes | None]
+
+
+@final
+class NativeLoader:
+    """Builds the extension in a thread of its own at the first question for it."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self._loaded: NativeGuards | None = None
+
+    def ready(self) -> NativeGuards | None:
+        """The extension if it is loaded; the first call starts building it."""
+        if self._thread is None:
+            self._start()
+        return self._loaded
+
+    def wait(self) -> NativeGuards | None:
+        """The extension, when building has ended; None where it cannot be built."""
+        self.ready()
+        assert self._thread is not None
+        self._thread.join()
+        return self._loaded
+
+    def _start(self) -> None:
+        with self._lock:
+            if self._thread is None:
+                thread = threading.Thread(target=self._load, name="braze-guards", daemon=True)
+                thread.start()
+                self._thread = thread
+
+    def _load(self) -> None:
+        loaded = load_native_guards(config.snapshot())
+        if isinstance(loaded, str):
+            message = f"guards are checked by generated Python, several times slower: {loaded}"
+            extra = {"origin": "", "artefact": "perf_hints"}
+            logging.getLogger("braze.perf_hints").info("%s", message, extra=extra)
+        else:
+            self._loaded = loaded
+
+
+LOADER = NativeLoader()
+
+
+def load_native_guards(options: Options) -> NativeGuards | str:
+    """The extension, built or from the cache; or why there is none."""
+    path = build_extension(options)
+    if isinstance(path, str):
+        return path
+    functions = metadata_functions()
+    if functions is None:
+        return "this build of PyTorch has no stable C interface to tensors"
+    module = load_extension(path)
+    offset = _offset(module)
+    if offset is None:
+        return "the layout of this build's tensor objects is unknown"
+    module.connect(functions, REQUIRES_GRAD, IS_LEAF, offset)
+    return NativeGuards(module.Snapshot, module.ABSENT, module.codes_of)
+
+
+def build_extension(options: Options) -> Path | str:
+    """The extension's shared object, or why it cannot be built."""
+    include = sysconfig.get_paths()["include"]
+    if not Path(include, "Python.h").exists():
+        return f"Python's headers are not installed ({include}/Python.h)"
+    toolchain = find_toolchain(options)
+    if isinstance(toolchain, NoCompiler):
+        return toolchain.reason
+    text = importlib.resources.files(__package__).joinpath("guard_native.cpp").read_text()
+    tag = f"// {sysconfig.get_config_var('SOABI')}\n"
+    flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
+    plain = replace(toolchain, flags=flags, libraries=())
+    try:
+        return build((SourceUnit("guards", tag + text),), plain, options)
+    except BuildFailed as failure:
+        return str(failure)
+
+
+def load_extension(path: Path) -> Any:
+    """The extension module in this process."""
+    loader = importlib.machinery.ExtensionFileLoader("braze_guards", str(path))
+    spec = importlib.util.spec_from_loader("braze_guards", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _offset(module: Any) -> int | None:
+    """Where a tensor object keeps the pointer to its implementation: the same place in several
+    objects of each class, also after two of them have exchanged their implementations."""
+    samples = [cls(torch.empty(size)) for cls in PLAIN_TENSOR_CLASSES for size in (1, 2, 3)]
+    torch.utils.swap_tensors(samples[0], samples[1])
+    found = {module.offset_of(sample, implementation_address(sample)) for sample in samples}
+    offset = found.pop()
+    return None if found or offset < 0 else int(offset)

@@ -1,0 +1,308 @@
+"""A snapshot of an entry's guards: the guards that held, as addresses that must be the same.
+
+Most guards follow from pins (`guards_pins.py`): if every dict, class and list on the way is as it
+was when the guard held, it still holds. Tensors' metadata, which changes without any of those
+(`p.data = other`), is compared at every call. Guards that neither covers are the *residual*,
+which stays generated Python.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple, final
+
+import torch
+
+from braze.compat.ambient_check import ambient_questions
+from braze.compat.modules import GLOBAL_HOOKS, INSTANCE_HOOKS
+from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
+from braze.ir.entry import FrameValues
+from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.source import LocalSource, ObjectSource, Source
+from braze.runtime.guards_native import NativeGuards
+from braze.runtime.guards_pins import Pins, is_constant, is_plain_key
+
+Check = Callable[[FrameValues], "list[Any] | None"]
+# Makes generated Python of guards and of the inputs that it gives.
+CompileCheck = Callable[[Sequence[Guard], Sequence[Source]], Check]
+
+_APART_LOCALS = 8
+
+
+class Taken(NamedTuple):
+    """roots: tells frames apart that one snapshot cannot serve."""
+
+    roots: tuple[Any, ...]
+    check: Check
+
+
+def take_snapshot(
+    native: NativeGuards,
+    guards: Sequence[Guard],
+    inputs: Sequence[Source],
+    frame: FrameValues,
+    compile_check: CompileCheck,
+) -> Taken | None:
+    """A snapshot of guards that hold for the frame; None where it would prove nothing.
+
+    Its `check(frame)` gives the graph's inputs where all guards hold, and None where it does not
+    know.
+    """
+    builder = _Builder(native, frame, inputs)
+    residual = [guard for guard in guards if not _COVER[guard.kind](builder, guard)]
+    snapshot = builder.finish(residual, compile_check)
+    # What cannot be proven at once will not be proven later.
+    if snapshot.check(frame) is None:
+        return None
+    return Taken(builder.pins.root_rows(), snapshot.check)
+
+
+@final
+class _Builder:
+    """Sorts guards into the arguments of a snapshot."""
+
+    def __init__(self, native: NativeGuards, frame: FrameValues, inputs: Sequence[Source]) -> None:
+        self.native = native
+        self.frame = frame
+        self.inputs = inputs
+        self.places: dict[Source, list[int]] = {}
+        for place, source in enumerate(inputs):
+            self.places.setdefault(source, []).append(place)
+        self.pins = Pins(frame, native.absent)
+        self.questions: list[tuple[Any, ...]] = []
+        self.functions: list[tuple[Any, ...]] = []
+        self.facts: dict[TensorFacts, int] = {}
+        self.fact_rows: list[tuple[Any, ...]] = []
+        self.local_rows: list[tuple[Any, ...]] = []
+        self.tensor_rows: list[tuple[Any, ...]] = []
+        self.aparts: list[tuple[Any, ...]] = []
+
+    def add_tensor(self, source: Source, facts: int) -> bool:
+        """Check the tensor at the source against the facts of that number (-1: none), and give
+        it wherever it is an input."""
+        local = type(source) is LocalSource
+        found = None if local else self.pins.pin(source)
+        if not local and (found is None or not isinstance(found[0], torch.Tensor)):
+            return False
+        what = source.name if type(source) is LocalSource else found[0]  # type: ignore[index]
+        rows = self.local_rows if local else self.tensor_rows
+        places = self.places.pop(source, [-1])
+        rows.append((what, facts, places[0]))
+        rows.extend([(what, -1, place) for place in places[1:]])
+        return True
+
+    def number_of(self, facts: TensorFacts, tensor: torch.Tensor) -> int | None:
+        """The number of the facts in the snapshot; None where they are compared in Python."""
+        if facts.tensor_class not in PLAIN_TENSOR_CLASSES or facts.layout is not torch.strided:
+            return None
+        number = self.facts.get(facts)
+        if number is not None:
+            return number
+        codes = self.native.codes_of(tensor)
+        if codes is None:
+            return None
+        if facts.device.type == "cpu":
+            codes = (*codes[:2], -1, codes[3])
+        always_leaf = facts.is_leaf is True and not facts.requires_grad
+        is_leaf = -1 if facts.is_leaf is None or always_leaf else int(facts.is_leaf)
+        grad = int(facts.requires_grad)
+        row = (facts.tensor_class, codes, grad, is_leaf, facts.shape, facts.stride)
+        number = self.facts[facts] = len(self.fact_rows)
+        self.fact_rows.append(row)
+        return number
+
+    def finish(self, residual: Sequence[Guard], compile_check: CompileCheck) -> Any:
+        """The snapshot; inputs that no tensor guard gave are read by pins, else in Python."""
+        for source in tuple(self.places):
+            self.add_tensor(source, -1)
+        left = list(self.places)
+        rest: Any = None
+        if residual or left:
+            places = [place for source in left for place in self.places[source]]
+            sources = [self.inputs[place] for place in places]
+            rest = (compile_check(residual, sources), tuple(places))
+        pins = self.pins
+        steps, classes = pins.step_rows(), pins.class_rows()
+        keep = [*pins.keep, *self.questions, *self.functions, *self.fact_rows, *classes]
+        keep += [row[0] for row in self.local_rows]
+        keep += [names for names, _ in self.aparts]
+        return self.native.snapshot(
+            tuple(keep),
+            len(self.inputs),
+            tuple(self.questions),
+            classes,
+            tuple(self.functions),
+            pins.root_rows(),
+            steps,
+            tuple(self.fact_rows),
+            tuple(self.local_rows),
+            tuple(self.tensor_rows),
+            tuple(self.aparts),
+            rest,
+        )
+
+
+# --- what each kind of guard follows from; False: it stays generated Python -----------------------
+
+
+def _cover_tensor(builder: _Builder, guard: Guard) -> bool:
+    source = guard.source
+    if type(source) is LocalSource:
+        tensor = builder.frame.locals[source.name]
+    else:
+        found = builder.pins.pin(source)
+        if found is None:
+            return False
+        tensor = found[0]
+    if not isinstance(tensor, torch.Tensor):
+        return False
+    number = builder.number_of(guard.expected, tensor)
+    return number is not None and source is not None and builder.add_tensor(source, number)
+
+
+def _cover_identity(builder: _Builder, guard: Guard) -> bool:
+    return builder.pins.pin(guard.source) is not None
+
+
+def _cover_type(builder: _Builder, guard: Guard) -> bool:
+    found = builder.pins.pin(guard.source)
+    if found is None or isinstance(found[0], torch.Tensor):
+        return False
+    if type(found[0]) in (dict, OrderedDict):
+        builder.pins.dict_of(found[0])
+    return True
+
+
+def _cover_equals(builder: _Builder, guard: Guard) -> bool:
+    found = builder.pins.pin(guard.source)
+    return found is not None and is_constant(found[0])
+
+
+def _cover_length(builder: _Builder, guard: Guard) -> bool:
+    found = builder.pins.pin(guard.source)
+    if found is None:
+        return False
+    if type(found[0]) in (dict, OrderedDict):
+        node = builder.pins.dict_of(found[0])
+        if node is not None:
+            node.size = len(found[0])
+        return node is not None
+    return builder.pins.items(found[0])
+
+
+def _cover_keys(builder: _Builder, guard: Guard) -> bool:
+    found = builder.pins.pin(guard.source)
+    if found is None or type(found[0]) is not dict or not all(map(is_plain_key, found[0])):
+        return False
+    node = builder.pins.dict_of(found[0])
+    if node is not None:
+        node.keys = tuple(found[0])
+    return node is not None
+
+
+def _cover_entries(builder: _Builder, guard: Guard, keys: Sequence[Any]) -> bool:
+    """Entries of the dict at the source, or of the `__dict__` of the object there."""
+    found = builder.pins.pin(guard.source)
+    node = None if found is None else builder.pins.dict_of(found[0])
+    if node is None or not all(map(is_plain_key, keys)):
+        return False
+    for key in keys:
+        entry = builder.pins.entry(node, key)
+        builder.pins.keep.append(entry)
+    return True
+
+
+def _cover_contains(builder: _Builder, guard: Guard) -> bool:
+    key, present = guard.expected
+    found = builder.pins.pin(guard.source)
+    if present or found is None or type(found[0]) not in (dict, OrderedDict):
+        return False  # a key may stay while its value is another at each call
+    return _cover_entries(builder, guard, [key])
+
+
+def _cover_lacks(builder: _Builder, guard: Guard) -> bool:
+    found = builder.pins.pin(guard.source)
+    if found is None or type(found[0]) not in (dict, OrderedDict):
+        return False
+    return _cover_entries(builder, guard, sorted(guard.expected, key=repr))
+
+
+def _cover_namespace(builder: _Builder, guard: Guard) -> bool:
+    return _cover_entries(builder, guard, [name for name, _ in guard.expected])
+
+
+def _cover_lookups(builder: _Builder, guard: Guard) -> bool:
+    found = builder.pins.pin(guard.source)
+    if found is None or not isinstance(found[0], type):
+        return False
+    lookup = builder.pins.lookup
+    return all(lookup(found[0], name) is expected for name, expected in guard.expected)
+
+
+def _cover_no_hooks(builder: _Builder, guard: Guard) -> bool:
+    pins = builder.pins
+    names, source = INSTANCE_HOOKS, guard.source
+    if source is None:
+        names, source = GLOBAL_HOOKS, ObjectSource("nn.modules.module", torch.nn.modules.module)
+    found = pins.pin(source)
+    node = None if found is None else pins.dict_of(found[0])
+    if node is None:
+        return False
+    for name in names:
+        hooks = pins.entry(node, name)
+        if hooks is None or hooks[0] is ABSENT or not pins.is_empty(hooks[0]):
+            return False
+    return True
+
+
+def _cover_functions(builder: _Builder, guard: Guard) -> bool:
+    builder.functions.extend(map(tuple, guard.expected))
+    return True
+
+
+def _cover_ambient(builder: _Builder, guard: Guard) -> bool:
+    questions = ambient_questions(guard.expected)
+    builder.questions.extend(questions or ())
+    return questions is not None
+
+
+def _cover_pair(builder: _Builder, guard: Guard) -> bool:
+    return all(builder.pins.pin(source) is not None for source in (guard.source, guard.expected))
+
+
+def _cover_distinct(builder: _Builder, guard: Guard) -> bool:
+    names = [source.name for source in guard.expected if type(source) is LocalSource]
+    found = [builder.pins.pin(s) for s in guard.expected if type(s) is not LocalSource]
+    if len(names) > _APART_LOCALS or None in found:
+        return False
+    builder.aparts.append((tuple(names), tuple([value[0] for value in found if value is not None])))
+    return True
+
+
+def _cover_nothing(builder: _Builder, guard: Guard) -> bool:
+    return False
+
+
+_COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
+    GuardKind.TENSOR_MATCH: _cover_tensor,
+    GuardKind.TYPE_MATCH: _cover_type,
+    GuardKind.ID_MATCH: _cover_identity,
+    GuardKind.EQUALS_MATCH: _cover_equals,
+    GuardKind.LENGTH: _cover_length,
+    GuardKind.DICT_KEYS: _cover_keys,
+    GuardKind.DICT_CONTAINS: _cover_contains,
+    # `hasattr` may be answered by the class, and its "no" by `__getattr__`.
+    GuardKind.HAS_ATTRIBUTE: _cover_nothing,
+    GuardKind.SAME_OBJECT: _cover_pair,
+    GuardKind.DIFFERENT_OBJECT: _cover_pair,
+    GuardKind.TENSORS_DISTINCT: _cover_distinct,
+    # A tensor gets another storage without any change of a dict.
+    GuardKind.STORAGE_OVERLAP: _cover_nothing,
+    GuardKind.AMBIENT: _cover_ambient,
+    GuardKind.NAMESPACE: _cover_namespace,
+    GuardKind.CLASS_LOOKUPS: _cover_lookups,
+    GuardKind.DICT_LACKS: _cover_lacks,
+    GuardKind.NO_HOOKS: _cover_no_hooks,
+    GuardKind.FUNCTIONS: _cover_functions,
+}
