@@ -357,6 +357,11 @@ class OperatorCall:
         """The device of a value."""
         return _tensor_type(source).device
 
+    def is_contiguous(self, source: Value) -> bool:
+        """Whether a value is laid out row by row."""
+        kind = _tensor_type(source)
+        return kind.stride == contiguous_strides(kind.shape)
+
     def is_entry(self, source: Value) -> bool:
         """Whether a value lives in memory that was there before: an input, or a view of one."""
         place = self.lowering.places[source]

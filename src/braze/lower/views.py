@@ -13,6 +13,7 @@ from braze.lower.coordinates import (
     Coordinate,
     CoordinateMap,
     Coordinates,
+    address,
     minus,
     plus,
     product,
@@ -22,7 +23,7 @@ from braze.lower.coordinates import (
 )
 from braze.lower.lowering import OperatorCall
 from braze.lower.rules import DONE, Lowered, Reinterpreted, View, add_rule, rule
-from braze.shapes.expr import ZERO
+from braze.shapes.expr import ZERO, as_expr, bounds
 
 
 def positive(dim: int, rank: int) -> int:
@@ -283,11 +284,16 @@ def lower_unfold(call: OperatorCall, self: Value, dimension: int, size: int, ste
 def lower_as_strided(
     call: OperatorCall, self: Value, size: Any, stride: Any, storage_offset: Any = None
 ) -> Lowered:
-    """The offset counts from the start of the storage: known for what the graph computed, not
-    for an input."""
-    if call.is_entry(self):
+    """The offset counts from the start of the storage: known for what the graph computed; an
+    input that capture allows here begins where its storage does."""
+    if not call.is_entry(self):
+        return Reinterpreted(self, offset=storage_offset)
+    base, start = call.shape_of(self), storage_offset or 0
+    last = address(tuple(as_expr(n) - 1 for n in size), stride, start)
+    room, _ = bounds(as_expr(product(base)) - last)  # type: ignore[operator]
+    if not call.is_contiguous(self) or room is None or room < 1 or 0 in size:
         return None
-    return Reinterpreted(self, offset=storage_offset)
+    return View(self, lambda at: unravel(address(at, stride, start), base))
 
 
 @rule("flip")

@@ -21,6 +21,7 @@ from braze.standins.rules import losses as losses
 from braze.standins.rules import pointwise as pointwise
 from braze.standins.rules import reductions as reductions
 from braze.standins.rules import views as views
+from braze.standins.rules.corrections import correct
 from braze.standins.rules.table import RULES, VIEW_RULES
 
 
@@ -39,7 +40,7 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
         key = (freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
         return _infer_once(op, key)
     except TypeError:  # an argument that does not hash: a generator
-        return infer_by_meta(op, args, kwargs)
+        return correct(op, infer_by_meta(op, args, kwargs), args)
 
 
 def freeze(argument: Any) -> Any:
@@ -59,7 +60,8 @@ def _thaw(key: Any) -> Any:
 @functools.lru_cache(maxsize=1 << 14)
 def _infer_once(op: torch._ops.OpOverload, key: Any) -> Any:
     args, kwargs, _ = key
-    return infer_by_meta(op, _thaw(args), dict(_thaw(kwargs)))
+    args = _thaw(args)
+    return correct(op, infer_by_meta(op, args, dict(_thaw(kwargs))), args)
 
 
 def infer_view(

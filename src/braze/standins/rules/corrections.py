@@ -1,0 +1,69 @@
+"""What CPU kernels return where their meta kernels say otherwise.
+
+A correction takes the meta kernel's result and the operator's arguments, and gives the result
+with the types that the CPU's kernel gives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from braze.ir.types import TensorType
+from braze.standins.layout import contiguous_stride, tensor_type
+
+aten = torch.ops.aten
+
+
+def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> Any:
+    """The result of `op` on the CPU, given what its meta kernel says."""
+    correction = _CORRECTIONS.get(op)
+    if correction is None or not isinstance(result, tuple) or result[0].device.type != "cpu":
+        return result
+    return correction(result, args)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _column_major(position: int) -> Callable[[Any, Any], Any]:
+    """The matrices of one of the results lie column by column, as LAPACK makes them."""
+
+    def correction(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+        made = result[position]
+        *batch, rows, columns = made.shape
+        *steps, column, row = contiguous_stride((*batch, columns, rows))  # type: ignore[arg-type]
+        moved = tensor_type(made.dtype, made.shape, (*steps, row, column), made.device)  # type: ignore[arg-type]
+        return (*result[:position], moved, *result[position + 1 :])
+
+    return correction
+
+
+def _statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """Statistics of half-precision input are float32 only beside float32 parameters."""
+    image = args[0]
+    if image.dtype not in (torch.bfloat16, torch.float16):
+        return result
+    others = [a.dtype for a in args[1:] if isinstance(a, TensorType)]
+    dtype = torch.float32 if torch.float32 in others else image.dtype
+    rest = [
+        tensor_type(dtype, r.shape, r.stride, r.device) if r.dtype.is_floating_point else r  # type: ignore[arg-type]
+        for r in result[1:]
+    ]
+    return (result[0], *rest)
+
+
+_CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
+    aten._linalg_svd.default: _column_major(2),
+    aten.linalg_eig.default: _column_major(1),
+    aten.native_layer_norm.default: _statistics,
+    aten.native_group_norm.default: _statistics,
+    aten._native_batch_norm_legit.default: _statistics,
+    aten._native_batch_norm_legit.no_stats: _statistics,
+    aten._native_batch_norm_legit_functional.default: _statistics,
+    aten._native_batch_norm_legit_no_training.default: _statistics,
+    aten._batch_norm_with_update.default: _statistics,
+    aten._batch_norm_with_update_functional.default: _statistics,
+}
