@@ -6,6 +6,7 @@ from typing import Any
 
 from braze.capture.attributes import load_attribute
 from braze.capture.frames import Frame
+from braze.capture.operators import UNARY, unary
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.bytecode import Instruction
@@ -113,6 +114,60 @@ def with_except_start(interpreter: Any, frame: Frame, instruction: Instruction) 
     frame.stack.append(interpreter.call(leave, type(exception), exception, exception.__traceback__))
 
 
+# --- except* -------------------------------------------------------------------------------------
+
+
+@opcode("CHECK_EG_MATCH")
+def check_group_match(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    kinds = interpreter.overlay.native(frame.stack.pop())
+    exception = frame.stack[-1]
+    match, rest = None, exception
+    if isinstance(exception, BaseExceptionGroup):
+        match, rest = interpreter.native(exception.split, kinds)
+    elif exception is not None and interpreter.native(isinstance, exception, kinds):
+        kind = ExceptionGroup if isinstance(exception, Exception) else BaseExceptionGroup
+        match, rest = kind("", [exception]), None
+    frame.stack[-1] = rest
+    frame.stack.append(match)
+    if match is not None and frame.handled:
+        frame.handled[-1] = match
+
+
+@opcode("PREP_RERAISE_STAR")
+def prepare_reraise(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    raised = frame.stack.pop()
+    frame.stack[-1] = _to_reraise(frame.stack[-1], raised)
+
+
+def _to_reraise(original: BaseException, results: list[Any]) -> BaseException | None:
+    """What leaves an `except*` statement: what its handlers raised, and what none of them took."""
+    left = [exception for exception in results if exception is not None]
+    if not isinstance(original, BaseExceptionGroup):
+        return left[0] if left else None
+    raised = [exception for exception in left if not _is_part_of(exception, original)]
+    untaken = {leaf for e in left if _is_part_of(e, original) for leaf in _leaves(e)}
+    rest = original.split(lambda e: id(e) in untaken)[0] if untaken else None
+    if rest is not None:
+        raised.append(rest)
+    if len(raised) > 1:
+        return BaseExceptionGroup("", raised)
+    return raised[0] if raised else None
+
+
+def _is_part_of(exception: BaseException, original: BaseException) -> bool:
+    names = ("__notes__", "__traceback__", "__cause__", "__context__")
+    return all(getattr(exception, n, None) is getattr(original, n, None) for n in names)
+
+
+def _leaves(exception: BaseException) -> list[int]:
+    if isinstance(exception, BaseExceptionGroup):
+        return [leaf for part in exception.exceptions for leaf in _leaves(part)]
+    return [id(exception)]
+
+
+# --- intrinsics, from Python 3.12 ----------------------------------------------------------------
+
+
 @opcode("CALL_INTRINSIC_1")
 def call_intrinsic(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
@@ -122,8 +177,15 @@ def call_intrinsic(interpreter: Any, frame: Frame, instruction: Instruction) -> 
             error.__cause__ = value
             frame.stack[-1] = error
     elif instruction.arg == 5:  # UNARY_POSITIVE
-        frame.stack[-1] = interpreter.unary("__pos__", value)
+        frame.stack[-1] = unary(interpreter, UNARY["__pos__"], value)
     elif instruction.arg == 6:  # LIST_TO_TUPLE
-        frame.stack[-1] = tuple(value)
+        frame.stack[-1] = tuple(interpreter.overlay.contents(value))
     else:
         raise BreakRequested("unsupported-opcode", f"CALL_INTRINSIC_1 {instruction.arg}")
+
+
+@opcode("CALL_INTRINSIC_2")
+def call_intrinsic_two(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    if instruction.arg != 1:  # PREP_RERAISE_STAR
+        raise BreakRequested("unsupported-opcode", f"CALL_INTRINSIC_2 {instruction.arg}")
+    prepare_reraise(interpreter, frame, instruction)

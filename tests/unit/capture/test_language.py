@@ -214,6 +214,32 @@ def exceptions(x):
     return log, x + 1
 
 
+def exception_groups(x):
+    log = []
+
+    def run(group):
+        try:
+            try:
+                raise group
+            except* ValueError as error:
+                log.append([str(e) for e in error.exceptions])
+            except* (KeyError, OSError) as error:
+                log.append(len(error.exceptions))
+                raise RuntimeError("again") from None
+        except BaseExceptionGroup as rest:
+            return [type(e).__name__ for e in rest.exceptions]
+        return "all taken"
+
+    return (
+        x + 1,
+        run(ExceptionGroup("g", [ValueError("a"), ValueError("b")])),
+        run(ExceptionGroup("g", [ValueError("a"), TypeError("b")])),
+        run(ExceptionGroup("g", [KeyError("a"), TypeError("b")])),
+        run(ValueError("plain")),
+        log,
+    )
+
+
 def withs(x):
     recorder = Recorder()
     with recorder as r:
@@ -394,6 +420,7 @@ PROGRAMS = [
     generators,
     closures,
     exceptions,
+    exception_groups,
     withs,
     matching,
     star_arguments,
