@@ -203,6 +203,8 @@ class _Program:
             if buffer is not None:
                 stride, dtype = self._sizes(buffer.stride), self._name_of(buffer.dtype)
                 check = f"{target}.stride() != {stride} or {target}.dtype is not {dtype}"
+                if len(targets) > 1:  # one of several results may be undefined after all
+                    check = f"{target} is not None and ({check})"
                 self.body.append(f"if {check}: {target} = restride({target}, {stride}, {dtype})")
 
     # --- the end -----------------------------------------------------------------------------
