@@ -14,7 +14,7 @@ Not handled here: solving for a symbol, facts between symbols (those come with g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -27,6 +27,18 @@ class Symbol:
     name: str
     lower: int | None = None
     upper: int | None = None
+
+    # Most of the time of scheduling goes into telling symbols apart: by name first.
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            type(other) is Symbol
+            and self.name == other.name
+            and self.lower == other.lower
+            and self.upper == other.upper
+        )
 
     def __str__(self) -> str:
         return self.name
@@ -90,7 +102,10 @@ class Expr:
     terms: tuple[tuple[Monomial, int], ...]
 
     def __add__(self, other: IntLike) -> Expr:
-        return _collect((*self.terms, *as_expr(other).terms))
+        added = as_expr(other)
+        if not added.terms:
+            return self
+        return _collect(self.terms + added.terms) if self.terms else added
 
     def __radd__(self, other: IntLike) -> Expr:
         return self + other
@@ -106,9 +121,7 @@ class Expr:
 
     def __mul__(self, other: IntLike) -> Expr:
         factor = as_expr(other)
-        return _collect(
-            (tuple(sorted(a + b, key=str)), p * q) for a, p in self.terms for b, q in factor.terms
-        )
+        return _collect([(_product(a, b), p * q) for a, p in self.terms for b, q in factor.terms])
 
     def __rmul__(self, other: IntLike) -> Expr:
         return self * other
@@ -126,11 +139,12 @@ ZERO = Expr(())
 
 def as_expr(value: IntLike) -> Expr:
     """The expression for an int, a symbol or an expression."""
-    if isinstance(value, Expr):
-        return value
-    if isinstance(value, Symbol):
-        return Expr((((value,), 1),))
-    return Expr((((), int(value)),)) if value else ZERO
+    kind = type(value)
+    if kind is Expr:
+        return value  # type: ignore[return-value]
+    if kind is Symbol:
+        return Expr((((value,), 1),))  # type: ignore[arg-type]
+    return Expr((((), int(value)),)) if value else ZERO  # type: ignore[arg-type]
 
 
 def constant_value(value: IntLike) -> int | None:
@@ -212,7 +226,10 @@ def bounds(value: IntLike) -> tuple[int | None, int | None]:
     low: int | None = 0
     high: int | None = 0
     for monomial, coefficient in as_expr(value).terms:
-        term_low, term_high = _scale(_monomial_bounds(monomial), coefficient)
+        if not monomial:
+            term_low = term_high = coefficient
+        else:
+            term_low, term_high = _scale(_monomial_bounds(monomial), coefficient)
         low = None if low is None or term_low is None else low + term_low
         high = None if high is None or term_high is None else high + term_high
     return low, high
@@ -223,7 +240,10 @@ def symbols(value: IntLike) -> set[Symbol]:
     found: set[Symbol] = set()
     for monomial, _ in as_expr(value).terms:
         for atom in monomial:
-            found |= _atom_symbols(atom)
+            if type(atom) is Symbol:
+                found.add(atom)
+            else:
+                found |= _atom_symbols(atom)
     return found
 
 
@@ -258,24 +278,42 @@ def evaluate(value: IntLike, values: Mapping[Symbol, int]) -> int:
 
 
 def _evaluate_terms(value: Expr, replace: Callable[[Atom], Expr]) -> Expr:
-    total = ZERO
+    total: list[tuple[Monomial, int]] = []
     for monomial, coefficient in value.terms:
-        product = as_expr(coefficient)
-        for atom in monomial:
+        if not monomial:
+            total.append((monomial, coefficient))
+            continue
+        product = replace(monomial[0])
+        for atom in monomial[1:]:
             product = product * replace(atom)
-        total = total + product
-    return total
+        total += [(m, c * coefficient) for m, c in product.terms]
+    return _collect(total)
 
 
-def _collect(terms: Iterable[tuple[Monomial, int]]) -> Expr:
+def _collect(terms: Sequence[tuple[Monomial, int]]) -> Expr:
     sums: dict[Monomial, int] = {}
+    remainders = False
     for monomial, coefficient in terms:
-        sums[monomial] = sums.get(monomial, 0) + coefficient
-    _merge_division_pairs(sums)
-    kept = [(monomial, c) for monomial, c in sums.items() if c]
+        sums[monomial] = sums[monomial] + coefficient if monomial in sums else coefficient
+        if len(monomial) == 1 and type(monomial[0]) is Mod:
+            remainders = True
+    if remainders:
+        _merge_division_pairs(sums)
+    kept = [term for term in sums.items() if term[1]]
     if len(kept) > 1:
-        kept.sort(key=lambda term: (-len(term[0]), [str(atom) for atom in term[0]]))
+        kept.sort(key=_place_in_print)
     return Expr(tuple(kept))
+
+
+def _place_in_print(term: tuple[Monomial, int]) -> tuple[int, list[str]]:
+    monomial = term[0]
+    return -len(monomial), [a.name if type(a) is Symbol else str(a) for a in monomial]
+
+
+def _product(left: Monomial, right: Monomial) -> Monomial:
+    if not left:
+        return right
+    return tuple(sorted(left + right, key=str)) if right else left
 
 
 def _merge_division_pairs(sums: dict[Monomial, int]) -> None:
@@ -286,7 +324,7 @@ def _merge_division_pairs(sums: dict[Monomial, int]) -> None:
         remainder = monomial[0]
         divisor = constant_value(remainder.divisor)
         coefficient = sums.get(monomial, 0)
-        if divisor is None or not coefficient:
+        if divisor is None or not coefficient or coefficient * divisor not in sums.values():
             continue
         quotient = _floor_div_atom(remainder.dividend, divisor)
         if len(quotient.terms) != 1 or quotient.terms[0][1] != 1:
