@@ -96,6 +96,10 @@ class RecipeWriter:
             return FromSource(source)
         if cls is types.FunctionType and id(value) in self._world.fresh:
             return self._function(value)
+        for made in (value, cls):
+            if id(made) in self._world.made_classes:
+                step = self._world.made_classes[id(made)]
+                raise CannotRebuild(f"the class {made.__qualname__}, made in the frame", step)
         if is_identity(value):
             return FromConstant(value)
         maker = _MAKERS.get(cls)

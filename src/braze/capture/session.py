@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any
 
 import braze.capture.builtin_handlers
+import braze.capture.class_statements
 import braze.capture.container_handlers
 import braze.capture.copying
 import braze.capture.instructions_build

@@ -122,6 +122,7 @@ class World:
     """Reads of everything that existed before the call.
 
     known: identity -> (object, its first source). standins: identity of a real tensor -> stand-in.
+    made_classes: classes that a class statement made, by identity -> the step that made each.
     reads: (identity, name) -> value that an attribute or item was found to have.
     """
 
@@ -134,6 +135,7 @@ class World:
         self.input_sources: list[Source] = []
         self.reads: dict[tuple[int, Any], Any] = {}
         self.fresh: dict[int, Any] = {}
+        self.made_classes: dict[int, int] = {}
         self._guards: list[Guard] = []
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
         self._lookups: dict[type, dict[str, Any]] = {}
@@ -196,6 +198,7 @@ class World:
         gathered += [
             Guard(ObjectSource(cls.__qualname__, cls), GuardKind.CLASS_LOOKUPS, tuple(n.items()))
             for cls, n in self._lookups.items()
+            if id(cls) not in self.made_classes
         ]
         gathered += [
             Guard(source, GuardKind.DICT_LACKS, frozenset(names))
