@@ -62,20 +62,40 @@ def read_local(interpreter: Any, frame: Frame, name: str) -> Any:
     return value
 
 
+def _load(interpreter: Any, frame: Frame, name: str) -> Any:
+    """A local variable, or where the name is a cell's, the cell."""
+    value = frame.locals.get(name, Unread)
+    if type(value) is Unread or value is Unread:
+        return frame.cells[name] if name in frame.cells else read_local(interpreter, frame, name)
+    return value
+
+
+def _store(frame: Frame, name: str, value: Any) -> None:
+    """Set a local variable. After an inlined comprehension this puts back what it hid: a cell, or
+    nothing."""
+    frame.locals.pop(name, None)
+    frame.cells.pop(name, None)
+    if type(value) is types.CellType and name in frame.code.co_cellvars:
+        frame.cells[name] = value
+    elif value is not NULL:
+        frame.locals[name] = value
+
+
 @opcode("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
 def load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.locals.get(instruction.value, Unread)
     if type(value) is Unread or value is Unread:
-        if instruction.value in frame.cells:
-            value = frame.cells[instruction.value]
-        else:
-            value = read_local(interpreter, frame, instruction.value)
+        value = _load(interpreter, frame, instruction.value)
     frame.stack.append(value)
 
 
 @opcode("STORE_FAST")
 def store_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.locals[instruction.value] = frame.stack.pop()
+    value = frame.stack.pop()
+    if value is NULL or type(value) is types.CellType or frame.cells:
+        _store(frame, instruction.value, value)
+    else:
+        frame.locals[instruction.value] = value
 
 
 @opcode("DELETE_FAST")
@@ -97,30 +117,26 @@ def load_fast_and_clear(interpreter: Any, frame: Frame, instruction: Instruction
 
 @opcode("STORE_FAST_MAYBE_NULL")
 def store_fast_maybe_null(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    value = frame.stack.pop()
-    if value is NULL:
-        frame.locals.pop(instruction.value, None)
-    else:
-        frame.locals[instruction.value] = value
+    _store(frame, instruction.value, frame.stack.pop())
 
 
 @opcode("LOAD_FAST_LOAD_FAST")
 def load_fast_load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     for name in instruction.value:
-        frame.stack.append(read_local(interpreter, frame, name))
+        frame.stack.append(_load(interpreter, frame, name))
 
 
 @opcode("STORE_FAST_LOAD_FAST")
 def store_fast_load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     stored, loaded = instruction.value
-    frame.locals[stored] = frame.stack.pop()
-    frame.stack.append(read_local(interpreter, frame, loaded))
+    _store(frame, stored, frame.stack.pop())
+    frame.stack.append(_load(interpreter, frame, loaded))
 
 
 @opcode("STORE_FAST_STORE_FAST")
 def store_fast_store_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     for name in instruction.value:
-        frame.locals[name] = frame.stack.pop()
+        _store(frame, name, frame.stack.pop())
 
 
 # --- cells -----------------------------------------------------------------------------------

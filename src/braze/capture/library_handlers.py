@@ -69,8 +69,15 @@ def cast(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 @answers(sys.exc_info)
 def exc_info(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    exception = handled_exception(interpreter, args, kwargs)
+    if exception is None:
+        return None, None, None
+    return type(exception), exception, exception.__traceback__
+
+
+@answers(sys.exception)
+def handled_exception(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     for frame in reversed(interpreter.frames):
         if frame.handled:
-            exception = frame.handled[-1]
-            return type(exception), exception, exception.__traceback__
-    return None, None, None
+            return frame.handled[-1]
+    return None

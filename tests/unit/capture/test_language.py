@@ -135,7 +135,20 @@ def comprehensions(x):
     c = {i % 2 for i in range(5)}
     d = tuple(y + 1 for y in a)
     nested = [[i * j for i in range(j)] for j in range(3)]
-    return a, b, c, d, nested
+    k = 7
+    makers = [lambda: x + k for k in range(2)]  # noqa: B023
+    hidden = [k * x for k in range(2)]
+
+    def uses():
+        return k
+
+    try:
+        i  # noqa: B018
+    except NameError:
+        unbound = True
+    if x.dim() > 5:
+        i = 1  # noqa: F841
+    return a, b, c, d, nested, k, [make() for make in makers], hidden, uses(), unbound
 
 
 def generators(x):
