@@ -26,7 +26,7 @@ import torch
 from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
-from braze.shapes.expr import ZERO, Expr, Symbol
+from braze.shapes.expr import Expr, Symbol, dot
 
 Loop: TypeAlias = tuple[Symbol, Size]
 
@@ -160,8 +160,5 @@ class Schedule:
 
 def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:
     """Elements from the buffer's start, coordinates that are loaded left out."""
-    total = ZERO
-    for coordinate, stride in zip(coordinates, buffer.stride):
-        if isinstance(coordinate, Expr):
-            total = total + coordinate * stride
-    return total
+    plain = [coordinate if type(coordinate) is Expr else 0 for coordinate in coordinates]
+    return dot(plain, buffer.stride)

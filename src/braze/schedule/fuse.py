@@ -11,7 +11,7 @@ come before one that it depends on. Every refusal is kept, with its reason.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from braze.ir.loops import Buffer, Definition, ExternCall, Load, Reduce, Scalar, Statement
 from braze.ir.scalars import loads, substitute_symbols
@@ -37,20 +37,39 @@ class Member:
     phase: int
     store: tuple[Expr, ...]
     body: Scalar
+    reads: tuple[Load, ...]
     reduced: tuple[Symbol, ...] = ()
 
 
 @dataclass(slots=True, eq=False)
 class Group:
-    """space: canonical loops; outer: those of the rows, None while the group is flat."""
+    """space: canonical loops; outer: those of the rows, None while the group is flat.
+
+    makers: the member that makes each buffer; first_reads: the first load of each buffer read.
+    """
 
     space: tuple[Loop, ...]
     outer: frozenset[Symbol] | None
     members: list[Member] = field(default_factory=list)
+    makers: dict[Buffer, Member] = field(default_factory=dict)
+    first_reads: dict[Buffer, Load] = field(default_factory=dict)
 
-    def makers(self) -> dict[Buffer, Member]:
-        """The member that makes each buffer."""
-        return {member.definition.target: member for member in self.members}
+    def add(self, member: Member) -> None:
+        """Make the definition a member; its reads come after those of the members before."""
+        self.members.append(member)
+        self.makers[member.definition.target] = member
+        for load in member.reads:
+            self.first_reads.setdefault(load.buffer, load)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Candidate:
+    """A definition that looks for a group, with what every group asks of it."""
+
+    definition: Definition
+    loops: tuple[Loop, ...]
+    reads: tuple[Load, ...]
+    buffers: frozenset[Buffer]
 
 
 @dataclass(slots=True, eq=False)
@@ -101,54 +120,56 @@ def _place_extern(fusion: Fusion, call: ExternCall) -> None:
 
 
 def _place_definition(fusion: Fusion, definition: Definition) -> None:
-    reads = {load.buffer for load in loads(definition.body)}
+    reads = tuple(loads(definition.body))
+    buffers = frozenset(load.buffer for load in reads)
+    candidate = Candidate(definition, loops(definition), reads, buffers)
     earliest = 0
-    for buffer in reads:
+    for buffer in buffers:
         place = fusion.made_at.get(buffer)
         if place is not None:
             apart = buffer in fusion.shared_targets or isinstance(fusion.places[place], Extern)
             earliest = max(earliest, place + 1 if apart else place)
-    position = _find_place(fusion, definition, reads, earliest)
+    position = _find_place(fusion, candidate, earliest)
     if position is None:
-        fusion.places.append(_new_group(fusion, definition))
+        fusion.places.append(_new_group(fusion, candidate))
         position = len(fusion.places) - 1
-    for buffer in (*reads, definition.target):
+    for buffer in (*buffers, definition.target):
         fusion.touching.setdefault(buffer, set()).add(position)
     before = fusion.made_at.get(definition.target, 0)
     fusion.made_at[definition.target] = max(position, before)
 
 
-def _find_place(
-    fusion: Fusion, definition: Definition, reads: set[Buffer], earliest: int
-) -> int | None:
-    related = {n for buffer in reads for n in fusion.touching.get(buffer, ()) if n >= earliest}
+def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | None:
+    touching = fusion.touching
+    related = {n for buffer in candidate.buffers for n in touching.get(buffer, ()) if n >= earliest}
     last = len(fusion.places)
     nearby = range(max(earliest, last - _NEARBY), last)
     for position in sorted(related | set(nearby)):
         group = fusion.places[position]
         if not isinstance(group, Group):
             continue
-        if position not in related and not _is_worth_joining(group, definition):
+        if position not in related and not _is_worth_joining(group, candidate):
             continue
-        refusal = _joined(fusion, group, definition)
+        refusal = _joined(fusion, group, candidate)
         if refusal is None:
             return position
         if position in related:
             first = group.members[0].definition.target.name
-            fusion.refusals.append(Refusal(first, definition.target.name, refusal))
+            fusion.refusals.append(Refusal(first, candidate.definition.target.name, refusal))
     return None
 
 
-def _is_worth_joining(group: Group, definition: Definition) -> bool:
+def _is_worth_joining(group: Group, candidate: Candidate) -> bool:
     """Independent definitions share a kernel where starting one costs as much as running it."""
     small = estimated(size for _, size in group.space) <= 16384
-    return small and estimated(size for _, size in loops(definition)) <= 16384
+    return small and estimated(size for _, size in candidate.loops) <= 16384
 
 
-def _new_group(fusion: Fusion, definition: Definition) -> Group:
+def _new_group(fusion: Fusion, candidate: Candidate) -> Group:
+    definition = candidate.definition
     space = []
     mapping: dict[Symbol, Symbol] = {}
-    for symbol, size in loops(definition):
+    for symbol, size in candidate.loops:
         canonical = fusion.names.symbol("c", size)
         mapping[symbol] = canonical
         space.append((canonical, size))
@@ -156,7 +177,7 @@ def _new_group(fusion: Fusion, definition: Definition) -> Group:
     if isinstance(definition.body, Reduce):
         outer = frozenset(mapping[s] for s, _ in definition.axes)
     group = Group(tuple(space), outer)
-    group.members.append(_member(definition, mapping, _kind(definition, FULL), 0))
+    group.add(_member(definition, mapping, _kind(definition, FULL)))
     return group
 
 
@@ -164,25 +185,27 @@ def _kind(definition: Definition, otherwise: str) -> str:
     return REDUCTION if isinstance(definition.body, Reduce) else otherwise
 
 
-def _member(definition: Definition, mapping: dict[Symbol, Symbol], kind: str, phase: int) -> Member:
+def _member(definition: Definition, mapping: dict[Symbol, Symbol], kind: str) -> Member:
     body = definition.body
     replacements = {old: as_expr(new) for old, new in mapping.items()}
     store = tuple(substitute(c, replacements) for c in definition.store)
     if not isinstance(body, Reduce):
-        return Member(definition, kind, phase, store, substitute_symbols(body, replacements))
+        inside = substitute_symbols(body, replacements)
+        return Member(definition, kind, 0, store, inside, tuple(loads(inside)))
     reduced = tuple(mapping[s] for s, _ in body.axes)
     inside = substitute_symbols(body.body, replacements)
-    return Member(definition, kind, phase, store, inside, reduced)
+    return Member(definition, kind, 0, store, inside, tuple(loads(inside)), reduced)
 
 
-def _joined(fusion: Fusion, group: Group, definition: Definition) -> str | None:
+def _joined(fusion: Fusion, group: Group, candidate: Candidate) -> str | None:
     """Add the definition to the group; a reason where it cannot be."""
+    definition = candidate.definition
     if len(group.members) >= fusion.limit:
         return f"the kernel has {fusion.limit} definitions already"
-    mapping = _mapping(group, definition)
+    mapping = _mapping(group, candidate)
     if isinstance(mapping, str):
         return mapping
-    kind = _kind_in(group, definition, mapping)
+    kind = _kind_in(group, candidate, mapping)
     if kind not in (FULL, ROW, REDUCTION):
         return kind
     outer = group.outer
@@ -190,14 +213,14 @@ def _joined(fusion: Fusion, group: Group, definition: Definition) -> str | None:
         outer = frozenset(mapping[s] for s, _ in definition.axes)
         if _loses_parallelism(group, outer):
             return "rows too few for all threads"
-    member = _member(definition, mapping, kind, 0)
+    member = _member(definition, mapping, kind)
     phase = _phase(group, member, outer)
     if isinstance(phase, str):
         return phase
-    if _buffers(group, definition) > _MOST_BUFFERS:
+    if _buffers(group, candidate) > _MOST_BUFFERS:
         return f"more than {_MOST_BUFFERS} buffers"
     group.outer = outer
-    group.members.append(_member(definition, mapping, kind, phase))
+    group.add(replace(member, phase=phase))
     return None
 
 
@@ -206,25 +229,22 @@ def _loses_parallelism(group: Group, outer: frozenset[Symbol]) -> bool:
     return rows < _FEW_ROWS and estimated(size for _, size in group.space) > 65536
 
 
-def _buffers(group: Group, definition: Definition) -> int:
-    found = {load.buffer for member in group.members for load in loads(member.body)}
-    found |= {member.definition.target for member in group.members}
-    found |= {load.buffer for load in loads(definition.body)}
-    return len(found) + 1
+def _buffers(group: Group, candidate: Candidate) -> int:
+    return len(group.first_reads.keys() | group.makers.keys() | candidate.buffers) + 1
 
 
-def _mapping(group: Group, definition: Definition) -> dict[Symbol, Symbol] | str:
+def _mapping(group: Group, candidate: Candidate) -> dict[Symbol, Symbol] | str:
     """The definition's loops -> canonical symbols: as its loads of what the group makes say, the
     rest by equal sizes in order."""
-    mapping = _mapping_by_loads(group, definition)
+    mapping = _mapping_by_loads(group, candidate)
     sizes = dict(group.space)
-    own = loops(definition)
+    own = candidate.loops
     if len(own) > len(sizes):
         return "more loops than the kernel"
     if any(as_expr(sizes[mapping[s]]) != as_expr(n) for s, n in own if s in mapping):
         return "ranges differ"
-    for candidate in _candidate_orders(group, definition):
-        complete = _complete(dict(mapping), own, candidate)
+    for order in _candidate_orders(group, candidate.definition):
+        complete = _complete(dict(mapping), own, order)
         if complete is not None:
             return complete
     return "ranges differ"
@@ -260,12 +280,11 @@ def _complete(
     return mapping
 
 
-def _mapping_by_loads(group: Group, definition: Definition) -> dict[Symbol, Symbol]:
-    makers = group.makers()
-    own = {symbol for symbol, _ in loops(definition)}
+def _mapping_by_loads(group: Group, candidate: Candidate) -> dict[Symbol, Symbol]:
+    own = {symbol for symbol, _ in candidate.loops}
     mapping: dict[Symbol, Symbol] = {}
-    for load in loads(definition.body):
-        maker = makers.get(load.buffer)
+    for load in candidate.reads:
+        maker = group.makers.get(load.buffer)
         pairs = zip(load.coordinates, maker.store) if maker is not None else _shared(group, load)
         for coordinate, canonical in pairs:
             symbol = _bare(coordinate)
@@ -279,11 +298,8 @@ def _mapping_by_loads(group: Group, definition: Definition) -> dict[Symbol, Symb
 
 def _shared(group: Group, load: Load) -> list[tuple[Expr | Scalar, Expr | Scalar]]:
     """Coordinates of the load beside those of a member's load of the same buffer."""
-    for member in group.members:
-        for other in loads(member.body):
-            if other.buffer is load.buffer:
-                return list(zip(load.coordinates, other.coordinates))
-    return []
+    other = group.first_reads.get(load.buffer)
+    return [] if other is None else list(zip(load.coordinates, other.coordinates))
 
 
 def _bare(coordinate: Expr | Scalar) -> Symbol | None:
@@ -296,9 +312,10 @@ def _bare(coordinate: Expr | Scalar) -> Symbol | None:
     return symbol if coordinate == as_expr(symbol) else None
 
 
-def _kind_in(group: Group, definition: Definition, mapping: dict[Symbol, Symbol]) -> str:
+def _kind_in(group: Group, candidate: Candidate, mapping: dict[Symbol, Symbol]) -> str:
+    definition = candidate.definition
     everything = frozenset(symbol for symbol, _ in group.space)
-    covered = frozenset(mapping[s] for s, _ in loops(definition))
+    covered = frozenset(mapping[s] for s, _ in candidate.loops)
     if isinstance(definition.body, Reduce):
         kept = frozenset(mapping[s] for s, _ in definition.axes)
         if covered != everything:
@@ -312,10 +329,9 @@ def _kind_in(group: Group, definition: Definition, mapping: dict[Symbol, Symbol]
 
 
 def _phase(group: Group, member: Member, outer: frozenset[Symbol] | None) -> int | str:
-    makers = group.makers()
     phase = 0
-    for load in loads(member.body):
-        maker = makers.get(load.buffer)
+    for load in member.reads:
+        maker = group.makers.get(load.buffer)
         if maker is None:
             continue
         reached = _phase_after(maker, member, load, outer)

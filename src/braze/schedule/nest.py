@@ -53,9 +53,9 @@ def build_kernel(group: Group, needed: set[Buffer], names: Names, name: str) -> 
     values = _accumulators(group, needed, names)
     local = (_locals(group, needed) - set(scratch)) | set(values.values())
     phases = _phases(group, order, scratch, values)
-    order, phases = _divided(order, phases, local, names)
+    order, phases, places = _divided(order, phases, local, names)
     merge = _merge_flat if group.outer is None else _merge
-    merged, replacements = merge(order, _expressions(phases, local))
+    merged, replacements = merge(order, places)
     final, renamed = _rename(merged)
     replacements = {old: substitute(new, renamed) for old, new in replacements.items()}
     phases = tuple(_rewrite(phase, replacements, final.inner) for phase in phases)
@@ -175,11 +175,10 @@ def _locals(group: Group, needed: set[Buffer]) -> set[Buffer]:
 
 def _read_later(group: Group) -> set[Buffer]:
     """Full members' buffers that a later phase or a row member reads."""
-    makers = group.makers()
     found: set[Buffer] = set()
     for member in group.members:
-        for load in loads(member.body):
-            maker = makers.get(load.buffer)
+        for load in member.reads:
+            maker = group.makers.get(load.buffer)
             if maker is None or maker.kind != FULL:
                 continue
             if member.kind == ROW or member.phase > maker.phase:
@@ -301,7 +300,7 @@ class _Relocation:
             return scalar
         moved = replace_children(scalar, self._moved)
         if isinstance(moved, Load) and moved.buffer in self.scratch:
-            maker = self.group.makers()[moved.buffer]
+            maker = self.group.makers[moved.buffer]
             inside = self._inside(maker.store, moved.coordinates)
             return Load(self.scratch[moved.buffer], inside)
         return moved
@@ -312,16 +311,16 @@ class _Relocation:
 
 def _divided(
     order: Order, phases: tuple[Phase, ...], local: set[Buffer], names: Names
-) -> tuple[Order, tuple[Phase, ...]]:
-    """Loops cut where accesses divide them."""
+) -> tuple[Order, tuple[Phase, ...], list[Expr]]:
+    """Loops cut where accesses divide them, and the expressions that must stay linear."""
     places = _expressions(phases, local)
     rows, rows_map = divide(order.rows, places, names)
     inner, inner_map = divide(order.inner, places, names)
     if not rows_map and not inner_map:
-        return order, phases
+        return order, phases, places
     replacements = {**rows_map, **inner_map}
     phases = tuple(_rewrite(phase, replacements, inner) for phase in phases)
-    return Order(rows, inner, order.lanes), phases
+    return Order(rows, inner, order.lanes), phases, _expressions(phases, local)
 
 
 # --- merging ---------------------------------------------------------------------------------

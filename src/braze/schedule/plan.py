@@ -8,7 +8,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
-from braze.ir.scalars import loads
 from braze.ir.schedule import Schedule, Step
 from braze.options import Options
 from braze.schedule.extern import plan_extern
@@ -79,7 +78,7 @@ def _steps(program: LoopProgram, fusion: Fusion, names: Names) -> list[Step]:
         if isinstance(place_, Extern):
             steps.append(plan_extern(place_.call, outside))
         else:
-            wanted = {b for b in place_.makers() if readers.get(b, set()) - {position}}
+            wanted = {b for b in place_.makers if readers.get(b, set()) - {position}}
             steps.append(build_kernel(place_, wanted | needed, names, f"k{len(steps)}"))
     return steps
 
@@ -101,6 +100,6 @@ def _readers(fusion: Fusion) -> dict[Buffer, set[int]]:
     for position, place_ in enumerate(fusion.places):
         if not isinstance(place_, Extern):
             for member in place_.members:
-                for load in loads(member.body):
+                for load in member.reads:
                     found.setdefault(load.buffer, set()).add(position)
     return found

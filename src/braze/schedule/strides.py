@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from braze.ir.loops import Buffer, Definition, Load, Reduce, Scalar
 from braze.ir.scalars import walk
 from braze.ir.schedule import offset
-from braze.shapes.expr import ZERO, Expr, Symbol, constant_value, symbols
+from braze.shapes.expr import Expr, Monomial, Symbol, as_expr, constant_value, symbols
 
 Access = tuple[Buffer, Expr]
 
@@ -31,8 +31,17 @@ def accesses(definition: Definition) -> list[Access]:
 
 def stride_along(expr: Expr, symbol: Symbol) -> Expr | None:
     """The factor of a symbol in which the expression is linear; None where it is not."""
-    total = ZERO
-    for monomial, coefficient in expr.terms:
+    plain = 0
+    others: list[tuple[Monomial, int]] = []
+    for term in expr.terms:
+        monomial = term[0]
+        if len(monomial) == 1 and type(monomial[0]) is Symbol:
+            if monomial[0] == symbol:
+                plain += term[1]
+        elif monomial:
+            others.append(term)
+    total = as_expr(plain)
+    for monomial, coefficient in others:
         if symbol in monomial:
             rest = list(monomial)
             rest.remove(symbol)

@@ -160,6 +160,16 @@ def constant_value(value: IntLike) -> int | None:
     return None
 
 
+def dot(left: Iterable[IntLike], right: Iterable[IntLike]) -> Expr:
+    """The sum of the products, position by position."""
+    total: list[tuple[Monomial, int]] = []
+    for one, other in zip(left, right):
+        terms = as_expr(one).terms
+        for monomial, coefficient in as_expr(other).terms:
+            total += [(_product(m, monomial), c * coefficient) for m, c in terms]
+    return _collect(total)
+
+
 def simplified(value: IntLike) -> int | Expr:
     """An int where the expression is constant, else the expression: the form kept in types."""
     constant = constant_value(value)
