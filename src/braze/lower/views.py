@@ -284,16 +284,18 @@ def lower_unfold(call: OperatorCall, self: Value, dimension: int, size: int, ste
 def lower_as_strided(
     call: OperatorCall, self: Value, size: Any, stride: Any, storage_offset: Any = None
 ) -> Lowered:
-    """The offset counts from the start of the storage: known for what the graph computed; an
-    input that capture allows here begins where its storage does."""
+    """An offset counts from the start of the storage: known for what the graph computed, not for
+    an input."""
     if not call.is_entry(self):
         return Reinterpreted(self, offset=storage_offset)
-    base, start = call.shape_of(self), storage_offset or 0
-    last = address(tuple(as_expr(n) - 1 for n in size), stride, start)
+    if storage_offset is not None:
+        return None
+    base = call.shape_of(self)
+    last = address(tuple(as_expr(n) - 1 for n in size), stride, 0)
     room, _ = bounds(as_expr(product(base)) - last)  # type: ignore[operator]
     if not call.is_contiguous(self) or room is None or room < 1 or 0 in size:
         return None
-    return View(self, lambda at: unravel(address(at, stride, start), base))
+    return View(self, lambda at: unravel(address(at, stride, 0), base))
 
 
 @rule("flip")

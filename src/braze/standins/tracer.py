@@ -277,8 +277,7 @@ class Tracer(dispatch.TorchDispatchMode):
             viewed = self.standin_of(viewed)
         place = viewed.place
         if op is aten.as_strided.default:
-            offset = args[3] if len(args) > 3 and args[3] is not None else place.offset
-            return self._strided_view(place.base or place, args[1], args[2], offset)
+            return self._strided_view(place, *args[1:])
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
         grad = _is_grad_enabled()
         if grad and viewed.requires_grad:
@@ -310,15 +309,23 @@ class Tracer(dispatch.TorchDispatchMode):
             for index, ((made, offset), result) in enumerate(zip(described, results))
         ]
 
-    def _strided_view(self, base: Place, shape: Any, stride: Any, offset: int) -> Any:
-        """`as_strided` of a view is `as_strided` of its base."""
-        if base.input_index >= 0 and base.offset:
-            raise Untraceable("as_strided of an input that does not start where its memory does")
-        rest = (tuple(shape), tuple(stride), offset)
-        made, _ = infer_view(aten.as_strided.default, base.type, base.offset, rest, {})
+    def _strided_view(
+        self, place: Place, shape: Any, stride: Any, offset: int | None = None
+    ) -> Any:
+        """`as_strided` of a view is `as_strided` of its base. Without an offset it begins where
+        the tensor does, wherever that is in the storage."""
+        base = place.base or place
+        rest: tuple[Any, ...] = (tuple(shape), tuple(stride))
+        if offset is not None or place.offset != base.offset:
+            if base.input_index >= 0 and base.offset:
+                raise Untraceable(
+                    "as_strided of an input that does not start where its memory does"
+                )
+            rest = (*rest, place.offset if offset is None else offset)
+        made, start = infer_view(aten.as_strided.default, base.type, base.offset, rest, {})
         step = Step(aten.as_strided.default, rest, {})
         result = self.recorder.apply(step, self.recorder.read(base), made)
-        return new_standin(base.view(made, result, offset, step, torch.is_grad_enabled()))
+        return new_standin(base.view(made, result, start, step, torch.is_grad_enabled()))
 
     # --- writes ---------------------------------------------------------------------------------
 
