@@ -165,6 +165,9 @@ def dot(left: Iterable[IntLike], right: Iterable[IntLike]) -> Expr:
     total: list[tuple[Monomial, int]] = []
     for one, other in zip(left, right):
         terms = as_expr(one).terms
+        if type(other) is int:
+            total += terms if other == 1 else [(m, c * other) for m, c in terms]
+            continue
         for monomial, coefficient in as_expr(other).terms:
             total += [(_product(m, monomial), c * coefficient) for m, c in terms]
     return _collect(total)
@@ -259,6 +262,12 @@ def symbols(value: IntLike) -> set[Symbol]:
 
 def substitute(value: IntLike, replacements: Mapping[Symbol, IntLike]) -> Expr:
     """The expression with symbols replaced, normalised anew."""
+    value = as_expr(value)
+    if len(value.terms) == 1 and value.terms[0][1] == 1:
+        monomial = value.terms[0][0]
+        if len(monomial) == 1 and type(monomial[0]) is Symbol:
+            found = replacements.get(monomial[0])
+            return value if found is None else as_expr(found)
 
     def replace(atom: Atom) -> Expr:
         if isinstance(atom, Symbol):
@@ -273,7 +282,7 @@ def substitute(value: IntLike, replacements: Mapping[Symbol, IntLike]) -> Expr:
             )
         return _extremum([substitute(o, replacements) for o in atom.operands], atom.maximum)
 
-    return _evaluate_terms(as_expr(value), replace)
+    return _evaluate_terms(value, replace) if value.terms else value
 
 
 def evaluate(value: IntLike, values: Mapping[Symbol, int]) -> int:
@@ -301,6 +310,8 @@ def _evaluate_terms(value: Expr, replace: Callable[[Atom], Expr]) -> Expr:
 
 
 def _collect(terms: Sequence[tuple[Monomial, int]]) -> Expr:
+    if len(terms) < 2:
+        return Expr(tuple(terms)) if terms and terms[0][1] else ZERO
     sums: dict[Monomial, int] = {}
     remainders = False
     for monomial, coefficient in terms:
