@@ -22,7 +22,13 @@ _FUNCTIONS = (
     "aoti_torch_get_sizes",
     "aoti_torch_get_strides",
 )
-_LIBRARY = Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"
+# c10::TensorImpl::requires_grad() const and at::TensorBase::is_leaf() const; not of the stable
+# interface, so a build may lack them.
+_FLAGS = (
+    ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),
+    ("libtorch_cpu.so", "_ZNK2at10TensorBase7is_leafEv"),
+)
+_FOLDER = Path(torch.__file__).parent / "lib"
 
 # Classes whose metadata no `__torch_function__` of a user's changes.
 PLAIN_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
@@ -32,13 +38,18 @@ IS_LEAF: Any = torch._C.TensorBase.__dict__["is_leaf"]
 
 
 def metadata_functions() -> tuple[int, ...] | None:
-    """The addresses of the functions, or None where this build of PyTorch lacks one."""
+    """The addresses of the functions, or None where this build of PyTorch lacks one. The last two
+    tell `requires_grad` and `is_leaf`; they are 0 where they are not exported."""
+    found = [_address("libtorch_cpu.so", name) for name in _FUNCTIONS]
+    return (*found, *[_address(*flag) for flag in _FLAGS]) if all(found) else None
+
+
+def _address(library: str, name: str) -> int:
     try:
-        library = ctypes.CDLL(str(_LIBRARY))
-        found = [ctypes.cast(getattr(library, name), ctypes.c_void_p) for name in _FUNCTIONS]
+        function = getattr(ctypes.CDLL(str(_FOLDER / library)), name)
     except (OSError, AttributeError):
-        return None
-    return tuple([pointer.value or 0 for pointer in found])
+        return 0
+    return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
 def implementation_address(tensor: torch.Tensor) -> int:

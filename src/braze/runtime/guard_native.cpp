@@ -179,25 +179,40 @@ struct Snapshot {
 typedef int (*AskInt32)(void*, int*);
 typedef int (*AskInt64)(void*, int64*);
 typedef int (*AskArray)(void*, int64**);
+// C++ member functions without arguments; where a build lacks them, the getters of the Python
+// attributes answer, at ten times the cost.
+typedef bool (*AskFlag)(const void*);
 
 static struct {
     AskInt32 codes[4];
     AskInt64 rank;
     AskArray sizes, strides;
-    PyGetSetDef *requires_grad, *is_leaf;
+    AskFlag requires_grad;  // of the implementation
+    AskFlag is_leaf;        // of the handle
+    PyGetSetDef *get_requires_grad, *get_is_leaf;
     Py_ssize_t offset;  // of the pointer to the implementation in the Python object
 } libtorch;
 
-static int answers(PyObject* tensor, PyGetSetDef* question, int expected) {
-    if (expected < 0) return 1;
+// 1, 0, or -2 where the getter fails.
+static int get(PyObject* tensor, PyGetSetDef* question) {
     PyObject* answer = question->get(tensor, question->closure);
     if (answer == NULL) {
         PyErr_Clear();
-        return 0;
+        return -2;
     }
-    int same = answer == (expected ? Py_True : Py_False);
+    int yes = answer == Py_True;
     Py_DECREF(answer);
-    return same;
+    return yes;
+}
+
+static int requires_grad(PyObject* tensor, void* handle) {
+    if (libtorch.requires_grad) return libtorch.requires_grad(*(void**)handle);
+    return get(tensor, libtorch.get_requires_grad);
+}
+
+static int is_leaf(PyObject* tensor, void* handle) {
+    if (libtorch.is_leaf) return libtorch.is_leaf(handle);
+    return get(tensor, libtorch.get_is_leaf);
 }
 
 static int same_sizes(const int64* actual, const int64* expected, int rank) {
@@ -222,8 +237,9 @@ static int matches(PyObject* tensor, const Facts* facts) {
         if (libtorch.strides(handle, &strides) || !same_sizes(strides, facts->strides, rank))
             return 0;
     }
-    return answers(tensor, libtorch.requires_grad, facts->requires_grad) &&
-           answers(tensor, libtorch.is_leaf, facts->is_leaf);
+    if (facts->requires_grad >= 0 && requires_grad(tensor, handle) != facts->requires_grad)
+        return 0;
+    return facts->is_leaf < 0 || is_leaf(tensor, handle) == facts->is_leaf;
 }
 
 // --- steps ---------------------------------------------------------------------------------------
@@ -418,6 +434,18 @@ static int roots_hold(PyObject* roots, const Frame* frame) {
     return 1;
 }
 
+// Checking waits for memory more than anything else. The arrays of steps and of tensors are AHEAD
+// longer than what they hold, with zeros.
+enum { AHEAD = 8 };
+
+static void prefetch(const TensorCheck* check) {
+    if (check[AHEAD].tensor) __builtin_prefetch(check[AHEAD].tensor);
+    const TensorCheck* soon = &check[AHEAD / 2];
+    if (soon->facts == NULL || Py_TYPE(soon->tensor) != soon->facts->type) return;
+    char* implementation = *(char**)((char*)soon->tensor + libtorch.offset);
+    for (int line = 0; line < 3; line++) __builtin_prefetch(implementation + 64 * line);
+}
+
 // Whether the objects in some locals are no two the same and none of the pinned ones.
 static int are_apart(const Apart* apart, const Frame* frame) {
     PyObject* found[MAX_APART];
@@ -440,12 +468,15 @@ static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
     if (!roots_hold(self->roots, frame) || !locals_match(self, frame, inputs)) return 0;
     if (!questions_hold(self->questions) || !functions_hold(self->functions)) return 0;
     if (!classes_hold(self)) return 0;
-    for (Step *step = self->steps, *end = step + self->step_count; step < end; step++)
+    for (Step *step = self->steps, *end = step + self->step_count; step < end; step++) {
+        __builtin_prefetch(step[AHEAD].object);
         if (!step_holds(step)) return 0;
+    }
     for (Py_ssize_t i = 0; i < self->apart_count; i++)
         if (!are_apart(&self->aparts[i], frame)) return 0;
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         TensorCheck* check = &self->tensors[i];
+        prefetch(check);
         if (check->facts && !matches(check->tensor, check->facts)) return 0;
         if (check->place >= 0) PyList_SET_ITEM(inputs, check->place, Py_NewRef(check->tensor));
     }
@@ -575,7 +606,7 @@ static int read_facts(Facts* facts, PyObject* row) {
 // ((tensor or name, index of facts or -1, place or -1), ...)
 static TensorCheck* read_tensors(Snapshot* self, PyObject* rows, Py_ssize_t* count) {
     TensorCheck* checks =
-        (TensorCheck*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(TensorCheck));
+        (TensorCheck*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + AHEAD + 1, sizeof(TensorCheck));
     for (Py_ssize_t i = 0; checks && i < PyTuple_GET_SIZE(rows); i++) {
         Py_ssize_t index;
         TensorCheck* check = &checks[(*count)++];
@@ -611,7 +642,7 @@ static int fill(Snapshot* self, PyObject* steps, PyObject* facts, PyObject* loca
     self->class_count = PyTuple_GET_SIZE(self->classes);
     self->class_versions = (unsigned*)PyMem_Calloc(self->class_count + 1, sizeof(unsigned));
     self->facts = (Facts*)PyMem_Calloc(PyTuple_GET_SIZE(facts) + 1, sizeof(Facts));
-    self->steps = (Step*)PyMem_Calloc(PyTuple_GET_SIZE(steps) + 1, sizeof(Step));
+    self->steps = (Step*)PyMem_Calloc(PyTuple_GET_SIZE(steps) + AHEAD + 1, sizeof(Step));
     if (!self->class_versions || !self->facts || !self->steps) return -1;
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(facts); i++)
         if (read_facts(&self->facts[self->facts_count++], PyTuple_GET_ITEM(facts, i)) < 0)
@@ -746,43 +777,48 @@ static PyGetSetDef* definition_of(PyObject* descriptor) {
     return NULL;
 }
 
-// connect((address of each C function), requires_grad, is_leaf, offset)
+// connect((address of each function), requires_grad, is_leaf, offset): the last two addresses may
+// be 0; the descriptors stand in for them.
 static PyObject* connect(PyObject*, PyObject* args) {
     PyObject *addresses, *requires_grad, *is_leaf;
     Py_ssize_t offset;
-    void* found[7];
+    void* found[9];
     if (!PyArg_ParseTuple(args, "O!OOn", &PyTuple_Type, &addresses, &requires_grad, &is_leaf,
                           &offset))
         return NULL;
-    if (PyTuple_GET_SIZE(addresses) != 7) {
-        PyErr_SetString(PyExc_ValueError, "seven addresses are needed");
+    if (PyTuple_GET_SIZE(addresses) != 9) {
+        PyErr_SetString(PyExc_ValueError, "nine addresses are needed");
         return NULL;
     }
-    for (int i = 0; i < 7; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
-    libtorch.requires_grad = definition_of(requires_grad);
-    libtorch.is_leaf = definition_of(is_leaf);
+    for (int i = 0; i < 9; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    libtorch.get_requires_grad = definition_of(requires_grad);
+    libtorch.get_is_leaf = definition_of(is_leaf);
     if (PyErr_Occurred()) return NULL;
     for (int i = 0; i < 4; i++) libtorch.codes[i] = (AskInt32)found[i];
     libtorch.rank = (AskInt64)found[4];
     libtorch.sizes = (AskArray)found[5];
     libtorch.strides = (AskArray)found[6];
+    libtorch.requires_grad = (AskFlag)found[7];
+    libtorch.is_leaf = (AskFlag)found[8];
     libtorch.offset = offset;
     Py_RETURN_NONE;
 }
 
-// codes_of(tensor): (dtype, device, index of the device, layout) as libtorch numbers them.
+// codes_of(tensor): ((dtype, device, index of the device, layout) as libtorch numbers them,
+// requires_grad, is_leaf).
 static PyObject* codes_of(PyObject*, PyObject* tensor) {
     int codes[4];
     void* handle = (char*)tensor + libtorch.offset;
     for (int i = 0; i < 4; i++)
         if (libtorch.codes[i] == NULL || libtorch.codes[i](handle, &codes[i])) Py_RETURN_NONE;
-    return Py_BuildValue("(iiii)", codes[0], codes[1], codes[2], codes[3]);
+    return Py_BuildValue("((iiii)ii)", codes[0], codes[1], codes[2], codes[3],
+                         requires_grad(tensor, handle), is_leaf(tensor, handle));
 }
 
 static PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "Tell where tensors are asked."},
     {"offset_of", offset_of, METH_VARARGS, "Where an address stands in an object."},
-    {"codes_of", codes_of, METH_O, "dtype, device, index, layout as numbers, or None."},
+    {"codes_of", codes_of, METH_O, "What is compared beside the sizes, or None."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -67,6 +67,7 @@ def compile_entry_check(
         return memory.check_all(frame)
 
     check.__braze_source__ = memory.generated.__braze_source__  # type: ignore[attr-defined]
+    check.memory = memory  # type: ignore[attr-defined]
     return check
 
 

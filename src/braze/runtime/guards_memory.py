@@ -63,14 +63,15 @@ class SnapshotMemory:
             self._passed += 1
             # The first pass is the compiler's own.
             if self._passed > 1 and self._may_make():
-                self._remember(frame)
+                self.remember(frame)
         return inputs
 
     def _may_make(self) -> bool:
         allowed = _FREE_SNAPSHOTS + self._passed // _CALLS_PER_SNAPSHOT
         return self._made < allowed and self._failures < _ATTEMPTS
 
-    def _remember(self, frame: FrameValues) -> None:
+    def remember(self, frame: FrameValues) -> None:
+        """Take a snapshot of a frame that passes, once the extension is loaded."""
         native = self._loader.ready()
         if native is None:
             return

@@ -31,7 +31,8 @@ from braze.options import Options, config
 from braze.runtime.build import build
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
-TensorCodes = tuple[int, int, int, int]
+# (dtype, device, index of the device, layout) as libtorch numbers them, requires_grad, is_leaf.
+TensorCodes = tuple[tuple[int, int, int, int], int, int]
 
 
 class NativeGuards(NamedTuple):
@@ -98,6 +99,8 @@ def load_native_guards(options: Options) -> NativeGuards | str:
     if offset is None:
         return "the layout of this build's tensor objects is unknown"
     module.connect(functions, REQUIRES_GRAD, IS_LEAF, offset)
+    if not _answers_right(module.codes_of):
+        return "the C interface to tensors of this build gives other answers than Python's"
     return NativeGuards(module.Snapshot, module.ABSENT, module.codes_of)
 
 
@@ -133,10 +136,26 @@ def load_extension(path: Path) -> Any:
 
 
 def _offset(module: Any) -> int | None:
-    """Where a tensor object keeps the pointer to its implementation: the same place in several
-    objects of each class, also after two of them have exchanged their implementations."""
+    """Where a tensor object keeps the pointer to its implementation: one place in several objects
+    of each class."""
     samples = [cls(torch.empty(size)) for cls in PLAIN_TENSOR_CLASSES for size in (1, 2, 3)]
-    torch.utils.swap_tensors(samples[0], samples[1])
     found = {module.offset_of(sample, implementation_address(sample)) for sample in samples}
     offset = found.pop()
     return None if found or offset < 0 else int(offset)
+
+
+def _answers_right(codes_of: Callable[[torch.Tensor], TensorCodes | None]) -> bool:
+    """Whether a few tensors are told apart as Python tells them apart."""
+    leaf = torch.nn.Parameter(torch.empty(2))
+    with torch.enable_grad():
+        samples = [leaf, leaf * 2, torch.empty(2), torch.empty(2, dtype=torch.int64), leaf.detach()]
+    samples += [torch.empty(2, device="meta"), torch.empty(2).to_sparse()]
+    numbers: dict[Any, Any] = {}
+    for sample in samples:
+        codes = codes_of(sample)
+        if codes is None or codes[1:] != (sample.requires_grad, sample.is_leaf):
+            return False
+        facts = (sample.dtype, sample.device, sample.layout)
+        if numbers.setdefault(codes[0], facts) != facts:
+            return False
+    return len(set(numbers.values())) == len(numbers)

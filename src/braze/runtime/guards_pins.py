@@ -93,6 +93,8 @@ class Pins:
         self.keep: list[Any] = []
         self.roots: dict[tuple[int, Any], Any] = {}
         self._found: dict[Source, tuple[Any] | None] = {}
+        # A source hashes its whole chain: most are found by their identity.
+        self._seen: dict[int, tuple[Source, tuple[Any] | None]] = {}
         self._nodes: dict[int, PinnedDict | list[Any]] = {}
         self._order: list[PinnedDict | list[Any]] = []
         self._classes: dict[type, dict[str, Any]] = {}
@@ -103,12 +105,16 @@ class Pins:
         """(the object,) that the source leads to while the pins hold; None: it is not pinned."""
         if source is None:
             return None
+        known = self._seen.get(id(source))
+        if known is not None:
+            return known[1]
         if source in self._found:
             return self._found[source]
         found = _PIN[type(source)](self, source) if type(source) in _PIN else None
         if found is not None and not self._pin_class(found[0]):
             found = None
         self._found[source] = found
+        self._seen[id(source)] = (source, found)
         return found
 
     def dict_of(self, value: Any) -> PinnedDict | None:

@@ -99,9 +99,10 @@ class _Builder:
         number = self.facts.get(facts)
         if number is not None:
             return number
-        codes = self.native.codes_of(tensor)
-        if codes is None:
+        answers = self.native.codes_of(tensor)
+        if answers is None:
             return None
+        codes = answers[0]
         if facts.device.type == "cpu":
             codes = (*codes[:2], -1, codes[3])
         always_leaf = facts.is_leaf is True and not facts.requires_grad
