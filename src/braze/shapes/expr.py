@@ -61,6 +61,9 @@ class FloorDiv:
     dividend: Expr
     divisor: Expr
 
+    def __hash__(self) -> int:  # without walking the dividend
+        return hash((len(self.dividend.terms), self.divisor.terms))
+
     def __str__(self) -> str:
         return f"({self.dividend}) // ({self.divisor})"
 
@@ -72,6 +75,9 @@ class Mod:
 
     dividend: Expr
     divisor: Expr
+
+    def __hash__(self) -> int:  # without walking the dividend
+        return hash((len(self.dividend.terms), self.divisor.terms))
 
     def __str__(self) -> str:
         return f"({self.dividend}) % ({self.divisor})"

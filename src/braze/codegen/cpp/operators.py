@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import re
+import struct
 from dataclasses import dataclass
 
 import torch
@@ -196,8 +197,9 @@ def _float_text(value: float, dtype: torch.dtype) -> str:
     if math.isinf(value):
         return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
     if dtype == torch.float32:
-        value = float(torch.tensor(value, dtype=torch.float32))
-        if math.isinf(value):
-            return _float_text(value, dtype)
+        try:
+            (value,) = struct.unpack("f", struct.pack("f", value))
+        except OverflowError:
+            return _float_text(math.copysign(math.inf, value), dtype)
     text = value.hex() if value != int(value) or abs(value) > 1e15 else repr(value)
     return f"({text}{suffix})" if text.startswith("-") else f"{text}{suffix}"

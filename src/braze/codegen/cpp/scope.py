@@ -27,7 +27,6 @@ from braze.ir.loops import (
 )
 from braze.ir.schedule import offset
 from braze.shapes.expr import (
-    ZERO,
     Expr,
     Symbol,
     as_expr,
@@ -146,18 +145,16 @@ def _is_strided(scope: Scope, load: Load) -> bool:
 
 def _place(scope: Scope, load: Load, guard: Guard | None) -> Term:
     """The element's offset: index expressions summed symbolically, loaded indices added."""
-    plain = ZERO
     parts: list[str] = []
     level = 0
     for coordinate, stride in zip(load.coordinates, load.buffer.stride):
         if isinstance(coordinate, Expr):
-            plain = plain + coordinate * stride
             continue
         term = scope.emit(coordinate, guard)
         step = scope.index(as_expr(stride)).text
         parts.append(term.text if step == "1L" else f"{term.text} * {step}")
         level = max(level, term.level)
-    base = scope.index(plain)
+    base = scope.index(offset(load.buffer, load.coordinates))
     return Term(" + ".join([base.text, *parts]), max(level, base.level))
 
 
