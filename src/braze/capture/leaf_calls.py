@@ -11,7 +11,7 @@ from braze.capture.world import CONSTANTS
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.graph import Value
-from braze.standins import DataDependent, UnknownTensor, Untraceable
+from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.standin import Standin
 
 
@@ -104,7 +104,7 @@ def unnoted_call(
 def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call real code on stand-ins: what cannot be traced breaks, other errors are the program's."""
     try:
-        return function(*args, **kwargs)
+        return without_standin_text(function(*args, **kwargs))
     except DataDependent as request:
         raise BreakRequested("data-dependent-value", str(request)) from None
     except (Untraceable, UnknownTensor) as request:
@@ -112,6 +112,9 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except CaptureError:
         raise
     except Exception as exception:
+        if reads_data(exception):
+            detail = f"{call_name(function)} reads its memory"
+            raise BreakRequested("data-dependent-value", detail) from None
         raise ProgramRaised(exception) from None
 
 

@@ -16,6 +16,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.signals import BreakRequested
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -27,6 +28,7 @@ from braze.ir.source import (
     Source,
     TypeSource,
 )
+from braze.standins import Untraceable
 from braze.standins.standin import Standin
 
 PRIMITIVES: frozenset[type] = frozenset(
@@ -264,7 +266,10 @@ class World:
         if self.tracer.is_standin(real):
             return real
         self.guard(source, GuardKind.TENSOR_MATCH, tensor_facts(real))
-        standin = self.tracer.add_input(real, name=str(source))
+        try:
+            standin = self.tracer.add_input(real, name=str(source))
+        except Untraceable as problem:
+            raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
         self.input_sources.append(source)
         self.standins[id(real)] = standin
         self.known[id(real)] = (real, source)
