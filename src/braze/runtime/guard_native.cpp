@@ -244,6 +244,17 @@ static int matches(PyObject* tensor, const Facts* facts) {
 
 // --- steps ---------------------------------------------------------------------------------------
 
+// Whether the dict's values are an instance's attributes, stored in the instance itself. Watchers
+// of 3.13 are not told of all changes to those, so the content is compared at every call. Its keys
+// are strings.
+static int is_shared(PyObject* dict) {
+#if PY_VERSION_HEX >= 0x030D0000
+    return ((PyDictObject*)dict)->ma_values != NULL;
+#else
+    return 0;
+#endif
+}
+
 static int is_plain_key(PyObject* key) { return PyUnicode_CheckExact(key) || PyLong_CheckExact(key); }
 
 // Comparing plain keys runs no Python code.
@@ -270,7 +281,7 @@ static int has_keys(PyObject* dict, PyObject* expected) {
 
 static int has_content(PyObject* dict, const Content* content) {
     if (content->size >= 0 && PyDict_GET_SIZE(dict) != content->size) return 0;
-    if (!has_plain_keys(dict)) return 0;
+    if (!is_shared(dict) && !has_plain_keys(dict)) return 0;
     for (Py_ssize_t i = 0; i < content->count; i++) {
         PyObject* value = PyDict_GetItemWithError(dict, content->entries[2 * i]);
         if (value == NULL) PyErr_Clear();
@@ -282,8 +293,10 @@ static int has_content(PyObject* dict, const Content* content) {
 static int dict_holds(Step* step) {
 #if WATCHES
     Watch* watch = step->watch;
-    if (watch && watch->dict == step->object && watch->changes == step->version) return 1;
+    bool unchanged = watch && watch->dict == step->object && watch->changes == step->version;
+    if (unchanged && !is_shared(step->object)) return 1;
     if (!has_content(step->object, step->content)) return 0;
+    if (is_shared(step->object)) return 1;
     if (watch == NULL || watch->dict != step->object) {
         drop_watch(watch);
         watch = step->watch = take_watch(step->object);
