@@ -21,6 +21,7 @@ from braze.standins.rules import losses as losses
 from braze.standins.rules import pointwise as pointwise
 from braze.standins.rules import reductions as reductions
 from braze.standins.rules import views as views
+from braze.standins.rules import without_meta as without_meta
 from braze.standins.rules.corrections import correct
 from braze.standins.rules.table import RULES, VIEW_RULES
 

@@ -12,7 +12,13 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.standins.layout import contiguous_stride, tensor_type
+from braze.standins.layout import (
+    channels_last_stride,
+    contiguous,
+    contiguous_stride,
+    suggests_channels_last,
+    tensor_type,
+)
 
 aten = torch.ops.aten
 
@@ -20,7 +26,8 @@ aten = torch.ops.aten
 def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> Any:
     """The result of `op` on the CPU, given what its meta kernel says."""
     correction = _CORRECTIONS.get(op)
-    if correction is None or not isinstance(result, tuple) or result[0].device.type != "cpu":
+    first = result[0] if isinstance(result, tuple) else result
+    if correction is None or first.device.type != "cpu":
         return result
     return correction(result, args)
 
@@ -55,6 +62,21 @@ def _statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
     return (result[0], *rest)
 
 
+def _no_statistics(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """Evaluation saves no statistics."""
+    image, mean, deviation = _statistics(result, args)
+    return image, *(contiguous(s.dtype, (0,), s.device) for s in (mean, deviation))
+
+
+def _like_first(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """Channels last where the first argument is."""
+    if not suggests_channels_last(args[0].shape, args[0].stride):
+        return result
+    return tensor_type(
+        result.dtype, result.shape, channels_last_stride(result.shape), result.device
+    )
+
+
 _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
@@ -63,7 +85,8 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._native_batch_norm_legit.default: _statistics,
     aten._native_batch_norm_legit.no_stats: _statistics,
     aten._native_batch_norm_legit_functional.default: _statistics,
-    aten._native_batch_norm_legit_no_training.default: _statistics,
+    aten._native_batch_norm_legit_no_training.default: _no_statistics,
+    aten.max_unpool2d.default: _like_first,
     aten._batch_norm_with_update.default: _statistics,
     aten._batch_norm_with_update_functional.default: _statistics,
 }

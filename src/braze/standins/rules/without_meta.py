@@ -1,0 +1,50 @@
+"""Operators of the CPU that have no meta kernel to ask."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.ir.types import TensorType
+from braze.standins.layout import contiguous, contiguous_stride, tensor_type
+from braze.standins.rules.table import rule
+
+aten = torch.ops.aten
+
+
+@rule(aten.geqrf.default)
+def _geqrf(matrix: TensorType) -> Any:
+    *batch, rows, columns = matrix.shape
+    *steps, column, row = contiguous_stride((*batch, columns, rows))  # type: ignore[arg-type]
+    factors = tensor_type(matrix.dtype, matrix.shape, (*steps, row, column), matrix.device)  # type: ignore[arg-type]
+    scales = contiguous(matrix.dtype, (*batch, min(rows, columns)), matrix.device)  # type: ignore[arg-type, type-var]
+    return factors, scales
+
+
+@rule(aten.histogram.bin_ct)
+def _histogram(image: TensorType, bins: int = 100, **options: Any) -> Any:
+    counts = contiguous(image.dtype, (bins,), image.device)
+    return counts, contiguous(image.dtype, (bins + 1,), image.device)
+
+
+@rule(aten.histogram.bins_tensor)
+def _histogram_of_edges(image: TensorType, bins: TensorType, **options: Any) -> Any:
+    counts = contiguous(image.dtype, (bins.shape[0] - 1,), image.device)  # type: ignore[operator]
+    return counts, contiguous(image.dtype, bins.shape, image.device)  # type: ignore[arg-type]
+
+
+@rule(aten._histogramdd_bin_edges.default)
+def _histogram_edges(image: TensorType, bins: Any, **options: Any) -> Any:
+    return tuple(contiguous(image.dtype, (count + 1,), image.device) for count in bins)
+
+
+@rule(aten._histogramdd_from_bin_cts.default)
+def _histogram_of_counts(image: TensorType, bins: Any, **options: Any) -> Any:
+    return contiguous(image.dtype, tuple(bins), image.device)
+
+
+@rule(aten._histogramdd_from_bin_tensors.default)
+def _histogram_of_tensors(image: TensorType, bins: Any, **options: Any) -> Any:
+    shape = tuple(edges.shape[0] - 1 for edges in bins)
+    return contiguous(image.dtype, shape, image.device)
