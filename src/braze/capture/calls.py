@@ -13,7 +13,7 @@ import torch
 from braze.capture.attributes import load_attribute, load_method
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator
-from braze.capture.handler_table import CALL_HANDLERS
+from braze.capture.handler_table import CALL_HANDLERS, answer
 from braze.capture.items import get_item
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import is_leaf_function
@@ -87,7 +87,7 @@ def _call_cached(
     is left to the cached function itself, after the graph ran, so that it is said as often."""
     handler = CALL_HANDLERS.get(cached)
     if handler is not None:
-        return handler(interpreter, args, kwargs)
+        return answer(interpreter, cached, handler, args, kwargs)
     if all(map(_is_fixed, args)) and all(map(_is_fixed, kwargs.values())):
         result = interpreter.native(call_untraced, cached, args, kwargs)
         name = getattr(cached, "__qualname__", "cached function")
@@ -171,7 +171,7 @@ def _open_instance(
         return function.__wrapped__, args
     method = interpreter.world.lookup(type(function), "__call__")
     if method is ABSENT:
-        message = f"{type(function).__name__!r} object is not callable"
+        message = f"{interpreter.world.type_of(function).__name__!r} object is not callable"
         raise ProgramRaised(TypeError(message))
     if isinstance(method, types.FunctionType):
         return method, (function, *args)
@@ -205,7 +205,7 @@ def _prepare_function(
 ) -> Prepared:
     handler = CALL_HANDLERS.get(function)
     if handler is not None:
-        return None, handler(interpreter, args, kwargs)
+        return None, answer(interpreter, function, handler, args, kwargs)
     marked = call_marked(interpreter, function, args, kwargs)
     if type(marked) is Redirect:
         return prepare(interpreter, marked.function, marked.args, kwargs)
@@ -326,7 +326,7 @@ def _binding_error(
 def _call_class(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     handler = CALL_HANDLERS.get(cls)
     if handler is not None:
-        return handler(interpreter, args, kwargs)
+        return answer(interpreter, cls, handler, args, kwargs)
     if MARKS.of(cls) is not None:
         raise BreakRequested("not-inlined", cls.__qualname__)
     return construct(interpreter, cls, args, kwargs)

@@ -5,8 +5,11 @@ Handlers stand beside the concept they serve and register here; the registry imp
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
+
+from braze.capture.signals import ProgramRaised
 
 # handler(interpreter, args, kwargs) -> result
 CallHandler: TypeAlias = Callable[[Any, tuple[Any, ...], dict[str, Any]], Any]
@@ -25,3 +28,39 @@ def answers(*callables: Any) -> Callable[[CallHandler], CallHandler]:
         return handler
 
     return register
+
+
+def answer(
+    interpreter: Any,
+    function: Any,
+    handler: CallHandler,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """Call a handler. Arguments that do not fit the function it stands for are the program's
+    mistake, and raise what Python raises."""
+    try:
+        return handler(interpreter, args, kwargs)
+    except (TypeError, ValueError, IndexError):
+        error = _misfit(function, args, kwargs)
+        if error is None:
+            raise
+    raise ProgramRaised(error)
+
+
+def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
+    """The error of a call that fails while arguments are bound; None if they can be."""
+    try:
+        signature = inspect.signature(function)
+    except (TypeError, ValueError):
+        return None
+    try:
+        signature.bind(*args, **kwargs)
+        return None
+    except TypeError:
+        pass
+    try:
+        function(*args, **kwargs)  # it fails before any of its code runs
+    except TypeError as error:
+        return error
+    return None

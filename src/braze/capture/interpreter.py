@@ -17,7 +17,7 @@ from braze.capture.attributes import load_attribute
 from braze.capture.calls import make_frame, prepare
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
-from braze.capture.leaf_calls import TensorNames
+from braze.capture.leaf_calls import TensorNames, program_raised, without_standin_text
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
@@ -215,11 +215,11 @@ class Interpreter:
     def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
         try:
-            return function(*args, **kwargs)
+            return without_standin_text(function(*args, **kwargs))
         except (CaptureError, RecursionError):
             raise
         except Exception as exception:
-            raise ProgramRaised(exception) from None
+            raise program_raised(exception) from None
 
     # --- what natively written parts ask for ---------------------------------------------------
 

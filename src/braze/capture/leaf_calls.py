@@ -115,7 +115,28 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if reads_data(exception):
             detail = f"{call_name(function)} reads its memory"
             raise BreakRequested("data-dependent-value", detail) from None
-        raise ProgramRaised(exception) from None
+        raise program_raised(exception) from None
+
+
+_NAME = Standin.__name__
+
+
+def without_standin_text(result: Any) -> Any:
+    """What native code gave, unless it is a text that shows a stand-in: that breaks."""
+    if type(result) is str and _NAME in result:
+        raise BreakRequested("data-dependent-value", "the text of a tensor")
+    return result
+
+
+def program_raised(exception: Exception) -> ProgramRaised:
+    """An exception that native code raised, its message as eager would have it."""
+    if any(isinstance(arg, str) and _NAME in arg for arg in exception.args):
+        if any(isinstance(arg, str) and f"{_NAME}(" in arg for arg in exception.args):
+            raise BreakRequested("data-dependent-value", "the text of a tensor in an error")
+        exception.args = tuple(
+            [a.replace(_NAME, "Tensor") if isinstance(a, str) else a for a in exception.args]
+        )
+    return ProgramRaised(exception)
 
 
 def call_name(function: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 import dataclasses
 import importlib.metadata
 import importlib.util
@@ -37,6 +38,7 @@ _QUESTIONS = (
     re.split,
     re.findall,
     re.escape,
+    _thread.get_ident,
     os.fspath,
     os.path.join,
     os.path.exists,

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from braze.capture.generators import InlinedGenerator
-from braze.capture.handler_table import CALL_HANDLERS
+from braze.capture.handler_table import CALL_HANDLERS, answer
 from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
@@ -51,7 +51,7 @@ def call_builtin(
     """Call a builtin function, method or slot."""
     handler = _handler_of(function)
     if handler is not None:
-        return handler(interpreter, args, kwargs)
+        return answer(interpreter, function, handler, args, kwargs)
     owner = getattr(function, "__self__", None)
     bound = owner is not None and not isinstance(owner, types.ModuleType)
     if bound and not is_binding_record(owner):

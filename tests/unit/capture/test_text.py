@@ -1,0 +1,70 @@
+"""Texts and error messages never show a stand-in."""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+
+import pytest
+import torch
+
+import braze
+from tests.unit.capture.replay import agree, outcome
+
+X = torch.ones(2)
+Pair = collections.namedtuple("Pair", "a b")
+
+
+@dataclasses.dataclass
+class Config:
+    width: int
+    name: str = "n"
+
+
+def in_f_string(x):
+    y = x + 1
+    return f"{y!r}"
+
+
+TEXTS = [
+    in_f_string,
+    lambda x: repr([x + 1]),
+    lambda x: str({"a": x + 1}),
+    lambda x: "%r %d" % (x + 1, 3),  # noqa: UP031
+    lambda x: "%s" % (x + 1),
+    lambda x: "{}".format(x + 1),  # noqa: UP032
+    lambda x: repr(Pair(x + 1, 2)),
+    lambda x: str(slice(x + 1, 2)),
+    lambda x: str(KeyError(x + 1)),
+    lambda x: format((x + 1).sum(), ".2f"),
+]
+
+
+@pytest.mark.parametrize("program", TEXTS)
+def test_text_of_a_tensor_breaks_and_is_eager_s(program):
+    captured = outcome(program, X)
+    assert captured.exit.reason.code in ("data-dependent-value", "unseen-python")
+    assert braze.compile(program)(X) == program(X)
+
+
+def test_messages_name_tensors():
+    def f(x):
+        messages = []
+        for wrong in (
+            lambda: x + "a",
+            lambda: x(),
+            lambda: len(x, 2),
+            lambda: x["key"],
+            lambda: -[],
+        ):
+            try:
+                wrong()
+            except (TypeError, IndexError) as error:
+                messages.append(str(error))
+        return messages
+
+    agree(lambda: (f, (X.clone(),)))
+
+
+def test_text_of_a_dataclass_is_made():
+    agree(lambda: (lambda x: (x + 1, repr(Config(3)), f"{Config(4)}"), (X.clone(),)))
