@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -24,7 +25,15 @@ from braze.ir.loops import (
     Statement,
 )
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.scalars import cast, compute_dtype, literal, walk, without_round_trips
+from braze.ir.scalars import (
+    cast,
+    compute_dtype,
+    literal,
+    rebuild,
+    replace_children,
+    walk,
+    without_round_trips,
+)
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.lower.coordinates import (
     Coordinate,
@@ -37,7 +46,7 @@ from braze.lower.coordinates import (
 )
 from braze.lower.place import Computed, Place, Stored, compose, whole
 from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
-from braze.shapes.expr import ZERO, Expr, as_expr, floor_div, simplified
+from braze.shapes.expr import ZERO, Expr, as_expr, constant_value, floor_div, simplified
 
 Supports: TypeAlias = Callable[[str, torch.dtype], bool]
 Readable: TypeAlias = Value | Stored | Computed | bool | int | float
@@ -194,7 +203,12 @@ class Lowering:
         return whole(target)
 
     def emit(self, target: Buffer, axes: Any, store: Any, body: Scalar, origin: Origin) -> None:
-        """Emit one definition."""
+        """Emit one definition. Nothing is loaded for the sake of no elements: code that does not
+        depend on an empty axis may stand, and run, outside of its loop."""
+        if any(constant_value(size) == 0 for _, size in axes):
+            body = literal(0, body.dtype)
+        elif any(isinstance(node, Reduce) and _is_empty(node) for node in walk(body)):
+            body = rebuild(body, _without_empty_folds)
         if self.numerics != "eager":
             body = without_round_trips(body)
         self._check_support(body)
@@ -414,6 +428,24 @@ class OperatorCall:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _is_empty(fold: Reduce) -> bool:
+    return any(constant_value(size) == 0 for _, size in fold.axes)
+
+
+def _without_empty_folds(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
+    """A fold of nothing is its neutral element."""
+    if not isinstance(node, Reduce) or not _is_empty(node):
+        return replace_children(node, below)
+    if node.kind in ("prod", "all"):
+        return literal(1, node.dtype)
+    if node.kind in ("max", "min") and node.dtype.is_floating_point:
+        return literal(-math.inf if node.kind == "max" else math.inf, node.dtype)
+    if node.kind in ("max", "min") and node.dtype != torch.bool:
+        limits = torch.iinfo(node.dtype)
+        return literal(limits.min if node.kind == "max" else limits.max, node.dtype)
+    return literal(node.kind == "min", node.dtype)
 
 
 def _keeps_bits(lowered: Lowered, node: Node) -> bool:
