@@ -456,7 +456,7 @@ static void prefetch(const TensorCheck* check) {
     const TensorCheck* soon = &check[AHEAD / 2];
     if (soon->facts == NULL || Py_TYPE(soon->tensor) != soon->facts->type) return;
     char* implementation = *(char**)((char*)soon->tensor + libtorch.offset);
-    for (int line = 0; line < 3; line++) __builtin_prefetch(implementation + 64 * line);
+    for (int line = 0; line < 4; line++) __builtin_prefetch(implementation + 64 * line);
 }
 
 // Whether the objects in some locals are no two the same and none of the pinned ones.
