@@ -70,7 +70,19 @@ def _index(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 def _scalar(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The number in a literal (`torch.tensor(3).item()`) is known."""
     literal = tracer.literal_of(args[0])
+    if literal is None:
+        literal = tracer.known_data(args[0])
     return NotImplemented if literal is None else literal.item()
+
+
+@_special(aten.equal.default)
+def _equal(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Whether two tensors that depend on no input are equal is known."""
+    first = tracer.known_data(args[0])
+    second = None if first is None else tracer.known_data(args[1])
+    if first is None or second is None:
+        return NotImplemented
+    return torch.equal(first, second)
 
 
 @_special(

@@ -20,6 +20,7 @@ from braze.ir.types import TensorType
 from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
 from braze.standins.finish import FinishedTrace, finish_trace
 from braze.standins.inputs import check_traceable, input_type, memory_range, wrap_input
+from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
 from braze.standins.op_facts import Kind, OpFacts, describe_op
 from braze.standins.recorder import Recorder
@@ -112,6 +113,13 @@ class Tracer(dispatch.TorchDispatchMode):
             return None
         value = self.value_of(standin)
         return next((c.tensor for c in self.constants if c.value is value), None)
+
+    def known_data(self, standin: Any) -> torch.Tensor | None:
+        """The data of a small stand-in that depends on nothing but constants."""
+        if type(standin) is not Standin:
+            return None
+        constants = {constant.value: constant.tensor for constant in self.constants}
+        return known_data(self.recorder, constants, self.recorder.read(standin.place))
 
     def finish(self, results: Sequence[torch.Tensor]) -> FinishedTrace:
         """The graph that computes `results`, with aliases, write-backs and no dead nodes."""
