@@ -149,9 +149,10 @@ struct TensorCheck {
 struct Apart {
     PyObject* names;  // at most MAX_APART
     PyObject** objects;
+    int64* item_sizes;  // of tensors whose storages are apart too: names first; or NULL
     int name_count, count;
 };
-enum { MAX_APART = 8 };
+enum { MAX_APART = 8, MAX_STORAGES = 512 };
 
 struct Snapshot {
     PyObject_HEAD
@@ -187,6 +188,8 @@ static struct {
     AskInt32 codes[4];
     AskInt64 rank;
     AskArray sizes, strides;
+    AskInt64 storage_offset;
+    int (*data)(void*, const char**);
     AskFlag requires_grad;  // of the implementation
     AskFlag is_leaf;        // of the handle
     PyGetSetDef *get_requires_grad, *get_is_leaf;
@@ -476,6 +479,29 @@ static int are_apart(const Apart* apart, const Frame* frame) {
     return 1;
 }
 
+// Whether tensors have storages of their own: those that begin at different addresses are different.
+// All of them have passed a check of their facts, dtype included. A storage without memory is
+// unknown.
+static int storages_are_apart(const Apart* apart, const Frame* frame) {
+    const char* seen[2 * MAX_STORAGES] = {NULL};
+    for (int i = 0; i < apart->name_count + apart->count; i++) {
+        PyObject* tensor = i < apart->name_count
+                               ? PyDict_GetItem(frame->locals, PyTuple_GET_ITEM(apart->names, i))
+                               : apart->objects[i - apart->name_count];
+        void* handle = (char*)tensor + libtorch.offset;
+        const char* start;
+        int64 offset;
+        if (libtorch.data(handle, &start) || start == NULL) return 0;
+        if (libtorch.storage_offset(handle, &offset)) return 0;
+        start -= offset * apart->item_sizes[i];
+        size_t slot = ((size_t)start >> 4) * 0x9E3779B97F4A7C15ull >> 54;
+        while (seen[slot] != NULL && seen[slot] != start) slot = (slot + 1) % (2 * MAX_STORAGES);
+        if (seen[slot] == start) return 0;
+        seen[slot] = start;
+    }
+    return 1;
+}
+
 static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
     if (!PyDict_CheckExact(frame->locals)) return 0;
     if (!roots_hold(self->roots, frame) || !locals_match(self, frame, inputs)) return 0;
@@ -493,6 +519,8 @@ static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
         if (check->facts && !matches(check->tensor, check->facts)) return 0;
         if (check->place >= 0) PyList_SET_ITEM(inputs, check->place, Py_NewRef(check->tensor));
     }
+    for (Py_ssize_t i = 0; i < self->apart_count; i++)
+        if (self->aparts[i].item_sizes && !storages_are_apart(&self->aparts[i], frame)) return 0;
     return 1;
 }
 
@@ -632,19 +660,23 @@ static TensorCheck* read_tensors(Snapshot* self, PyObject* rows, Py_ssize_t* cou
     return checks;
 }
 
-// ((names, objects), ...)
+// ((names, objects, item sizes or ()), ...)
 static int read_aparts(Snapshot* self, PyObject* rows) {
     self->aparts = (Apart*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Apart));
     for (Py_ssize_t i = 0; self->aparts && i < PyTuple_GET_SIZE(rows); i++) {
         Apart* apart = &self->aparts[self->apart_count++];
-        PyObject* objects;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!O!", &PyTuple_Type, &apart->names,
-                              &PyTuple_Type, &objects))
+        PyObject *objects, *sizes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!O!O!", &PyTuple_Type, &apart->names,
+                              &PyTuple_Type, &objects, &PyTuple_Type, &sizes))
             return -1;
         apart->name_count = (int)PyTuple_GET_SIZE(apart->names);
         apart->count = (int)PyTuple_GET_SIZE(objects);
         apart->objects = addresses_of(objects);
-        if (apart->name_count > MAX_APART) PyErr_SetString(PyExc_ValueError, "too many names");
+        int size_count = (int)PyTuple_GET_SIZE(sizes);
+        if (size_count && (apart->item_sizes = read_sizes(sizes)) == NULL) return -1;
+        if (size_count > MAX_STORAGES || (size_count && size_count != apart->name_count + apart->count))
+            apart->name_count = MAX_APART + 1;
+        if (apart->name_count > MAX_APART) PyErr_SetString(PyExc_ValueError, "too many");
         if (apart->name_count > MAX_APART || apart->objects == NULL) return -1;
     }
     return self->aparts ? 0 : -1;
@@ -736,7 +768,10 @@ static void dealloc(PyObject* object) {
         PyMem_Free(self->facts[i].sizes);
         PyMem_Free(self->facts[i].strides);
     }
-    for (Py_ssize_t i = 0; i < self->apart_count; i++) PyMem_Free(self->aparts[i].objects);
+    for (Py_ssize_t i = 0; i < self->apart_count; i++) {
+        PyMem_Free(self->aparts[i].objects);
+        PyMem_Free(self->aparts[i].item_sizes);
+    }
     PyMem_Free(self->aparts);
     PyMem_Free(self->class_versions);
     PyMem_Free(self->facts);
@@ -795,15 +830,15 @@ static PyGetSetDef* definition_of(PyObject* descriptor) {
 static PyObject* connect(PyObject*, PyObject* args) {
     PyObject *addresses, *requires_grad, *is_leaf;
     Py_ssize_t offset;
-    void* found[9];
+    void* found[11];
     if (!PyArg_ParseTuple(args, "O!OOn", &PyTuple_Type, &addresses, &requires_grad, &is_leaf,
                           &offset))
         return NULL;
-    if (PyTuple_GET_SIZE(addresses) != 9) {
-        PyErr_SetString(PyExc_ValueError, "nine addresses are needed");
+    if (PyTuple_GET_SIZE(addresses) != 11) {
+        PyErr_SetString(PyExc_ValueError, "eleven addresses are needed");
         return NULL;
     }
-    for (int i = 0; i < 9; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
+    for (int i = 0; i < 11; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
     libtorch.get_requires_grad = definition_of(requires_grad);
     libtorch.get_is_leaf = definition_of(is_leaf);
     if (PyErr_Occurred()) return NULL;
@@ -811,8 +846,10 @@ static PyObject* connect(PyObject*, PyObject* args) {
     libtorch.rank = (AskInt64)found[4];
     libtorch.sizes = (AskArray)found[5];
     libtorch.strides = (AskArray)found[6];
-    libtorch.requires_grad = (AskFlag)found[7];
-    libtorch.is_leaf = (AskFlag)found[8];
+    libtorch.storage_offset = (AskInt64)found[7];
+    libtorch.data = (int (*)(void*, const char**))found[8];
+    libtorch.requires_grad = (AskFlag)found[9];
+    libtorch.is_leaf = (AskFlag)found[10];
     libtorch.offset = offset;
     Py_RETURN_NONE;
 }

@@ -28,6 +28,7 @@ Check = Callable[[FrameValues], "list[Any] | None"]
 CompileCheck = Callable[[Sequence[Guard], Sequence[Source]], Check]
 
 _APART_LOCALS = 8
+_APART_STORAGES = 512
 
 
 class Taken(NamedTuple):
@@ -77,6 +78,7 @@ class _Builder:
         self.local_rows: list[tuple[Any, ...]] = []
         self.tensor_rows: list[tuple[Any, ...]] = []
         self.aparts: list[tuple[Any, ...]] = []
+        self.checked: set[int] = set()
 
     def add_tensor(self, source: Source, facts: int) -> bool:
         """Check the tensor at the source against the facts of that number (-1: none), and give
@@ -127,7 +129,7 @@ class _Builder:
         steps, classes = pins.step_rows(), pins.class_rows()
         keep = [*pins.keep, *self.questions, *self.functions, *self.fact_rows, *classes]
         keep += [row[0] for row in self.local_rows]
-        keep += [names for names, _ in self.aparts]
+        keep += [row[0] for row in self.aparts]
         return self.native.snapshot(
             tuple(keep),
             len(self.inputs),
@@ -159,7 +161,10 @@ def _cover_tensor(builder: _Builder, guard: Guard) -> bool:
     if not isinstance(tensor, torch.Tensor):
         return False
     number = builder.number_of(guard.expected, tensor)
-    return number is not None and source is not None and builder.add_tensor(source, number)
+    if number is None or source is None or not builder.add_tensor(source, number):
+        return False
+    builder.checked.add(id(tensor))
+    return True
 
 
 def _cover_identity(builder: _Builder, guard: Guard) -> bool:
@@ -273,11 +278,30 @@ def _cover_pair(builder: _Builder, guard: Guard) -> bool:
 
 
 def _cover_distinct(builder: _Builder, guard: Guard) -> bool:
-    names = [source.name for source in guard.expected if type(source) is LocalSource]
-    found = [builder.pins.pin(s) for s in guard.expected if type(s) is not LocalSource]
-    if len(names) > _APART_LOCALS or None in found:
+    return _add_apart(builder, guard.expected, storages=False)
+
+
+def _cover_overlap(builder: _Builder, guard: Guard) -> bool:
+    """Groups of one tensor each: their storages begin at different addresses."""
+    if not all(len(group) == 1 for group in guard.expected):
         return False
-    builder.aparts.append((tuple(names), tuple([value[0] for value in found if value is not None])))
+    return _add_apart(builder, [source for (source,) in guard.expected], storages=True)
+
+
+def _add_apart(builder: _Builder, sources: Sequence[Source], *, storages: bool) -> bool:
+    names = [source.name for source in sources if type(source) is LocalSource]
+    found = [builder.pins.pin(s) for s in sources if type(s) is not LocalSource]
+    objects = [value[0] for value in found if value is not None]
+    if len(names) > _APART_LOCALS or len(objects) < len(found):
+        return False
+    sizes: list[int] = []
+    if storages:
+        tensors = [*[builder.frame.locals[name] for name in names], *objects]
+        # Only of tensors whose facts are compared is the item size certain.
+        if len(tensors) > _APART_STORAGES or not builder.checked.issuperset(map(id, tensors)):
+            return False
+        sizes = [tensor.element_size() for tensor in tensors]
+    builder.aparts.append((tuple(names), tuple(objects), tuple(sizes)))
     return True
 
 
@@ -298,8 +322,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.SAME_OBJECT: _cover_pair,
     GuardKind.DIFFERENT_OBJECT: _cover_pair,
     GuardKind.TENSORS_DISTINCT: _cover_distinct,
-    # A tensor gets another storage without any change of a dict.
-    GuardKind.STORAGE_OVERLAP: _cover_nothing,
+    GuardKind.STORAGE_OVERLAP: _cover_overlap,
     GuardKind.AMBIENT: _cover_ambient,
     GuardKind.NAMESPACE: _cover_namespace,
     GuardKind.CLASS_LOOKUPS: _cover_lookups,
