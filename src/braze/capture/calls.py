@@ -41,6 +41,7 @@ _OWN_MODULES = frozenset(
     {"braze.capture.generators", "braze.capture.iteration", "braze.capture.native_calls"}
 )
 Prepared = tuple[Frame | None, Any]
+_STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 _BUILTINS = (
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
@@ -341,6 +342,8 @@ def construct(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[s
         if handler is not None:
             return handler(interpreter, (cls, *args), kwargs)
         return interpreter.call(meta_call, cls, *args, **kwargs)
+    if issubclass(cls, _STORAGES):
+        raise BreakRequested("unsupported-tensor", f"making a {cls.__qualname__}")
     world.source_of_function(cls)
     new = world.lookup(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new

@@ -15,6 +15,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
 from braze.ir.frame import NULL
+from braze.ir.guard import ABSENT
 
 _DEFAULTS, _KEYWORD_DEFAULTS, _ANNOTATIONS, _CLOSURE = 1, 2, 4, 8
 
@@ -49,13 +50,27 @@ def _call(interpreter: Any, frame: Frame, count: int, names: tuple[str, ...]) ->
         stack.append(_implicit_super(interpreter, frame))
         return False
     if function is locals or (function is vars and not args):
-        stack.append({name: read_local(interpreter, frame, name) for name in frame.locals})
+        stack.append(_locals(interpreter, frame))
         return False
     if function is globals:
         raise BreakRequested("unsupported-function", "globals()")
     if BYTECODE.callable_first and names:
         operands = [*operands, names]
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
+
+
+def _locals(interpreter: Any, frame: Frame) -> dict[str, Any]:
+    """`locals()`: the variables that have a value, those in cells too, as the frame orders them."""
+    code = frame.code
+    found: dict[str, Any] = {}
+    for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
+        if name in frame.locals:
+            found[name] = read_local(interpreter, frame, name)
+        elif name in frame.cells:
+            value = interpreter.overlay.read_cell(frame.cells[name])
+            if value is not ABSENT:
+                found[name] = value
+    return found
 
 
 @opcode("CALL_FUNCTION_EX")

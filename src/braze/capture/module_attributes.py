@@ -21,7 +21,7 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
     overlay = interpreter.overlay
     space = object.__getattribute__(module, "__dict__")
     known = id(module) in world.known
-    key = (id(module), name)
+    key = (id(module), (name,))  # apart from what the instance dict has under the name
     cached = world.reads.get(key, ABSENT)
     if cached is not ABSENT and not (overlay.writes or overlay.shadows):
         return cached

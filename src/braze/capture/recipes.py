@@ -231,6 +231,8 @@ class RecipeWriter:
             raise CannotRebuild(f"a {cls.__qualname__}")
         if isinstance(value, torch.Tensor):
             raise CannotRebuild(f"a tensor of class {cls.__qualname__}")
+        if not _is_made_by_new_alone(cls):
+            raise CannotRebuild(f"a {cls.__qualname__}, which keeps its state in C")
         made = NewInstance(cls)
         self._recipes[id(value)] = made
         self._fill(made, value, cls)
@@ -257,6 +259,23 @@ class RecipeWriter:
         if isinstance(value, (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
+
+
+_HEAP_TYPE = 1 << 9
+_OF_C = 1 << 7 | 1 << 8  # types that cannot be instantiated, or not be changed
+_PLAIN_BASES = frozenset({object, list, tuple, *MAPPINGS})
+
+
+def _is_made_by_new_alone(cls: type) -> bool:
+    """Whether instances have no state but attributes, slots and the items of a list or dict."""
+    for base in cls.__mro__:
+        if base in _PLAIN_BASES:
+            continue
+        if not base.__flags__ & _HEAP_TYPE or base.__flags__ & _OF_C:
+            return False
+        if isinstance(vars(base).get("__new__"), types.BuiltinFunctionType):
+            return False
+    return True
 
 
 def _slot_names(cls: type) -> list[str]:
