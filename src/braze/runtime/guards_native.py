@@ -35,6 +35,9 @@ from braze.runtime.toolchain import NoCompiler, find_toolchain
 TensorCodes = tuple[tuple[int, int, int, int], int, int]
 
 
+_SOURCES = ("guard_steps.cpp", "guard_native.cpp")
+
+
 class NativeGuards(NamedTuple):
     """The loaded extension. snapshot: see `make` in guard_native.cpp. absent: stands in its
     arguments for "no such entry". codes_of: what it compares of a tensor beside the sizes."""
@@ -112,7 +115,7 @@ def build_extension(options: Options) -> Path | str:
     toolchain = find_toolchain(options)
     if isinstance(toolchain, NoCompiler):
         return toolchain.reason
-    text = importlib.resources.files(__package__).joinpath("guard_native.cpp").read_text()
+    text = extension_text()
     tag = f"// {sysconfig.get_config_var('SOABI')}\n"
     flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
     plain = replace(toolchain, flags=flags, libraries=())
@@ -120,6 +123,12 @@ def build_extension(options: Options) -> Path | str:
         return build((SourceUnit("guards", tag + text),), plain, options)
     except BuildFailed as failure:
         return str(failure)
+
+
+def extension_text() -> str:
+    """The extension's source."""
+    folder = importlib.resources.files(__package__)
+    return "\n".join(folder.joinpath(name).read_text() for name in _SOURCES)
 
 
 def load_extension(path: Path) -> Any:

@@ -13,12 +13,17 @@ import torch
 import braze.runtime.guards_native as guards_native
 from braze.errors import BuildFailed
 from braze.options import config
-from braze.runtime.guards_native import LOADER, NativeLoader, build_extension, load_native_guards
+from braze.runtime.guards_native import (
+    LOADER,
+    NativeLoader,
+    build_extension,
+    extension_text,
+    load_native_guards,
+)
 from braze.runtime.toolchain import Toolchain, find_toolchain
 from tests.unit.runtime.test_continuation import interpreter
 
 _CHECK = Path(__file__).with_name("snapshot_check.py")
-_SOURCE = Path(guards_native.__file__).with_name("guard_native.cpp")
 
 
 def run_check(python: str, extension: Path) -> None:
@@ -43,7 +48,8 @@ def test_other_pythons(version: str, tmp_path: Path) -> None:
         pytest.skip(f"no headers of Python {version}")
     target = tmp_path / "braze_guards.so"
     flags = ["-shared", "-fPIC", "-O0", "-x", "c++", f"-I{include}"]
-    subprocess.run([toolchain.compiler, *flags, _SOURCE, "-o", target], check=True)
+    command = [toolchain.compiler, *flags, "-", "-o", str(target)]
+    subprocess.run(command, input=extension_text(), text=True, check=True)
     run_check(python, target)
 
 

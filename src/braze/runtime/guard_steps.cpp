@@ -1,0 +1,342 @@
+// Snapshots: "nothing that these guards read has changed since they last held", in a few
+// nanoseconds a guard.
+//
+// A Snapshot lists, parents before children, the objects that the guards went through and what
+// made them lead on: the class and `__dict__` of an instance, entries of a dict, items of a list.
+// Only roots, atoms and classes are held; the rest is borrowed. Each borrowed object is looked at
+// only after the step that proves that a live parent still holds it, and each step compares its
+// object's class first, so an object that took the place of a dead one is never misread. From the
+// roots to the last tensor no Python code runs and nothing is allocated.
+//
+// "This dict has not changed" is its version tag on 3.11, a dict watcher from 3.12 on. A dict that
+// did change has its own entries compared; where they are the same, it counts as unchanged again.
+//
+// Metadata of tensors is asked of libtorch through its stable C interface.
+#define PY_SSIZE_T_CLEAN
+#include <Python.h>
+#include <structmember.h>
+
+#ifdef Py_GIL_DISABLED
+#error "snapshots rely on the interpreter's lock"
+#endif
+
+typedef long long int64;
+typedef unsigned long long Version;
+
+// --- whether a dict has changed ----------------------------------------------------------------
+
+#if PY_VERSION_HEX >= 0x030C0000
+#define WATCHES 1
+
+// How often a dict was changed; found by its address. Freed when no step asks any more.
+struct Watch {
+    PyObject* dict;  // NULL once it is dead
+    Version changes;
+    Py_ssize_t users;
+    Watch* next;
+};
+
+static Watch* watches[4096];
+static int watcher = -1;
+
+static Watch** bucket_of(PyObject* dict) {
+    return &watches[((size_t)dict >> 5) * 0x9E3779B97F4A7C15ull >> 52];
+}
+
+static Watch* find_watch(PyObject* dict) {
+    for (Watch* watch = *bucket_of(dict); watch; watch = watch->next)
+        if (watch->dict == dict) return watch;
+    return NULL;
+}
+
+static void unlink_watch(Watch* watch) {
+    Watch** place = bucket_of(watch->dict);
+    while (*place != watch) place = &(*place)->next;
+    *place = watch->next;
+}
+
+static int on_change(PyDict_WatchEvent event, PyObject* dict, PyObject*, PyObject*) {
+    Watch* watch = find_watch(dict);
+    if (watch == NULL) return 0;
+    watch->changes++;
+    if (event == PyDict_EVENT_DEALLOCATED) {
+        unlink_watch(watch);
+        watch->dict = NULL;
+    }
+    return 0;
+}
+
+static void drop_watch(Watch* watch) {
+    if (watch == NULL || --watch->users) return;
+    if (watch->dict) {
+        PyDict_Unwatch(watcher, watch->dict);
+        unlink_watch(watch);
+    }
+    PyMem_Free(watch);
+}
+
+static Watch* take_watch(PyObject* dict) {
+    Watch* watch = find_watch(dict);
+    if (watch == NULL) {
+        watch = (Watch*)PyMem_Calloc(1, sizeof(Watch));
+        if (watch == NULL) return NULL;
+        if (PyDict_Watch(watcher, dict) < 0) {
+            PyErr_Clear();
+            PyMem_Free(watch);
+            return NULL;
+        }
+        watch->dict = dict;
+        watch->next = *bucket_of(dict);
+        *bucket_of(dict) = watch;
+    }
+    watch->users++;
+    return watch;
+}
+#else
+#define WATCHES 0
+struct Watch;
+#endif
+
+// --- data ----------------------------------------------------------------------------------------
+
+enum Kind { INSTANCE, DICT, SIZE, SEQUENCE, CELL };
+
+// What a DICT step compares once its dict has changed.
+struct Content {
+    Py_ssize_t size;  // -1: any
+    PyObject* keys;   // a tuple, or NULL: any
+    Py_ssize_t count;
+    PyObject** entries;  // key, value, key, value, ...; a NULL value: there is none
+};
+
+// INSTANCE: object is of `type`, its __dict__ is `other`.
+// DICT: a dict of `type` with `content`. SIZE: a dict of `type` with `count` entries.
+// SEQUENCE: a list or tuple of `type` with these `items`. CELL: a cell that holds `other`.
+struct Step {
+    int kind;
+    int count;
+    PyObject* object;
+    PyTypeObject* type;
+    union {
+        PyObject* other;
+        PyObject** items;
+        Content* content;
+    };
+    Version version;
+#if WATCHES
+    Watch* watch;
+#endif
+};
+
+// sizes and strides: -1 matches any. requires_grad, is_leaf: 0, 1 or -1 for any.
+struct Facts {
+    PyTypeObject* type;
+    int codes[4];  // dtype, kind of device, index of device (-1: any), layout
+    int requires_grad;
+    int is_leaf;
+    int rank;
+    int64* sizes;
+    int64* strides;
+};
+
+struct TensorCheck {
+    PyObject* tensor;  // or, of a local, its name
+    Facts* facts;      // or NULL: only a graph input
+    Py_ssize_t place;  // among the graph's inputs; -1: none
+};
+
+// Objects that are all different: pinned ones, and those in the locals of these names.
+struct Apart {
+    PyObject* names;  // at most MAX_APART
+    PyObject** objects;
+    int64* item_sizes;  // of tensors whose storages are apart too: names first; or NULL
+    int name_count, count;
+};
+enum { MAX_APART = 8, MAX_STORAGES = 512 };
+
+struct Snapshot {
+    PyObject_HEAD
+    PyObject* keep;       // a tuple that holds all that is not borrowed
+    PyObject* questions;  // ((function, argument or None, expected), ...)
+    PyObject* classes;    // ((class, recheck), ...)
+    PyObject* functions;  // ((function, code, defaults, keyword defaults), ...)
+    PyObject* roots;      // ((place, key, address), ...)
+    PyObject* residual;   // (check, places) or None
+    Py_ssize_t input_count, step_count, tensor_count, local_count, facts_count, class_count,
+        apart_count;
+    unsigned* class_versions;
+    Step* steps;
+    TensorCheck* tensors;
+    TensorCheck* locals;
+    Facts* facts;
+    Apart* aparts;
+    Version unproven;  // calls that this snapshot did not answer
+};
+
+// --- tensors -------------------------------------------------------------------------------------
+
+// Of the stable C interface of libtorch: a handle is the address of a pointer to the tensor's
+// implementation; the result is 0 unless the tensor cannot answer.
+typedef int (*AskInt32)(void*, int*);
+typedef int (*AskInt64)(void*, int64*);
+typedef int (*AskArray)(void*, int64**);
+// C++ member functions without arguments; where a build lacks them, the getters of the Python
+// attributes answer, at ten times the cost.
+typedef bool (*AskFlag)(const void*);
+
+static struct {
+    AskInt32 codes[4];
+    AskInt64 rank;
+    AskArray sizes, strides;
+    AskInt64 storage_offset;
+    int (*data)(void*, const char**);
+    AskFlag requires_grad;  // of the implementation
+    AskFlag is_leaf;        // of the handle
+    PyGetSetDef *get_requires_grad, *get_is_leaf;
+    Py_ssize_t offset;  // of the pointer to the implementation in the Python object
+} libtorch;
+
+// 1, 0, or -2 where the getter fails.
+static int get(PyObject* tensor, PyGetSetDef* question) {
+    PyObject* answer = question->get(tensor, question->closure);
+    if (answer == NULL) {
+        PyErr_Clear();
+        return -2;
+    }
+    int yes = answer == Py_True;
+    Py_DECREF(answer);
+    return yes;
+}
+
+static int requires_grad(PyObject* tensor, void* handle) {
+    if (libtorch.requires_grad) return libtorch.requires_grad(*(void**)handle);
+    return get(tensor, libtorch.get_requires_grad);
+}
+
+static int is_leaf(PyObject* tensor, void* handle) {
+    if (libtorch.is_leaf) return libtorch.is_leaf(handle);
+    return get(tensor, libtorch.get_is_leaf);
+}
+
+static int same_sizes(const int64* actual, const int64* expected, int rank) {
+    for (int i = 0; i < rank; i++)
+        if (expected[i] != actual[i] && expected[i] != -1) return 0;
+    return 1;
+}
+
+static int matches(PyObject* tensor, const Facts* facts) {
+    if (Py_TYPE(tensor) != facts->type) return 0;
+    void* handle = (char*)tensor + libtorch.offset;
+    if (*(void**)handle == NULL) return 0;
+    for (int i = 0; i < 4; i++) {
+        int code;
+        if (facts->codes[i] == -1 && i == 2) continue;
+        if (libtorch.codes[i](handle, &code) || code != facts->codes[i]) return 0;
+    }
+    int64 rank, *sizes, *strides;
+    if (libtorch.rank(handle, &rank) || rank != facts->rank) return 0;
+    if (rank) {
+        if (libtorch.sizes(handle, &sizes) || !same_sizes(sizes, facts->sizes, rank)) return 0;
+        if (libtorch.strides(handle, &strides) || !same_sizes(strides, facts->strides, rank))
+            return 0;
+    }
+    if (facts->requires_grad >= 0 && requires_grad(tensor, handle) != facts->requires_grad)
+        return 0;
+    return facts->is_leaf < 0 || is_leaf(tensor, handle) == facts->is_leaf;
+}
+
+// --- steps ---------------------------------------------------------------------------------------
+
+// Whether the dict's values are an instance's attributes, stored in the instance itself. Watchers
+// of 3.13 are not told of all changes to those, so the content is compared at every call. Its keys
+// are strings.
+static int is_shared(PyObject* dict) {
+#if PY_VERSION_HEX >= 0x030D0000
+    return ((PyDictObject*)dict)->ma_values != NULL;
+#else
+    return 0;
+#endif
+}
+
+static int is_plain_key(PyObject* key) {
+    return PyUnicode_CheckExact(key) || PyLong_CheckExact(key);
+}
+
+// Comparing plain keys runs no Python code.
+static int has_plain_keys(PyObject* dict) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    while (PyDict_Next(dict, &position, &key, &value))
+        if (!is_plain_key(key)) return 0;
+    return 1;
+}
+
+static int has_keys(PyObject* dict, PyObject* expected) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0, index = 0;
+    if (PyDict_GET_SIZE(dict) != PyTuple_GET_SIZE(expected)) return 0;
+    while (PyDict_Next(dict, &position, &key, &value)) {
+        PyObject* wanted = PyTuple_GET_ITEM(expected, index++);
+        if (key == wanted) continue;
+        if (Py_TYPE(key) != Py_TYPE(wanted)) return 0;
+        if (PyObject_RichCompareBool(key, wanted, Py_EQ) != 1) return 0;
+    }
+    return 1;
+}
+
+static int has_content(PyObject* dict, const Content* content) {
+    if (content->size >= 0 && PyDict_GET_SIZE(dict) != content->size) return 0;
+    if (!is_shared(dict) && !has_plain_keys(dict)) return 0;
+    for (Py_ssize_t i = 0; i < content->count; i++) {
+        PyObject* value = PyDict_GetItemWithError(dict, content->entries[2 * i]);
+        if (value == NULL) PyErr_Clear();
+        if (value != content->entries[2 * i + 1]) return 0;
+    }
+    return content->keys == NULL || has_keys(dict, content->keys);
+}
+
+static int dict_holds(Step* step) {
+#if WATCHES
+    Watch* watch = step->watch;
+    bool unchanged = watch && watch->dict == step->object && watch->changes == step->version;
+    if (unchanged && !is_shared(step->object)) return 1;
+    if (!has_content(step->object, step->content)) return 0;
+    if (is_shared(step->object)) return 1;
+    if (watch == NULL || watch->dict != step->object) {
+        drop_watch(watch);
+        watch = step->watch = take_watch(step->object);
+    }
+    if (watch) step->version = watch->changes;
+    return 1;
+#else
+    Version version = ((PyDictObject*)step->object)->ma_version_tag;
+    if (version == step->version) return 1;
+    if (!has_content(step->object, step->content)) return 0;
+    step->version = version;
+    return 1;
+#endif
+}
+
+static int items_hold(const Step* step) {
+    if (Py_SIZE(step->object) != step->count) return 0;
+    PyObject** items = PySequence_Fast_ITEMS(step->object);
+    for (int i = 0; i < step->count; i++)
+        if (items[i] != step->items[i]) return 0;
+    return 1;
+}
+
+static int step_holds(Step* step) {
+    if (Py_TYPE(step->object) != step->type) return 0;
+    switch (step->kind) {
+        case INSTANCE: {
+            if (step->other == NULL) return 1;
+            PyObject** place = _PyObject_GetDictPtr(step->object);
+            return place != NULL && *place == step->other;
+        }
+        case DICT: return dict_holds(step);
+        case SIZE: return PyDict_GET_SIZE(step->object) == step->count;
+        case SEQUENCE: return items_hold(step);
+        case CELL: return PyCell_GET(step->object) == step->other;
+    }
+    return 0;
+}
