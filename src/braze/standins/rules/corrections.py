@@ -16,6 +16,7 @@ from braze.standins.layout import (
     channels_last_stride,
     contiguous,
     contiguous_stride,
+    is_contiguous,
     suggests_channels_last,
     tensor_type,
 )
@@ -77,6 +78,22 @@ def _like_first(result: TensorType, args: tuple[Any, ...]) -> Any:
     )
 
 
+def _row_major(result: TensorType, args: tuple[Any, ...]) -> Any:
+    return contiguous(result.dtype, result.shape, result.device)  # type: ignore[arg-type]
+
+
+def _transformed_last(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """Batch dimensions outermost, then those transformed, in the order asked for."""
+    image, dims = args[0], args[1]
+    if not 1 < len(dims) <= 3 or not is_contiguous(image.shape, image.stride):
+        return result
+    chosen = [dim % len(image.shape) for dim in dims]
+    order = [dim for dim in range(len(image.shape)) if dim not in chosen] + chosen
+    steps = contiguous_stride(tuple(result.shape[dim] for dim in order))  # type: ignore[misc]
+    stride = tuple(step for _, step in sorted(zip(order, steps, strict=True)))
+    return tensor_type(result.dtype, result.shape, stride, result.device)  # type: ignore[arg-type]
+
+
 _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
@@ -87,6 +104,8 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._native_batch_norm_legit_functional.default: _statistics,
     aten._native_batch_norm_legit_no_training.default: _no_statistics,
     aten.max_unpool2d.default: _like_first,
+    aten.nonzero_static.default: _row_major,
+    aten._fft_r2c.default: _transformed_last,
     aten._batch_norm_with_update.default: _statistics,
     aten._batch_norm_with_update_functional.default: _statistics,
 }
