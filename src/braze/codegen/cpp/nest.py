@@ -1,9 +1,9 @@
 """The C++ function of a kernel.
 
-    static void k_range(char* const* p, const i64* sizes, i64 lo, i64 hi, int* fault)
+    static void k_range(char* const* p, const i64* sizes, const i64* c, i64 lo, i64 hi, int* fault)
         for each task in [lo, hi): the phases, one after the other
-    static void k(char* const* p, const i64* sizes, int threads, int* fault)
-        splits the tasks over the threads, or runs all of them where that is not worth it
+    static void k(char* const* p, const i64* sizes, const i64* c, int threads, int* fault)
+        has the tasks split over the threads, or run by one where that is not worth it
 
 Names depend on the kernel's form alone: kernels that differ in their buffers only have one text.
 """
@@ -22,7 +22,7 @@ from braze.ir.scalars import walk
 from braze.ir.schedule import HEAVY_OPERATORS, Accumulate, Kernel, Loop, Store
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
-_ARGUMENTS = "char* const* p, const i64* sizes"
+_ARGUMENTS = "char* const* p, const i64* sizes, const i64* c"
 _GRAIN = 32768  # cheap operations that are worth another thread: what eager takes
 
 
@@ -61,20 +61,11 @@ class _Writer:
     def entry_function(self) -> str:
         tasks = " * ".join(index_text(size, self.sizes) for size in self._task_sizes()) or "1L"
         lines = [
-            "static void NAME(char* const* p, const i64* sizes, int threads, int* fault) {",
+            f"static void NAME({_ARGUMENTS}, int threads, int* fault) {{",
             *indented(self._size_names(), 1),
             f"    const i64 tasks = {tasks};",
             f"    const i64 worth = {self._work()} / {_GRAIN};",
-            "    i64 team = bz_min(bz_min(threads, tasks), worth);",
-            "    if (team < 2) {",
-            "        NAME_range(p, sizes, 0, tasks, fault);",
-            "        return;",
-            "    }",
-            "    #pragma omp parallel num_threads((int)team)",
-            "    {",
-            "        const i64 n = omp_get_num_threads(), me = omp_get_thread_num();",
-            "        NAME_range(p, sizes, tasks * me / n, tasks * (me + 1) / n, fault);",
-            "    }",
+            "    bz_run(NAME_range, p, sizes, c, tasks, worth, threads, fault);",
             "}",
         ]
         return "\n".join(lines)

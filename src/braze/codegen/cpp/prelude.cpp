@@ -239,3 +239,24 @@ BZ_INLINE i64 bz_floor_mod(i64 x, i64 y) {
     i64 r = x % y;
     return r + ((r != 0) & ((r < 0) != (y < 0)) ? y : 0);
 }
+
+// Runs tasks [lo, hi) of a kernel. `c` holds the numbers in which kernels of one form differ.
+typedef void (*bz_range)(char* const* p, const i64* sizes, const i64* c, i64 lo, i64 hi,
+                         int* fault);
+
+// Splits a kernel's tasks over the threads, as far as there is work worth another thread. The
+// region always has all threads: libgomp ends and recreates them whenever the number changes.
+__attribute__((unused, noinline)) static void bz_run(bz_range range, char* const* p, const i64* sizes,
+                                           const i64* c, i64 tasks, i64 worth, int threads,
+                                           int* fault) {
+    const i64 team = bz_min(bz_min(threads, tasks), worth);
+    if (team < 2) {
+        range(p, sizes, c, 0, tasks, fault);
+        return;
+    }
+    #pragma omp parallel num_threads(threads)
+    {
+        const i64 n = bz_min(team, omp_get_num_threads()), me = omp_get_thread_num();
+        if (me < n) range(p, sizes, c, tasks * me / n, tasks * (me + 1) / n, fault);
+    }
+}

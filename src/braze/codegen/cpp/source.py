@@ -2,7 +2,8 @@
 
 extern "C" int segment0(char** table, const i64* sizes, int threads) {
     int fault = 0;
-    { char* const p[] = {table[0], table[2]}; k_3fa0...(p, sizes, threads, &fault); }
+    static const u16 t0[] = {0, 2};
+    bz_call(k_3fa0..., table, t0, 2, sizes, 0, threads, &fault);
     return fault;
 }
 """
@@ -16,13 +17,14 @@ from dataclasses import dataclass, field
 
 from braze.codegen.cpp.nest import kernel_text
 from braze.codegen.cpp.operators import SPECIAL_CALLS
+from braze.codegen.cpp.sizes import Form, declared, form_of
 from braze.ir.kernel import KernelSources, Segment, SourceUnit
 from braze.ir.loops import Buffer
 from braze.ir.schedule import Kernel, Schedule
 from braze.options import Options
 from braze.shapes.expr import Symbol, symbols
 
-_KERNELS_A_UNIT = 24  # above, units are built side by side
+_KERNELS_A_UNIT = 16  # about; above, units are built side by side, two compilers at a time
 _VISIBLE = '__attribute__((visibility("default")))'
 
 
@@ -36,6 +38,8 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
         {b: i for i, b in enumerate(table)}, {s: f"n{i}" for i, s in enumerate(sizes)}
     )
     segments = []
+    for kernel in kernels:
+        sources.add_kernel(kernel)
     for first, last in _runs(schedule):
         entry = f"segment{len(segments)}"
         segments.append(Segment(entry, first, last))
@@ -46,12 +50,12 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
 
 def prelude() -> str:
     """What every unit begins with."""
-    return importlib.resources.files(__package__).joinpath("prelude.cpp").read_text()
+    return _resource("prelude.cpp")
 
 
 def special() -> str:
     """What a unit that calls special functions goes on with."""
-    return importlib.resources.files(__package__).joinpath("special.cpp").read_text()
+    return _resource("special.cpp")
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -91,12 +95,21 @@ def _runs(schedule: Schedule) -> list[tuple[int, int]]:
 
 @dataclass(slots=True)
 class _Sources:
-    """Kernels by their text, and the text of entries."""
+    """The text and form of each kernel; names of the functions, by their text; entries."""
 
     places: dict[Buffer, int]
     sizes: dict[Symbol, str]
+    texts: dict[Kernel, tuple[str, Form]] = field(default_factory=dict)
+    users: dict[str, set[str]] = field(default_factory=dict)
     kernels: dict[str, str] = field(default_factory=dict)
     entries: list[str] = field(default_factory=list)
+
+    def add_kernel(self, kernel: Kernel) -> None:
+        """Note the kernel's text, and that its form has another user."""
+        text = kernel_text(kernel, self.sizes)
+        form = form_of(kernel, text)
+        self.texts[kernel] = text, form
+        self.users.setdefault(form.text, set()).add(text)
 
     def add_segment(self, entry: str, kernels: Sequence[Kernel]) -> None:
         """An entry that runs the kernels in order."""
@@ -104,35 +117,60 @@ class _Sources:
             f'extern "C" {_VISIBLE} int {entry}(char** table, const i64* sizes, int threads) {{'
         ]
         lines.append("    int fault = 0;")
-        for kernel in kernels:
-            pointers = ", ".join(f"table[{self.places[b]}]" for b in kernel.memory)
-            call = f"{self._kernel(kernel)}(p, sizes, threads, &fault);"
-            lines.append(f"    {{ char* const p[] = {{{pointers}}}; {call} }}")
+        for number, kernel in enumerate(kernels):
+            places = [self.places[buffer] for buffer in kernel.memory]
+            name, numbers = self._function(kernel)
+            lines.append(f"    static const u16 t{number}[] = {{{_listed(places)}}};")
+            if numbers:
+                lines.append(f"    static const i64 c{number}[] = {{{_listed(numbers)}}};")
+            held = f"c{number}" if numbers else "0"
+            arguments = f"table, t{number}, {len(places)}, sizes, {held}, threads, &fault"
+            lines.append(f"    bz_call({name}, {arguments});")
         self.entries.append("\n".join([*lines, "    return fault;", "}"]))
 
     def units(self, kernels_a_unit: int) -> tuple[SourceUnit, ...]:
         """The units, one where few kernels are needed."""
         texts = [text.replace("NAME", name) for text, name in self.kernels.items()]
-        shared = [f"// --- kernels ---\n{text}" for text in texts]
-        if len(texts) <= kernels_a_unit or kernels_a_unit == 1:
-            return (SourceUnit("kernels", _unit([*shared, *self.entries])),)
+        count = -(-len(texts) // kernels_a_unit)
+        if count == 1 or kernels_a_unit == 1:
+            shared = [f"// --- kernels ---\n{text}" for text in texts]
+            entries = [_resource("entries.cpp"), *self.entries] if texts else []
+            return (SourceUnit("kernels", _unit([*shared, *entries])),)
+        count += count % 2
         units = []
-        for start in range(0, len(texts), kernels_a_unit):
-            part = [_exported(text) for text in texts[start : start + kernels_a_unit]]
-            units.append(SourceUnit(f"kernels{len(units)}", _unit(part)))
-        declared = [
-            f"void {name}(char* const*, const i64*, int, int*);" for name in self.kernels.values()
+        for number in range(count):
+            part = [_exported(text) for text in texts[number::count]]
+            units.append(SourceUnit(f"kernels{number}", _unit(part)))
+        declared_here = [
+            f"void {name}(char* const*, const i64*, const i64*, int, int*);"
+            for name in self.kernels.values()
         ]
-        entries = "\n".join(["typedef long i64;", *declared, *self.entries, ""])
+        head = _resource("entries.cpp")
+        entries = "\n".join([head, *declared_here, *self.entries, ""])
         return (*units, SourceUnit("entries", entries))
 
-    def _kernel(self, kernel: Kernel) -> str:
-        text = kernel_text(kernel, self.sizes)
+    def _function(self, kernel: Kernel) -> tuple[str, tuple[int, ...]]:
+        """The name of the kernel's function, and the numbers that it is called with: none where
+        no other kernel has the form."""
+        text, form = self.texts[kernel]
+        numbers = form.numbers if len(self.users[form.text]) > 1 else ()
+        if numbers:
+            text = form.text.replace("{\n", "{\n" + declared(numbers), 1)
+            head, tail = text.split("static void NAME(", 1)
+            text = head + "static void NAME(" + tail.replace("{\n", "{\n" + declared(numbers), 1)
         name = self.kernels.get(text)
         if name is None:
             digest = hashlib.sha256(text.encode()).hexdigest()[:12]
             name = self.kernels[text] = f"k_{digest}"
-        return name
+        return name, numbers
+
+
+def _resource(name: str) -> str:
+    return importlib.resources.files(__package__).joinpath(name).read_text()
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, numbers))
 
 
 def _unit(texts: list[str]) -> str:
