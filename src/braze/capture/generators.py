@@ -8,6 +8,9 @@ from typing import Any, final
 from braze.capture.frames import Frame
 from braze.capture.signals import ProgramRaised
 
+# From Python 3.12 a handler with this intrinsic is around the whole body of every generator.
+STOPITERATION_ERROR = 3
+
 
 @final
 class InlinedGenerator:
@@ -23,6 +26,7 @@ class InlinedGenerator:
         self.call = call
         self.made_at = interpreter.outer_step
         frame.generator = self
+        interpreter.generators.append(self)
         self.started = False
         self.finished = False
         self.suspended = False
@@ -72,6 +76,14 @@ class InlinedGenerator:
         except (GeneratorExit, StopIteration):
             return
         raise RuntimeError("generator ignored GeneratorExit")
+
+    def waits_to_clean_up(self) -> bool:
+        """Whether it is suspended in a `try` or `with`, whose end runs when it is thrown away."""
+        region = self.frame.current[1].region
+        if self.finished or not self.started or region is None:
+            return False
+        handler = self.frame.steps[region.target][1]
+        return (handler.name, handler.arg) != ("CALL_INTRINSIC_1", STOPITERATION_ERROR)
 
     def _resume(self) -> Any:
         self.suspended = False

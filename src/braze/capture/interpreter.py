@@ -38,6 +38,7 @@ class Interpreter:
 
     frames: the explicit stack, nested loops above the frame that led to them. steps_done counts
     interpreted instructions. leave_at: the step before which to stop, or -1.
+    generators: all that the program made.
     transforms: how many of torch.func's transforms are under way.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     """
@@ -57,6 +58,7 @@ class Interpreter:
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
         self.transforms = 0
+        self.generators: list[Any] = []
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
 
     def release(self) -> None:
@@ -64,6 +66,7 @@ class Interpreter:
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()
+        self.generators.clear()
         self.tensor_names.release()
         self.world.release()
         self.overlay.release()

@@ -23,6 +23,8 @@ def leaf_call(
     native = interpreter.overlay.native
     args = tuple([native(arg) for arg in args])
     if kwargs:
+        if kwargs.get("requires_grad"):
+            raise BreakRequested("unsupported-tensor", f"{call_name(function)}(requires_grad=True)")
         kwargs = {name: native(value) for name, value in kwargs.items()}
     name = call_name(function)
     origin = interpreter.origin(name)

@@ -98,9 +98,24 @@ class Overlay:
                 shadow.copy[key] = value
             return
         entry = self.writes.get(id(space))
+        if value is DELETED and not dict.__contains__(space, key):
+            if entry is not None:
+                entry.entries.pop(key, None)
+            self._guard_lacks(space, key, owner)
+            return
         if entry is None:
             entry = self.writes[id(space)] = DictWrites(space, owner)
         entry.entries[key] = value
+
+    def _guard_lacks(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
+        """What was written here and deleted again is not there before either."""
+        source = self.world.source_of(space)
+        if owner is not None:
+            self.world.guard_lacks(space, self.world.instance_dict_source(owner), key)
+        elif source is not None:
+            self.world.guard(source, GuardKind.DICT_CONTAINS, (key, False))
+        else:
+            self.world.guard_namespace(space, key, ABSENT)
 
     def written(self, space: dict[Any, Any], key: Any) -> Any:
         """What was written under a key: a value, DELETED, or ABSENT if the dict is as it was."""

@@ -9,6 +9,7 @@ import braze.capture.builtin_handlers
 import braze.capture.class_statements
 import braze.capture.container_handlers
 import braze.capture.copying
+import braze.capture.gradient_handlers
 import braze.capture.instructions_build
 import braze.capture.instructions_calls
 import braze.capture.instructions_data
@@ -144,6 +145,10 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
 def _finish(
     interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
 ) -> CapturedFrame | Refused:
+    for generator in interpreter.generators:
+        if generator.waits_to_clean_up():
+            name = generator.frame.code.co_qualname
+            raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
     writes = write_effects(interpreter, writer)
     late = [Call(call, writer.recipes(values)) for call, values in interpreter.late_calls]
     effects: list[Effect] = [*writer.fills, *writes, *late]

@@ -111,6 +111,8 @@ def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> 
 def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any) -> None:
     """`tensor.name = value`: on a tensor made here it really happens; `grad` of an input is kept
     back; else it breaks."""
+    if name == "requires_grad" and tensor.requires_grad is not bool(value):
+        raise BreakRequested("unsupported-tensor", f"setting Tensor.requires_grad to {value}")
     if name in _SETTABLE and interpreter.tracer.real_of(tensor) is None and name != "grad":
         traced(torch.Tensor.__setattr__, (tensor, name, value), {})
         return

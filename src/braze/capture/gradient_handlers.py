@@ -1,0 +1,43 @@
+"""What needs a real autograd history: it breaks the graph, and is then done for real.
+
+Gradients flow through a captured graph from inputs that require them; a history that begins or
+ends inside of the frame is not in the graph.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import leaf_call
+from braze.capture.signals import BreakRequested
+
+
+def _breaks(name: str) -> Any:
+    def stop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise BreakRequested("unsupported-tensor", f"{name} needs the gradients themselves")
+
+    return stop
+
+
+_HISTORY = {
+    "Tensor.backward": torch.Tensor.backward,
+    "torch.autograd.backward": torch.autograd.backward,
+    "torch.autograd.grad": torch.autograd.grad,
+    "Tensor.register_hook": torch.Tensor.register_hook,
+    "Tensor.register_post_accumulate_grad_hook": torch.Tensor.register_post_accumulate_grad_hook,
+    "Tensor.retain_grad": torch.Tensor.retain_grad,
+}
+for _name, _function in _HISTORY.items():
+    answers(_function)(_breaks(_name))
+
+
+@answers(torch.Tensor.requires_grad_)
+def require_gradient(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor that begins to need gradients in the frame is a leaf that the graph cannot make."""
+    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    if args[0].requires_grad is not bool(wanted):
+        raise BreakRequested("unsupported-tensor", f"Tensor.requires_grad_({wanted})")
+    return leaf_call(interpreter, torch.Tensor.requires_grad_, args, kwargs)
