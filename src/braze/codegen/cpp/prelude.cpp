@@ -249,6 +249,7 @@ typedef void (*bz_range)(char* const* p, const i64* sizes, const i64* c, i64 lo,
 __attribute__((unused, noinline)) static void bz_run(bz_range range, char* const* p, const i64* sizes,
                                            const i64* c, i64 tasks, i64 worth, int threads,
                                            int* fault) {
+    if (tasks < 1) return; // a size of zero: the first task's place would divide by it
     const i64 team = bz_min(bz_min(threads, tasks), worth);
     if (team < 2) {
         range(p, sizes, c, 0, tasks, fault);
