@@ -44,6 +44,8 @@ def same(left, right):
         return same(dict(left.state_dict()), dict(right.state_dict())) and same(
             [m.training for m in left.modules()], [m.training for m in right.modules()]
         )
+    if isinstance(left, torch.optim.Optimizer):
+        return same(left.state_dict(), right.state_dict())
     if isinstance(left, (types.FunctionType, enum.Enum, type)):
         return True
     if hasattr(left, "__dict__"):

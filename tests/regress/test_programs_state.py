@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import enum
 import functools
@@ -137,6 +138,84 @@ def gradient_accumulation():
         return total, len(log)
 
     return f, (list(tensor(6, 2).chunk(3)), [])
+
+
+def _trained_by(optimizer_class, **settings):
+    def f(model, optimizer, x):
+        loss = model(x).pow(2).mean()
+        loss.backward()
+        nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+        optimizer.step()
+        optimizer.zero_grad(set_to_none=False)
+        return loss.detach(), len(optimizer.state)
+
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(3, 4), nn.Tanh(), nn.Linear(4, 1))
+    optimizer = optimizer_class(model.parameters(), lr=0.01, **settings)
+    return f, (model, optimizer, tensor(2, 3))
+
+
+@program
+def training_step_with_momentum():
+    return _trained_by(torch.optim.SGD, momentum=0.9)
+
+
+@program
+def training_step_with_adam():
+    return _trained_by(torch.optim.AdamW)
+
+
+@program
+def gradient_of_the_input():
+    def f(x):
+        with torch.enable_grad():
+            z = x.detach().requires_grad_()
+            y = (z * z).sum()
+            (gradient,) = torch.autograd.grad(y, z)
+        return gradient, y.detach()
+
+    return f, (tensor(3),)
+
+
+@program
+def hook_of_a_tensor():
+    def f(x, log):
+        y = x * 2
+        y.register_hook(lambda g: log.append(g.sum()) or g * 2)
+        y.sum().backward()
+        return y.detach()
+
+    return f, (tensor(2).requires_grad_(), [])
+
+
+@program
+def factory_with_side_effects():
+    made = []
+
+    def factory():
+        made.append(1)
+        return torch.zeros(2)
+
+    def f(table, x):
+        table["a"] = table["a"] + x
+        table["b"].add_(1)
+        fresh = collections.defaultdict(factory)
+        fresh["c"] += x
+        return fresh["c"], len(made), sorted(table)
+
+    return f, (collections.defaultdict(factory), tensor(2))
+
+
+@program
+def written_and_deleted_again():
+    def f(table, holder, x):
+        table["new"] = x
+        del table["new"]
+        holder.name = 1
+        del holder.name
+        return "new" in table, hasattr(holder, "name"), x + 1
+
+    return f, ({}, types.SimpleNamespace(), tensor(2))
 
 
 @program

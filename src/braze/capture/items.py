@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from typing import Any
@@ -20,6 +21,8 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     world = interpreter.world
     if type(owner) in TENSORS:
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
+    if cls is collections.defaultdict:
+        return _default_item(interpreter, owner, key)
     if id(owner) not in world.known:
         if cls in EXACT or cls in CONSTANTS:
             return _native_item(interpreter, owner, key)
@@ -35,6 +38,17 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     if id(owner) in world.known and not is_identity(owner):
         raise BreakRequested("unsupported-container", f"an item of {cls.__qualname__}")
     return interpreter.native(operator.getitem, owner, key)
+
+
+def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
+    """An item of a defaultdict, which its factory makes, and keeps, where there is none."""
+    contents = interpreter.overlay.contents(owner)
+    factory = contents.default_factory
+    if factory is None or interpreter.native(dict.__contains__, contents, key):
+        return _native_item(interpreter, contents, key)
+    value = interpreter.call(factory)
+    interpreter.overlay.changed(owner)[key] = value
+    return value
 
 
 def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
@@ -63,8 +77,7 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return _native_item(interpreter, shadow.copy, key)
     source = world.known[id(owner)][1]
     if isinstance(owner, dict):
-        plain = is_constant(key) or is_identity(key)
-        if not plain or type(owner).__name__ == "defaultdict":
+        if not (is_constant(key) or is_identity(key)):
             return _native_item(interpreter, overlay.contents(owner), key)
         value = overlay.read(owner, key, source)
         if value is ABSENT:

@@ -34,9 +34,10 @@ def leaf_call(
     note = interpreter.tensor_names.noted
     noted_args = note(args)
     noted_kwargs = tuple([(key, note(value)) for key, value in kwargs.items()])
+    gradients = torch.is_grad_enabled()
     result = traced(function, args, kwargs)
     interpreter.calls.append(
-        TorchCall(_target(function), noted_args, noted_kwargs, note(result), origin)
+        TorchCall(_target(function), noted_args, noted_kwargs, note(result), origin, gradients)
     )
     return result
 

@@ -18,6 +18,7 @@ from torch import fx
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.frame import CapturedFrame, TorchCall
 from braze.ir.graph import Argument, Graph, Node, Output, Value
+from braze.ir.guard import GuardKind
 from braze.ir.run_graph import flat_tensors
 from braze.ir.types import TensorType
 
@@ -46,9 +47,14 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
 
 def _torch_level(frame: CapturedFrame, names: Sequence[str]) -> fx.GraphModule:
     builder = _Builder(frame.graph, names, frame.written_names)
+    at_entry = [g.expected.grad for g in frame.guards if g.kind is GuardKind.AMBIENT]
+    entered_with = all(at_entry)
+    builder.gradients = entered_with
     producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
     for call in _live_calls(frame):
+        builder.switch_gradients(call.grad_enabled)
         builder.add_call(call, producers)
+    builder.switch_gradients(entered_with)
     results = frame.call_results or [output.value for output in frame.graph.outputs]
     return builder.finish([builder.value(result, producers) for result in results])
 
@@ -83,7 +89,7 @@ class _Builder:
         self.root = torch.nn.Module()
         self.graph = fx.Graph()
         self.known: dict[Value, fx.Node] = {}
-        self._gradients = True
+        self.gradients = True
         for value, name in zip(graph.inputs, names, strict=True):
             self.known[value] = self.graph.placeholder(name)
         for index, constant in enumerate(graph.constants):
@@ -102,9 +108,9 @@ class _Builder:
     # --- ATen nodes
 
     def switch_gradients(self, enabled: bool) -> None:
-        if enabled is not self._gradients:
+        if enabled is not self.gradients:
             self.call(set_grad_enabled, (enabled,))
-            self._gradients = enabled
+            self.gradients = enabled
 
     def add_nodes(self, nodes: Sequence[Node]) -> None:
         for node in nodes:

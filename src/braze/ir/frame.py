@@ -275,13 +275,15 @@ class TorchCall:
     """One torch-level call, for user backends and logs. `target` is a callable, or the name of a
     tensor method with the tensor as first argument. Tensors in args, kwargs and result are
     `braze.ir.graph.Value` of the graph's numbering: for each tensor object the value that it held
-    when a call first named it, also after a call in place (whose result is its argument)."""
+    when a call first named it, also after a call in place (whose result is its argument).
+    grad_enabled: whether the call was made under grad mode."""
 
     target: Any
     args: tuple[Any, ...]
     kwargs: tuple[tuple[str, Any], ...]
     result: Any
     origin: Origin
+    grad_enabled: bool = True
 
 
 @final

@@ -49,7 +49,16 @@ def operators_on_tuples(x):
     return found, pairs["b"], (x, 1)[0] * 2, pow(2, x)
 
 
+def written_without_gradients(x):
+    leaf = torch.zeros(3)
+    with torch.no_grad():
+        leaf.add_(x[0])
+        y = leaf * 2
+    return y + x, leaf
+
+
 PROGRAMS = [
+    written_without_gradients,
     view_written_base_returned,
     rows_written,
     base_written_view_returned,
@@ -73,6 +82,17 @@ def test_agrees_with_eager(program, backend):
     result = braze.compile(program, backend=backend, fullgraph=True)(argument)
     assert all(torch.equal(a, b) for a, b in zip(flat(result), flat(expected), strict=True))
     assert torch.equal(argument, expected_argument)
+
+
+def test_a_parameter_is_written_without_gradients():
+    def step(parameter, gradient):
+        with torch.no_grad():
+            parameter.add_(gradient, alpha=-1)
+
+    parameter = torch.nn.Parameter(torch.ones(2))
+    compiled = braze.compile(step, backend="eager", fullgraph=True)
+    compiled(parameter, torch.ones(2))
+    assert torch.equal(parameter.detach(), torch.zeros(2)) and torch.is_grad_enabled()
 
 
 def test_user_backend_prints_the_graph_as_a_table(capsys):
