@@ -245,10 +245,8 @@ def bounds(value: IntLike) -> tuple[int | None, int | None]:
     low: int | None = 0
     high: int | None = 0
     for monomial, coefficient in as_expr(value).terms:
-        if not monomial:
-            term_low = term_high = coefficient
-        else:
-            term_low, term_high = _scale(_monomial_bounds(monomial), coefficient)
+        interval = _monomial_bounds(monomial) if monomial else (1, 1)
+        term_low, term_high = _scale(interval, coefficient)
         low = None if low is None or term_low is None else low + term_low
         high = None if high is None or term_high is None else high + term_high
     return low, high

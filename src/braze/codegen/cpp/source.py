@@ -37,7 +37,7 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
     sources = _Sources(
         {b: i for i, b in enumerate(table)}, {s: f"n{i}" for i, s in enumerate(sizes)}
     )
-    segments = []
+    segments: list[Segment] = []
     for kernel in kernels:
         sources.add_kernel(kernel)
     for first, last in _runs(schedule):
@@ -146,8 +146,8 @@ class _Sources:
             for name in self.kernels.values()
         ]
         head = _resource("entries.cpp")
-        entries = "\n".join([head, *declared_here, *self.entries, ""])
-        return (*units, SourceUnit("entries", entries))
+        text = "\n".join([head, *declared_here, *self.entries, ""])
+        return (*units, SourceUnit("entries", text))
 
     def _function(self, kernel: Kernel) -> tuple[str, tuple[int, ...]]:
         """The name of the kernel's function, and the numbers that it is called with: none where
