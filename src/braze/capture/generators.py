@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterator
 from typing import Any, final
 
@@ -10,6 +11,8 @@ from braze.capture.signals import ProgramRaised
 
 # From Python 3.12 a handler with this intrinsic is around the whole body of every generator.
 STOPITERATION_ERROR = 3
+# What the head of an except clause does before it compares, and what its end does.
+_ONLY_MATCHING = frozenset({"PUSH_EXC_INFO", "LOAD_GLOBAL", "COPY", "POP_EXCEPT"})
 
 
 @final
@@ -79,11 +82,9 @@ class InlinedGenerator:
 
     def waits_to_clean_up(self) -> bool:
         """Whether it is suspended in a `try` or `with`, whose end runs when it is thrown away."""
-        region = self.frame.current[1].region
-        if self.finished or not self.started or region is None:
+        if self.finished or not self.started:
             return False
-        handler = self.frame.steps[region.target][1]
-        return (handler.name, handler.arg) != ("CALL_INTRINSIC_1", STOPITERATION_ERROR)
+        return _acts_on_exit(self.frame)
 
     def _resume(self) -> Any:
         self.suspended = False
@@ -99,3 +100,27 @@ class InlinedGenerator:
             return value
         self.finished = True
         raise StopIteration(value)
+
+
+def _acts_on_exit(frame: Frame) -> bool:
+    """Whether GeneratorExit, raised where the frame waits, would run anything but clauses for
+    other exceptions."""
+    region = frame.current[1].region
+    index = -1 if region is None else region.target
+    while index >= 0:
+        instruction = frame.steps[index][1]
+        if instruction.name == "CALL_INTRINSIC_1" and instruction.arg == STOPITERATION_ERROR:
+            return False
+        if instruction.name == "CHECK_EXC_MATCH":
+            kind = frame.steps[index - 1][1]
+            caught = getattr(builtins, str(kind.value), BaseException)
+            if kind.name != "LOAD_GLOBAL" or issubclass(GeneratorExit, caught):
+                return True
+            index = frame.steps[index + 1][1].target
+        elif instruction.name == "RERAISE":
+            index = -1 if instruction.region is None else instruction.region.target
+        elif instruction.name in _ONLY_MATCHING:
+            index += 1
+        else:
+            return True
+    return False

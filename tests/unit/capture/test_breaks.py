@@ -203,3 +203,32 @@ def test_manager_from_outside_is_left_alone():
     captured = outcome(f, X)
     assert isinstance(captured, CapturedFrame)
     assert vars(manager) == before
+
+
+@pytest.mark.parametrize("cleans_up", [False, True])
+def test_generators_left_in_the_middle(cleans_up):
+    """One that would clean up when it is thrown away must be a real one."""
+    log = []
+
+    def catching(items):
+        for item in items:
+            try:
+                yield item
+            except IndexError:
+                return
+
+    def finishing(items):
+        try:
+            yield from catching(items)
+        finally:
+            log.append("closed")
+
+    def first(x, items):
+        for item in items([1, 2]):
+            return x + item
+        return x
+
+    captured = outcome(first, X, finishing if cleans_up else catching)
+    assert isinstance(captured.exit, Break) is cleans_up
+    if cleans_up:
+        assert captured.exit.reason.code == "unbuildable-object"
