@@ -6,9 +6,9 @@ import copy
 
 import pytest
 import torch
+from benchmarks.models import EIGHT, Size, build, find
 
 import braze
-from benchmarks.models import EIGHT, Size, build, find
 
 
 @pytest.mark.parametrize("name", EIGHT)
