@@ -65,6 +65,14 @@ def guard_written_objects(world: World, overlay: Overlay) -> None:
             world.guard(None, GuardKind.TENSORS_DISTINCT, tuple(sources))
 
 
+def guard_used_offsets(world: World, tracer: Any) -> None:
+    """Guard where inputs begin in their storages, of those on whose offset the trace depends."""
+    for index, origin in tracer.used_offsets.items():
+        real = tracer.inputs[index][1]
+        offset = real.storage_offset()
+        world.guard(world.input_sources[index], GuardKind.STORAGE_OFFSET, offset, origin)
+
+
 def storage_of(real: torch.Tensor) -> int:
     """What two tensors have in common if they share memory; unique for an empty one."""
     address = real.untyped_storage().data_ptr()

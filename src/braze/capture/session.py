@@ -23,7 +23,11 @@ import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.effects import write_effects
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame, Unread
-from braze.capture.input_aliasing import guard_written_inputs, guard_written_objects
+from braze.capture.input_aliasing import (
+    guard_used_offsets,
+    guard_written_inputs,
+    guard_written_objects,
+)
 from braze.capture.interpreter import Interpreter
 from braze.capture.program import steps_of
 from braze.capture.recipes import CannotRebuild, RecipeWriter
@@ -165,6 +169,7 @@ def _finish(
     if problem is not None:
         return _unsupported(interpreter, problem)
     guard_written_objects(interpreter.world, interpreter.overlay)
+    guard_used_offsets(interpreter.world, interpreter.tracer)
     return CapturedFrame(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),

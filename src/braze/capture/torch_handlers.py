@@ -87,6 +87,15 @@ for _name in ("debug", "info", "warning", "error", "critical", "log"):
     answers(getattr(logging.Logger, _name))(_log(getattr(logging.Logger, _name)))
 
 
+@answers(torch.Tensor.storage_offset)
+def storage_offset(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Known of what the frame made; guarded for an input and its views."""
+    if args and interpreter.tracer.is_standin(args[0]):
+        interpreter.tracer.origin = interpreter.origin("Tensor.storage_offset")
+        interpreter.tracer.note_offset(args[0].place)
+    return interpreter.native(torch.Tensor.storage_offset, *args, **kwargs)
+
+
 @answers(*LABELS)
 def label(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return contextlib.nullcontext()

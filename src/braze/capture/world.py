@@ -154,9 +154,15 @@ class World:
 
     # --- guards ------------------------------------------------------------------------------
 
-    def guard(self, source: Source | None, kind: GuardKind, expected: Any) -> None:
-        """Note an assumption."""
-        self._guards.append(Guard(source, kind, expected, self.origin()))
+    def guard(
+        self,
+        source: Source | None,
+        kind: GuardKind,
+        expected: Any,
+        origin: Origin | None = None,
+    ) -> None:
+        """Note an assumption, made here or at `origin`."""
+        self._guards.append(Guard(source, kind, expected, origin or self.origin()))
 
     def guard_namespace(self, space: dict[str, Any], name: str, value: Any) -> None:
         """A dict's entry is this very object (or ABSENT)."""

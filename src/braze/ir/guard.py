@@ -16,6 +16,8 @@ class GuardKind(enum.Enum):
     """What a guard asks of the object at its source; `expected` is given in brackets."""
 
     TENSOR_MATCH = "TENSOR_MATCH"  # metadata of a tensor [TensorFacts]
+    STORAGE_OFFSET = "STORAGE_OFFSET"  # where a tensor begins in its storage, in elements [int]:
+    #   only of tensors whose offset the program used (`as_strided`, `storage_offset()`)
     TYPE_MATCH = "TYPE_MATCH"  # type(x) is expected [class]
     ID_MATCH = "ID_MATCH"  # x is expected [object]: functions, classes, modules, None, True
     EQUALS_MATCH = "EQUALS_MATCH"  # same exact type and equal [constant]; floats compare by bits

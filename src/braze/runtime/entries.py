@@ -32,6 +32,8 @@ _FIXES: dict[GuardKind, str] = {
     "each time: pass it as a 0-dim tensor, or keep it out of the compiled function.",
     GuardKind.ID_MATCH: "A new function, class or module object at each call is a new program: "
     "define it once, outside of the function that is called repeatedly.",
+    GuardKind.STORAGE_OFFSET: "as_strided with an offset, and storage_offset(), tie the program to "
+    "where a tensor begins in its storage: index or slice instead, or clone() the tensor before.",
     GuardKind.LENGTH: "The length of a container decides the program: pad it, or keep it fixed.",
 }
 _GENERAL_FIX = "Keep this value the same between calls, or raise recompile_limit."

@@ -489,6 +489,14 @@ def _explain_entries(guard: Guard, look_up: Callable[[str], Any]) -> str | None:
     return None
 
 
+def _explain_offset(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+    actual = value.storage_offset()
+    if actual == guard.expected:
+        return None
+    expected = guard.expected
+    return f"tensor '{guard.source}' storage offset mismatch. expected {expected}, actual {actual}"
+
+
 def _explain_lacks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     found = sorted(map(repr, frozenset(guard.expected).intersection(value)))
     return f"'{guard.source}' now has the key {found[0]}" if found else None
@@ -555,6 +563,11 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     GuardKind.NO_HOOKS: GuardRow(150, _write_no_hooks, _explain_no_hooks),
     GuardKind.CLASS_LOOKUPS: GuardRow(400, _write_lookups, _explain_lookups),
     GuardKind.TENSOR_MATCH: GuardRow(400, _write_tensor, _explain_tensor),
+    GuardKind.STORAGE_OFFSET: GuardRow(
+        450,
+        lambda w, g: f"{w.read(g.source)}.storage_offset() == {g.expected}",
+        _explain_offset,
+    ),
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
     GuardKind.TENSORS_DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
     GuardKind.STORAGE_OVERLAP: GuardRow(900, _write_overlap, _explain_overlap),

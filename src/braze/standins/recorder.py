@@ -15,7 +15,7 @@ from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import is_dense, memory_order, same_layout
 from braze.standins.rules import infer
-from braze.standins.scatter import INVERSE_STEPS
+from braze.standins.scatter import INVERSE_STEPS, scatter_strided
 from braze.standins.standin import Place, Step
 
 aten = torch.ops.aten
@@ -137,14 +137,8 @@ class Recorder:
 
     def _scatter_strided(self, place: Place, before: Value, value: Value) -> Value:
         assert place.parent is not None
-        before = self.restride(before, place.parent.type)
-        offset = place.offset
-        result: Value = self.emit(
-            aten.as_strided_scatter.default,
-            (before, value, place.type.shape, place.type.stride, offset),
-            {},
-        )
-        return result
+        start = place.offset - place.parent.offset
+        return scatter_strided(self, place.parent.type, before, place.type, value, start)
 
     # --- shapes and strides ---------------------------------------------------------------------
 

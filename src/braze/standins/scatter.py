@@ -1,17 +1,20 @@
 """How a write to a view reaches the view's parent: for each view operator, the parent's new value.
 
-Operators that are not in the table are written by `as_strided_scatter`.
+What is not in the table is written by its strides, element by element.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from braze.ir.graph import Value
+from braze.ir.graph import Argument, Value
+from braze.ir.types import Size, TensorType
 from braze.standins.errors import Untraceable
+from braze.standins.layout import is_dense, memory_order
 from braze.standins.standin import Step
 
 if TYPE_CHECKING:
@@ -71,6 +74,35 @@ def _expand(recorder: Recorder, step: Step, before: Value, value: Value) -> Valu
 
 def _view_dtype(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
     return recorder.emit(aten.view.dtype, (value, before.type.dtype), {})  # type: ignore[no-any-return, union-attr]
+
+
+def scatter_strided(
+    recorder: Recorder,
+    memory: TensorType,
+    before: Value,
+    view: TensorType,
+    value: Value,
+    start: Size,
+) -> Value:
+    """`before`, which has the strides of `memory`, with `value` at the places of `view`, whose
+    strides count in the same memory, from element `start` on. In terms of elements: where a graph
+    keeps `before` is not known here."""
+    shape, stride = memory.shape, memory.stride
+    if not is_dense(shape, stride):  # type: ignore[arg-type]
+        raise Untraceable("a write to a view of memory with gaps, by its strides")
+    order = memory_order(shape, stride)  # type: ignore[arg-type]
+    back = tuple(order.index(d) for d in range(len(order)))
+    emit = recorder.emit
+    elements = emit(aten.permute.default, (before, order), {})
+    sizes = elements.type.shape
+    flat = recorder.reshape(elements, (math.prod(sizes),))
+    options: dict[str, Argument] = {"dtype": torch.int64, "device": memory.device}
+    places = emit(aten.arange.default, (math.prod(sizes),), options)
+    places = emit(aten.as_strided.default, (places, view.shape, view.stride, start), {})
+    places = recorder.reshape(places, (math.prod(view.shape),))
+    value = recorder.reshape(value, (math.prod(view.shape),))
+    flat = emit(aten.scatter.src, (flat, 0, places, value), {})
+    return emit(aten.permute.default, (recorder.reshape(flat, sizes), back), {})  # type: ignore[no-any-return]
 
 
 INVERSE_STEPS: dict[Any, InverseStep] = {

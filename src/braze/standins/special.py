@@ -12,6 +12,7 @@ from braze.ir.types import TensorType
 from braze.standins.errors import DataDependent, Untraceable
 from braze.standins.layout import contiguous_stride, is_contiguous
 from braze.standins.standin import Standin, Step
+from braze.standins.strided import strided_scatter
 
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
@@ -111,6 +112,15 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
     tracer.write(mean, new_mean.place.value)
     tracer.write(variance, new_variance.place.value)
     return tuple(results) + _reserve(tracer, op, image)
+
+
+@_special(aten.as_strided_scatter.default)
+def _as_strided_scatter(
+    tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """In terms of elements: kernels do not keep the storage that its numbers count in."""
+    made = strided_scatter(tracer, args, kwargs)
+    return NotImplemented if made is None else made
 
 
 _LAZY = {

@@ -27,6 +27,7 @@ from braze.standins.recorder import Recorder
 from braze.standins.rules import infer, infer_view
 from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
 from braze.standins.standin import Place, Standin, Step, new_standin
+from braze.standins.strided import strided_view
 
 aten = torch.ops.aten
 _RESTRIDED, _DIFFERENTIABLE = 1, 2
@@ -50,6 +51,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.replayable = replayable
         self.inputs: list[tuple[Standin, Any]] = []
         self.constants: list[Constant] = []
+        self.used_offsets: dict[int, Origin] = {}
         self._by_identity: dict[int, Standin] = {}
         self._real_by_standin: dict[int, torch.Tensor] = {}
         self._memory: dict[int, list[tuple[Place, int, int]]] = {}
@@ -106,6 +108,13 @@ class Tracer(dispatch.TorchDispatchMode):
     def real_of(self, standin: torch.Tensor) -> torch.Tensor | None:
         """The real tensor of an input's stand-in."""
         return self._real_by_standin.get(id(standin))
+
+    def note_offset(self, place: Place) -> None:
+        """The trace depends on where the tensor begins in its storage: if that is an input's
+        memory, the input's number goes to `used_offsets`, with the place in the program."""
+        base = place.base or place
+        if base.input_index >= 0:
+            self.used_offsets.setdefault(base.input_index, self.origin)
 
     def literal_of(self, standin: torch.Tensor) -> torch.Tensor | None:
         """The data of a stand-in that still is a captured constant."""
@@ -179,6 +188,12 @@ class Tracer(dispatch.TorchDispatchMode):
         values: list[Any] = []
         self._bind(args, values, [], torch.is_grad_enabled())
         return values
+
+    def bind_tracked(self, args: Sequence[Any]) -> tuple[list[Any], bool]:
+        """The same, and whether gradients flow through one of them."""
+        values: list[Any] = []
+        flags = self._bind(args, values, [], torch.is_grad_enabled())
+        return values, flags & _DIFFERENTIABLE != 0
 
     def _bind(
         self, args: Sequence[Any], values: list[Any], described: list[Any], grad: bool
@@ -285,7 +300,7 @@ class Tracer(dispatch.TorchDispatchMode):
             viewed = self.standin_of(viewed)
         place = viewed.place
         if op is aten.as_strided.default:
-            return self._strided_view(place, *args[1:])
+            return strided_view(self, place, *args[1:])
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
         grad = _is_grad_enabled()
         if grad and viewed.requires_grad:
@@ -316,24 +331,6 @@ class Tracer(dispatch.TorchDispatchMode):
             )
             for index, ((made, offset), result) in enumerate(zip(described, results))
         ]
-
-    def _strided_view(
-        self, place: Place, shape: Any, stride: Any, offset: int | None = None
-    ) -> Any:
-        """`as_strided` of a view is `as_strided` of its base. Without an offset it begins where
-        the tensor does, wherever that is in the storage."""
-        base = place.base or place
-        rest: tuple[Any, ...] = (tuple(shape), tuple(stride))
-        if offset is not None or place.offset != base.offset:
-            if base.input_index >= 0 and base.offset:
-                raise Untraceable(
-                    "as_strided of an input that does not start where its memory does"
-                )
-            rest = (*rest, place.offset if offset is None else offset)
-        made, start = infer_view(aten.as_strided.default, base.type, base.offset, rest, {})
-        step = Step(aten.as_strided.default, rest, {})
-        result = self.recorder.apply(step, self.recorder.read(base), made)
-        return new_standin(base.view(made, result, start, step, torch.is_grad_enabled()))
 
     # --- writes ---------------------------------------------------------------------------------
 

@@ -221,6 +221,8 @@ K = GuardKind
 # kind, source, expected, values that hold, values that fail, words
 ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], str]] = [
     (K.TENSOR_MATCH, X, facts(BASE), {"x": BASE}, {"x": None}, "type mismatch"),
+    (K.STORAGE_OFFSET, X, 1, {"x": BASE[1:]}, {"x": BASE},
+     "storage offset mismatch. expected 1, actual 0"),
     (K.TYPE_MATCH, X, int, {"x": 1}, {"x": True}, "type mismatch. expected <class 'int'>"),
     (K.ID_MATCH, X, Thing, {"x": Thing}, {"x": Odd}, "identity mismatch"),
     (K.EQUALS_MATCH, X, 1, {"x": 1}, {"x": 2}, "value mismatch"),

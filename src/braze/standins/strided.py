@@ -1,0 +1,101 @@
+"""`as_strided`: views of a tensor's memory that are described by numbers alone.
+
+    x.as_strided(shape, stride)              begins where x does
+    x.as_strided(shape, stride, offset)      offset counts from the start of the storage
+
+A graph knows the elements of a base, not its storage: a view that reaches memory outside of the
+base, or gaps inside of it, is refused. An offset that counts from the start of an input's storage
+ties the trace to the input's own offset (`Tracer.used_offsets`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from braze.ir.types import Size
+from braze.shapes.expr import as_expr, bounds
+from braze.standins.errors import Untraceable
+from braze.standins.layout import is_dense, tensor_type
+from braze.standins.rules import infer_view
+from braze.standins.scatter import scatter_strided
+from braze.standins.standin import Place, Standin, Step, new_standin
+
+if TYPE_CHECKING:
+    from braze.standins.tracer import Tracer
+
+aten = torch.ops.aten
+
+
+def strided_view(
+    tracer: Tracer,
+    place: Place,
+    shape: Sequence[Size],
+    stride: Sequence[Size],
+    offset: Size | None = None,
+) -> Standin:
+    """`as_strided` of a view is `as_strided` of its base."""
+    base = place.base or place
+    if offset is not None:
+        tracer.note_offset(base)
+    start: Any = (place.offset if offset is None else offset) - base.offset
+    _check_inside(base, shape, stride, start)
+    here = base
+    if start:
+        # Every step begins where its parent does: in the real storage, an input may begin anywhere,
+        # and so may what a pass puts in place of a copy.
+        reach = start + _reach(shape, stride) + 1
+        here = _view(tracer, here, ((reach,), (1,))).place
+        here = _view(tracer, here, (0, start, reach), aten.slice.Tensor).place
+    return _view(tracer, here, (tuple(shape), tuple(stride)))
+
+
+def strided_scatter(
+    tracer: Tracer, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Standin | None:
+    """`as_strided_scatter(x, source, size, stride, offset)`; None where `x` is no dense memory."""
+    into, source, shape, stride, offset = (*args, kwargs.get("storage_offset"))[:5]
+    into = tracer.standin_of(into)
+    place = into.place
+    if not is_dense(place.type.shape, place.type.stride):
+        return None
+    if offset is not None:
+        tracer.note_offset(place)
+    start: Any = (place.offset if offset is None else offset) - place.offset
+    _check_inside(place, shape, stride, start)
+    (before, value), differentiable = tracer.bind_tracked((into, source))
+    made = tensor_type(place.type.dtype, place.type.shape, place.type.stride, place.type.device)
+    view = tensor_type(place.type.dtype, tuple(shape), tuple(stride), place.type.device)
+    before = tracer.recorder.restride(before, made)
+    result = scatter_strided(tracer.recorder, made, before, view, value, start)
+    return new_standin(Place(made, result, 0, differentiable))
+
+
+def _view(
+    tracer: Tracer,
+    parent: Place,
+    arguments: tuple[Any, ...],
+    op: torch._ops.OpOverload = aten.as_strided.default,
+) -> Standin:
+    made, start = infer_view(op, parent.type, parent.offset, arguments, {})
+    step = Step(op, arguments, {})
+    value = tracer.recorder.apply(step, tracer.recorder.read(parent), made)
+    return new_standin(parent.view(made, value, start, step, torch.is_grad_enabled()))
+
+
+def _check_inside(base: Place, shape: Sequence[Size], stride: Sequence[Size], start: Any) -> None:
+    type = base.type
+    if 0 in shape:
+        return
+    room, _ = bounds(as_expr(_reach(type.shape, type.stride)) - start - _reach(shape, stride))
+    below, _ = bounds(start)
+    inside = below is not None and below >= 0 and room is not None and room >= 0
+    if not inside or 0 in type.shape or not is_dense(type.shape, type.stride):  # type: ignore[arg-type]
+        raise Untraceable("as_strided of memory that the tensor itself does not fill")
+
+
+def _reach(shape: Sequence[Size], stride: Sequence[Size]) -> Any:
+    """The place of the last element, counted from the first."""
+    return sum((size - 1) * step for size, step in zip(shape, stride))  # type: ignore[misc]
