@@ -29,6 +29,7 @@ from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
     SEE_THROUGH_CODES,
     is_compiler_function,
+    replaced_by_compiler,
 )
 from braze.compat.module_hooks import MODULE_CALLS
 from braze.ir.frame import NULL
@@ -217,7 +218,11 @@ def _prepare_function(
         rest = args[1:] if owner is NULL else (owner, *args[1:])
         return prepare(interpreter, method, rest, kwargs)
     if is_compiler_function(function):
-        return None, _ask_compiler(interpreter, function)
+        replaced = replaced_by_compiler(function)
+        if replaced is None:
+            return None, _ask_compiler(interpreter, function)
+        interpreter.world.source_of_function(replaced)
+        return prepare(interpreter, replaced, args, kwargs)
     if function.__module__ in _OWN_MODULES:
         return None, interpreter.native(function, *args, **kwargs)
     if function.__code__ in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):

@@ -54,9 +54,21 @@ COMPILER_ANSWERS: dict[str, Any] = {
     "mark_unbacked": None,
     "reset": None,
 }
+# Functions that torch's own compiler puts in the place of others once it has been used in the
+# process, for its own bookkeeping: the free variable that holds what they stand for.
+_WRAPPED_BY_COMPILER: dict[str, str] = {"patched_init": "init", "patched_setstate": "setstate"}
 
 
 def is_compiler_function(function: Any) -> bool:
     """Whether a function belongs to torch's own compiler (which may be loaded, or not)."""
     module = getattr(function, "__module__", None) or ""
     return module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + ".")
+
+
+def replaced_by_compiler(function: Any) -> Any:
+    """What a function of torch's own compiler stands in for, such as `nn.Module.__init__`; None
+    where it stands for nothing."""
+    name = _WRAPPED_BY_COMPILER.get(function.__name__)
+    if name is None or name not in function.__code__.co_freevars:
+        return None
+    return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents

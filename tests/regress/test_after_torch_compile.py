@@ -1,0 +1,36 @@
+"""Once torch.compile was used in a process, its own compiler has replaced `nn.Module.__init__`:
+a module made inside a compiled frame (a slice of a ModuleList) broke the graph there."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+PROGRAM = """
+import torch
+import braze
+
+torch.compile(torch.nn.Linear(2, 2), backend="eager")(torch.ones(1, 2))
+assert torch.nn.Module.__init__.__module__.startswith("torch._dynamo")
+
+class Stack(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(3, 3) for _ in range(3))
+
+    def forward(self, x):
+        for layer in self.layers[:2]:
+            x = layer(x)
+        return x
+
+model, x = Stack(), torch.randn(4, 3)
+with torch.no_grad():
+    torch.testing.assert_close(braze.compile(model, fullgraph=True)(x), model(x))
+"""
+
+
+def test_a_slice_of_a_module_list_after_torch_compile() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr
