@@ -109,7 +109,9 @@ def exercised_opcodes() -> frozenset[str]:
 
 
 def test_every_opcode_is_exercised() -> None:
-    missing = set(HANDLERS) & set(dis.opmap) - exercised_opcodes()
+    # Beyond a byte are the compiler's own pseudo-instructions, which no code object holds.
+    real = {name for name, number in dis.opmap.items() if number < 256}
+    missing = set(HANDLERS) & real - exercised_opcodes()
     assert missing <= OPCODES_WITHOUT_TEST, listed(sorted(missing - OPCODES_WITHOUT_TEST))
 
 

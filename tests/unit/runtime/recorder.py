@@ -7,6 +7,7 @@ so that breaks happen with a caller waiting. There is no graph.
 from __future__ import annotations
 
 import types
+from dataclasses import replace
 from typing import Any
 
 from braze.compat.bytecode import Instruction, decode
@@ -28,6 +29,12 @@ from braze.ir.frame import (
 from braze.ir.origin import UNKNOWN
 from braze.ir.source import CellObjectSource, LocalSource, StackSource
 
+# Instructions of 3.13 that are two in one.
+_PAIRS = {
+    "LOAD_FAST_LOAD_FAST": ("LOAD_FAST", "LOAD_FAST"),
+    "STORE_FAST_LOAD_FAST": ("STORE_FAST", "LOAD_FAST"),
+    "STORE_FAST_STORE_FAST": ("STORE_FAST", "STORE_FAST"),
+}
 BREAK = GraphBreak("test", "a computation", "none", UNKNOWN)
 
 
@@ -134,6 +141,8 @@ class Recorder:
 
     def _move(self, frame: _Frame, i: Instruction) -> bool:
         """One instruction that computes nothing; False: break before it."""
+        if i.name in _PAIRS:
+            return self._move_twice(frame, i)
         stack = frame.stack
         following = frame.index + 1
         if i.name == "LOAD_CONST":
@@ -160,4 +169,13 @@ class Recorder:
         else:
             return False
         frame.index = following
+        return True
+
+    def _move_twice(self, frame: _Frame, i: Instruction) -> bool:
+        before = dict(frame.locals), list(frame.stack), frame.index
+        for name, value in zip(_PAIRS[i.name], i.value):
+            frame.index = before[2]
+            if not self._move(frame, replace(i, name=name, value=value)):
+                frame.locals, frame.stack, frame.index = before
+                return False
         return True
