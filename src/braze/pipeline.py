@@ -41,7 +41,7 @@ from braze.ir.verify_loops import verify_loops
 from braze.lower import lower
 from braze.marks import MARKS, Mark
 from braze.options import Options
-from braze.report.guard_text import format_guard
+from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.rewrite import rewrite
 from braze.runtime.callees import compile_callees
 from braze.runtime.driver import CompiledCallable, Dispatcher
@@ -102,8 +102,8 @@ class FrameCompiler:
         code = request.code
         origin = Origin(code.co_filename, code.co_firstlineno, code.co_qualname)
         recorder = Recorder(self.journal, code.co_qualname, origin)
-        for failure in request.failures:
-            recorder.emit("recompiles", failure)
+        if request.failures:
+            recorder.emit("recompiles", lambda: format_failures(code.co_qualname, request.failures))
         outcome = "failed"
         try:
             with no_garbage_collection():
@@ -126,6 +126,7 @@ class FrameCompiler:
             self._note_break(captured.exit, recorder)
         recorder.count("bytecodes", captured.bytecodes)
         recorder.note_guards(map(format_guard, captured.guards))
+        recorder.emit("guards", lambda: format_guard_tree(captured.guards))
         recorder.note_ops(str(node.op) for node in captured.graph.nodes)
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:

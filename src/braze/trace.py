@@ -179,12 +179,9 @@ class Recorder:
         self._extern_ops = tuple(ops)
 
     def note_guards(self, guards: Iterable[object]) -> None:
-        """The guards of the entry; printed only where someone looks."""
-        wanted = enabled("guards")
-        if self.journal.detailed or wanted:
+        """The guards of the entry; printed only where a report will show them."""
+        if self.journal.detailed:
             self._guards = tuple(map(str, guards))
-        if wanted:
-            self.emit("guards", "\n".join(f"  {guard}" for guard in self._guards))
 
     def note_break(self, note: BreakNote) -> None:
         """Why the frame ends in a graph break, or was refused."""

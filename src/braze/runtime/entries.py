@@ -94,6 +94,12 @@ class Entry:
 Found: TypeAlias = tuple[Entry, list[torch.Tensor]]
 
 
+def _with_place(guard: Guard, reason: str) -> str:
+    """Why a guard failed, and the user's line that made it."""
+    place = guard.origin
+    return f"{reason}  # {place.file}:{place.line}" if place.line else reason
+
+
 def continuation_key(code: types.CodeType, offset: int, values: FrameValues) -> FrameKey:
     """What tells two caches apart: place, bound locals, depth and NULLs of the stack."""
     nulls = tuple([index for index, slot in enumerate(values.stack) if slot is NULL])
@@ -163,7 +169,7 @@ class FrameCache:
                     self.offset,
                     values,
                     function,
-                    tuple(failure[1] for failure in failures if failure is not None),
+                    tuple(_with_place(*failure) for failure in failures if failure is not None),
                 ),
             )
 

@@ -121,7 +121,7 @@ def build_extension(options: Options) -> Path | str:
     plain = replace(toolchain, flags=flags, libraries=())
     try:
         return build((SourceUnit("guards", tag + text),), plain, options)
-    except BuildFailed as failure:
+    except (BuildFailed, OSError) as failure:  # OSError: a cache that cannot be written
         return str(failure)
 
 

@@ -124,6 +124,20 @@ def test_logs(capsys: pytest.CaptureFixture[str]) -> None:
         assert f"[{artefact}]" in text
 
 
+def test_logs_of_guards_and_recompiles(capsys: pytest.CaptureFixture[str]) -> None:
+    braze.set_logs("guards,recompiles")
+    compiled = braze.compile(lambda x: x + 1, dynamic=False)
+    compiled(torch.ones(3))
+    line = compiled.__wrapped__.__code__.co_firstlineno  # type: ignore[attr-defined]
+    guards = capsys.readouterr().err
+    assert "\nL['x']\n  TENSOR_MATCH: Tensor f32[3][1]cpu" in guards
+    assert f"# {__file__}:{line}" in guards and "[recompiles]" not in guards
+    compiled(torch.ones(4))
+    recompiles = capsys.readouterr().err
+    assert f"{__file__}:{line} [recompiles] " in recompiles
+    assert "\n  0: tensor 'L['x']' size mismatch at index 0. expected 3, actual 4" in recompiles
+
+
 def test_a_compiled_module_is_still_the_model() -> None:
     model, x = Block(), torch.randn(3, 4)
     compiled = braze.compile(model)

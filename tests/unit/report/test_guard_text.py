@@ -9,8 +9,8 @@ import torch
 
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import Origin
-from braze.ir.source import LocalSource
-from braze.report.guard_text import format_guard
+from braze.ir.source import AttributeSource, ItemSource, LocalSource
+from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 
 X = LocalSource("x")
 FACTS = TensorFacts(torch.Tensor, torch.float32, torch.device("cpu"), True, (None, 3), (3, 1))
@@ -49,3 +49,36 @@ def test_long_values_are_cut() -> None:
     assert len(format_guard(Guard(X, GuardKind.EQUALS_MATCH, long))) < 200
     names = tuple((f"n{i}", None) for i in range(50))
     assert format_guard(Guard(X, GuardKind.NAMESPACE, names)).endswith("and 44 more")
+
+
+def test_a_tree_of_guards_has_the_users_lines() -> None:
+    place, y = Origin("model.py", 7, "forward"), LocalSource("y")
+    layer = ItemSource(AttributeSource(LocalSource("self"), "layers"), 0)
+    text = format_guard_tree(
+        [
+            Guard(None, GuardKind.NO_HOOKS, None),
+            Guard(LocalSource("self"), GuardKind.TYPE_MATCH, torch.nn.Linear, place),
+            Guard(layer, GuardKind.EQUALS_MATCH, 3, place),
+            Guard(None, GuardKind.TENSORS_DISTINCT, (X, y)),
+            Guard(None, GuardKind.STORAGE_OVERLAP, ((X, y), (layer,))),
+            Guard(X, GuardKind.SAME_OBJECT, y),
+        ]
+    )
+    assert text.splitlines() == [
+        "NO_HOOKS",
+        "TENSORS_DISTINCT: L['x'], L['y']",
+        "STORAGE_OVERLAP: [L['x'], L['y']], [L['self'].layers[0]]",
+        "L['self']",
+        "  TYPE_MATCH: Linear   # model.py:7",
+        "  L['self'].layers",
+        "    L['self'].layers[0]",
+        "      EQUALS_MATCH: 3  # model.py:7",
+        "L['x']",
+        "  SAME_OBJECT: L['y']",
+    ]
+
+
+def test_failures_are_numbered_by_entry() -> None:
+    assert format_failures("forward", ["'L['n']' value mismatch"]) == (
+        "forward again: 1 entry failed by\n  0: 'L['n']' value mismatch"
+    )

@@ -14,7 +14,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from braze.compat.ambient import ambient_state
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
-from braze.ir.origin import Origin
 from braze.ir.source import (
     AttributeSource,
     CellObjectSource,
@@ -36,7 +35,6 @@ from braze.runtime.guards import (
     compile_entry_check,
     compile_guards,
     explain_failure,
-    format_guards,
     order_guards,
 )
 from braze.runtime.source_code import READ_FAILURES, read_source
@@ -508,25 +506,3 @@ def test_an_object_is_checked_before_anything_is_read_from_it() -> None:
     ]
     assert compile_guards(guards)(frame(x=Trap())) is False
     assert order_guards(guards)[0].kind is GuardKind.TYPE_MATCH
-
-
-def test_guards_print_as_a_tree_with_the_users_lines() -> None:
-    place = Origin("model.py", 7, "forward")
-    layer = ItemSource(AttributeSource(LocalSource("self"), "layers"), 0)
-    text = format_guards(
-        [
-            Guard(None, GuardKind.NO_HOOKS, None),
-            Guard(LocalSource("self"), GuardKind.TYPE_MATCH, Thing, place),
-            Guard(layer, GuardKind.EQUALS_MATCH, 3, place),
-            Guard(None, GuardKind.TENSORS_DISTINCT, (X, Y)),
-        ]
-    )
-    assert text.splitlines() == [
-        "NO_HOOKS",
-        "TENSORS_DISTINCT (L['x'], L['y'])",
-        "L['self']",
-        f"  TYPE_MATCH {Thing!r}  # model.py:7",
-        "  L['self'].layers",
-        "    L['self'].layers[0]",
-        "      EQUALS_MATCH 3  # model.py:7",
-    ]

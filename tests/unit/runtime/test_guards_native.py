@@ -71,15 +71,17 @@ def test_codes_of_tensors() -> None:
         assert codes is not None and codes[0] != plain[0]
 
 
-@pytest.mark.parametrize("lack", ["headers", "compiler", "libtorch", "layout"])
+@pytest.mark.parametrize("lack", ["headers", "compiler", "libtorch", "layout", "cache"])
 def test_without_it_guards_are_python_and_a_hint_says_why(
     lack: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     if lack == "headers":
         monkeypatch.setattr(guards_native.sysconfig, "get_paths", lambda: {"include": "/nowhere"})
-    elif lack == "compiler":
+    elif lack in ("compiler", "cache"):
 
         def fail(*_: object) -> Path:
+            if lack == "cache":
+                raise PermissionError("it cannot be written")
             raise BuildFailed(["g++"], "it does not work")
 
         monkeypatch.setattr(guards_native, "build", fail)
