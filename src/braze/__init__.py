@@ -8,11 +8,13 @@ from braze.api import (
     disable,
     disallow_in_graph,
     explain,
+    export,
     graph_break,
     is_compiling,
     list_backends,
     register_backend,
     reset,
+    run,
 )
 from braze.options import Options, config, logs_from_environment
 from braze.report.logs import set_logs
@@ -29,11 +31,13 @@ __all__ = [
     "disallow_in_graph",
     "exc",
     "explain",
+    "export",
     "graph_break",
     "is_compiling",
     "list_backends",
     "register_backend",
     "reset",
+    "run",
     "set_logs",
 ]
 

@@ -20,9 +20,14 @@ from typing import Any, TypeVar, final, overload
 import torch
 
 from braze import pipeline
+from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
 from braze.errors import InvalidOption, UserError
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
+from braze.interop.export import Exported
 from braze.marks import MARKS, Mark
+from braze.marks import allow_in_graph as allow_in_graph
+from braze.marks import assume_constant_result as assume_constant_result
+from braze.marks import disallow_in_graph as disallow_in_graph
 from braze.marks import graph_break as graph_break
 from braze.marks import is_compiling as is_compiling
 from braze.options import SETTINGS, Options, config, resolve
@@ -141,10 +146,13 @@ def _compile_target(target: Any, order: _Order) -> Any:
 
 def _compile_function(function: types.FunctionType, order: _Order) -> Any:
     mark = MARKS.of(function)
-    if mark is Mark.DISABLE:
+    if mark is Mark.DISABLE or is_disabled_by_torch(function):
         return function
     if mark is Mark.COMPILED:
         function = function.__wrapped__  # type: ignore[attr-defined]
+    original = compiled_by_torch(function)
+    if type(original) is types.FunctionType:
+        function = original
     compiled = pipeline.compile_function(function, order.options, order.backend, order.journal)
     MARKS.put(compiled, Mark.COMPILED)
     return compiled
@@ -200,6 +208,49 @@ def explain(
     return explainer
 
 
+def run(compiled: Any) -> Any:
+    """A compiled function or module by what is compiled of it already: nothing is compiled for
+    new kinds of input, which run eagerly. What was never compiled is given back as it is."""
+    if isinstance(compiled, types.MethodType):
+        return types.MethodType(run(compiled.__func__), compiled.__self__)
+    found = pipeline.run_only(compiled)
+    if found is not compiled and not isinstance(compiled, torch.nn.Module):
+        MARKS.put(found, Mark.COMPILED)
+    return found
+
+
+def export(
+    function: Callable[..., Any], *, options: Mapping[str, Any] | None = None
+) -> Callable[..., Exported]:
+    """`export(f)(*args, **kwargs)` calls `f` once and gives (graph module, guards).
+
+    The graph module is a `torch.fx.GraphModule` of torch-level calls that takes what `f` takes and
+    gives what `f` gives; it is right while the guards hold, which it does not check. Raises
+    GraphBreakError, which prints what was captured, where one graph cannot hold `f`.
+    """
+    order = _resolve_order("braze", None, True, False, options, JOURNAL)
+    target, bound = _frame_of(function)
+    return lambda *args, **kwargs: pipeline.export_function(
+        target, order.options, bound, args, kwargs
+    )
+
+
+def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
+    """The Python function behind a callable, and the arguments that it has already."""
+    if isinstance(function, torch.nn.Module):
+        original = pipeline.original_module(function)
+        return pipeline.call_function(original), (original,)
+    if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
+        return function.__func__, (function.__self__,)
+    if MARKS.of(function) is Mark.COMPILED:
+        function = function.__wrapped__
+    if isinstance(function, types.FunctionType):
+        return function, ()
+    if not callable(function):
+        raise UserError(f"braze.export takes a function or a module, not {function!r}.")
+    return _as_function(function), ()
+
+
 def reset() -> None:
     """Forget everything that was compiled in this process, and the records of it."""
     pipeline.reset()
@@ -212,7 +263,7 @@ def reset() -> None:
 def list_backends(exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
     """Names that `backend=` takes, without those for debugging (`exclude_tags=()` shows them).
 
-    PyTorch's own are among them, which takes a second the first time.
+    PyTorch's own are among them; to list those for debugging takes a second the first time.
     """
     return BACKENDS.names(exclude_tags)
 
@@ -236,11 +287,14 @@ def disable(function: Any = None, recursive: bool = True, *, reason: str | None 
     """A function, class or module whose call is never compiled; also a decorator.
 
     A compiled caller breaks its graph at the call. What the function calls runs eagerly too,
-    unless it was itself compiled; `recursive` is taken for torch.compile's sake and changes
-    nothing here. reason: shown where the graph breaks.
+    unless it was itself compiled. reason: shown where the graph breaks.
+    recursive: False leaves out the function's own tensor operations only: what it calls is
+        compiled where its caller is.
     """
     if function is None:
         return functools.partial(disable, recursive=recursive, reason=reason)
+    if not recursive:
+        return _disable_frame(function, reason or "")
     if isinstance(function, torch.nn.Module):
         return pipeline.disable_module(pipeline.original_module(function))
     if isinstance(function, type):
@@ -257,28 +311,22 @@ def disable(function: Any = None, recursive: bool = True, *, reason: str | None 
     return disabled
 
 
-def allow_in_graph(function: Any) -> Any:
-    """Take calls of a function (or several) into the graph without looking into its Python code.
-
-    It must be traceable: called on tensors without data it does torch operations only.
-    """
-    return _mark_each(function, Mark.ALLOW_IN_GRAPH)
-
-
-def disallow_in_graph(function: Any) -> Any:
-    """Break the graph at each call of a function (or of several)."""
-    return _mark_each(function, Mark.DISALLOW_IN_GRAPH)
-
-
-def assume_constant_result(function: Any) -> Any:
-    """Call a function once, while capturing, and keep its result for later calls."""
-    return _mark_each(function, Mark.ASSUME_CONSTANT)
-
-
-def _mark_each(function: Any, mark: Mark) -> Any:
-    if isinstance(function, (list, tuple)):
-        return [_mark_each(each, mark) for each in function]
-    if not callable(function):
-        raise UserError(f"{mark.value} takes a callable, not {function!r}.")
-    MARKS.put(function, mark)
-    return function
+def _disable_frame(function: Any, reason: str) -> Any:
+    """A copy of a Python function, with code of its own, so that the original keeps its graphs."""
+    if isinstance(function, types.MethodType):
+        return types.MethodType(_disable_frame(function.__func__, reason), function.__self__)
+    if MARKS.of(function) is Mark.COMPILED:
+        function = function.__wrapped__
+    if not isinstance(function, types.FunctionType):
+        raise UserError(
+            "disable(recursive=False) takes a Python function or method: of a module, its "
+            f"class's forward; not {function!r}."
+        )
+    code = function.__code__.replace()
+    copied = types.FunctionType(
+        code, function.__globals__, function.__name__, function.__defaults__, function.__closure__
+    )
+    copied.__kwdefaults__ = function.__kwdefaults__
+    functools.update_wrapper(copied, function)
+    MARKS.put(copied, Mark.DISABLE_FRAME, reason)
+    return copied

@@ -86,13 +86,30 @@ class Unsupported(BrazeError):
 
 @final
 class GraphBreakError(Unsupported):
-    """A graph break where `fullgraph=True` asks for one graph."""
+    """A graph break where `fullgraph=True` asks for one graph.
+
+    graph: what was captured up to the break, printed with dtype, shape, strides and device of
+        each value; "" where nothing was.
+    """
+
+    def __init__(
+        self,
+        reason: str,
+        *,
+        hint: str = "",
+        origin: object = None,
+        code: str = "",
+        graph: str = "",
+    ) -> None:
+        self.graph = graph
+        super().__init__(reason, hint=hint, origin=origin, code=code)
 
     def _message(self) -> str:
         code = f" [{self.code}]" if self.code else ""
-        return _paragraphs(
+        message = _paragraphs(
             self.origin, f"graph break under fullgraph=True{code}: {self.reason}", self.hint
         )
+        return f"{message}\nCaptured up to here:\n{self.graph}" if self.graph else message
 
 
 @final

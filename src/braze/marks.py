@@ -2,7 +2,7 @@
 
 The facade writes marks, capture and the runtime read them. Marks are kept beside the functions,
 not on them: `functools.wraps` copies attributes, and a wrapper is not what was marked.
-The two functions that a program asks capture something with stand here too.
+The functions that a program may call inside of compiled code stand here too.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ class Mark(enum.Enum):
     """What capture does when it meets a call of a marked function."""
 
     DISABLE = "disable"  # break the graph, run it natively, compile nothing in it
+    DISABLE_FRAME = "disable_frame"  # run its own tensor operations natively; compile its callees
     DISALLOW_IN_GRAPH = "disallow_in_graph"  # break the graph at it
     ALLOW_IN_GRAPH = "allow_in_graph"  # call it on stand-ins without interpreting its Python code
     ASSUME_CONSTANT = "assume_constant_result"  # call it once while capturing, its result is fixed
@@ -78,6 +79,33 @@ def is_compiling() -> bool:
 
 def graph_break(message: str = "") -> None:
     """End the graph here; the program goes on in the next one. No effect in eager."""
+
+
+def allow_in_graph(function: Any) -> Any:
+    """Take calls of a function (or several) into the graph without looking into its Python code.
+
+    It must be traceable: called on tensors without data it does torch operations only.
+    """
+    return _mark_each(function, Mark.ALLOW_IN_GRAPH)
+
+
+def disallow_in_graph(function: Any) -> Any:
+    """Break the graph at each call of a function (or of several)."""
+    return _mark_each(function, Mark.DISALLOW_IN_GRAPH)
+
+
+def assume_constant_result(function: Any) -> Any:
+    """Call a function once, while capturing, and keep its result for later calls."""
+    return _mark_each(function, Mark.ASSUME_CONSTANT)
+
+
+def _mark_each(function: Any, mark: Mark) -> Any:
+    if isinstance(function, (list, tuple)):
+        return [_mark_each(each, mark) for each in function]
+    if not callable(function):
+        raise UserError(f"{mark.value} takes a callable, not {function!r}.")
+    MARKS.put(function, mark)
+    return function
 
 
 MARKS.put(is_compiling, Mark.IS_COMPILING)

@@ -24,9 +24,16 @@ from braze.compat.collection import no_garbage_collection
 from braze.compat.modules import has_hooks
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
 from braze.interop.backends import Backend, Level
+from braze.interop.export import Exported, export_graph
 from braze.interop.fx_graph import to_fx
-from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
-from braze.ir.frame import Break, CapturedFrame, Refused
+from braze.ir.entry import (
+    CompileAnswer,
+    CompiledEntry,
+    CompileRequest,
+    FrameValues,
+    GraphCallable,
+)
+from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
 from braze.ir.graph import Graph
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
@@ -43,11 +50,13 @@ from braze.marks import MARKS, Mark
 from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.rewrite import rewrite
+from braze.runtime.binding import make_binder
 from braze.runtime.callees import compile_callees
 from braze.runtime.driver import CompiledCallable, Dispatcher
-from braze.runtime.guards import compile_entry_check
+from braze.runtime.entries import Entry
+from braze.runtime.guards import compile_entry_check, explain_failure
 from braze.runtime.link import link
-from braze.runtime.module_shield import original_of, shield
+from braze.runtime.module_shield import call_of, is_shielded, original_of, shield
 from braze.runtime.toolchain import NoCompiler
 from braze.schedule import schedule
 from braze.standins import Tracer
@@ -123,7 +132,7 @@ class FrameCompiler:
         if isinstance(captured, Refused):
             return self._refused(captured, recorder)
         if isinstance(captured.exit, Break):
-            self._note_break(captured.exit, recorder)
+            self._note_break(captured.exit, captured.graph, recorder)
         recorder.count("bytecodes", captured.bytecodes)
         recorder.note_guards(map(format_guard, captured.guards))
         recorder.emit("guards", lambda: format_guard_tree(captured.guards))
@@ -131,14 +140,7 @@ class FrameCompiler:
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:
             verify_graph(captured.graph)
-        return CompiledEntry(
-            guards=captured.guards,
-            inputs=captured.inputs,
-            graph=self._graph_callable(captured, request, recorder),
-            effects=captured.effects,
-            exit=captured.exit,
-            uses_random=uses_random(captured.graph),
-        )
+        return _entry_of(captured, self._graph_callable(captured, request, recorder))
 
     def _graph_callable(
         self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
@@ -204,20 +206,17 @@ class FrameCompiler:
 
     def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
         if refused.kind != "raises":
-            note = BreakNote(refused.code, refused.reason, refused.hint, str(refused.origin))
-            self._stop_if_fullgraph(note)
+            note = _note_of(refused)
+            if self.options.fullgraph:
+                raise _graph_break(note)
             recorder.note_break(note)
         return refused
 
-    def _note_break(self, stop: Break, recorder: Recorder) -> None:
-        reason = stop.reason
-        note = BreakNote(reason.code, reason.reason, reason.hint, str(reason.origin))
-        self._stop_if_fullgraph(note)
-        recorder.note_break(note)
-
-    def _stop_if_fullgraph(self, note: BreakNote) -> None:
+    def _note_break(self, stop: Break, graph: Graph, recorder: Recorder) -> None:
+        note = _note_of(stop.reason)
         if self.options.fullgraph:
-            raise GraphBreakError(note.reason, hint=note.hint, origin=note.origin, code=note.code)
+            raise _graph_break(note, graph)
+        recorder.note_break(note)
 
     def _give_up(self, failure: InternalError) -> Refused:
         """A fault of ours while capturing: eager, and one warning; or an error where asked."""
@@ -226,6 +225,32 @@ class FrameCompiler:
         warnings.warn(str(failure), BrazeWarning, stacklevel=2)
         origin = failure.origin if isinstance(failure.origin, Origin) else Origin("", 0)
         return Refused("unsupported", "internal-error", str(failure.cause), "", origin)
+
+
+def _note_of(reason: GraphBreak | Refused) -> BreakNote:
+    return BreakNote(reason.code, reason.reason, reason.hint, str(reason.origin))
+
+
+def _graph_break(note: BreakNote, graph: Graph | None = None) -> GraphBreakError:
+    """The error of a break that is forbidden, with the graph up to it."""
+    return GraphBreakError(
+        note.reason,
+        hint=note.hint,
+        origin=note.origin,
+        code=note.code,
+        graph=print_graph(graph) if graph is not None and graph.nodes else "",
+    )
+
+
+def _entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
+    return CompiledEntry(
+        guards=captured.guards,
+        inputs=captured.inputs,
+        graph=graph,
+        effects=captured.effects,
+        exit=captured.exit,
+        uses_random=uses_random(captured.graph),
+    )
 
 
 def frame_request(request: CompileRequest, options: Options) -> FrameRequest:
@@ -324,26 +349,84 @@ def compile_module(
     module: torch.nn.Module, options: Options, backend: Backend, journal: Journal
 ) -> torch.nn.Module:
     """An instance of the module's own class that shares everything with it and calls compiled."""
-    dispatcher = make_dispatcher(options, backend, journal)
-
-    def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        if has_hooks(original):
-            return dispatcher.compiled(torch.nn.Module.__call__)(original, *args, **kwargs)
-        return forward(original, *args, **kwargs)
-
-    def forward(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        function = type(original).forward
-        if type(function) is types.FunctionType and "forward" not in original.__dict__:
-            return dispatcher.compiled(function)(original, *args, **kwargs)
-        return dispatcher.compiled(torch.nn.Module.__call__)(original, *args, **kwargs)
-
+    calls = ModuleCalls(make_dispatcher(options, backend, journal))
     remake = functools.partial(_remake, options=options, backend=backend)
-    return shield(module, call, forward=forward, remake=remake)
+    return shield(module, calls, forward=calls.forward, remake=remake)
+
+
+@final
+class ModuleCalls:
+    """What calls of a compiled module do: `calls(original, ...)`."""
+
+    def __init__(self, dispatcher: Dispatcher) -> None:
+        self.dispatcher = dispatcher
+
+    def __call__(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        function = call_function(original)
+        return self.dispatcher.compiled(function)(original, *args, **kwargs)
+
+    def forward(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+        """`compiled.forward(...)`, past the hooks."""
+        function = _forward_function(original)
+        return self.dispatcher.compiled(function)(original, *args, **kwargs)
+
+
+def call_function(module: torch.nn.Module) -> Any:
+    """The function that a call of a module runs, with the module first."""
+    return torch.nn.Module.__call__ if has_hooks(module) else _forward_function(module)
+
+
+def _forward_function(module: torch.nn.Module) -> Any:
+    function = type(module).forward
+    plain = type(function) is types.FunctionType and "forward" not in module.__dict__
+    return function if plain else torch.nn.Module.__call__
+
+
+def run_only(compiled: Any) -> Any:
+    """A compiled function or module by what is compiled of it already; any other as it is."""
+    call = call_of(compiled) if is_shielded(compiled) else compiled
+    if not isinstance(call, CompiledCallable | ModuleCalls):
+        return compiled
+    dispatcher = call.dispatcher.without_compiling()
+    compile_callees(dispatcher)
+    if isinstance(call, CompiledCallable):
+        return CompiledCallable(call.__wrapped__, dispatcher)  # type: ignore[attr-defined]
+    calls = ModuleCalls(dispatcher)
+    return shield(original_of(compiled), calls, forward=calls.forward)
 
 
 def _remake(module: torch.nn.Module, *, options: Options, backend: Backend) -> torch.nn.Module:
     """The compiled module of a copied or unpickled model."""
     return compile_module(module, options, backend, JOURNAL)
+
+
+def export_function(
+    function: types.FunctionType,
+    options: Options,
+    bound: tuple[Any, ...],
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Exported:
+    """Call `function(*bound, *args, **kwargs)` once, captured whole, as a module that takes args
+    and kwargs. Raises GraphBreakError where one graph cannot hold it."""
+    values = FrameValues(make_binder(function)(*bound, *args, **kwargs), (), function.__globals__)
+    request = CompileRequest(function.__code__, 0, values, function)
+    captured = capture_frame(frame_request(request, options))
+    if isinstance(captured, Refused):
+        if captured.kind == "raises":
+            function(*bound, *args, **kwargs)
+        raise _graph_break(_note_of(captured))
+    if isinstance(captured.exit, Break):
+        raise _graph_break(_note_of(captured.exit.reason), captured.graph)
+    entry = Entry(_entry_of(captured, compile_graph_runner(captured.graph)))
+    inputs = entry.check(values)
+    if inputs is None:
+        raise InternalError("export", explain_failure(captured.guards, values))
+    results = entry.run_graph(inputs)
+    result = entry.replay(values, results)
+    names = tuple(function.__code__.co_varnames[len(bound) : function.__code__.co_argcount])
+    module = export_graph(to_fx(captured), inputs, (names, args, kwargs), results, result)
+    return Exported(module, captured.guards)
 
 
 def disable_module(module: torch.nn.Module) -> torch.nn.Module:

@@ -38,6 +38,14 @@ CATALOGUE: dict[str, BreakReason] = {
         "the program asks for a graph break: {detail}",
         "remove the call to graph_break() or disable()",
     ),
+    "disabled": BreakReason(
+        "a function that disable() leaves out: {detail}",
+        "remove disable(), or call it outside of the compiled function",
+    ),
+    "disallowed": BreakReason(
+        "a function that disallow_in_graph() keeps out of graphs: {detail}",
+        "remove disallow_in_graph()",
+    ),
     "unseen-callable": BreakReason(
         "a callable that cannot be looked into: {detail}",
         "call it outside of the compiled function",

@@ -15,9 +15,10 @@ from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, F
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
 from braze.capture.items import get_item
+from braze.capture.late_calls import call_later, is_reorderable
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import is_leaf_function
-from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked
+from braze.capture.marked_calls import NOT_MARKED, Redirect, Whole, call_marked, call_whole
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin
 from braze.capture.program import steps_of
@@ -28,7 +29,9 @@ from braze.compat.ambient import call_untraced
 from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
     SEE_THROUGH_CODES,
+    compiled_by_torch,
     is_compiler_function,
+    is_disabled_by_torch,
     replaced_by_compiler,
 )
 from braze.compat.module_hooks import MODULE_CALLS
@@ -56,6 +59,8 @@ def prepare(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
+    if is_reorderable(interpreter, function):
+        return None, call_later(interpreter, function, args, kwargs)
     while True:
         cls = type(function)
         if cls is types.FunctionType:
@@ -69,6 +74,9 @@ def prepare(
             interpreter.world.source_of_function(function)
             continue
         if isinstance(function, _BUILTINS):
+            marked = call_marked(interpreter, function, args, kwargs)
+            if marked is not NOT_MARKED:
+                return None, marked
             return None, call_builtin(interpreter, function, args, kwargs)
         if isinstance(function, type):
             return None, _call_class(interpreter, function, args, kwargs)
@@ -159,6 +167,7 @@ _CALLED_OBJECTS: dict[type, Any] = {
     type(functools.lru_cache(len)): _call_cached,
     weakref.ReferenceType: _open_reference,
     Transformed: call_transformed,
+    Whole: call_whole,
     operator.itemgetter: _call_getter,
     operator.attrgetter: _call_getter,
     operator.methodcaller: _call_getter,
@@ -239,6 +248,10 @@ def _prepare_function(
 def _ask_compiler(interpreter: Any, function: types.FunctionType) -> Any:
     """A call into torch's own compiler: answered from a table, or a break. What torch's own
     modules ask of it (`torch.optim` breaks its graphs) is no business of Braze."""
+    if is_disabled_by_torch(function):
+        raise BreakRequested("disabled", f"{function.__qualname__}, by torch.compiler.disable")
+    if compiled_by_torch(function) is not None:
+        raise BreakRequested("not-inlined", f"{function.__qualname__}, compiled by torch.compile")
     name = function.__name__
     caller = interpreter.frames[-1].globals.get("__name__", "")
     if name == "graph_break" and caller.startswith("torch."):
@@ -271,6 +284,7 @@ def make_frame(
         raise ProgramRaised(_binding_error(function, args, kwargs)) from None
     frame = Frame(code, function.__globals__, steps_of(code), function)
     frame.locals = bound
+    frame.runs_eagerly = MARKS.of(function) is Mark.DISABLE_FRAME
     if function.__closure__:
         _open_closure(interpreter, function, frame, fresh)
     if code.co_flags & GENERATOR_FLAGS:

@@ -31,7 +31,7 @@ class Frame:
 
     index: of the next step. locals and cells: by name. handled: the exceptions being handled,
     innermost last. call_stack, call_offset, call_step: of the caller, as it was before the call
-    that made this frame.
+    that made this frame. runs_eagerly: its own tensor operations break the graph.
     """
 
     __slots__ = (
@@ -47,6 +47,7 @@ class Frame:
         "handled",
         "index",
         "locals",
+        "runs_eagerly",
         "stack",
         "steps",
     )
@@ -68,6 +69,7 @@ class Frame:
         self.call_offset = -1
         self.call_step = -1
         self.generator: Any = None
+        self.runs_eagerly = False
 
 
 class CannotBind(Exception):

@@ -20,6 +20,10 @@ def leaf_call(
 ) -> Any:
     """Call a torch function, method or operator on stand-ins; note it as a TorchCall, except
     inside of torch.func's transforms, where tensors are wrapped."""
+    frame = interpreter.frames[-1]
+    if frame.runs_eagerly:
+        name = frame.code.co_qualname
+        raise BreakRequested("disabled", f"{call_name(function)} in {name}")
     native = interpreter.overlay.native
     args = tuple([native(arg) for arg in args])
     if kwargs:

@@ -2,21 +2,26 @@
 
 from __future__ import annotations
 
-from typing import Any
+import types
+from typing import Any, final
 
 import torch
 
 from braze.capture.attributes import load_class_attribute
+from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested
+from braze.capture.transforms import Transformed
 from braze.capture.world import TENSORS
 from braze.compat.ambient import call_untraced
+from braze.compat.compiler_questions import is_torch_constant
 from braze.ir.source import ObjectSource
-from braze.marks import MARKS, Mark
+from braze.marks import MARKS, Mark, allow_in_graph
 
-# Where a compiled module's class has the module that it was made from.
+# Where a compiled module's class has the module that it was made from, and what its call does.
 _SHIELD_MODULE = "braze.runtime.module_shield"
 _ORIGINAL = "_braze_original"
+_CALL = "_braze_call"
 
 
 class Redirect:
@@ -36,11 +41,12 @@ def call_marked(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The result of calling a marked function, a Redirect, or NOT_MARKED."""
-    mark = MARKS.of(function)
+    mark = MARKS.of(function) or _torch_mark(function)
     if mark is None:
         if getattr(function, "__module__", None) == _SHIELD_MODULE and args:
-            cls = type(args[0])
-            return Redirect(load_class_attribute(interpreter, cls, _ORIGINAL), args[1:])
+            return _call_shielded(interpreter, args)
+        return NOT_MARKED
+    if mark is Mark.DISABLE_FRAME:
         return NOT_MARKED
     name = getattr(function, "__qualname__", None) or repr(type(function))
     if mark is Mark.COMPILED:
@@ -51,7 +57,59 @@ def call_marked(
         return leaf_call(interpreter, function, args, kwargs)
     if mark is Mark.ASSUME_CONSTANT:
         return _call_once(interpreter, function, args, kwargs, name)
-    raise BreakRequested("not-inlined" if mark is Mark.DISABLE else "explicit", name)
+    note = MARKS.note_of(function)
+    raise BreakRequested(_BREAKS[mark], f"{name}: {note}" if note else name)
+
+
+def _torch_mark(function: Any) -> Mark | None:
+    return Mark.ASSUME_CONSTANT if is_torch_constant(function) else None
+
+
+_BREAKS = {
+    Mark.DISABLE: "disabled",
+    Mark.DISALLOW_IN_GRAPH: "disallowed",
+    Mark.GRAPH_BREAK: "explicit",
+}
+
+
+def _call_shielded(interpreter: Any, args: tuple[Any, ...]) -> Redirect:
+    """A compiled module inside of a compiled program is the module that it was made from."""
+    cls = type(args[0])
+    original = load_class_attribute(interpreter, cls, _ORIGINAL)
+    if MARKS.of(load_class_attribute(interpreter, cls, _CALL)) is Mark.DISABLE:
+        raise BreakRequested("disabled", f"the module {cls.__qualname__}")
+    return Redirect(original, args[1:])
+
+
+@answers(allow_in_graph, torch.compiler.allow_in_graph)
+def allow_here(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As the program itself would mark it; what a transform of torch.func gave is traced whole
+    as it is."""
+    (function,) = args
+    if type(function) is Transformed or type(function) is Whole:
+        return function
+    if isinstance(function, (list, tuple)):
+        return [allow_here(interpreter, (each,), kwargs) for each in function]
+    if type(function) is types.FunctionType:
+        return interpreter.native(allow_in_graph, function)
+    if not callable(function):
+        return interpreter.native(allow_in_graph, function)
+    return Whole(function)
+
+
+@final
+class Whole:
+    """A callable that the program takes into the graph as it is."""
+
+    def __init__(self, function: Any) -> None:
+        self.function = function
+
+
+def call_whole(
+    interpreter: Any, whole: Whole, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call it on stand-ins, without looking into its Python code."""
+    return leaf_call(interpreter, whole.function, args, kwargs)
 
 
 def _call_once(

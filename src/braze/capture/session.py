@@ -29,6 +29,7 @@ from braze.capture.input_aliasing import (
     guard_written_objects,
 )
 from braze.capture.interpreter import Interpreter
+from braze.capture.late_calls import final_values
 from braze.capture.program import steps_of
 from braze.capture.recipes import CannotRebuild, RecipeWriter
 from braze.capture.request import FrameRequest
@@ -52,6 +53,7 @@ from braze.ir.frame import (
 from braze.ir.guard import GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
+from braze.marks import MARKS, Mark
 from braze.standins import Untraceable
 
 MAX_ATTEMPTS = 12
@@ -123,6 +125,7 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
     world = interpreter.world
     if request.function is not None:
         world.source_of_function(request.function)
+        frame.runs_eagerly = MARKS.of(request.function) is Mark.DISABLE_FRAME
     frame.locals = {
         name: Unread(value, LocalSource(name)) for name, value in request.local_values.items()
     }
@@ -154,7 +157,9 @@ def _finish(
             name = generator.frame.code.co_qualname
             raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
     writes = write_effects(interpreter, writer)
-    late = [Call(call, writer.recipes(values)) for call, values in interpreter.late_calls]
+    late = [
+        Call(call, writer.recipes(final_values(values))) for call, values in interpreter.late_calls
+    ]
     effects: list[Effect] = [*writer.fills, *writes, *late]
     after = dataclasses.replace(ambient_state(), dispatch_modes=before.dispatch_modes)
     if after != before:

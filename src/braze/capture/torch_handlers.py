@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-import warnings
 from typing import Any
 
 import torch.utils.checkpoint
 
 from braze.capture.handler_table import answers
-from braze.capture.signals import BreakRequested
-from braze.capture.world import is_constant
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
@@ -58,33 +54,6 @@ for _cls in AMBIENT_MANAGERS:
     for _name in ("__enter__", "__exit__"):
         if _name in vars(_cls):
             answers(vars(_cls)[_name])(_manager_method(vars(_cls)[_name]))
-
-
-@answers(warnings.warn)
-def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A warning is given after the graph ran."""
-    if kwargs.keys() - {"category", "stacklevel"}:
-        raise BreakRequested("input-output", "warnings.warn")
-    category = args[1] if len(args) > 1 else kwargs.get("category")
-    values = (args[0], category) if category is not None else (args[0],)
-    if not all(isinstance(value, (str, type)) for value in values):
-        raise BreakRequested("input-output", "warnings.warn")
-    interpreter.late_calls.append((warnings.warn, values))
-
-
-def _log(function: Any) -> Any:
-    """A log line of constants is written after the graph ran."""
-
-    def note(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if kwargs or not all(is_constant(value) for value in args[1:]):
-            raise BreakRequested("input-output", f"a log line: Logger.{function.__name__}")
-        interpreter.late_calls.append((function, args))
-
-    return note
-
-
-for _name in ("debug", "info", "warning", "error", "critical", "log"):
-    answers(getattr(logging.Logger, _name))(_log(getattr(logging.Logger, _name)))
 
 
 @answers(torch.Tensor.storage_offset)

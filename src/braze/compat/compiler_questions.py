@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 import torch
@@ -59,9 +60,17 @@ COMPILER_ANSWERS: dict[str, Any] = {
 _WRAPPED_BY_COMPILER: dict[str, str] = {"patched_init": "init", "patched_setstate": "setstate"}
 
 
+# What torch.compiler.assume_constant_result leaves on a function.
+_CONSTANT_MARK = "_" + "dynamo" + "_marked_constant"
+# What torch.compile's and torch.compiler.disable's wrappers carry.
+_WRAPPED = "_torch" + "dynamo" + "_orig_callable"
+_DISABLED = "_torch" + "dynamo" + "_disable"
+
+
 def is_compiler_function(function: Any) -> bool:
-    """Whether a function belongs to torch's own compiler (which may be loaded, or not)."""
-    module = getattr(function, "__module__", None) or ""
+    """Whether a function's code belongs to torch's own compiler (which may be loaded, or not);
+    a wrapper's does, whatever it wraps."""
+    module = getattr(function, "__globals__", {}).get("__name__") or ""
     return module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + ".")
 
 
@@ -72,3 +81,20 @@ def replaced_by_compiler(function: Any) -> Any:
     if name is None or name not in function.__code__.co_freevars:
         return None
     return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
+
+
+def is_torch_constant(function: Any) -> bool:
+    """Whether torch.compiler.assume_constant_result marked a Python function."""
+    return type(function) is types.FunctionType and _CONSTANT_MARK in function.__dict__
+
+
+def is_disabled_by_torch(function: Any) -> bool:
+    """Whether a function is what torch.compiler.disable made."""
+    return is_compiler_function(function) and _DISABLED in function.__dict__
+
+
+def compiled_by_torch(function: Any) -> Any:
+    """What torch.compile was given to make this function; None for any other."""
+    if not is_compiler_function(function) or _DISABLED in function.__dict__:
+        return None
+    return function.__dict__.get(_WRAPPED)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import enum
 import importlib
+import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -127,13 +128,13 @@ class Backends:
         raise InvalidBackend(unknown_name("backend", name, self.names(exclude_tags=())))
 
     def names(self, exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
-        """What `find` knows, sorted, without those that carry one of the tags. Asks PyTorch's
-        registry, so this imports torch._dynamo."""
+        """What `find` knows, sorted, without those that carry one of the tags. PyTorch's registry,
+        which imports torch._dynamo, is only asked for what the table does not say."""
         excluded = frozenset(exclude_tags)
         own = {name for name in OWN if name not in _DEBUG or "debug" not in excluded}
         with self._lock:
             registered = {name for name, tags in self._tags.items() if not tags & excluded}
-        torch_names = set(_torch_registry().list_backends(exclude_tags=tuple(excluded)))
+        torch_names = _torch_names(excluded)
         hidden = set(OWN) - own
         return sorted((own | registered | set(_installed()) | torch_names) - hidden)
 
@@ -178,8 +179,23 @@ def _installed() -> dict[str, EntryPoint]:
     return {name: entry for name, entry in found.items() if name not in OWN}
 
 
+_REGISTRY = "torch._dynamo.backends.registry"
+# What each PyTorch registers itself without a tag.
+_UNTAGGED: Mapping[tuple[str, ...], frozenset[str]] = {
+    ("2", "13"): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
+}
+
+
+def _torch_names(excluded: frozenset[str]) -> set[str]:
+    """The names of PyTorch's registry without those that carry one of the tags."""
+    known = _UNTAGGED.get(tuple(torch.__version__.split(".")[:2]))
+    if known is not None and excluded == frozenset(HIDDEN_TAGS) and _REGISTRY not in sys.modules:
+        return set(known)
+    return set(_torch_registry().list_backends(exclude_tags=tuple(excluded)))
+
+
 def _torch_registry() -> Any:
-    return _load("torch._dynamo.backends.registry")
+    return _load(_REGISTRY)
 
 
 def _load(module: str) -> Any:

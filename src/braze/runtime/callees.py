@@ -25,7 +25,9 @@ _MODULE_CALL = torch.nn.Module.__call__
 
 def is_worth_compiling(function: types.FunctionType) -> bool:
     """Whether a function called after a break may hold work for graphs of its own."""
-    if function.__code__.co_flags & GENERATOR_FLAGS or MARKS.of(function) is not None:
+    if function.__code__.co_flags & GENERATOR_FLAGS or (
+        MARKS.of(function) not in (None, Mark.DISABLE_FRAME)
+    ):
         return False
     module = function.__globals__.get("__name__")
     return not isinstance(module, str) or module.partition(".")[0] not in _LIBRARIES

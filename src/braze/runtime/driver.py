@@ -22,7 +22,7 @@ from braze.ir.entry import CompileFrame, FrameValues
 from braze.ir.frame import Break
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.continuation import Continuation
-from braze.runtime.entries import Entry, FrameCache, FrameKey
+from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
 from braze.runtime.tracebacks import without_driver_frames
 
@@ -61,6 +61,7 @@ class Dispatcher:
         self.fullgraph = fullgraph
         self.compile_callee = compile_callee or (lambda callable: callable)
         self.observe = observe
+        self.compiles = True
         self.continuations: dict[Any, Continuation] = {}
         self._caches: dict[FrameKey, FrameCache] = {}
         self._faulted: set[int] = set()
@@ -75,6 +76,26 @@ class Dispatcher:
             fresh = FrameCache(code, offset, self.recompile_limit, self.fullgraph)
             cache = self._caches.setdefault(key, fresh)
         return cache
+
+    def without_compiling(self) -> Dispatcher:
+        """A dispatcher that runs what this one compiled, now or later, and compiles nothing."""
+        made = Dispatcher(
+            self.compile_frame,
+            recompile_limit=self.recompile_limit,
+            fullgraph=self.fullgraph,
+            observe=self.observe,
+        )
+        made._caches, made.continuations = self._caches, self.continuations
+        made.compiles = False
+        return made
+
+    def find(
+        self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
+    ) -> Found | None:
+        """The entry for these values, compiled now if there is none; None: run natively."""
+        if not self.compiles:
+            return cache.find(values)
+        return cache.find_or_compile(self.compile_frame, values, function)
 
     def _make_callable(self, function: types.FunctionType) -> CompiledCallable:
         return CompiledCallable(function, self)
@@ -180,10 +201,15 @@ class CompiledCallable:
 
     def _miss(self, values: FrameValues) -> Any:
         dispatcher = self._dispatcher
-        found = self._cache.find_or_compile(dispatcher.compile_frame, values, self._function)
+        found = dispatcher.find(self._cache, values, self._function)
         if found is None:
             dispatcher.observe("native", self._code.co_qualname)
         return found
+
+    @property
+    def dispatcher(self) -> Dispatcher:
+        """What compiles it."""
+        return self._dispatcher
 
     def __reduce__(self) -> str:
         """Pickled by name and copied as itself, as functions are."""

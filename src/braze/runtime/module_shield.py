@@ -116,6 +116,12 @@ def original_of(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
+def call_of(module: torch.nn.Module) -> ModuleCall:
+    """What calls of a shielded module do."""
+    call: ModuleCall = _part(module, _CALL)
+    return call
+
+
 def _forward(model: torch.nn.Module, call: ModuleCall) -> Callable[..., Any]:
     """The class's `forward`, with the signature of the model's."""
 

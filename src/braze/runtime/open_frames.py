@@ -17,10 +17,10 @@ from typing import Any, Protocol, TypeAlias, final
 
 from braze.compat.bytecode import decode
 from braze.errors import InternalError
-from braze.ir.entry import CompileFrame, FrameValues
+from braze.ir.entry import FrameValues
 from braze.ir.frame import NULL
 from braze.runtime.continuation import Continuation, Point, make_continuation
-from braze.runtime.entries import Entry, FrameCache, FrameKey, continuation_key
+from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
 from braze.runtime.frame_calls import RunNatively
 from braze.runtime.instructions import HANDLERS, Finished, take
 from braze.runtime.recipes import LiveFrame
@@ -30,10 +30,12 @@ from braze.runtime.tracebacks import without_driver_frames
 class Host(Protocol):
     """What the loop asks of the dispatcher."""
 
-    compile_frame: CompileFrame
     continuations: dict[Any, Continuation]
 
     def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache: ...
+    def find(
+        self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
+    ) -> Found | None: ...
     def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def observe(self, event: str, detail: str) -> None: ...
     def report_fault(self, fault: Exception, entry: Entry) -> None: ...
@@ -117,7 +119,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     values = FrameValues(frame.locals, frame.stack, frame.globals)
     key = continuation_key(frame.code, frame.offset, values)
     cache = host.cache(key, frame.code, frame.offset)
-    found = cache.find_or_compile(host.compile_frame, values, frame.function)
+    found = host.find(cache, values, frame.function)
     if found is None:
         return _run_rest(host, frame)
     entry, inputs = found

@@ -239,7 +239,7 @@ def test_disable(pipeline: RecordingPipeline) -> None:
     assert MARKS.of(left_out) is Mark.DISABLE
     assert MARKS.note_of(also) == "too dynamic"
     assert api.compile(left_out) is left_out
-    assert MARKS.of(api.disable(double, recursive=False)) is Mark.DISABLE
+    assert MARKS.of(api.disable(double, recursive=False)) is Mark.DISABLE_FRAME
     assert MARKS.of(double) is None
     assert api.disable(api.compile(double))(2) == 4
 

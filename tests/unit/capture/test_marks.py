@@ -46,7 +46,7 @@ MARKS.put(compiled, Mark.COMPILED)
 def test_disabled_breaks():
     captured = outcome(lambda x: disabled(x + 1), X)
     assert isinstance(captured.exit, Break)
-    assert captured.exit.reason.code == "not-inlined"
+    assert captured.exit.reason.code == "disabled"
 
 
 def test_allowed_in_graph_is_one_call():

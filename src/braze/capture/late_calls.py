@@ -1,0 +1,121 @@
+"""Calls that are put off until the graph ran: warnings, log lines, and what
+`config.reorderable_logging_functions` names. They are made in order, at the frame's end or at its
+next break, and show the values that their arguments had."""
+
+from __future__ import annotations
+
+import functools
+import logging
+import types
+import warnings
+from typing import Any, final
+
+import torch
+
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import unnoted_call
+from braze.capture.recipes import CannotRebuild
+from braze.capture.signals import BreakRequested
+from braze.capture.world import is_constant, is_identity
+from braze.standins.standin import Standin
+
+_REORDERABLE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
+
+
+@final
+class Logged:
+    """A tensor that is logged: itself where it is not written to afterwards, else a copy made
+    when it was logged."""
+
+    def __init__(self, interpreter: Any, tensor: Any) -> None:
+        self.tensor = tensor
+        self.step = interpreter.outer_step
+        self.writes = _writes_to(tensor)
+        self.copy = None
+        if not tensor.requires_grad:
+            self.copy = unnoted_call(interpreter, torch.clone, (tensor,), {})
+
+    def final_value(self) -> Any:
+        """The stand-in that the call gets. Raises CannotRebuild for a tensor that changed and
+        whose copy would show: it has gradients."""
+        if _writes_to(self.tensor) == self.writes:
+            return self.tensor
+        if self.copy is None:
+            raise CannotRebuild("a logged tensor that is written to afterwards", self.step)
+        return self.copy
+
+
+def is_reorderable(interpreter: Any, function: Any) -> bool:
+    """Whether the user let calls of a function be moved behind the graph."""
+    options = interpreter.request.options
+    if options is None or not options.reorderable_logging_functions:
+        return False
+    return type(function) in _REORDERABLE and function in options.reorderable_logging_functions
+
+
+def call_later(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Put a call off. Its result is taken to be None."""
+    if not all(is_constant(value) or is_identity(value) for value in kwargs.values()):
+        raise BreakRequested("input-output", f"{function.__name__}() with such keywords")
+    values = tuple([_snapshot(interpreter, function, value) for value in args])
+    late = functools.partial(function, **kwargs) if kwargs else function
+    interpreter.late_calls.append((late, values))
+
+
+def final_values(value: Any) -> Any:
+    """The arguments of a call that was put off, as they are to be shown."""
+    if type(value) is Logged:
+        return value.final_value()
+    if type(value) in (list, tuple):
+        return type(value)([final_values(item) for item in value])
+    if type(value) is dict:
+        return {key: final_values(item) for key, item in value.items()}
+    return value
+
+
+def _snapshot(interpreter: Any, function: Any, value: Any) -> Any:
+    if is_constant(value):
+        return value
+    if type(value) is Standin:
+        return Logged(interpreter, value)
+    contents = interpreter.overlay.contents
+    if type(value) in (list, tuple):
+        return type(value)([_snapshot(interpreter, function, v) for v in contents(value)])
+    if type(value) is dict and all(map(is_constant, value)):
+        items = contents(value).items()
+        return {key: _snapshot(interpreter, function, item) for key, item in items}
+    raise BreakRequested("input-output", f"{function.__name__}() of a {type(value).__name__}")
+
+
+def _writes_to(tensor: Any) -> int:
+    place = tensor.place
+    return int((place.base or place).version)
+
+
+@answers(warnings.warn)
+def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A warning is given after the graph ran."""
+    if kwargs.keys() - {"category", "stacklevel"}:
+        raise BreakRequested("input-output", "warnings.warn")
+    category = args[1] if len(args) > 1 else kwargs.get("category")
+    values = (args[0], category) if category is not None else (args[0],)
+    if not all(isinstance(value, (str, type)) for value in values):
+        raise BreakRequested("input-output", "warnings.warn")
+    interpreter.late_calls.append((warnings.warn, values))
+
+
+def _log(function: Any) -> Any:
+    """A log line of constants is written after the graph ran."""
+
+    def note(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if kwargs or not all(is_constant(value) for value in args[1:]):
+            raise BreakRequested("input-output", f"a log line: Logger.{function.__name__}")
+        interpreter.late_calls.append((function, args))
+
+    return note
+
+
+for _name in ("debug", "info", "warning", "error", "critical", "log"):
+    answers(getattr(logging.Logger, _name))(_log(getattr(logging.Logger, _name)))

@@ -1,0 +1,344 @@
+"""What a program can say about itself means what it means for torch.compile."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import braze
+from braze.marks import MARKS
+
+X = torch.tensor([0.5, -1.0, 2.0, 3.0])
+
+
+def graphs_of(function: Callable[..., Any], *args: Any) -> list[list[str]]:
+    """The torch-level calls of each graph, after a run that agreed with eager."""
+    graphs: list[list[str]] = []
+
+    def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
+        calls = [node for node in module.graph.nodes if node.op.startswith("call")]
+        graphs.append([getattr(node.target, "__name__", node.target) for node in calls])
+        return module
+
+    compiled = braze.compile(function, backend=backend)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*args), function(*args), rtol=0, atol=0)
+    return graphs
+
+
+def inner(x: torch.Tensor) -> torch.Tensor:
+    return x.sin()
+
+
+@braze.disable
+def left_out(x: torch.Tensor) -> torch.Tensor:
+    return inner(x).cos()
+
+
+@braze.disable(recursive=False, reason="slow to compile")
+def own_code_left_out(x: torch.Tensor) -> torch.Tensor:
+    y = inner(x).cos()
+    return inner(y) + 1
+
+
+@torch.compiler.disable
+def left_out_of_torch(x: torch.Tensor) -> torch.Tensor:
+    return inner(x).cos()
+
+
+@braze.allow_in_graph
+def taken_whole(x: torch.Tensor) -> torch.Tensor:
+    return inner(x) * 2
+
+
+def plain(x: torch.Tensor) -> torch.Tensor:
+    return inner(x) * 2
+
+
+@pytest.mark.parametrize("function", [left_out, left_out_of_torch])
+def test_disable_keeps_a_call_and_what_it_calls_out_of_graphs(function: Any) -> None:
+    assert graphs_of(lambda x: function(x + 1) * 2, X) == [["add"], ["mul"]]
+    assert braze.compile(function) is function
+
+
+def test_disable_of_one_frame_compiles_what_it_calls() -> None:
+    graphs = graphs_of(lambda x: own_code_left_out(x + 1) * 2, X)
+    assert graphs == [["add", "sin"], ["sin"], ["mul"]]
+    assert graphs_of(own_code_left_out, X) == [["sin"], ["sin"]]
+    assert torch.equal(own_code_left_out(X), X.sin().cos().sin() + 1)
+
+
+def test_disable_of_one_frame_of_a_method() -> None:
+    class Model(nn.Module):
+        def part(self, x: torch.Tensor) -> torch.Tensor:
+            return inner(x) + 1
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            return self.part(x) * 2
+
+    Model.part = braze.disable(Model.part, recursive=False)  # type: ignore[method-assign]
+    assert graphs_of(Model(), X) == [["sin"], ["mul"]]
+    bound = braze.disable(Model().forward, recursive=False)
+    assert torch.equal(bound(X), (X.sin() + 1) * 2)
+    with pytest.raises(braze.exc.UserError, match="Python function or method"):
+        braze.disable(torch.sin, recursive=False)
+
+
+def test_a_disabled_module_stays_out_of_graphs() -> None:
+    layer = braze.disable(nn.Linear(4, 4))
+    assert graphs_of(lambda x: layer(x + 1) * 2, X) == [["add"], ["mul"]]
+
+
+def test_the_reason_of_disable_is_shown() -> None:
+    @braze.disable(reason="a library of mine")
+    def other(x: torch.Tensor) -> torch.Tensor:
+        return x
+
+    explanation = braze.explain(lambda x: other(x + 1))(X)
+    assert "a library of mine" in str(explanation)
+
+
+def test_allow_in_graph() -> None:
+    assert graphs_of(lambda x: taken_whole(x) + 1, X) == [["taken_whole", "add"]]
+
+
+@pytest.mark.parametrize("allow", [braze.allow_in_graph, torch.compiler.allow_in_graph])
+def test_allow_in_graph_inside_of_compiled_code(allow: Any) -> None:
+    def summed(x: torch.Tensor) -> torch.Tensor:
+        return allow(torch.vmap(torch.sum))(x)
+
+    def whole(x: torch.Tensor) -> torch.Tensor:
+        return allow(plain)(x) + 1
+
+    assert len(graphs_of(summed, X.view(2, 2))) == 1
+    assert graphs_of(whole, X) == [["plain", "add"]]
+
+
+@pytest.fixture
+def without_marks() -> Iterator[None]:
+    """Takes back what a test marks."""
+    marked = [torch.sub, plain]
+    yield
+    for function in marked:
+        MARKS._table(function).pop(function, None)
+
+
+def test_disallow_in_graph(without_marks: None) -> None:
+    braze.disallow_in_graph([torch.sub, plain])
+    assert graphs_of(lambda x: torch.sub(x + 1, 2) * 3, X) == [["add"], ["mul"]]
+    assert graphs_of(lambda x: plain(x + 1) * 3, X) == [["add"], ["mul"]]
+    explanation = braze.explain(lambda x: plain(x + 1) * 3)(X)
+    assert [note.code for note in explanation.break_reasons] == ["disallowed"]
+
+
+@pytest.mark.parametrize(
+    "assume", [braze.assume_constant_result, torch.compiler.assume_constant_result]
+)
+def test_assume_constant_result(assume: Any) -> None:
+    calls = []
+
+    @assume
+    def scale() -> float:
+        calls.append(1)
+        return 2.0
+
+    compiled = braze.compile(lambda x: x * scale())
+    for _ in range(3):
+        assert torch.equal(compiled(X), X * 2)
+    assert len(calls) == 1
+
+
+def test_is_compiling() -> None:
+    def asks(x: torch.Tensor) -> torch.Tensor:
+        known = (braze.is_compiling(), torch.compiler.is_compiling())
+        return x + 1 if known == (True, True) else x - 1
+
+    assert torch.equal(braze.compile(asks)(X), X + 1)
+    assert torch.equal(asks(X), X - 1)
+    assert not braze.is_compiling()
+
+
+def test_graph_break() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        braze.graph_break()
+        return y * 2
+
+    assert graphs_of(broken, X) == [["add"], ["mul"]]
+
+
+# --- run, reset, export ---------------------------------------------------------------------------
+
+
+class Counting:
+    """A backend that counts graphs."""
+
+    def __init__(self) -> None:
+        self.graphs = 0
+
+    def __call__(self, module: torch.fx.GraphModule, inputs: Any) -> Any:
+        self.graphs += 1
+        return module
+
+
+def test_run_compiles_nothing() -> None:
+    def broken(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        braze.graph_break()
+        return y * 2
+
+    backend = Counting()
+    compiled = braze.compile(broken, backend=backend)
+    only = braze.run(compiled)
+    assert torch.equal(only(X), broken(X))
+    assert backend.graphs == 0
+    compiled(X)
+    assert backend.graphs == 2
+    for x in (X, X[:2], X.double()):
+        assert torch.equal(only(x), broken(x))
+    assert backend.graphs == 2
+    assert braze.run(broken) is broken
+
+
+def test_run_of_a_module() -> None:
+    backend = Counting()
+    model = braze.compile(nn.Linear(4, 4), backend=backend)
+    only = braze.run(model)
+    model(X)
+    assert isinstance(only, nn.Linear)
+    assert only.weight is model.weight
+    for x in (X, X.view(1, 4)):
+        torch.testing.assert_close(only(x), nn.functional.linear(x, model.weight, model.bias))
+    assert backend.graphs == 1
+
+
+def test_reset_forgets() -> None:
+    backend = Counting()
+    compiled = braze.compile(lambda x: x + 1, backend=backend)
+    compiled(X), compiled(X)
+    braze.reset()
+    compiled(X)
+    assert backend.graphs == 2
+
+
+class Nested(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Linear(4, 4)
+        self.register_buffer("scale", torch.tensor(2.0))
+
+    def forward(self, x: torch.Tensor, more: dict[str, Any], *, by: int = 1) -> Any:
+        first = self.layer(x) * by * self.scale
+        return {"first": first, "rest": [more["y"] + 1, (x, 3), first[0]]}
+
+
+def test_export_gives_a_module_that_is_called_as_the_program() -> None:
+    model = Nested()
+    module, guards = braze.export(model)(X, {"y": X.clone()}, by=2)
+    assert isinstance(module, torch.fx.GraphModule)
+    assert {guard.kind.value for guard in guards} >= {"TENSOR_MATCH", "AMBIENT"}
+    x, y = torch.randn(4), torch.randn(4)
+    found, expected = module(x, {"y": y}, by=2), model(x, {"y": y}, by=2)
+    torch.testing.assert_close(found, expected, rtol=0, atol=0)
+    assert found["rest"][1][0] is x
+    assert {id(p) for p in module.parameters()} == {id(p) for p in model.parameters()}
+
+
+def test_export_of_a_function_and_of_a_method() -> None:
+    module = braze.export(plain)(X).graph_module
+    assert torch.equal(module(X + 1), plain(X + 1))
+    assert torch.equal(braze.export(Nested().layer.forward)(X).graph_module(X).detach()[:0], X[:0])
+
+
+def test_export_raises_at_a_break_and_as_the_program_does() -> None:
+    def branch(x: torch.Tensor) -> torch.Tensor:
+        y = x.sin()
+        return y if y.sum() > 0 else -y
+
+    with pytest.raises(braze.exc.GraphBreakError, match=r"aten\.sin") as raised:
+        braze.export(branch)(torch.randn(10))
+    assert "f32[10][1]cpu" in str(raised.value)
+    with pytest.raises(TypeError, match=r"sin\(\) takes 1 positional argument but 2"):
+        braze.export(lambda x: torch.sin(x, x))(X)  # type: ignore[call-overload]
+    with pytest.raises(braze.exc.UserError, match="the result holds a"):
+        braze.export(lambda x: (x + 1, object))(X)
+
+
+# --- configuration -------------------------------------------------------------------------------
+
+
+def failing_backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
+    raise ValueError("no such luck")
+
+
+def test_suppress_errors() -> None:
+    with braze.config.patch(suppress_errors=False):
+        compiled = braze.compile(inner, backend=failing_backend)
+    with pytest.raises(braze.exc.BackendFailed, match="no such luck"):
+        compiled(X)
+    with braze.config.patch(suppress_errors=True):
+        compiled = braze.compile(inner, backend=failing_backend)
+    with pytest.warns(braze.exc.BrazeWarning, match="no such luck"):
+        assert torch.equal(compiled(X), inner(X))
+
+
+LINES: list[str] = []
+
+
+def say(*parts: Any, end: str = "") -> None:
+    """What a user's logging function might do."""
+    LINES.append(" ".join(str(part) for part in parts) + end)
+
+
+def talkative(x: torch.Tensor) -> torch.Tensor:
+    y = x + 1
+    say("y", y, [y, x], y.shape, end="!")
+    y.add_(1)
+    z = y * 2
+    say("z", z)
+    return z
+
+
+@pytest.mark.parametrize("requires_grad", [False, True])
+def test_reorderable_logging_functions(requires_grad: bool) -> None:
+    x = X.clone().requires_grad_(requires_grad)
+    backend = Counting()
+    with braze.config.patch(reorderable_logging_functions={say}):
+        compiled = braze.compile(talkative, backend=backend)
+        for _ in range(2):
+            LINES.clear()
+            compiled(x)
+            found = list(LINES)
+            LINES.clear()
+            talkative(x)
+            assert found == LINES
+    # A tensor with gradients that is written to afterwards is logged where it stands.
+    assert backend.graphs == 1 + requires_grad
+
+
+def test_print_breaks_unless_it_may_be_put_off(capsys: pytest.CaptureFixture[str]) -> None:
+    def prints(x: torch.Tensor) -> torch.Tensor:
+        y = x + 1
+        print("y is", y.shape)
+        return y * 2
+
+    assert graphs_of(prints, X) == [["add"], ["mul"]]
+    with braze.config.patch(reorderable_logging_functions={print}):
+        assert graphs_of(prints, X) == [["add", "mul"]]
+    assert capsys.readouterr().out == "y is torch.Size([4])\n" * 8
+
+
+def test_listing_backends_loads_no_other_compiler() -> None:
+    text = (
+        "import sys, braze; names = braze.list_backends(); "
+        "assert 'inductor' in names and 'eager' not in names, names; "
+        "print(any(name.startswith('torch._dynamo') for name in sys.modules))"
+    )
+    done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
