@@ -172,10 +172,11 @@ class _Builder:
             raise NotExpressible("a view of a number")
         if base.dtype is not made.dtype:
             raise NotExpressible(f"a result that views an input of {base.dtype} as {made.dtype}")
-        return self.call(
+        view = self.call(
             torch.ops.aten.as_strided.default,
             (self.known[alias.base], list(alias.shape), list(alias.stride), alias.offset),
         )
+        return self.call(torch.ops.aten.detach.default, (view,)) if output.detached else view
 
     def _bound(self, argument: Argument) -> Any:
         if type(argument) is Value:

@@ -71,10 +71,14 @@ class Alias:
 @dataclass(frozen=True, slots=True, eq=False)
 class Output:
     """One result of the graph. With an alias, the caller gets a view of the alias's base (a graph
-    input, or the value of another output) and `value` only says what it holds."""
+    input, or the value of another output) and `value` only says what it holds.
+
+    detached: a view through which no gradient flows (`x.detach()`), though its base has some.
+    """
 
     value: Value
     alias: Alias | None = None
+    detached: bool = False
 
 
 @final

@@ -6,7 +6,7 @@
       %2: f32[2, 3][3, 1]cpu = aten.add.Tensor(%0, %1, alpha=2)  # model.py:7 in f -> torch.add
       (%3: f32[2][1]cpu, %4: i64[2][1]cpu) = aten.max.dim(%2, 1) no_grad
       output %3
-      output %2 view of %0 [3, 2][1, 3] + 0
+      output %2 view of %0 [3, 2][1, 3] + 0 detached
       write %0 <- %2
     }
 
@@ -138,7 +138,8 @@ def _print_output(output: Output) -> str:
         return str(output.value)
     shape = ", ".join(map(str, alias.shape))
     stride = ", ".join(map(str, alias.stride))
-    return f"{output.value} view of {alias.base} [{shape}][{stride}] + {alias.offset}"
+    text = f"{output.value} view of {alias.base} [{shape}][{stride}] + {alias.offset}"
+    return f"{text} detached" if output.detached else text
 
 
 def _print_origin(origin: Origin) -> str:
@@ -186,7 +187,7 @@ _NODE = re.compile(
 _ORIGIN = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?: in (?P<function>\S+))?(?: -> (?P<call>.*))?")
 _OUTPUT = re.compile(
     r"%(?P<value>\d+)(?: view of %(?P<base>\d+) \[(?P<shape>[^\]]*)\]\[(?P<stride>[^\]]*)\]"
-    r" \+ (?P<offset>.*))?"
+    r" \+ (?P<offset>.*?)(?P<detached> detached)?)?"
 )
 _WRITE = re.compile(r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?")
 _SYMBOL = re.compile(r"(?P<name>\w+) in \[(?P<lower>-?\d+|None), (?P<upper>-?\d+|None)\]")
@@ -274,7 +275,7 @@ class _Parser:
                 self._sizes(found["stride"]),
                 self._size(found["offset"]),
             )
-        self.outputs.append(Output(value, alias))
+        self.outputs.append(Output(value, alias, bool(found["detached"])))
 
     def parse_write(self, text: str) -> None:
         found = _matched(_WRITE, text)

@@ -133,8 +133,14 @@ def _output(output: Output, values: dict[Value, Any]) -> torch.Tensor:
     alias = output.alias
     if alias is None:
         return values[output.value]  # type: ignore[no-any-return]
-    assert isinstance(output.value.type, TensorType)
-    return alias_of(values[alias.base], alias, output.value.type.dtype)
+    return view_for(values[alias.base], output)
+
+
+def view_for(base: torch.Tensor, output: Output) -> torch.Tensor:
+    """The result that an output with an alias is: a view of the alias's base."""
+    assert output.alias is not None and isinstance(output.value.type, TensorType)
+    view = alias_of(base, output.alias, output.value.type.dtype)
+    return view.detach() if output.detached else view
 
 
 def alias_of(base: torch.Tensor, alias: Alias, dtype: torch.dtype) -> torch.Tensor:
@@ -173,7 +179,7 @@ class _RunnerSource:
             "call_on_clones": _call_on_clones,
             "write_back": write_back,
             "private_copy": private_copy,
-            "alias_of": alias_of,
+            "view_for": view_for,
             "is_grad_enabled": torch.is_grad_enabled,
             "set_grad": set_grad_enabled,
         }
@@ -262,11 +268,9 @@ class _RunnerSource:
     def _output(self, output: Output) -> str:
         if output.alias is None:
             return _name(output.value)
-        assert isinstance(output.value.type, TensorType)
-        alias, dtype = self._object(output.alias), self._object(output.value.type.dtype)
         base = output.alias.base
         name = f"real_{_name(base)}" if base in self._written else _name(base)
-        return f"alias_of({name}, {alias}, {dtype})"
+        return f"view_for({name}, {self._object(output)})"
 
 
 def _name(value: Value) -> str:

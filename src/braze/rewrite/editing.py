@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
+from braze.ir.graph import Alias, Graph, Node, Value
 
 
 def values_in(argument: Any) -> Iterator[Value]:
@@ -57,8 +57,10 @@ def with_nodes(graph: Graph, nodes: Sequence[Node], replacements: Mapping[Value,
     def new_alias(alias: Alias | None) -> Alias | None:
         return None if alias is None else replace(alias, base=new(alias.base))
 
-    outputs = tuple(Output(new(o.value), new_alias(o.alias)) for o in graph.outputs)
-    mutations = tuple(Mutation(m.input, new(m.value)) for m in graph.mutations)
+    outputs = tuple(
+        replace(o, value=new(o.value), alias=new_alias(o.alias)) for o in graph.outputs
+    )
+    mutations = tuple(replace(m, value=new(m.value)) for m in graph.mutations)
     return replace(graph, nodes=tuple(nodes), outputs=outputs, mutations=mutations)
 
 

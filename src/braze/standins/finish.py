@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -50,6 +50,7 @@ def finish_trace(
             for place, original in _written_inputs(recorder, inputs)
         )
         outputs = _outputs(recorder, inputs, constants, places)
+    outputs = _detached(outputs, results, inputs)
     used, nodes = _live_nodes(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
     kept = [index for index, value in enumerate(original) if value in used]
@@ -102,6 +103,21 @@ def _outputs(
         else:
             outputs.append(Output(recorder.read(place), _alias(owners[base], place, base)))
     return (*outputs, *extra)
+
+
+def _detached(
+    outputs: Sequence[Output], results: Sequence[torch.Tensor], inputs: Sequence[Place]
+) -> tuple[Output, ...]:
+    """Views that carry no gradient, where there are gradients at all, are marked so."""
+    if not any(place.type.requires_grad for place in inputs):
+        return tuple(outputs)
+    return (
+        *[
+            replace(output, detached=output.alias is not None and not result.requires_grad)
+            for output, result in zip(outputs, results)
+        ],
+        *outputs[len(results) :],
+    )
 
 
 def _shared_bases(places: Sequence[Place]) -> list[Place]:
