@@ -33,7 +33,8 @@ class Setting:
     accepts: tuple[type, ...]
     doc: str
     choices: tuple[str, ...] = ()
-    least: int | None = None
+    least: float | None = None
+    most: float | None = None
     environment: str = ""
 
 
@@ -42,11 +43,12 @@ def _setting(
     doc: str,
     *accepts: type,
     choices: tuple[str, ...] = (),
-    least: int | None = None,
+    least: float | None = None,
+    most: float | None = None,
     environment: str = "",
 ) -> Any:
     kinds = accepts or (type(default),)
-    setting = Setting(kinds, doc, choices, least, environment)
+    setting = Setting(kinds, doc, choices, least, most, environment)
     return field(default=default, metadata={"setting": setting})
 
 
@@ -100,6 +102,15 @@ class Options:
         least=0,
         environment="BRAZE_BUILD_THREADS",
     )
+    activation_memory_budget: float = _setting(
+        1.0,
+        "of what a forward saves for its backward: 1: all that is not computed again for next to "
+        "nothing; 0: only what must be; between: as many bytes as that part of the way",
+        float,
+        int,
+        least=0,
+        most=1,
+    )
     max_fusion_size: int = _setting(64, "most definitions that are fused into one kernel", least=1)
     capture_scalar_outputs: bool = _setting(
         False, "`.item()` gives a symbol instead of a graph break"
@@ -131,6 +142,8 @@ def _check(name: str, value: Any) -> None:
         raise InvalidOption(unknown_name(kind, value, setting.choices))
     if setting.least is not None and value < setting.least:
         raise InvalidOption(f"Option {name!r} is at least {setting.least}, not {value}.")
+    if setting.most is not None and value > setting.most:
+        raise InvalidOption(f"Option {name!r} is at most {setting.most}, not {value}.")
 
 
 def _known(name: str) -> str:

@@ -1,6 +1,6 @@
 """The compiler on one page: what happens between `braze.compile` and a kernel.
 
-    capture -> rewrite -> lower -> schedule -> codegen -> link
+    capture -> (autograd) -> rewrite -> lower -> schedule -> codegen -> link
 
 This is the only file that imports the stages. Each is a plain function from data to data; what
 they share is `braze.ir`.
@@ -14,10 +14,17 @@ import types
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.autograd import (
+    NotDifferentiable,
+    backward_graph,
+    forward_again,
+    partition,
+    trace_joint,
+)
 from braze.capture import FrameRequest, capture_frame
 from braze.codegen.cpp import generate, supports
 from braze.compat.collection import no_garbage_collection
@@ -43,8 +50,10 @@ from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import compile_graph_runner
 from braze.ir.schedule import Kernel
+from braze.ir.training import Backward, print_joint
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
+from braze.ir.verify_training import verify_pair
 from braze.lower import lower
 from braze.marks import MARKS, Mark
 from braze.options import Options
@@ -58,6 +67,7 @@ from braze.runtime.guards import compile_entry_check, explain_failure
 from braze.runtime.link import link
 from braze.runtime.module_shield import call_of, is_shielded, original_of, shield
 from braze.runtime.toolchain import NoCompiler
+from braze.runtime.training import TrainingGraph
 from braze.schedule import schedule
 from braze.standins import Tracer
 from braze.trace import JOURNAL, BreakNote, Journal, Recorder
@@ -93,6 +103,50 @@ def compile_graph(graph: Graph, options: Options, recorder: Recorder) -> GraphCa
         return compile_graph_runner(graph)
     recorder.emit("output_code", lambda: linked.text)
     return linked
+
+
+CompileOne: TypeAlias = Callable[[Graph, Recorder], GraphCallable]
+
+
+def compile_with_backward(
+    graph: Graph,
+    compile_one: CompileOne,
+    options: Options,
+    recorder: Recorder,
+    backward_recorder: Callable[[], Recorder],
+) -> GraphCallable:
+    """A graph whose inputs need gradients: forward now, backward when it is first asked for.
+
+    compile_one: compiles each of the two. Raises NotDifferentiable.
+    """
+    with recorder.stage("autograd"):
+        joint = trace_joint(graph)
+        views = any(o.alias is not None and not o.detached for o in graph.outputs)
+        if not (any(joint.is_differentiable) or joint.writes or views):
+            return compile_one(graph, recorder)
+        pair = partition(joint, options.activation_memory_budget)
+        if options.verify:
+            verify_pair(joint, pair)
+        recorder.emit("aot_joint_graphs", lambda: print_joint(joint))
+    everything = tuple(tangent is not None for tangent in joint.tangents)
+
+    def compile_backward(given: tuple[bool, ...]) -> tuple[Backward, GraphCallable]:
+        recorder = backward_recorder()
+        with no_garbage_collection(), recorder.finishing("backward"):
+            backward = pair.backward
+            if given != everything:
+                with recorder.stage("autograd"):
+                    backward = backward_graph(trace_joint(graph, given), pair.saved_values)
+            return backward, compile_one(backward.graph, recorder)
+
+    again = forward_again(graph, pair)
+    return TrainingGraph(
+        pair,
+        compile_one(pair.forward, recorder),
+        compile_backward,
+        differentiate=None if again is None else compile_graph_runner(again),
+        uses_random=uses_random(graph),
+    )
 
 
 # --- one frame -----------------------------------------------------------------------------------
@@ -151,21 +205,39 @@ class FrameCompiler:
             case Level.TORCH:
                 return self._foreign(captured, request, recorder)
             case Level.ATEN:
-                return compile_graph_runner(graph)
+                return self._own(graph, self._eager_kernels, recorder)
             case Level.REWRITTEN_ATEN:
-                with recorder.stage("rewrite"):
-                    return compile_graph_runner(rewrite(graph, self.options))
+                return self._own(graph, self._rewritten, recorder)
             case Level.KERNELS:
-                return self._kernels(graph, recorder)
+                return self._own(graph, self._kernels, recorder)
 
-    def _kernels(self, graph: Graph, recorder: Recorder) -> GraphCallable:
+    def _own(self, graph: Graph, compile_one: CompileOne, recorder: Recorder) -> GraphCallable:
+        """By our stages, with its backward where gradients are needed."""
         if not graph.nodes:
             return compile_graph_runner(graph)
-        if needs_gradients(graph):
+        if not needs_gradients(graph):
+            return compile_one(graph, recorder)
+        again = functools.partial(
+            Recorder, self.journal, f"{recorder.function} (backward)", recorder.origin
+        )
+        try:
+            return compile_with_backward(graph, compile_one, self.options, recorder, again)
+        except NotDifferentiable as reason:
             recorder.note_fallback(
-                "gradients are needed: the graph runs by eager kernels through autograd"
+                f"the backward cannot be traced, so the graph runs by eager kernels: {reason}"
             )
             return compile_graph_runner(graph)
+
+    def _eager_kernels(self, graph: Graph, recorder: Recorder) -> GraphCallable:
+        recorder.emit("aot_graphs", lambda: print_graph(graph))
+        return compile_graph_runner(graph)
+
+    def _rewritten(self, graph: Graph, recorder: Recorder) -> GraphCallable:
+        with recorder.stage("rewrite"):
+            graph = rewrite(graph, self.options)
+        return self._eager_kernels(graph, recorder)
+
+    def _kernels(self, graph: Graph, recorder: Recorder) -> GraphCallable:
         try:
             return compile_graph(graph, self.options, recorder)
         except Exception as error:

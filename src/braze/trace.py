@@ -33,7 +33,8 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
         "bytecode": "the instructions that capture interprets",
         "graph": "the functional ATen graph as captured",
         "graph_code": "the torch-level graph as Python code",
-        "aot_graphs": "the ATen graph after the graph passes",
+        "aot_joint_graphs": "the ATen graph with its backward, where gradients are needed",
+        "aot_graphs": "the ATen graph after the graph passes, forward and backward",
         "loops": "the loop program",
         "schedule": "kernels, buffers and their reuse",
         "fusion": "what was fused, and why not",
@@ -67,7 +68,8 @@ class CompileRecord:
     """One frame, compiled once.
 
     function: qualified name; origin: `file:line` where the frame begins.
-    outcome: "graph" (captured), "refused" (left to eager: `graph_break` says why) or "failed".
+    outcome: "graph" (captured), "backward" (of a graph, compiled later), "refused" (left to
+        eager: `graph_break` says why) or "failed".
     stages: wall seconds by stage, in the order in which they began.
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.
@@ -202,6 +204,16 @@ class Recorder:
             place = self.origin if origin is None else str(origin)
             extra = {"origin": place, "artefact": artefact}
             logging.getLogger(f"braze.{artefact}").info("%s", message, extra=extra)
+
+    @contextmanager
+    def finishing(self, outcome: str) -> Iterator[None]:
+        """Close the record when the block ends, as failed where it raises."""
+        try:
+            yield
+        except BaseException:
+            self.finish("failed")
+            raise
+        self.finish(outcome)
 
     def finish(self, outcome: str = "graph") -> CompileRecord:
         """Close the record and hand it to the journal."""

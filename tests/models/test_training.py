@@ -1,39 +1,66 @@
-"""The eight models in training mode: losses, gradients and buffers of two steps as eager's."""
+"""The eight models in training mode: losses, gradients and buffers of two steps, judged by float64.
+
+An error is at most twice eager's own, or 1e-4 of the norm.
+"""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterable
+from typing import Any
 
 import pytest
 import torch
-from benchmarks.models import EIGHT, Size, build, find
+from benchmarks.models import EIGHT, Case, Size, build, find
 
 import braze
+from braze.trace import JOURNAL
+
+
+def step(model: Any, case: Case, number: int, scale: int) -> torch.Tensor:
+    """The loss of one step, its gradients accumulated."""
+    arguments, keywords = case.arguments(number)
+    if scale > 1:
+        arguments = tuple(torch.nn.functional.interpolate(a, scale_factor=scale) for a in arguments)
+    torch.manual_seed(number)
+    loss = case.loss(model(*arguments, **keywords))
+    loss.backward()
+    return loss.detach()
+
+
+def check(name: str, found: Any, eager: Any, exact: Any) -> None:
+    assert (found is None) == (eager is None), name
+    if found is None:
+        return
+    norm = exact.norm().item()
+    error = (found.double() - exact).norm().item()
+    allowed = 2 * (eager.double() - exact).norm().item() + 1e-4 * norm
+    assert error <= allowed, f"{name}: {error} of {norm}, eager's error allows {allowed}"
+
+
+def states(model: torch.nn.Module) -> Iterable[tuple[str, Any]]:
+    """Gradients and buffers by name."""
+    for name, parameter in model.named_parameters():
+        yield f"gradient of {name}", parameter.grad
+    for name, buffer in model.named_buffers():
+        yield name, buffer if buffer.is_floating_point() else buffer.double()
 
 
 @pytest.mark.parametrize("name", EIGHT)
 def test_two_steps(name: str) -> None:
-    case = build(find(name), size=Size.TINY)
+    # Batch norm over the two pixels that the tiny images leave of themselves is ill-conditioned.
+    scale = 2 if name == "resnet18" else 1
+    case, exact = (build(find(name), d, size=Size.TINY) for d in (torch.float32, torch.float64))
     model = case.model.train()
-    twin = copy.deepcopy(model)
-    compiled = braze.compile(twin)
-    for step in range(2):
-        losses = []
-        for trained in (model, compiled):
-            arguments, keywords = case.arguments(step)
-            torch.manual_seed(step)
-            loss = case.loss(trained(*arguments, **keywords))
-            loss.backward()
-            losses.append(loss.detach())
-        torch.testing.assert_close(losses[1], losses[0])
-    expected = dict(model.named_parameters())
-    for parameter_name, parameter in twin.named_parameters():
-        reference = expected[parameter_name].grad
-        if reference is None:
-            assert parameter.grad is None, parameter_name
-        else:
-            torch.testing.assert_close(parameter.grad, reference, msg=parameter_name)
-    for (buffer_name, buffer), (_, reference) in zip(
-        twin.named_buffers(), model.named_buffers(), strict=True
-    ):
-        torch.testing.assert_close(buffer, reference, msg=buffer_name)
+    twin, judge = copy.deepcopy(model), copy.deepcopy(model).double()
+    compiled = braze.compile(twin, fullgraph=True)
+    JOURNAL.clear()
+    for number in range(2):
+        loss = step(model, case, number, scale)
+        found = step(compiled, case, number, scale)
+        check("loss", found, loss, step(judge, exact, number, scale))
+    for (what, a), (_, b), (_, c) in zip(states(twin), states(model), states(judge), strict=True):
+        check(what, a, b, c)
+    records = JOURNAL.records()
+    assert [record.outcome for record in records] == ["graph", "backward"]
+    assert not JOURNAL.fallbacks() and not any(record.fallbacks for record in records)

@@ -57,9 +57,7 @@ def with_nodes(graph: Graph, nodes: Sequence[Node], replacements: Mapping[Value,
     def new_alias(alias: Alias | None) -> Alias | None:
         return None if alias is None else replace(alias, base=new(alias.base))
 
-    outputs = tuple(
-        replace(o, value=new(o.value), alias=new_alias(o.alias)) for o in graph.outputs
-    )
+    outputs = tuple(replace(o, value=new(o.value), alias=new_alias(o.alias)) for o in graph.outputs)
     mutations = tuple(replace(m, value=new(m.value)) for m in graph.mutations)
     return replace(graph, nodes=tuple(nodes), outputs=outputs, mutations=mutations)
 

@@ -1,0 +1,86 @@
+"""The backward graph that goes with a choice of saved values.
+
+    saved: %1                          input %1, %5
+    forward: %2 = relu(%1)      ->     %2 = relu(%1)                  # computed again
+    backward: %6 = mul(%5, %2)         %6 = mul(%5, %2)
+
+Forward nodes that are neither saved nor random are put before their first reader.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import final
+
+from braze.autograd.simplify import operands
+from braze.ir.graph import Graph, Node, Output, Value
+from braze.ir.random_ops import is_random
+from braze.ir.training import Backward, JointGraph
+
+
+@final
+class NotSaved(Exception):
+    """The backward needs a value that was not saved and cannot be computed again."""
+
+
+def backward_graph(joint: JointGraph, saved: Sequence[Value]) -> Backward:
+    """The backward of a joint graph. Raises NotSaved.
+
+    saved: values of this trace, or of another trace of the same graph, which numbers them alike.
+    """
+    known = _forward_values(joint)
+    inputs = [known[value.index] for value in saved]
+    makers = {v: node for node in joint.forward.nodes for v in node.outputs if v is not None}
+    tangents = [number for number, tangent in enumerate(joint.tangents) if tangent is not None]
+    given = [tangent for tangent in joint.tangents if tangent is not None]
+    ready = {*inputs, *given, *(constant.value for constant in joint.forward.constants)}
+    nodes: list[Node] = []
+    for node in joint.backward:
+        for value in operands(node):
+            _make(value, makers, ready, nodes)
+        nodes.append(node)
+        ready.update(value for value in node.outputs if value is not None)
+    gradients = list(dict.fromkeys(g for g in joint.gradients if g is not None))
+    for gradient in gradients:
+        _make(gradient, makers, ready, nodes)
+    numbers = {gradient: number for number, gradient in enumerate(gradients)}
+    used = {value for node in nodes for value in operands(node)} | set(gradients)
+    graph = Graph(
+        inputs=(*inputs, *given),
+        constants=tuple(c for c in joint.forward.constants if c.value in used),
+        nodes=tuple(replace(node, grad_enabled=False) for node in nodes),
+        outputs=tuple(Output(gradient) for gradient in gradients),
+        mutations=(),
+    )
+    places = tuple(None if g is None else numbers[g] for g in joint.gradients)
+    return Backward(graph, tuple(tangents), places)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _forward_values(joint: JointGraph) -> dict[int, Value]:
+    graph = joint.forward
+    made = (value for node in graph.nodes for value in node.outputs if value is not None)
+    return {value.index: value for value in (*graph.inputs, *made)}
+
+
+def _make(value: Value, makers: dict[Value, Node], ready: set[Value], nodes: list[Node]) -> None:
+    """Append the nodes that make a value from what is ready; no recursion, graphs are deep."""
+    pending = [value]
+    while pending:
+        wanted = pending[-1]
+        if wanted in ready:
+            pending.pop()
+            continue
+        node = makers.get(wanted)
+        if node is None or is_random(node.op):
+            raise NotSaved(f"{wanted} of {node.op if node else 'the inputs'} was not saved")
+        missing = [operand for operand in operands(node) if operand not in ready]
+        if missing:
+            pending.extend(missing)
+            continue
+        nodes.append(node)
+        ready.update(result for result in node.outputs if result is not None)
+        pending.pop()

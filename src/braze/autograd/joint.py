@@ -1,0 +1,175 @@
+"""Traces the backward of a graph: PyTorch's own autograd engine runs on stand-ins.
+
+    %2 = exp(%0)                       %2 = exp(%0)
+    output %2                  ->      output %2
+                                       %4 = mul(%3, %2)        # %3 is the tangent of %2
+                                       gradient %4 of %0
+
+The graph is run once more on stand-ins that require grad, so that autograd notes its formulas;
+then the engine runs them, and what reaches the dispatcher is the backward. Refused
+(NotDifferentiable): formulas that need data, and operators without a formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from braze.autograd.simplify import simplify
+from braze.compat.backward import gradients, plain_autograd
+from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.run_graph import call_node, flat_tensors
+from braze.ir.training import JointGraph
+from braze.ir.types import TensorType
+from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.standins.recorder import node_of
+
+
+@final
+class NotDifferentiable(Exception):
+    """The backward cannot be traced; the message says why. Eager autograd may still do it."""
+
+    def __init__(self, reason: str, origin: Origin) -> None:
+        super().__init__(reason)
+        self.origin = origin
+
+
+def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph:
+    """The graph with its backward. Raises NotDifferentiable.
+
+    given: per result, whether its gradient comes in; None: wherever one can.
+    Two traces of one graph give the same numbers to the values of their forward parts.
+    """
+    replay = _Replay(graph, Tracer(replayable=False))
+    try:
+        with plain_autograd(), replay.tracer:
+            return simplify(replay.run(given))
+    except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
+        raise NotDifferentiable(str(error), replay.origin) from error
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+@final
+@dataclass(slots=True)
+class _Replay:
+    """One run of a graph on stand-ins; `values` maps its values to them."""
+
+    graph: Graph
+    tracer: Tracer
+    values: dict[Value, Any]
+    origin: Origin
+
+    def __init__(self, graph: Graph, tracer: Tracer) -> None:
+        self.graph, self.tracer = graph, tracer
+        self.values, self.origin = {}, UNKNOWN
+
+    def run(self, given: Sequence[bool] | None) -> JointGraph:
+        tracer, graph = self.tracer, self.graph
+        for value in graph.inputs:
+            assert isinstance(value.type, TensorType)
+            self.values[value] = tracer.add_input_of_type(value.type)
+        for constant in graph.constants:
+            self.values[constant.value] = tracer.add_constant(constant.tensor)
+        for node in graph.nodes:
+            self._run_node(node)
+        results, writes = self._results()
+        inputs = tuple(tracer.recorder.input_values)
+        forward = self._forward(inputs)
+        start = len(tracer.recorder.calls)
+        needs = [result.requires_grad for result in results]
+        wanted = needs if given is None else [a and b for a, b in zip(needs, given, strict=True)]
+        tangents = self._tangents(results, wanted)
+        found = self._gradients(results, tangents)
+        return JointGraph(
+            forward=forward,
+            backward=tuple(map(node_of, tracer.recorder.calls[start:])),
+            results=tuple(map(tracer.value_of, results)),
+            writes=writes,
+            tangents=tuple(None if t is None else tracer.value_of(t) for t in tangents),
+            gradients=found,
+            is_differentiable=tuple(needs),
+        )
+
+    def _run_node(self, node: Node) -> None:
+        self.origin = self.tracer.origin = node.origin
+        torch.set_grad_enabled(node.grad_enabled)
+        try:
+            made = call_node(node, self.values)
+        finally:
+            torch.set_grad_enabled(True)
+        for value, result in zip(node.outputs, flat_tensors(made) if node.outputs else ()):
+            if value is not None:
+                self.values[value] = result
+
+    def _results(self) -> tuple[list[Any], tuple[int, ...]]:
+        """The stand-ins of the results; for those that are written to inputs, the inputs."""
+        graph = self.graph
+        results = [self.values[o.value] for o in graph.outputs if o.alias is None]
+        writes = []
+        for mutation in graph.mutations:
+            value = self.values[mutation.value]
+            if is_tracked(mutation, value):
+                writes.append(graph.inputs.index(mutation.input))
+                results.append(value)
+        return results, tuple(writes)
+
+    def _forward(self, inputs: tuple[Value, ...]) -> Graph:
+        recorder = self.tracer.recorder
+        new = {old: self.tracer.value_of(standin) for old, standin in self.values.items()}
+        new.update(zip(self.graph.inputs, inputs, strict=True))
+        outputs = tuple(
+            Output(new[o.value], _moved(o.alias, new), o.detached) for o in self.graph.outputs
+        )
+        mutations = tuple(
+            Mutation(new[m.input], new[m.value], m.tracked) for m in self.graph.mutations
+        )
+        return Graph(
+            inputs=inputs,
+            constants=tuple(self.tracer.constants),
+            nodes=tuple(map(node_of, recorder.calls)),
+            outputs=outputs,
+            mutations=mutations,
+        )
+
+    def _tangents(self, results: Sequence[Any], wanted: Sequence[bool]) -> list[Any]:
+        made: list[Any] = []
+        for result, is_wanted in zip(results, wanted, strict=True):
+            found = self.tracer.value_of(result).type
+            assert isinstance(found, TensorType)
+            plain = TensorType(found.dtype, found.shape, found.stride, found.device)
+            made.append(self.tracer.add_input_of_type(plain) if is_wanted else None)
+        return made
+
+    def _gradients(
+        self, results: Sequence[Any], tangents: Sequence[Any]
+    ) -> tuple[Value | None, ...]:
+        pairs = [(r, t) for r, t in zip(results, tangents, strict=True) if t is not None]
+        standins = [self.values[value] for value in self.graph.inputs]
+        wanted = [standin for standin in standins if standin.requires_grad]
+        found: dict[int, Value] = {}
+        if pairs and wanted:
+            made = gradients([r for r, _ in pairs], [t for _, t in pairs], wanted)
+            with torch.no_grad():
+                for standin, gradient in zip(wanted, made, strict=True):
+                    if gradient is not None:
+                        found[id(standin)] = self.tracer.value_of(gradient)
+        return tuple(found.get(id(standin)) for standin in standins)
+
+
+def is_tracked(mutation: Mutation, value: torch.Tensor) -> bool:
+    """Whether autograd records a write-back of this value."""
+    kind = mutation.input.type
+    needs = isinstance(kind, TensorType) and kind.requires_grad
+    return mutation.tracked and (needs or value.requires_grad)
+
+
+def _moved(alias: Alias | None, new: dict[Value, Value]) -> Alias | None:
+    if alias is None:
+        return None
+    return Alias(new[alias.base], alias.shape, alias.stride, alias.offset)

@@ -1,0 +1,110 @@
+"""Takes out of a joint graph what only eager autograd needs.
+
+    %3 = detach(%2)                                               # saved results are detached
+    %9 = native_batch_norm_backward(%8, %1, %w, %mean, ..., True)
+->
+    %9 = native_batch_norm_backward(%8, %1, %w, None, ..., True)  # running statistics: unused
+
+and every node of the backward that no gradient needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from braze.ir.graph import Alias, Graph, Node, Value
+from braze.ir.run_graph import values_in
+from braze.ir.training import JointGraph
+from braze.standins.finish import has_effect
+
+aten = torch.ops.aten
+_SAME = frozenset({aten.detach.default, aten.alias.default})
+_BATCH_NORM_BACKWARD = aten.native_batch_norm_backward.default
+_RUNNING_STATISTICS, _TRAIN = (3, 4), 7
+
+
+def simplify(joint: JointGraph) -> JointGraph:
+    """The joint graph without detached copies of values and without dead backward nodes."""
+    new: dict[Value, Value] = {}
+    forward = _through(joint.forward.nodes, new)
+    backward = _through(joint.backward, new)
+    gradients = tuple(None if g is None else new.get(g, g) for g in joint.gradients)
+    graph = joint.forward
+    outputs = tuple(
+        replace(o, value=new.get(o.value, o.value), alias=_alias(o.alias, new))
+        for o in graph.outputs
+    )
+    mutations = tuple(replace(m, value=new.get(m.value, m.value)) for m in graph.mutations)
+    return replace(
+        joint,
+        forward=Graph(graph.inputs, graph.constants, forward, outputs, mutations),
+        backward=_alive(backward, {g for g in gradients if g is not None}),
+        results=tuple(new.get(r, r) for r in joint.results),
+        gradients=gradients,
+    )
+
+
+def operands(node: Node) -> list[Value]:
+    """The values that a node reads."""
+    return values_in((*node.args, *(argument for _, argument in node.kwargs)))
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _through(nodes: tuple[Node, ...], new: dict[Value, Value]) -> tuple[Node, ...]:
+    kept: list[Node] = []
+    for node in nodes:
+        if new:
+            node = _reading(node, new)
+        if node.op in _SAME and node.outputs[0] is not None:
+            source = node.args[0]
+            if source.type == node.outputs[0].type or _is_same_memory(source, node.outputs[0]):
+                new[node.outputs[0]] = source
+                continue
+        kept.append(_without_running_statistics(node))
+    return tuple(kept)
+
+
+def _is_same_memory(a: Value, b: Value) -> bool:
+    return str(a.type) == str(b.type)  # but for requires_grad
+
+
+def _without_running_statistics(node: Node) -> Node:
+    if node.op is not _BATCH_NORM_BACKWARD or node.args[_TRAIN] is not True:
+        return node
+    args = tuple(None if n in _RUNNING_STATISTICS else a for n, a in enumerate(node.args))
+    return replace(node, args=args)
+
+
+def _reading(node: Node, new: Mapping[Value, Value]) -> Node:
+    if not any(value in new for value in operands(node)):
+        return node
+    args = tuple(_replaced(a, new) for a in node.args)
+    kwargs = tuple((name, _replaced(a, new)) for name, a in node.kwargs)
+    return replace(node, args=args, kwargs=kwargs)
+
+
+def _replaced(argument: Any, new: Mapping[Value, Value]) -> Any:
+    if type(argument) is Value:
+        return new.get(argument, argument)
+    if isinstance(argument, (tuple, list)):
+        return tuple(_replaced(a, new) for a in argument)
+    return argument
+
+
+def _alias(alias: Alias | None, new: Mapping[Value, Value]) -> Alias | None:
+    return None if alias is None else replace(alias, base=new.get(alias.base, alias.base))
+
+
+def _alive(nodes: tuple[Node, ...], wanted: set[Value]) -> tuple[Node, ...]:
+    kept: list[Node] = []
+    for node in reversed(nodes):
+        if has_effect(node.op) or any(value in wanted for value in node.outputs):
+            kept.append(node)
+            wanted.update(operands(node))
+    return tuple(kept[::-1])

@@ -1,0 +1,99 @@
+"""Puts a joint graph and a choice of saved values together to the two graphs that run."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Sequence
+
+import torch
+
+from braze.ir.graph import Graph, Node, Output, Value
+from braze.ir.training import (
+    Backward,
+    ForwardBackward,
+    JointGraph,
+    Saved,
+    SavedInput,
+    SavedOutput,
+    ViewOfInput,
+    ViewOfResult,
+    joint_as_graph,
+)
+
+aten = torch.ops.aten
+
+
+def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> ForwardBackward:
+    """The forward graph with saved values as further outputs, and what the runtime is to know.
+
+    A saved input that the graph writes to is saved as a copy of what it was.
+    """
+    graph = joint.forward
+    inputs = {value: number for number, value in enumerate(graph.inputs)}
+    written = {mutation.input for mutation in graph.mutations}
+    outside = {graph.inputs[number] for number in joint.writes}
+    outputs = list(joint.results)
+    numbers = {value: number for number, value in enumerate(outputs)}
+    fresh = _fresh_numbers(joint)
+    copies: list[Node] = []
+    kept: list[Saved] = []
+    for value in saved:
+        if value in inputs and value not in written:
+            kept.append(SavedInput(inputs[value]))
+            continue
+        if value in inputs:
+            copies.append(_copy(value, next(fresh)))
+            outputs.append(copies[-1].outputs[0])  # type: ignore[arg-type]
+        elif value not in numbers:
+            numbers[value] = len(outputs)
+            outputs.append(value)
+        kept.append(SavedOutput(len(outputs) - 1 if value in inputs else numbers[value]))
+    forward = Graph(
+        inputs=graph.inputs,
+        constants=graph.constants,
+        nodes=(*copies, *graph.nodes),
+        outputs=tuple(map(Output, outputs)),
+        mutations=tuple(m for m in graph.mutations if m.input not in outside),
+    )
+    first = len(joint.results) - len(joint.writes)
+    return ForwardBackward(
+        forward=forward,
+        saved=tuple(kept),
+        saved_values=tuple(saved),
+        backward=backward,
+        is_differentiable=joint.is_differentiable,
+        writes=tuple((number, first + n) for n, number in enumerate(joint.writes)),
+        outputs=_outputs(graph, inputs),
+    )
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _fresh_numbers(joint: JointGraph) -> Iterator[int]:
+    whole = joint_as_graph(joint)
+    made = [v.index for node in whole.nodes for v in node.outputs if v is not None]
+    given = [v.index for v in (*whole.inputs, *(c.value for c in whole.constants))]
+    return itertools.count(max([*made, *given], default=-1) + 1)
+
+
+def _copy(value: Value, number: int) -> Node:
+    return Node(aten.clone.default, (value,), (), (Value(number, value.type),))
+
+
+def _outputs(
+    graph: Graph, inputs: dict[Value, int]
+) -> tuple[int | ViewOfInput | ViewOfResult, ...]:
+    owned: dict[Value, int] = {}
+    for output in graph.outputs:
+        if output.alias is None:
+            owned[output.value] = len(owned)
+    made: list[int | ViewOfInput | ViewOfResult] = []
+    for output in graph.outputs:
+        if output.alias is None:
+            made.append(owned[output.value])
+        elif output.alias.base in inputs:
+            made.append(ViewOfInput(inputs[output.alias.base], output))
+        else:
+            made.append(ViewOfResult(owned[output.alias.base], output))
+    return tuple(made)

@@ -1,0 +1,64 @@
+"""Private names of torch's autograd engine, and the state in which a backward is traced."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from typing import Any
+
+import torch
+
+# A Function's `apply` below the Python part that only function transforms need: that part looks
+# at every argument (some 30 us for 300 parameters).
+_FUNCTION_BASE: Any = torch.autograd.function._SingleLevelFunction
+
+
+def quick_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
+    """`function.apply` where no function transform is active."""
+    apply: Callable[..., Any] = super(_FUNCTION_BASE, function).apply
+    return apply
+
+
+def gradients(
+    results: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor],
+    inputs: Sequence[torch.Tensor],
+) -> tuple[torch.Tensor | None, ...]:
+    """`torch.autograd.grad` straight to the engine: its Python part imports SymPy (0.5 s) to
+    compare shapes."""
+    engine = torch.autograd.Variable._execution_engine
+    found: tuple[torch.Tensor | None, ...] = engine.run_backward(
+        tuple(results), tuple(tangents), False, False, tuple(inputs), True, accumulate_grad=False
+    )
+    return found
+
+
+# tensor -> how often it was written to.
+VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__
+
+
+def keeps_graph() -> bool:
+    """Inside of a backward: whether its graph is kept for another one (`retain_graph=True`)."""
+    return torch._C._autograd._get_current_graph_task_keep_graph()
+
+
+def drop_saved_tensors(ctx: Any) -> None:
+    """Let a Function's saved tensors go before its backward ends, if its graph is not kept."""
+    ctx.maybe_clear_saved_tensors()
+
+
+def _same(x: Any) -> Any:
+    return x
+
+
+@contextmanager
+def plain_autograd() -> Iterator[None]:
+    """Gradients on, and nothing around them: no autocast, no anomaly mode, and no hooks on saved
+    tensors, which would be called with stand-ins."""
+    with ExitStack() as stack:
+        for device in ("cpu", "cuda"):
+            stack.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
+        stack.enter_context(torch.autograd.set_detect_anomaly(False))
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+        stack.enter_context(torch.enable_grad())
+        yield

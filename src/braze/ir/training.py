@@ -1,0 +1,157 @@
+"""A graph with its own backward: joined in one numbering, and split into the two that run.
+
+    Graph --trace_joint--> JointGraph --partition--> ForwardBackward
+
+In both, a *result* is what autograd is told of: the owned outputs of the graph in order, then the
+new contents of inputs that were written to under gradients. Outputs that are views of inputs or
+of results are made outside of the compiled graphs, where autograd sees them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TypeAlias, final
+
+from braze.ir.graph import Graph, Node, Output, Value
+from braze.ir.print_graph import print_graph
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class JointGraph:
+    """A graph continued by the operators that autograd runs in its backward.
+
+    forward: the graph, traced again; `backward` goes on in its numbering.
+    results: see above. writes: per result that is an input's new contents, the input's number;
+        they are the last results.
+    tangents: per result, its incoming gradient (an input of the backward); None where no gradient
+        can arrive, or none is given in this variant.
+    gradients: per input of `forward`, its gradient; None where it has none.
+    is_differentiable: per result, whether it requires grad.
+    """
+
+    forward: Graph
+    backward: tuple[Node, ...]
+    results: tuple[Value, ...]
+    writes: tuple[int, ...]
+    tangents: tuple[Value | None, ...]
+    gradients: tuple[Value | None, ...]
+    is_differentiable: tuple[bool, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedInput:
+    """Input `index` of the forward graph, kept for the backward."""
+
+    index: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedOutput:
+    """Output `index` of the forward graph, kept for the backward."""
+
+    index: int
+
+
+Saved: TypeAlias = SavedInput | SavedOutput
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewOfInput:
+    """An output of the frame that views input `index` after the writes, as `output` says."""
+
+    index: int
+    output: Output
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ViewOfResult:
+    """An output of the frame that views result `index`, as `output` says."""
+
+    index: int
+    output: Output
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Backward:
+    """The backward for one choice of incoming gradients.
+
+    graph: its inputs are the saved values, then the tangents of `tangents` (numbers of results);
+        its outputs are the gradients.
+    gradients: per input of the forward graph, the number of its gradient in `graph.outputs`.
+    """
+
+    graph: Graph
+    tangents: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ForwardBackward:
+    """What runs in the place of a graph whose inputs need gradients.
+
+    forward: its first outputs are the results; further ones are saved. Inputs that no gradient
+        goes through are written by the graph itself.
+    saved: what the backward needs, in the order of its inputs.
+    saved_values: the values of `saved` in the numbering of the joint graph.
+    backward: for all tangents at once.
+    is_differentiable: per result.
+    writes: (input, result): after the call the input gets the result's contents under autograd.
+    outputs: per output of the frame, the number of a result, or a view made outside.
+    """
+
+    forward: Graph
+    saved: tuple[Saved, ...]
+    saved_values: tuple[Value, ...]
+    backward: Backward
+    is_differentiable: tuple[bool, ...]
+    writes: tuple[tuple[int, int], ...]
+    outputs: tuple[int | ViewOfInput | ViewOfResult, ...]
+
+
+def joint_as_graph(joint: JointGraph) -> Graph:
+    """The joint graph as one graph: the tangents are further inputs, the gradients outputs."""
+    forward = joint.forward
+    gradients = [Output(gradient) for gradient in joint.gradients if gradient is not None]
+    return Graph(
+        inputs=(*forward.inputs, *(t for t in joint.tangents if t is not None)),
+        constants=forward.constants,
+        nodes=(*forward.nodes, *joint.backward),
+        outputs=(*forward.outputs, *gradients),
+        mutations=forward.mutations,
+    )
+
+
+def print_joint(joint: JointGraph) -> str:
+    """The text of a joint graph, tangents and gradients named."""
+    lines = [print_graph(joint_as_graph(joint)).removesuffix("}\n").rstrip("\n")]
+    lines += [
+        f"  tangent {tangent} of result {number}"
+        for number, tangent in enumerate(joint.tangents)
+        if tangent is not None
+    ]
+    lines += [
+        f"  gradient {gradient} of input {number}"
+        for number, gradient in enumerate(joint.gradients)
+        if gradient is not None
+    ]
+    return "\n".join([*lines, "}", ""])
+
+
+def print_pair(pair: ForwardBackward) -> str:
+    """The text of both graphs, and what passes from one to the other."""
+    saved = [
+        f"input {one.index}" if isinstance(one, SavedInput) else f"output {one.index}"
+        for one in pair.saved
+    ]
+    return (
+        f"forward {print_graph(pair.forward)}"
+        f"saved: {', '.join(saved) or 'nothing'}\n"
+        f"backward {print_graph(pair.backward.graph)}"
+    )

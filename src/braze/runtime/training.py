@@ -1,0 +1,241 @@
+"""Calls of a graph whose inputs need gradients: one autograd Function around two compiled graphs.
+
+    forward:   inputs -> results, saved values           (the Function's forward)
+    backward:  saved values, tangents -> gradients       (compiled when it is first asked for)
+
+Around the Function, under autograd: writes to inputs that gradients go through, and outputs that
+are views. A backward that is itself to be differentiated (`create_graph=True`) is done by eager
+kernels, from the inputs.
+"""
+
+from __future__ import annotations
+
+import operator
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.compat.backward import VERSION, drop_saved_tensors, keeps_graph, quick_apply
+from braze.ir.entry import GraphCallable
+from braze.ir.run_graph import view_for, write_back
+from braze.ir.training import Backward, ForwardBackward, SavedInput, ViewOfInput
+from braze.ir.types import TensorType
+
+# (which tangents are given) -> the backward for them, compiled.
+CompileBackward: TypeAlias = Callable[[tuple[bool, ...]], tuple[Backward, GraphCallable]]
+Gradients: TypeAlias = tuple[torch.Tensor | None, ...]
+
+
+@final
+class TrainingGraph:
+    """A `GraphCallable` whose results carry gradients.
+
+    forward: `pair.forward`, compiled. compile_backward: is asked once for each choice of defined
+    tangents. differentiate: the results again, to be run under autograd by eager kernels; None
+    where the inputs do not say any more what they are.
+    """
+
+    def __init__(
+        self,
+        pair: ForwardBackward,
+        forward: GraphCallable,
+        compile_backward: CompileBackward,
+        differentiate: GraphCallable | None,
+        uses_random: bool,
+    ) -> None:
+        self.pair = pair
+        self.forward = forward
+        self.differentiate = differentiate
+        self.uses_random = uses_random
+        self.result_count = len(pair.is_differentiable)
+        self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
+        self._compile_backward = compile_backward
+        self._backwards: dict[tuple[bool, ...], _CompiledBackward] = {}
+        self._lock = threading.Lock()
+        inputs = pair.forward.inputs
+        self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
+        self._want = _getter(self.wanting)
+        self.saved_inputs = _getter([s.index for s in pair.saved if isinstance(s, SavedInput)])
+        self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
+        self.order = _order(pair)
+        self.is_plain = not pair.writes and pair.outputs == tuple(range(self.result_count))
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        results = _apply(self, inputs, *self._want(inputs))
+        if self.is_plain:
+            return results  # type: ignore[no-any-return]
+        return self._outside(inputs, results)
+
+    def backward_for(self, given: tuple[bool, ...]) -> _CompiledBackward:
+        """The compiled backward for the tangents that are defined; compiled at the first use."""
+        found = self._backwards.get(given)
+        if found is None:
+            with self._lock:
+                found = self._backwards.get(given)
+                if found is None:
+                    backward, run = self._compile_backward(given)
+                    found = self._backwards[given] = _CompiledBackward(self, backward, run)
+        return found
+
+    def _outside(
+        self, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+    ) -> Sequence[torch.Tensor]:
+        """Writes and views that autograd must see."""
+        pair = self.pair
+        for number, result in pair.writes:
+            write_back(inputs[number], results[result], True)
+        made: list[torch.Tensor] = []
+        for output in pair.outputs:
+            if isinstance(output, int):
+                made.append(results[output])
+            elif isinstance(output, ViewOfInput):
+                made.append(view_for(inputs[output.index], output.output))
+            else:
+                made.append(view_for(results[output.index], output.output))
+        return made
+
+
+@final
+class _CompiledBackward:
+    """A backward and how its tangents and gradients are handed over."""
+
+    __slots__ = ("gradients", "run", "tangents")
+
+    def __init__(self, graph: TrainingGraph, backward: Backward, run: GraphCallable) -> None:
+        self.run = run
+        forward = graph.pair.forward
+        self.tangents = [(n, _layout(forward.outputs[n].value.type)) for n in backward.tangents]
+        self.gradients = [backward.gradients[number] for number in graph.wanting]
+
+    def __call__(self, saved: list[torch.Tensor], tangents: Sequence[Any]) -> Gradients:
+        """The gradients of the inputs that want one. Takes `saved` over."""
+        for number, (dtype, stride) in self.tangents:
+            tangent = tangents[number]
+            if tangent.stride() != stride or tangent.dtype is not dtype:
+                tangent = _restride(tangent, dtype, stride)
+            saved.append(tangent)
+        made = self.run(saved)
+        return tuple([None if n is None else made[n] for n in self.gradients])
+
+
+class CompiledFunction(torch.autograd.Function):
+    """What autograd knows of a compiled graph."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: TrainingGraph, inputs: Any, *wanting: Any) -> Any:
+        """Run the forward graph and save what the backward needs."""
+        if graph.uses_random:
+            ctx.random_state = torch.get_rng_state()
+        made = graph.forward(inputs)
+        ctx.graph = graph
+        ctx.inputs = inputs
+        ctx.versions = tuple(map(VERSION, inputs))
+        ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
+        ctx.set_materialize_grads(False)
+        results = tuple(made[: graph.result_count])
+        if any(result._is_view() for result in results):
+            # A differentiable view made in here would refuse to be written to.
+            results = tuple([r.detach() if r._is_view() else r for r in results])
+        if graph.plain_results:
+            ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results])
+        return results
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        """Run the backward for the tangents that came in."""
+        graph: TrainingGraph = ctx.graph
+        if torch.is_grad_enabled():
+            return (None, None, *_differentiable_backward(ctx, graph, tangents))
+        given = tuple([tangent is not None for tangent in tangents])
+        backward = graph.backward_for(given)
+        unpacked = ctx.saved_tensors
+        saved = [unpacked[n] for n in graph.order]
+        del unpacked
+        if not keeps_graph():
+            drop_saved_tensors(ctx)
+            ctx.inputs = None
+        return (None, None, *backward(saved, tangents))
+
+
+_apply = quick_apply(CompiledFunction)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[Any]) -> Gradients:
+    """The gradients as a differentiable function of inputs and tangents, by eager kernels: the
+    forward is run again on views of the inputs, so that nothing above them is differentiated."""
+    inputs = ctx.inputs
+    if inputs is None:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors "
+            "after they have already been freed). Specify retain_graph=True if you need to "
+            "backward through the graph a second time."
+        )
+    if graph.differentiate is None:
+        raise RuntimeError(
+            "braze cannot differentiate this backward (create_graph=True): the forward wrote to "
+            "inputs that it depends on. Leave the in-place writes out of the compiled function."
+        )
+    if tuple(map(VERSION, inputs)) != ctx.versions:
+        raise RuntimeError(
+            "one of the variables needed for gradient computation has been modified by an inplace "
+            "operation: an input of a compiled graph whose backward is to be differentiated "
+            "(create_graph=True)."
+        )
+    copies = [t.view_as(t) if t.requires_grad else t for t in inputs]
+    now = torch.get_rng_state() if graph.uses_random else None
+    if now is not None:
+        torch.set_rng_state(ctx.random_state)
+    try:
+        results = graph.differentiate(copies)
+    finally:
+        if now is not None:
+            torch.set_rng_state(now)
+    pairs = [(r, t) for r, t in zip(results, tangents, strict=True) if t is not None]
+    if not pairs:
+        return (None,) * len(graph.wanting)
+    return torch.autograd.grad(
+        [result for result, _ in pairs],
+        [copies[number] for number in graph.wanting],
+        [tangent for _, tangent in pairs],
+        create_graph=True,
+        allow_unused=True,
+    )
+
+
+def _needs_gradient(kind: Any) -> bool:
+    return isinstance(kind, TensorType) and kind.requires_grad
+
+
+def _getter(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """The items at these places, as a tuple."""
+    if len(indices) == 1:
+        (index,) = indices
+        return lambda items: (items[index],)
+    if not indices:
+        return lambda items: ()
+    return operator.itemgetter(*indices)
+
+
+def _order(pair: ForwardBackward) -> list[int]:
+    """Where each saved value is, when inputs are saved first and then outputs."""
+    count = sum(isinstance(one, SavedInput) for one in pair.saved)
+    inputs, outputs = iter(range(count)), iter(range(count, len(pair.saved)))
+    return [next(inputs if isinstance(one, SavedInput) else outputs) for one in pair.saved]
+
+
+def _layout(kind: Any) -> tuple[torch.dtype, tuple[int, ...]]:
+    assert isinstance(kind, TensorType)
+    return kind.dtype, tuple(kind.stride)  # type: ignore[arg-type]
+
+
+def _restride(tangent: torch.Tensor, dtype: torch.dtype, stride: tuple[int, ...]) -> torch.Tensor:
+    """A gradient in the layout that the backward was compiled for."""
+    if tangent.layout is not torch.strided:
+        tangent = tangent.to_dense()
+    copy = torch.empty_strided(tangent.shape, stride, dtype=dtype, device=tangent.device)
+    return copy.copy_(tangent)

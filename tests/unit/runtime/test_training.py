@@ -1,0 +1,354 @@
+"""Compiled backwards behave as eager autograd does: values, state, hooks, errors."""
+
+from __future__ import annotations
+
+import copy
+import gc
+import weakref
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+import braze
+from braze.trace import JOURNAL
+
+
+def leaf(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape).requires_grad_()
+
+
+def twins(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return tuple(t.detach().clone().requires_grad_(t.requires_grad) for t in tensors)
+
+
+@pytest.fixture(autouse=True)
+def no_fallback() -> Any:
+    JOURNAL.clear()
+    yield
+    assert JOURNAL.fallbacks() == ()
+    assert not any(record.fallbacks for record in JOURNAL.records())
+
+
+def mixed(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    y = torch.tanh(x @ w)
+    return y * y.sum(-1, keepdim=True), y.exp()
+
+
+def compiled_and_eager(
+    function: Callable[..., Any], *tensors: torch.Tensor
+) -> list[tuple[Any, tuple[torch.Tensor, ...]]]:
+    return [
+        (f(*copies), copies)
+        for f, copies in ((braze.compile(function), twins(*tensors)), (function, tensors))
+    ]
+
+
+def check_gradients(found: Any, expected: Any) -> None:
+    for a, b in zip(found, expected, strict=True):
+        assert (a.grad is None) == (b.grad is None)
+        if b.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad)
+            assert a.grad.stride() == b.grad.stride()
+
+
+def test_backward_of_both_results() -> None:
+    pairs = compiled_and_eager(mixed, leaf(4, 3), leaf(3, 5))
+    for (a, b), _ in pairs:
+        (a.sum() + (b * b).sum()).backward()
+    check_gradients(pairs[0][1], pairs[1][1])
+
+
+@pytest.mark.parametrize("used", [0, 1])
+def test_results_that_no_gradient_reaches(used: int) -> None:
+    def function(x: Any, y: Any) -> Any:
+        return x.sin(), y.cos() * x.detach()
+
+    pairs = compiled_and_eager(function, leaf(3), leaf(3))
+    for results, _ in pairs:
+        results[used].sum().backward()
+    check_gradients(pairs[0][1], pairs[1][1])
+
+
+def test_retain_graph_and_accumulation() -> None:
+    pairs = compiled_and_eager(mixed, leaf(4, 3), leaf(3, 5))
+    for (a, _), _ in pairs:
+        a.sum().backward(retain_graph=True)
+        a.sum().backward()
+    check_gradients(pairs[0][1], pairs[1][1])
+    for (a, _), _ in pairs:
+        with pytest.raises(RuntimeError, match="second time"):
+            a.sum().backward()
+
+
+def test_gradients_of_some_inputs() -> None:
+    (found, inputs), (expected, others) = compiled_and_eager(mixed, leaf(4, 3), leaf(3, 5))
+    made = torch.autograd.grad(found[0].sum(), inputs[1])
+    torch.testing.assert_close(made, torch.autograd.grad(expected[0].sum(), others[1]))
+    assert inputs[0].grad is None
+
+
+def test_tangents_in_other_strides() -> None:
+    pairs = compiled_and_eager(lambda x, w: (x @ w).relu(), leaf(4, 3), leaf(3, 5))
+    tangent = torch.randn(5, 4).t()
+    for result, _ in pairs:
+        result.backward(tangent)
+    check_gradients(pairs[0][1], pairs[1][1])
+
+
+def test_double_backward() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return torch.tanh(x @ w).pow(2)
+
+    pairs = compiled_and_eager(function, leaf(4, 3), leaf(3, 5))
+    for result, inputs in pairs:
+        (gradient,) = torch.autograd.grad(result.sum(), inputs[0], create_graph=True)
+        (gradient.norm() - 1).square().backward()
+    check_gradients(pairs[0][1], pairs[1][1])
+
+
+def test_double_backward_with_dropout() -> None:
+    def function(x: Any, w: Any) -> Any:
+        return F.dropout(torch.tanh(x @ w), 0.5).pow(3)
+
+    tensors = leaf(4, 3), leaf(3, 5)
+    made = []
+    for f, inputs in ((braze.compile(function), twins(*tensors)), (function, tensors)):
+        torch.manual_seed(3)
+        result = f(*inputs)
+        (gradient,) = torch.autograd.grad(result.sum(), inputs[0], create_graph=True)
+        gradient.square().sum().backward()
+        made.append((inputs, torch.get_rng_state()))
+    check_gradients(made[0][0], made[1][0])
+    assert torch.equal(made[0][1], made[1][1])
+
+
+def test_double_backward_through_what_is_above() -> None:
+    """One input depends on the other: only the direct part is the graph's own."""
+
+    def function(x: Any, y: Any) -> Any:
+        return x * y * y
+
+    results = []
+    for f in (braze.compile(function), function):
+        x = torch.full((2,), 3.0, requires_grad=True)
+        (gradient,) = torch.autograd.grad(f(x, x * x).sum(), x, create_graph=True)
+        results.append(torch.autograd.grad(gradient.sum(), x)[0])
+    torch.testing.assert_close(*results)
+
+
+def test_a_write_to_what_was_saved_is_an_error() -> None:
+    x = leaf(3)
+    y = braze.compile(torch.exp)(x)
+    with torch.no_grad():
+        y.mul_(2)
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        y.sum().backward()
+
+
+def test_results_may_be_written_to() -> None:
+    def function(x: Any) -> Any:
+        y = x * 3
+        return y.view(-1), y.sum()
+
+    for f in (function, braze.compile(function)):
+        x = leaf(2, 2)
+        flat, total = f(x)
+        flat.add_(1)
+        (flat.sum() + total).backward()
+        torch.testing.assert_close(x.grad, torch.full((2, 2), 6.0))
+
+
+def test_inputs_written_to_under_autograd() -> None:
+    def function(x: Any, y: Any) -> Any:
+        x.mul_(y)
+        return x.sin()
+
+    made = []
+    for f in (function, braze.compile(function)):
+        a, b = torch.linspace(0, 1, 4).requires_grad_(), torch.linspace(1, 2, 4).requires_grad_()
+        x = a * 1
+        result = f(x, b)
+        (result.sum() + x.sum()).backward()
+        made.append((x.detach(), a.grad, b.grad, x.requires_grad, x.grad_fn is None))
+    for found, expected in zip(made[1], made[0], strict=True):
+        torch.testing.assert_close(found, expected)
+
+
+def test_views_of_inputs_and_results() -> None:
+    def function(x: Any) -> Any:
+        y = x.exp()
+        return x[1], y, y.t()[0]
+
+    made = []
+    for f in (function, braze.compile(function)):
+        x = torch.linspace(0, 1, 6).reshape(2, 3).clone().requires_grad_()
+        a, y, b = f(x)
+        assert a._base is x and b.data_ptr() == y.data_ptr()
+        (a.sum() * 2 + (b * b).sum() + y.sum()).backward()
+        made.append(x.grad)
+    torch.testing.assert_close(*made)
+
+
+def test_results_without_gradient() -> None:
+    def function(x: Any) -> Any:
+        values, places = x.max(-1)
+        with torch.no_grad():
+            scale = x.abs().mean()
+        return values, places, scale, (x > 0)
+
+    for f in (function, braze.compile(function)):
+        x = leaf(3, 4)
+        results = f(x)
+        assert [r.requires_grad for r in results] == [True, False, False, False]
+        assert [r.grad_fn is None for r in results] == [False, True, True, True]
+        results[0].sum().backward()
+        assert x.grad is not None and x.grad.sum() == 3
+
+
+def test_hooks() -> None:
+    seen: list[str] = []
+
+    def function(x: Any, w: Any) -> Any:
+        return (x @ w).relu()
+
+    x, w = leaf(2, 3), leaf(3, 4)
+    w.register_post_accumulate_grad_hook(lambda p: seen.append("accumulated"))
+    x.register_hook(lambda g: seen.append("tensor") or g * 2)
+    y = braze.compile(function)(x, w)
+    y.register_hook(lambda g: seen.append("result"))
+    y.grad_fn.register_hook(lambda i, o: seen.append("node"))
+    y.sum().backward()
+    assert sorted(seen) == ["accumulated", "node", "result", "tensor"]
+    expected = torch.autograd.grad(function(x, w).sum(), x)[0]
+    torch.testing.assert_close(x.grad, expected)
+
+
+def test_hooks_on_saved_tensors() -> None:
+    x, w = leaf(2, 3), leaf(3, 4)
+    compiled = braze.compile(mixed)
+    packed: list[torch.Size] = []
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        assert type(tensor) in (torch.Tensor, nn.Parameter)
+        packed.append(tensor.shape)
+        return tensor.clone()
+
+    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+        made = compiled(x, w)
+    made[0].sum().backward()
+    assert packed
+    (gradient,) = torch.autograd.grad(mixed(x, w)[0].sum(), x)
+    torch.testing.assert_close(x.grad, gradient)
+
+
+def test_anomaly_mode_names_the_function() -> None:
+    def function(x: Any) -> Any:
+        return (x - x).sqrt()
+
+    with (
+        torch.autograd.detect_anomaly(check_nan=True),
+        pytest.raises(RuntimeError, match="CompiledFunctionBackward"),
+        pytest.warns(UserWarning),
+    ):
+        (braze.compile(function)(leaf(3)).sum() * 0).backward()
+
+
+def test_saved_tensors_go_while_the_backward_runs() -> None:
+    alive: list[weakref.ref[torch.Tensor]] = []
+
+    class Watch(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: Any) -> Any:
+            return x.clone()
+
+        @staticmethod
+        def backward(ctx: Any, gradient: Any) -> Any:
+            gc.collect()
+            assert [r() for r in alive] == [None] * len(alive)
+            return gradient
+
+    def keep(tensor: torch.Tensor) -> torch.Tensor:
+        if not tensor.requires_grad:
+            alive.append(weakref.ref(tensor))
+        return tensor
+
+    x = leaf(3, 3)
+    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
+        y = braze.compile(lambda x: (x.sin().exp() @ x).tanh())(Watch.apply(x))
+    y.sum().backward()
+    assert alive
+
+
+def test_dropout_draws_as_eager() -> None:
+    model = nn.Sequential(nn.Linear(6, 8), nn.Dropout(0.5), nn.GELU(), nn.Dropout(0.2))
+    twin = copy.deepcopy(model)
+    compiled = braze.compile(twin)
+    x = torch.randn(4, 6)
+    for _ in range(2):
+        states = []
+        for m in (model, compiled):
+            torch.manual_seed(1)
+            m(x).square().sum().backward()
+            states.append(torch.get_rng_state())
+        assert torch.equal(*states)
+    check_gradients(twin.parameters(), model.parameters())
+
+
+def test_no_gradient_reaches_frozen_parameters() -> None:
+    model = nn.Sequential(nn.Linear(3, 4), nn.ReLU(), nn.Linear(4, 2))
+    model[0].requires_grad_(False)
+    compiled = braze.compile(model)
+    compiled(torch.randn(5, 3)).sum().backward()
+    assert [p.grad is None for p in model.parameters()] == [True, True, False, False]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
+def test_graphs_by_eager_kernels(backend: str) -> None:
+    x, w = leaf(4, 3), leaf(3, 5)
+    a, b = twins(x, w)
+    sum(r.sum() for r in mixed(x, w)).backward()
+    found = braze.compile(mixed, backend=backend)(a, b)
+    assert found[0].grad_fn.name() == "CompiledFunctionBackward"
+    sum(r.sum() for r in found).backward()
+    check_gradients((a, b), (x, w))
+
+
+def test_autocast() -> None:
+    x, w = leaf(4, 8), leaf(8, 5)
+    a, b = twins(x, w)
+    for f, inputs in ((mixed, (x, w)), (braze.compile(mixed), (a, b))):
+        with torch.autocast("cpu", torch.bfloat16):
+            made = f(*inputs)
+        sum(r.float().sum() for r in made).backward()
+    for found, expected in ((a, x), (b, w)):
+        torch.testing.assert_close(found.grad, expected.grad, rtol=2e-2, atol=2e-2)
+        assert found.grad.dtype is torch.float32
+
+
+def test_threads_compile_one_backward_once() -> None:
+    import threading
+
+    compiled = braze.compile(mixed)
+    w = leaf(3, 5)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            x = leaf(4, 3)
+            (gradient,) = torch.autograd.grad(compiled(x, w)[0].sum(), x)
+            (expected,) = torch.autograd.grad(mixed(x, w)[0].sum(), x)
+            torch.testing.assert_close(gradient, expected)
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not failures, failures[0]
+    assert [r.outcome for r in JOURNAL.records()].count("backward") == 1
