@@ -11,6 +11,8 @@ from braze.capture.signals import ProgramRaised
 
 # From Python 3.12 a handler with this intrinsic is around the whole body of every generator.
 STOPITERATION_ERROR = 3
+# What hands an exception on; CLEANUP_THROW is around a `yield from` since Python 3.12.
+_RAISE_ON = frozenset({"RERAISE", "CLEANUP_THROW"})
 # What the head of an except clause does before it compares, and what its end does.
 _ONLY_MATCHING = frozenset({"PUSH_EXC_INFO", "LOAD_GLOBAL", "COPY", "POP_EXCEPT"})
 
@@ -117,7 +119,7 @@ def _acts_on_exit(frame: Frame) -> bool:
             if kind.name != "LOAD_GLOBAL" or issubclass(GeneratorExit, caught):
                 return True
             index = frame.steps[index + 1][1].target
-        elif instruction.name == "RERAISE":
+        elif instruction.name in _RAISE_ON:
             index = -1 if instruction.region is None else instruction.region.target
         elif instruction.name in _ONLY_MATCHING:
             index += 1

@@ -205,8 +205,8 @@ def test_manager_from_outside_is_left_alone():
     assert vars(manager) == before
 
 
-@pytest.mark.parametrize("cleans_up", [False, True])
-def test_generators_left_in_the_middle(cleans_up):
+@pytest.mark.parametrize("kind", ["catching", "delegating", "finishing"])
+def test_generators_left_in_the_middle(kind):
     """One that would clean up when it is thrown away must be a real one."""
     log = []
 
@@ -216,6 +216,9 @@ def test_generators_left_in_the_middle(cleans_up):
                 yield item
             except IndexError:
                 return
+
+    def delegating(items):
+        yield from catching(items)
 
     def finishing(items):
         try:
@@ -228,7 +231,8 @@ def test_generators_left_in_the_middle(cleans_up):
             return x + item
         return x
 
-    captured = outcome(first, X, finishing if cleans_up else catching)
-    assert isinstance(captured.exit, Break) is cleans_up
-    if cleans_up:
+    made = {"catching": catching, "delegating": delegating, "finishing": finishing}[kind]
+    captured = outcome(first, X, made)
+    assert isinstance(captured.exit, Break) is (kind == "finishing")
+    if kind == "finishing":
         assert captured.exit.reason.code == "unbuildable-object"
