@@ -69,6 +69,7 @@ from braze.runtime.module_shield import call_of, is_shielded, original_of, shiel
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.schedule import schedule
+from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
 from braze.trace import JOURNAL, BreakNote, Journal, Recorder
 
@@ -182,7 +183,7 @@ class FrameCompiler:
 
     def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
         with recorder.stage("capture"):
-            captured = capture_frame(frame_request(request, self.options))
+            captured = capture_frame(frame_request(request, self.options, self._policy(request)))
         if isinstance(captured, Refused):
             return self._refused(captured, recorder)
         if isinstance(captured.exit, Break):
@@ -190,11 +191,19 @@ class FrameCompiler:
         recorder.count("bytecodes", captured.bytecodes)
         recorder.note_guards(map(format_guard, captured.guards))
         recorder.emit("guards", lambda: format_guard_tree(captured.guards))
+        for text, place in captured.size_notes:
+            recorder.emit("dynamic", f"{place}: {text}")
         recorder.note_ops(str(node.op) for node in captured.graph.nodes)
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:
             verify_graph(captured.graph)
         return _entry_of(captured, self._graph_callable(captured, request, recorder))
+
+    def _policy(self, request: CompileRequest) -> SizePolicy:
+        """Which sizes are symbols; a user's backend gets the sizes at hand."""
+        request.history.begin()
+        foreign = self.backend.level is Level.TORCH
+        return SizePolicy(not foreign and self.options.dynamic is True, request.history)
 
     def _graph_callable(
         self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
@@ -325,7 +334,9 @@ def _entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
     )
 
 
-def frame_request(request: CompileRequest, options: Options) -> FrameRequest:
+def frame_request(
+    request: CompileRequest, options: Options, policy: SizePolicy | None = None
+) -> FrameRequest:
     """What capture is asked for, from what the dispatcher wants compiled."""
     code, values = request.code, request.values
     cell_names = {n for n, v in values.locals.items() if isinstance(v, types.CellType)}
@@ -341,6 +352,7 @@ def frame_request(request: CompileRequest, options: Options) -> FrameRequest:
         offset=request.offset,
         stack=tuple(values.stack),
         options=options,
+        policy=policy,
     )
 
 

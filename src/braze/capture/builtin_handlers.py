@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import functools
 import types
 from typing import Any
 
@@ -29,6 +30,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import length, truth
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT, GuardKind
+from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 
 _NOTHING = object()
 
@@ -61,6 +63,8 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return _tensor_is_instance(interpreter, value, classes)
     if type(value) is InlinedGenerator:
         return issubclass(types.GeneratorType, classes)
+    if type(value) is ProgramInt:
+        return interpreter.native(issubclass, int, classes)  # type: ignore[no-any-return]
     check = interpreter.world.lookup(type(classes), "__instancecheck__")
     own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__instancecheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
@@ -264,6 +268,9 @@ def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], s
         name = "max" if sign == ">" else "min"
         raise ProgramRaised(ValueError(f"{name}() iterable argument is empty"))
     key = kwargs.get("key")
+    if key is None and all(type(item) in (int, ProgramInt) for item in items):
+        combine = symbolic_maximum if sign == ">" else symbolic_minimum
+        return functools.reduce(combine, items)
     best = items[0]
     best_key = best if key is None else interpreter.call(key, best)
     for item in items[1:]:
@@ -378,6 +385,8 @@ def input_output(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _number(function: Any, method: str) -> Any:
     def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if function is int and len(args) == 1 and type(args[0]) is ProgramInt:
+            return args[0]
         if not args or type(args[0]) in CONSTANTS:
             return interpreter.native(function, *args, **kwargs)
         if type(args[0]) in TENSORS:

@@ -15,9 +15,10 @@ from typing import Any, final
 
 from braze.capture.attributes import load_attribute
 from braze.capture.calls import make_frame, prepare
+from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
-from braze.capture.leaf_calls import TensorNames, program_raised, without_standin_text
+from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
@@ -46,10 +47,11 @@ class Interpreter:
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.request = request
         self.tracer = tracer
-        self.world = World(tracer)
+        self.frames: list[Frame] = []
+        self.sizes = DynamicSizes(request.policy, tracer, self.origin)
+        self.world = World(tracer, self.sizes)
         self.overlay = Overlay(self.world)
         self.world.origin = self.origin
-        self.frames: list[Frame] = []
         self.steps_done = 0
         self.outer_step = 0
         self.leave_at = leave_at
@@ -69,6 +71,7 @@ class Interpreter:
         self.generators.clear()
         self.tensor_names.release()
         self.world.release()
+        self.sizes.release()
         self.overlay.release()
 
     # --- where -------------------------------------------------------------------------------
@@ -218,7 +221,7 @@ class Interpreter:
     def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
         try:
-            return without_standin_text(function(*args, **kwargs))
+            return as_seen(function(*args, **kwargs))
         except (CaptureError, RecursionError):
             raise
         except Exception as exception:

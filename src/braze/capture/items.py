@@ -13,6 +13,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_constant, is_identity
 from braze.ir.guard import ABSENT
 from braze.ir.source import ItemSource
+from braze.shapes.symbolic import ProgramInt
 
 
 def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
@@ -21,6 +22,8 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     world = interpreter.world
     if type(owner) in TENSORS:
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
+    if type(key) is ProgramInt:
+        key = int(key)
     if cls is collections.defaultdict:
         return _default_item(interpreter, owner, key)
     if id(owner) not in world.known:
@@ -107,6 +110,8 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     if type(owner) in TENSORS:
         leaf_call(interpreter, operator.setitem, (owner, key, value), {})
         return
+    if type(key) is ProgramInt:
+        key = int(key)
     cls = type(owner)
     method = None if cls in EXACT else world.lookup(cls, "__setitem__")
     if isinstance(method, types.FunctionType):
@@ -126,6 +131,8 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
 def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
     """`del owner[key]`."""
     world = interpreter.world
+    if type(key) is ProgramInt:
+        key = int(key)
     method = world.lookup(type(owner), "__delitem__")
     if isinstance(method, types.FunctionType):
         interpreter.call(method, owner, key)

@@ -11,6 +11,7 @@ from braze.capture.world import CONSTANTS
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.graph import Value
+from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.standin import Standin
 
@@ -111,7 +112,7 @@ def unnoted_call(
 def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call real code on stand-ins: what cannot be traced breaks, other errors are the program's."""
     try:
-        return without_standin_text(function(*args, **kwargs))
+        return as_seen(function(*args, **kwargs))
     except DataDependent as request:
         raise BreakRequested("data-dependent-value", str(request)) from None
     except (Untraceable, UnknownTensor) as request:
@@ -128,10 +129,16 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 _NAME = Standin.__name__
 
 
-def without_standin_text(result: Any) -> Any:
-    """What native code gave, unless it is a text that shows a stand-in: that breaks."""
-    if type(result) is str and _NAME in result:
+def as_seen(result: Any) -> Any:
+    """What native code gave, as the program sees it: sizes that C++ wrapped are the program's. A
+    text that shows a stand-in breaks."""
+    cls = type(result)
+    if cls is str and _NAME in result:
         raise BreakRequested("data-dependent-value", "the text of a tensor")
+    if cls is torch.SymInt or cls is SymbolicSize:
+        return program_value(plain_size(result))
+    if (cls is tuple or cls is torch.Size) and any(isinstance(n, torch.SymInt) for n in result):
+        return cls([as_seen(n) for n in result])
     return result
 
 

@@ -16,6 +16,7 @@ from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.guard import ABSENT
+from braze.shapes.symbolic import ProgramInt
 
 
 @final
@@ -126,7 +127,7 @@ def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if right_class is not left_class and issubclass(right_class, left_class):
         tries.reverse()
     for owner, other, name in tries:
-        if type(owner) in TENSORS or not name:
+        if type(owner) in TENSORS or type(owner) is ProgramInt or not name:
             continue
         method = world.lookup(type(owner), name)
         if isinstance(method, types.FunctionType):
@@ -186,6 +187,8 @@ def unary(interpreter: Any, op: Operator, value: Any) -> Any:
     """`-value` and the like."""
     if type(value) in TENSORS:
         return leaf_call(interpreter, op.function, (value,), {})
+    if type(value) in CONSTANTS:
+        return interpreter.native(op.function, value)
     method = interpreter.world.lookup(type(value), op.method)
     if isinstance(method, types.FunctionType):
         return interpreter.call(method, value)

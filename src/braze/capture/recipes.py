@@ -22,6 +22,7 @@ from braze.ir.frame import (
     FillInstance,
     FromConstant,
     FromGraph,
+    FromSizes,
     FromSource,
     NewCall,
     NewDict,
@@ -31,6 +32,8 @@ from braze.ir.frame import (
     Recipe,
     SetCell,
 )
+from braze.shapes.expr import constant_value
+from braze.shapes.symbolic import ProgramInt
 from braze.standins.standin import Standin
 
 _VIEWS = {
@@ -70,6 +73,10 @@ class RecipeWriter:
     def recipe(self, value: Any) -> Recipe:
         """The recipe of a value; CannotRebuild if there is none."""
         cls = type(value)
+        if cls is ProgramInt:
+            return self._number(value)
+        if cls is torch.Size and any(type(size) is ProgramInt for size in value):
+            return NewSequence(torch.Size, self.recipes(tuple(value)))
         if cls in CONSTANTS or value is NULL:
             return FromConstant(value)
         found = self._recipes.get(id(value))
@@ -106,6 +113,11 @@ class RecipeWriter:
         if maker is not None:
             return maker(self, value)
         return self._instance(value, cls)
+
+    def _number(self, value: ProgramInt) -> Recipe:
+        expr, sources = self._interpreter.sizes.in_inputs(value)
+        constant = constant_value(expr)
+        return FromSizes(expr, sources) if constant is None else FromConstant(constant)
 
     def _tensor(self, value: Any) -> Recipe:
         source = self._world.source_of(value)

@@ -7,6 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from braze.shapes.policy import SizePolicy
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -23,6 +25,7 @@ class FrameRequest:
     make_tracer: makes the Tracer that records this frame's operators.
     must_not_inline: says of a function that it gets graphs of its own: the call breaks.
     max_inline_depth: of inlined calls.
+    policy: which sizes and numbers are symbols; None: none is.
     """
 
     code: types.CodeType
@@ -36,3 +39,4 @@ class FrameRequest:
     options: Any = None
     must_not_inline: Callable[[Any], bool] | None = None
     max_inline_depth: int = 400
+    policy: SizePolicy | None = None

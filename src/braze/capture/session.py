@@ -21,6 +21,7 @@ import braze.capture.library_handlers
 import braze.capture.operator_handlers
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.break_reasons import CATALOGUE, graph_break
+from braze.capture.dynamic_sizes import passed_sources
 from braze.capture.effects import write_effects
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame, Unread
 from braze.capture.input_aliasing import (
@@ -175,23 +176,29 @@ def _finish(
         return _unsupported(interpreter, problem)
     guard_written_objects(interpreter.world, interpreter.overlay)
     guard_used_offsets(interpreter.world, interpreter.tracer)
+    renamed = trace.expressions.noted if trace.expressions is not None else _same
     return CapturedFrame(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
-        inputs=tuple([sources[index] for index in trace.inputs]),
+        inputs=(*[sources[i] for i in trace.inputs], *passed_sources(trace.sizes)),
         graph=trace.graph,
-        calls=tuple(interpreter.calls),
+        calls=tuple(map(renamed, interpreter.calls)),
         effects=tuple(effects),
         exit=exit_recipe,
         bytecodes=interpreter.steps_done,
         call_results=tuple(
             [
-                interpreter.tensor_names.known(result) or output.value
+                renamed(interpreter.tensor_names.known(result) or output.value)
                 for result, output in zip(writer.results, trace.graph.outputs)
             ]
         ),
-        written_names=interpreter.tensor_names.written(),
+        written_names=frozenset(map(renamed, interpreter.tensor_names.written())),
+        size_notes=tuple(interpreter.sizes.notes),
     )
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _unsupported(interpreter: Interpreter, problem: str) -> Refused:

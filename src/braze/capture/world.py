@@ -7,6 +7,7 @@ is not known was made in this frame and may be used freely.
 from __future__ import annotations
 
 import builtins
+import dataclasses
 import enum
 import functools
 import re
@@ -16,6 +17,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.signals import BreakRequested
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
@@ -28,6 +30,7 @@ from braze.ir.source import (
     Source,
     TypeSource,
 )
+from braze.shapes.symbolic import ProgramInt
 from braze.standins import Untraceable
 from braze.standins.standin import Standin
 
@@ -47,7 +50,7 @@ PRIMITIVES: frozenset[type] = frozenset(
     }
 )
 SINGLETONS: frozenset[type] = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
-CONSTANTS = PRIMITIVES | SINGLETONS
+CONSTANTS = PRIMITIVES | SINGLETONS | {ProgramInt}
 IDENTITIES: frozenset[type] = frozenset(
     {
         types.FunctionType,
@@ -104,9 +107,16 @@ def is_constant(value: Any) -> bool:
     return cls in (tuple, frozenset) and all(map(is_constant, value))
 
 
-def tensor_facts(tensor: torch.Tensor) -> TensorFacts:
-    """The metadata that a compiled entry may rely on."""
+def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
+    """The metadata that a compiled entry may rely on. layout: sizes and strides, where some of
+    them are symbolic; those are guarded apart."""
     strided = tensor.layout is torch.strided
+    if layout is not None:
+        return dataclasses.replace(
+            tensor_facts(tensor),
+            shape=tuple([n if type(n) is int else None for n in layout[0]]),
+            stride=tuple([n if type(n) is int else None for n in layout[1]]),
+        )
     return TensorFacts(
         tensor_class=type(tensor),
         dtype=tensor.dtype,
@@ -125,11 +135,13 @@ class World:
 
     known: identity -> (object, its first source). standins: identity of a real tensor -> stand-in.
     made_classes: classes that a class statement made, by identity -> the step that made each.
+    sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
     """
 
-    def __init__(self, tracer: Any) -> None:
+    def __init__(self, tracer: Any, sizes: Any = None) -> None:
         self.tracer = tracer
+        self.sizes = sizes or DynamicSizes(None, tracer, _nowhere)
         self.origin: Callable[[], Origin] = _nowhere
         self.known: dict[int, tuple[Any, Source]] = {}
         self.standins: dict[int, Any] = {}
@@ -215,7 +227,7 @@ class World:
         if self._functions:
             functions = tuple(self._functions.values())
             gathered.append(Guard(None, GuardKind.FUNCTIONS, functions))
-        return (*self._guards, *gathered)
+        return (*self._guards, *gathered, *self.sizes.guards())
 
     # --- taking in ---------------------------------------------------------------------------
 
@@ -227,6 +239,11 @@ class World:
     def adopt(self, value: Any, source: Source) -> Any:
         """Take in a value read at `source`: guard it by its kind, and give what stands for it."""
         cls = type(value)
+        if cls is int:
+            number = self.sizes.number(source, value)
+            if number is not None:
+                self.guard(source, GuardKind.TYPE_MATCH, int)
+                return number
         if cls in PRIMITIVES:
             self.guard(source, GuardKind.EQUALS_MATCH, value)
             return value
@@ -271,9 +288,10 @@ class World:
             return standin
         if self.tracer.is_standin(real):
             return real
-        self.guard(source, GuardKind.TENSOR_MATCH, tensor_facts(real))
+        layout = self.sizes.layout(real, source)
+        self.guard(source, GuardKind.TENSOR_MATCH, tensor_facts(real, layout))
         try:
-            standin = self.tracer.add_input(real, name=str(source))
+            standin = self.tracer.add_input(real, name=str(source), layout=layout)
         except Untraceable as problem:
             raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
         self.input_sources.append(source)
@@ -290,7 +308,7 @@ class World:
         cls = type(value)
         if self.tracer.is_standin(value):
             return self.classes_of.get(id(value), torch.Tensor)
-        return cls
+        return int if cls is ProgramInt else cls
 
     def lookup(self, cls: type, name: str) -> Any:
         """What the MRO of a class holds under a name, without descriptors; ABSENT if nothing."""

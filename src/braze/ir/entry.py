@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
 
 import torch
@@ -17,6 +17,7 @@ import torch
 from braze.ir.frame import Effect, Exit, Refused
 from braze.ir.guard import Guard
 from braze.ir.source import Source
+from braze.shapes.policy import SizeHistory
 
 # inputs in graph order -> outputs in graph order; outputs are fresh tensors owned by the caller,
 # or views as the graph's aliases say; mutations of inputs are written back last.
@@ -52,6 +53,7 @@ class CompileRequest:
 
     function: the function that was called, where it is known; None for a continuation whose
         function object is not at hand.
+    history: sizes that earlier compiles of this place saw.
     failures: why each existing entry did not serve, most recently used first.
     """
 
@@ -60,6 +62,7 @@ class CompileRequest:
     values: FrameValues
     function: types.FunctionType | None = None
     failures: tuple[str, ...] = ()
+    history: SizeHistory = field(default_factory=SizeHistory)
 
 
 @final
@@ -67,7 +70,7 @@ class CompileRequest:
 class CompiledEntry:
     """One way to run a frame, good while its guards hold.
 
-    inputs[i]: where the i-th tensor for `graph` is found.
+    inputs[i]: where the i-th tensor for `graph` is found, then the numbers of its sizes.
     uses_random: whether `graph` advances a random number generator, so that its state is saved
         before a run and a faulting run can be repeated.
     devices: CUDA device indices whose generators it advances.

@@ -14,6 +14,7 @@ from braze.ir.graph import Graph, Value
 from braze.ir.guard import Guard
 from braze.ir.origin import Origin
 from braze.ir.source import Source
+from braze.shapes.expr import Expr, Symbol
 
 # --- recipes ---------------------------------------------------------------------------------
 
@@ -40,6 +41,16 @@ class FromGraph:
     """Result `index` of the graph."""
 
     index: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FromSizes:
+    """An int: the value of an expression over sizes and numbers of the call's inputs. sources:
+    where the number is found that each of its symbols stands for."""
+
+    expr: Expr
+    sources: tuple[tuple[Symbol, Source], ...]
 
 
 @final
@@ -101,6 +112,7 @@ Recipe: TypeAlias = (
     FromConstant
     | FromSource
     | FromGraph
+    | FromSizes
     | NewSequence
     | NewDict
     | NewInstance
@@ -289,10 +301,11 @@ class TorchCall:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CapturedFrame:
-    """inputs[i] is where graph.inputs[i] is found at a call.
+    """inputs[i] is where graph.inputs[i] is found at a call; the numbers of `graph.sizes` follow.
     bytecodes: instructions interpreted, for reports.
     call_results[i]: the tensor object that result i of the graph is, as `calls` name it; the
         value of `graph.outputs[i]` itself where no call named it.
+    size_notes: which symbols were made and which were specialised, and where.
     written_names: of the tensor objects that `calls` name, those written to after they got their
         names."""
 
@@ -306,3 +319,4 @@ class CapturedFrame:
     bytecodes: int = 0
     call_results: tuple[Value, ...] = ()
     written_names: frozenset[Value] = frozenset()
+    size_notes: tuple[tuple[str, Origin], ...] = ()

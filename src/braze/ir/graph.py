@@ -13,6 +13,7 @@ import torch
 
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size, ValueType
+from braze.shapes.expr import Expr
 
 
 @final
@@ -107,8 +108,12 @@ class Constant:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
+    """sizes: numbers that are passed after the inputs, as the expressions that they are: what the
+    graph needs of symbols and the sizes of its inputs do not say."""
+
     inputs: tuple[Value, ...]
     constants: tuple[Constant, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Output, ...]
     mutations: tuple[Mutation, ...]
+    sizes: tuple[Expr, ...] = ()

@@ -10,6 +10,8 @@ import torch
 
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import Source
+from braze.shapes.binding import python_text
+from braze.shapes.expr import Expr, Symbol
 
 
 class GuardKind(enum.Enum):
@@ -29,6 +31,7 @@ class GuardKind(enum.Enum):
     DIFFERENT_OBJECT = "DIFFERENT_OBJECT"  # ... is not [Source]
     TENSORS_DISTINCT = "TENSORS_DISTINCT"  # no two of the sources are one tensor [tuple of Source]
     STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
+    SIZES = "SIZES"  # a relation between sizes and numbers; source is None [SizeCondition]
     AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]
     # The following gather many reads of one thing into one guard, at most one a source.
     NAMESPACE = "NAMESPACE"  # entries of a dict (or a module's dict) [tuple of (name, object or
@@ -66,6 +69,35 @@ class TensorFacts:
     stride: tuple[int | None, ...]
     layout: torch.layout = torch.strided
     is_leaf: bool | None = None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SizeCondition:
+    """`lower <= expr <= upper` (None: unbounded), or with `apart` that expr is not 0.
+
+    sources: where the number is found that each symbol of expr stands for.
+    """
+
+    expr: Expr
+    lower: int | None
+    upper: int | None
+    sources: tuple[tuple[Symbol, Source], ...]
+    apart: bool = False
+
+    def __str__(self) -> str:
+        names = {symbol: str(source) for symbol, source in self.sources}
+        if self.apart or (self.lower, self.upper) == (0, 0) or self.upper is None:
+            least = 0 if self.lower is None else self.lower
+            moved = self.expr - least
+            left = Expr(tuple((m, c) for m, c in moved.terms if c > 0))
+            right = -Expr(tuple((m, c) for m, c in moved.terms if c < 0))
+            if self.lower is not None and self.upper is None and len(self.expr.terms) == 1:
+                return f"{self.lower} <= {python_text(self.expr, names)}"
+            sign = "!=" if self.apart else "==" if self.upper == 0 else ">="
+            return f"{python_text(left, names)} {sign} {python_text(right, names)}"
+        start = "" if self.lower is None else f"{self.lower} <= "
+        return f"{start}{python_text(self.expr, names)} <= {self.upper}"
 
 
 @final

@@ -264,6 +264,7 @@ class LoopProgram:
     """inputs, constants: buffers that hold data on entry; outputs: views of what the caller gets
     (position by position those of the graph); mutations: (input, view whose contents it takes).
 
+    sizes: as `Graph.sizes`.
     statements are in an order that respects their dependencies; each buffer has either one
     extern call or definitions over disjoint regions, all before its first use.
     """
@@ -273,3 +274,4 @@ class LoopProgram:
     statements: tuple[Statement, ...]
     outputs: tuple[BufferView, ...]
     mutations: tuple[tuple[Buffer, BufferView], ...]
+    sizes: tuple[Expr, ...] = ()

@@ -70,6 +70,7 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     lines = ["graph {"]
     lines += [f"  {_print_symbol(s)}" for s in _symbols_of(graph)]
     lines += [f"  input {_print_value(value)}" for value in graph.inputs]
+    lines += [f"  number {size}" for size in graph.sizes]
     lines += [
         f"  constant {_print_value(c.value)} = {print_data(c.tensor)}" for c in graph.constants
     ]
@@ -160,6 +161,8 @@ def _symbols_of(graph: Graph) -> list[Symbol]:
             for size in (*value.type.shape, *value.type.stride):
                 if not isinstance(size, int):
                     found |= symbols(size)
+    for size in graph.sizes:
+        found |= symbols(size)
     return sorted(found, key=str)
 
 
@@ -210,6 +213,7 @@ class _Parser:
         self.values: dict[int, Value] = {}
         self.symbols: dict[str, Symbol] = {}
         self.inputs: list[Value] = []
+        self.sizes: list[Expr] = []
         self.constants: list[Constant] = []
         self.nodes: list[Node] = []
         self.outputs: list[Output] = []
@@ -235,6 +239,7 @@ class _Parser:
             tuple(self.nodes),
             tuple(self.outputs),
             tuple(self.mutations),
+            tuple(self.sizes),
         )
 
     def parse_symbol(self, text: str) -> None:
@@ -246,6 +251,9 @@ class _Parser:
         (value,) = self._definitions(text)
         assert value is not None
         self.inputs.append(value)
+
+    def parse_number(self, text: str) -> None:
+        self.sizes.append(as_expr(self._size(text)))
 
     def parse_constant(self, text: str) -> None:
         found = _matched(_CONSTANT, text)
@@ -379,6 +387,7 @@ class _Parser:
 _LINE_PARSERS = {
     "symbol": _Parser.parse_symbol,
     "input": _Parser.parse_input,
+    "number": _Parser.parse_number,
     "constant": _Parser.parse_constant,
     "output": _Parser.parse_output,
     "write": _Parser.parse_write,

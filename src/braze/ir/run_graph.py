@@ -14,7 +14,9 @@ import torch
 
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.ir.graph import Alias, Argument, Graph, Node, Output, Value
-from braze.ir.types import TensorType
+from braze.ir.types import Size, TensorType
+from braze.shapes.binding import Binding, bind_symbols, python_text
+from braze.shapes.expr import Expr, Symbol
 
 
 def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -22,8 +24,11 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
 
     inputs: real tensors (or stand-ins) in the order of `graph.inputs`.
     """
-    if len(inputs) != len(graph.inputs):
-        raise ValueError(f"the graph has {len(graph.inputs)} inputs, got {len(inputs)}")
+    expected = len(graph.inputs) + len(graph.sizes)
+    if len(inputs) != expected:
+        raise ValueError(f"the graph has {expected} inputs, got {len(inputs)}")
+    if bindings_of(graph):
+        return list(compile_graph_runner(graph)(inputs))
     values: dict[Value, Any] = dict(zip(graph.inputs, inputs))
     values.update((constant.value, constant.tensor) for constant in graph.constants)
     ambient = torch.is_grad_enabled()
@@ -42,6 +47,19 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
         write_back(real[mutation.input], values[mutation.value], mutation.tracked)
     values.update(real)
     return [_output(output, values) for output in graph.outputs]
+
+
+def bindings_of(graph: Graph) -> list[Binding]:
+    """Where the values of the graph's symbols are found. A place is the number of an input and a
+    text to put behind its name."""
+    numbers: list[tuple[Any, Size]] = []
+    for number, value in enumerate(graph.inputs):
+        if isinstance(value.type, TensorType):
+            for name, sizes in (("size", value.type.shape), ("stride", value.type.stride)):
+                numbers += [((number, f".{name}({d})"), size) for d, size in enumerate(sizes)]
+    after = len(graph.inputs)
+    numbers += [((after + number, ""), size) for number, size in enumerate(graph.sizes)]
+    return bind_symbols(numbers)
 
 
 def written_and_read(graph: Graph) -> list[Value]:
@@ -145,12 +163,18 @@ def view_for(base: torch.Tensor, output: Output) -> torch.Tensor:
 
 def alias_of(base: torch.Tensor, alias: Alias, dtype: torch.dtype) -> torch.Tensor:
     """The view that an alias describes."""
-    shape, stride, offset = tuple(alias.shape), tuple(alias.stride), alias.offset
+    return view_of(base, tuple(alias.shape), tuple(alias.stride), alias.offset, dtype)
+
+
+def view_of(
+    base: torch.Tensor, shape: Any, stride: Any, offset: Any, dtype: torch.dtype
+) -> torch.Tensor:
+    """`as_strided` of a tensor, in elements of `dtype`."""
     if base.dtype is dtype:
-        return base.as_strided(shape, stride, base.storage_offset() + offset)  # type: ignore[arg-type]
+        return base.as_strided(shape, stride, base.storage_offset() + offset)
     start = base.storage_offset() * base.element_size() // dtype.itemsize
     view = torch.empty(0, dtype=dtype, device=base.device)
-    return view.set_(base.untyped_storage(), start + offset, shape, stride)  # type: ignore[arg-type]
+    return view.set_(base.untyped_storage(), start + offset, shape, stride)
 
 
 # --- compiled to Python --------------------------------------------------------------------------
@@ -179,7 +203,7 @@ class _RunnerSource:
             "call_on_clones": _call_on_clones,
             "write_back": write_back,
             "private_copy": private_copy,
-            "view_for": view_for,
+            "view_of": view_of,
             "is_grad_enabled": torch.is_grad_enabled,
             "set_grad": set_grad_enabled,
         }
@@ -187,6 +211,7 @@ class _RunnerSource:
             self.names[_name(constant.value)] = constant.tensor
         self.lines: list[str] = []
         self._operators: dict[Any, str] = {}
+        self._symbols: dict[Symbol, str] = {}
         self._written = {m.input for m in graph.mutations}
         self._switches = any(not node.grad_enabled for node in graph.nodes)
 
@@ -195,8 +220,14 @@ class _RunnerSource:
         last_use = _last_uses(graph)
         pad = "        " if self._switches else "    "
         lines = ["def run(inputs):"]
-        if graph.inputs:
-            lines.append(f"    ({', '.join(map(_name, graph.inputs))},) = inputs")
+        names = [*map(_name, graph.inputs), *(f"n{i}" for i in range(len(graph.sizes)))]
+        if names:
+            lines.append(f"    ({', '.join(names)},) = inputs")
+        for binding in bindings_of(graph):
+            number, suffix = binding.place
+            text = binding.text(f"{names[number]}{suffix}", self._symbols)
+            name = self._symbols[binding.symbol] = f"n_{binding.symbol.name}"
+            lines.append(f"    {name} = {text}")
         lines += [f"    real_{_name(m.input)} = {_name(m.input)}" for m in graph.mutations]
         copied = [_name(value) for value in written_and_read(graph)]
         if copied:
@@ -263,14 +294,20 @@ class _RunnerSource:
             return f"[{', '.join(map(self._argument, argument))}]"
         if argument is None or type(argument) in (bool, int, str):
             return repr(argument)
+        if type(argument) is Expr:
+            return python_text(argument, self._symbols)
         return self._object(argument)
 
     def _output(self, output: Output) -> str:
         if output.alias is None:
             return _name(output.value)
-        base = output.alias.base
+        assert isinstance(output.value.type, TensorType)
+        alias, dtype = output.alias, self._object(output.value.type.dtype)
+        base = alias.base
         name = f"real_{_name(base)}" if base in self._written else _name(base)
-        return f"view_for({name}, {self._object(output)})"
+        parts = map(self._argument, (tuple(alias.shape), tuple(alias.stride), alias.offset))
+        detach = ".detach()" if output.detached else ""
+        return f"view_of({name}, {', '.join(parts)}, {dtype}){detach}"
 
 
 def _name(value: Value) -> str:

@@ -30,16 +30,17 @@ from braze.ir.loops import (
     Scalar,
 )
 from braze.ir.types import Size
-from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, as_expr, evaluate
+from braze.shapes.binding import bind_symbols
+from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, evaluate
 
 Tensor: TypeAlias = torch.Tensor
 Grid: TypeAlias = Mapping[Symbol, Tensor]
 
 
-def run_loops(program: LoopProgram, inputs: Sequence[Tensor]) -> list[Tensor]:
-    """The outputs for the inputs, as views of the evaluator's buffers; mutated inputs are
-    written last. Raises IndexError where a checked index is out of range."""
-    memory = dict(zip(program.inputs, inputs, strict=True))
+def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
+    """The outputs for the inputs (tensors, then numbers), as views of the evaluator's buffers;
+    mutated inputs are written last. Raises IndexError where a checked index is out of range."""
+    memory = dict(zip(program.inputs, inputs))
     sizes = _bind_sizes(program, inputs)
     memory.update(program.constants)
     for statement in program.statements:
@@ -187,17 +188,17 @@ def _view(view: BufferView, memory: Mapping[Buffer, Tensor], sizes: Mapping[Symb
     return again.set_(tensor.untyped_storage(), offset, shape, stride)
 
 
-def _bind_sizes(program: LoopProgram, inputs: Sequence[Tensor]) -> dict[Symbol, int]:
-    """The values of the symbols that stand alone as a size or stride of an input."""
+def _bind_sizes(program: LoopProgram, inputs: Sequence[Any]) -> dict[Symbol, int]:
+    """The values of symbols: from sizes and strides of inputs, and the numbers behind those."""
+    numbers: list[tuple[int, Size]] = []
+    for buffer, tensor in zip(program.inputs, inputs):
+        actual = (*tensor.shape, *tensor.stride())
+        numbers += zip(actual, (*buffer.shape, *buffer.stride), strict=True)
+    numbers += zip(inputs[len(program.inputs) :], program.sizes, strict=True)
     found: dict[Symbol, int] = {}
-    for buffer, tensor in zip(program.inputs, inputs, strict=True):
-        declared = (*buffer.shape, *buffer.stride)
-        for size, actual in zip(declared, (*tensor.shape, *tensor.stride()), strict=True):
-            terms = as_expr(size).terms
-            if len(terms) == 1 and terms[0][1] == 1 and len(terms[0][0]) == 1:
-                atom = terms[0][0][0]
-                if isinstance(atom, Symbol):
-                    found.setdefault(atom, actual)
+    for binding in bind_symbols(numbers):
+        rest = evaluate(binding.rest, found)
+        found[binding.symbol] = (binding.place - rest) // binding.factor
     return found
 
 

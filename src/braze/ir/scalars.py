@@ -50,8 +50,11 @@ def compute_dtype(dtype: torch.dtype) -> torch.dtype:
     return COMPUTE_DTYPES.get(dtype, dtype)
 
 
-def literal(value: bool | int | float, dtype: torch.dtype) -> Literal:
-    """A constant converted to `dtype` as `torch.full` does it, integers wrapped."""
+def literal(value: bool | int | float | Expr, dtype: torch.dtype) -> Scalar:
+    """A constant converted to `dtype` as `torch.full` does it, integers wrapped; a size that is
+    not known likewise."""
+    if type(value) is Expr:
+        return cast(index(value), dtype)
     if dtype == torch.bool:
         return Literal(bool(value), dtype)
     if dtype.is_floating_point:
@@ -75,12 +78,15 @@ def is_exact(source: torch.dtype, target: torch.dtype) -> bool:
     return (source, target) in _EXACT
 
 
+_NUMBERS = (bool, int, float, Expr)
+
+
 def apply(op: str, *operands: Operand) -> Scalar:
     """`op` of `SCALAR_OPS`; Python numbers take the dtype of the first scalar operand. On bool,
     add, mul, sub, maximum and minimum become their logical forms."""
     row = SCALAR_OPS[op]
-    dtype = next(x.dtype for x in reversed(operands) if not isinstance(x, (bool, int, float)))
-    typed = tuple(literal(x, dtype) if isinstance(x, (bool, int, float)) else x for x in operands)
+    dtype = next(x.dtype for x in reversed(operands) if not isinstance(x, _NUMBERS))
+    typed = tuple(literal(x, dtype) if isinstance(x, _NUMBERS) else x for x in operands)
     if dtype == torch.bool:
         op = _BOOLEAN_FORMS.get(op, op)
     if op in _ON_NUMBERS and all(isinstance(operand, Literal) for operand in typed):

@@ -142,6 +142,7 @@ class Schedule:
 
     arena_size: bytes of the arena that slots lie in; slots: the buffers that live there.
     fresh: buffers that the launch program allocates at each call (outputs, symbolic sizes).
+    sizes: numbers that calls pass after the inputs, as the expressions that they are.
     last_use: for a buffer that extern calls allocate or that is fresh but no output, the index
         of the last step that needs it: it is dropped after that.
     """
@@ -156,6 +157,7 @@ class Schedule:
     outputs: tuple[BufferView, ...]
     mutations: tuple[tuple[Buffer, BufferView], ...]
     refusals: tuple[Refusal, ...] = ()
+    sizes: tuple[Expr, ...] = ()
 
 
 def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:

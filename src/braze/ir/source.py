@@ -144,6 +144,30 @@ class TypeSource:
 
 @final
 @dataclass(frozen=True, slots=True)
+class SizeSource:
+    """`base.size()[dim]` of a tensor."""
+
+    base: Source
+    dim: int
+
+    def __str__(self) -> str:
+        return f"{self.base}.size()[{self.dim}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StrideSource:
+    """`base.stride()[dim]` of a tensor."""
+
+    base: Source
+    dim: int
+
+    def __str__(self) -> str:
+        return f"{self.base}.stride()[{self.dim}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class ClosureSource:
     """The contents of a cell in `base.__closure__`, base a Python function."""
 
@@ -178,6 +202,8 @@ Source: TypeAlias = (
     | ItemSource
     | DictKeySource
     | TypeSource
+    | SizeSource
+    | StrideSource
     | ClosureSource
     | FunctionGlobalSource
 )

@@ -59,6 +59,8 @@ def verify_loops(program: LoopProgram) -> None:
     for buffer in program.inputs:
         for size in (*buffer.shape, *buffer.stride):
             known.size_symbols |= symbols(size)
+    for size in program.sizes:
+        known.size_symbols |= symbols(size)
     for statement in program.statements:
         try:
             _verify_statement(statement, known)

@@ -10,14 +10,15 @@ from braze.ir.graph import Value
 from braze.ir.loops import Scalar
 from braze.ir.scalars import apply, cast, compute_dtype, index, literal
 from braze.lower.coordinates import Coordinates, as_scalar, minus
-from braze.lower.formulas import where
+from braze.lower.formulas import NUMBERS, where
 from braze.lower.lowering import OperatorCall
 from braze.lower.rules import Folded, Lowered, add_rule, rule
+from braze.shapes.expr import Expr
 
 
 def _constant(call: OperatorCall, value: Any) -> Lowered:
     dtype = call.output().dtype
-    if isinstance(value, (bool, int, float)):
+    if isinstance(value, NUMBERS):
         scalar = cast(literal(value, compute_dtype(dtype)), dtype)
         return Folded(lambda at: scalar)
     if isinstance(value, Value):
@@ -73,7 +74,7 @@ def lower_arange_step(call: OperatorCall, start: Any, end: Any, step: Any = 1, *
     dtype = call.output().dtype
     wide = torch.float64 if dtype.is_floating_point else torch.int64
     if wide == torch.int64:
-        start, step = int(start), int(step)
+        start, step = (n if isinstance(n, Expr) else int(n) for n in (start, step))
 
     def body(at: Coordinates) -> Scalar:
         scaled = apply("mul", cast(as_scalar(at[0]), wide), step)

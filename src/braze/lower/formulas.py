@@ -8,7 +8,9 @@ import torch
 
 from braze.ir.loops import Scalar
 from braze.ir.scalars import apply, literal
+from braze.shapes.expr import Expr
 
+NUMBERS = (bool, int, float, Expr)
 SQRT_HALF = math.sqrt(0.5)
 GELU_BETA = math.sqrt(2.0 / math.pi)
 GELU_KAPPA = 0.044715
@@ -16,10 +18,10 @@ GELU_KAPPA = 0.044715
 
 def where(condition: Scalar, chosen: Scalar | float, other: Scalar | float) -> Scalar:
     """`chosen` where the condition holds, else `other`; numbers take the other side's dtype."""
-    typed = chosen if not isinstance(chosen, (bool, int, float)) else other
-    assert not isinstance(typed, (bool, int, float))
-    chosen = literal(chosen, typed.dtype) if isinstance(chosen, (bool, int, float)) else chosen
-    other = literal(other, typed.dtype) if isinstance(other, (bool, int, float)) else other
+    typed = chosen if not isinstance(chosen, NUMBERS) else other
+    assert not isinstance(typed, NUMBERS)
+    chosen = literal(chosen, typed.dtype) if isinstance(chosen, NUMBERS) else chosen
+    other = literal(other, typed.dtype) if isinstance(other, NUMBERS) else other
     return apply("where", condition, chosen, other)
 
 

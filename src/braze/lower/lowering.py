@@ -46,10 +46,18 @@ from braze.lower.coordinates import (
 )
 from braze.lower.place import Computed, Place, Stored, compose, whole
 from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
-from braze.shapes.expr import ZERO, Expr, as_expr, constant_value, floor_div, simplified
+from braze.shapes.expr import (
+    ZERO,
+    Expr,
+    NotANumber,
+    as_expr,
+    constant_value,
+    floor_div,
+    simplified,
+)
 
 Supports: TypeAlias = Callable[[str, torch.dtype], bool]
-Readable: TypeAlias = Value | Stored | Computed | bool | int | float
+Readable: TypeAlias = Value | Stored | Computed | bool | int | float | Expr
 
 SCALAR_DTYPES: dict[type, torch.dtype] = {
     bool: torch.bool,
@@ -113,7 +121,9 @@ class Lowering:
             target = self.places[mutation.input]
             assert isinstance(target, Stored)
             mutations.append((target.root.buffer, self.view_of(mutation.value)))
-        return LoopProgram(inputs, constants, tuple(self.statements), outputs, tuple(mutations))
+        statements = tuple(self.statements)
+        sizes = self.graph.sizes
+        return LoopProgram(inputs, constants, statements, outputs, tuple(mutations), sizes)
 
     def lower_node(self, node: Node) -> None:
         """Lower by the operator's rule, or as a call of its ATen kernel."""
@@ -126,6 +136,15 @@ class Lowering:
             return
         self._node = node
         call = OperatorCall(self, node)
+        emitted = len(self.statements)
+        try:
+            self._lower_by(row, call)
+        except NotANumber:  # the rule needs the number of a symbolic size
+            del self.statements[emitted:]
+            self.call_extern(node)
+
+    def _lower_by(self, row: Any, call: OperatorCall) -> None:
+        node = call.node
         lowered = row.rule(call, *node.args, **dict(node.kwargs)) if call.fits(row) else None
         if lowered is None:
             self.call_extern(node)
@@ -156,6 +175,8 @@ class Lowering:
 
     def read(self, source: Readable, at: Coordinates, dtype: torch.dtype | None = None) -> Scalar:
         """The element of a value or place at a point, or a Python number of `dtype`."""
+        if isinstance(source, Expr):
+            return literal(source, dtype or torch.int64)
         if isinstance(source, (bool, int, float)):
             return literal(source, dtype or SCALAR_DTYPES[type(source)])
         place = self.places[source] if isinstance(source, Value) else source
@@ -350,7 +371,7 @@ class OperatorCall:
     def read_as(self, source: Readable, at: Coordinates, dtype: torch.dtype) -> Scalar:
         """An element broadcast to the coordinates, converted to `dtype` and then to the dtype of
         its arithmetic, as eager's promotion does it. Numbers are not rounded to a half type."""
-        if isinstance(source, (bool, int, float)):
+        if isinstance(source, (bool, int, float, Expr)):
             return literal(source, compute_dtype(dtype))
         here = self.broadcast(source, at)
         return cast(cast(self.lowering.read(source, here), dtype), compute_dtype(dtype))

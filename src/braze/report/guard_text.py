@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from braze.ir.guard import Guard, TensorFacts
+from braze.ir.guard import Guard, SizeCondition, TensorFacts
 from braze.ir.origin import UNKNOWN
 from braze.ir.source import Source
 from braze.ir.types import DTYPE_NAMES
@@ -94,6 +94,8 @@ def _format_expected(expected: Any) -> str:
         return ""
     if isinstance(expected, TensorFacts):
         return _format_facts(expected)
+    if isinstance(expected, SizeCondition):
+        return str(expected)
     if isinstance(expected, frozenset):
         return _shortened(sorted(map(str, expected)))
     if _is_of_sources(expected):

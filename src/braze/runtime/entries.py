@@ -22,6 +22,7 @@ from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
 from braze.runtime.recipes import compile_replay
+from braze.shapes.policy import SizeHistory
 
 FrameKey: TypeAlias = tuple[Any, ...]
 
@@ -114,7 +115,17 @@ class FrameCache:
     limit: entries at most; refusals count too, so that a frame is not tried forever.
     """
 
-    __slots__ = ("closed", "code", "entries", "fullgraph", "limit", "lock", "offset", "refusals")
+    __slots__ = (
+        "closed",
+        "code",
+        "entries",
+        "fullgraph",
+        "history",
+        "limit",
+        "lock",
+        "offset",
+        "refusals",
+    )
 
     def __init__(
         self, code: types.CodeType, offset: int, limit: int, fullgraph: bool = False
@@ -126,12 +137,14 @@ class FrameCache:
         self.entries: tuple[Entry, ...] = ()
         self.refusals: tuple[Refused, ...] = ()
         self.closed = False
+        self.history = SizeHistory()
         self.lock = threading.RLock()
 
     def clear(self) -> None:
         """Forget everything compiled here."""
         with self.lock:
             self.entries, self.refusals, self.closed = (), (), False
+            self.history = SizeHistory()
 
     def find(self, values: FrameValues) -> Found | None:
         """The entry whose guards hold, with the graph's inputs."""
@@ -170,6 +183,7 @@ class FrameCache:
                     values,
                     function,
                     tuple(_with_place(*failure) for failure in failures if failure is not None),
+                    self.history,
                 ),
             )
 

@@ -24,7 +24,8 @@ from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep, Schedule
 from braze.ir.types import Size
-from braze.shapes.expr import Expr, Extremum, Mod, Symbol, as_expr, constant_value, symbols
+from braze.shapes.binding import bind_symbols, python_text
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
 
 
 @dataclass(slots=True)
@@ -87,6 +88,7 @@ class _Program:
         results = self._finish()
         unpacked = ", ".join(["table", "sizes", "size_values", *self.views.values()])
         inputs = "".join(f"{self.tensors[b]}, " for b in schedule.inputs)
+        inputs += "".join(f"n{number}, " for number in range(len(schedule.sizes)))
         lines = [
             f"{inputs}= inputs".strip() if inputs else "",
             "frame = take_frame()",
@@ -100,16 +102,18 @@ class _Program:
         return LaunchProgram(text, self.names, tuple(self.kept))
 
     def _bind_sizes(self) -> list[str]:
-        """Read size symbols from the inputs' shapes and strides."""
-        lines = []
+        """Find the values of symbols in the inputs' shapes and strides, and in the numbers."""
+        numbers: list[tuple[str, Size]] = []
         for buffer in self.schedule.inputs:
             name = self.tensors[buffer]
             for method, values in (("size", buffer.shape), ("stride", buffer.stride)):
-                for dimension, value in enumerate(values):
-                    symbol = _bare_symbol(value)
-                    if symbol is not None and symbol not in self.sizes:
-                        self.sizes[symbol] = f"n_{symbol.name}"
-                        lines.append(f"n_{symbol.name} = {name}.{method}({dimension})")
+                numbers += [(f"{name}.{method}({d})", size) for d, size in enumerate(values)]
+        numbers += [(f"n{number}", size) for number, size in enumerate(self.schedule.sizes)]
+        lines = []
+        for binding in bind_symbols(numbers):
+            text = binding.text(binding.place, self.sizes)
+            name = self.sizes[binding.symbol] = f"n_{binding.symbol.name}"
+            lines.append(f"{name} = {text}")
         for place, symbol in enumerate(self.sources.sizes):
             if symbol not in self.sizes:
                 raise ValueError(f"no input has a dimension of size {symbol}")
@@ -271,7 +275,7 @@ class _Program:
 
     def _size(self, size: Size) -> str:
         constant = constant_value(size)
-        return str(constant) if constant is not None else _python(as_expr(size), self.sizes)
+        return str(constant) if constant is not None else python_text(as_expr(size), self.sizes)
 
 
 @dataclass(slots=True)
@@ -303,27 +307,3 @@ def _written_names(op: torch._ops.OpOverload) -> set[str]:
         for argument in op._schema.arguments
         if argument.alias_info is not None and argument.alias_info.is_write
     }
-
-
-def _bare_symbol(value: Size) -> Symbol | None:
-    named = symbols(value)
-    symbol = next(iter(named)) if len(named) == 1 else None
-    return symbol if symbol is not None and as_expr(value) == as_expr(symbol) else None
-
-
-def _python(expr: Expr, names: dict[Symbol, str]) -> str:
-    parts = []
-    for monomial, coefficient in expr.terms:
-        factors = [str(coefficient)] if coefficient != 1 or not monomial else []
-        for atom in monomial:
-            if isinstance(atom, Symbol):
-                factors.append(names[atom])
-            elif isinstance(atom, Extremum):
-                inside = ", ".join(_python(operand, names) for operand in atom.operands)
-                factors.append(f"{'max' if atom.maximum else 'min'}({inside})")
-            else:
-                sign = "%" if isinstance(atom, Mod) else "//"
-                left, right = _python(atom.dividend, names), _python(atom.divisor, names)
-                factors.append(f"(({left}) {sign} ({right}))")
-        parts.append(" * ".join(factors))
-    return " + ".join(parts) or "0"

@@ -28,6 +28,7 @@ from braze.ir.frame import (
     FrameState,
     FromConstant,
     FromGraph,
+    FromSizes,
     FromSource,
     NewCall,
     NewDict,
@@ -43,6 +44,7 @@ from braze.ir.frame import (
     SetItem,
 )
 from braze.runtime.source_code import SourceWriter, is_plain_name
+from braze.shapes.binding import python_text
 
 _MAPPINGS = (OrderedDict, dict)
 
@@ -343,11 +345,17 @@ def _instance(builder: _Builder, recipe: NewInstance) -> str:
     return f"{name}.__new__({name})"
 
 
+def _sizes(builder: _Builder, recipe: FromSizes) -> str:
+    names = {symbol: builder.writer.read(source) for symbol, source in recipe.sources}
+    return f"({python_text(recipe.expr, names)})"
+
+
 _ATOMIC = (FromConstant, FromSource)
 _RECIPES: dict[type, Callable[[_Builder, Any], str]] = {
     FromConstant: lambda builder, recipe: builder.writer.constant(recipe.value),
     FromSource: lambda builder, recipe: builder.writer.read(recipe.source),
     FromGraph: lambda builder, recipe: f"results[{recipe.index}]",
+    FromSizes: _sizes,
     NewSequence: _sequence,
     NewDict: _dict,
     NewInstance: _instance,

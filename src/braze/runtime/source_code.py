@@ -32,8 +32,10 @@ from braze.ir.source import (
     ItemSource,
     LocalSource,
     ObjectSource,
+    SizeSource,
     Source,
     StackSource,
+    StrideSource,
     TypeSource,
 )
 
@@ -261,6 +263,14 @@ _ROWS: dict[type, _Row] = {
     ),
     TypeSource: _Row(
         lambda w, s: f"type({w.read(s.base)})", lambda s, f: type(read_source(s.base, f))
+    ),
+    SizeSource: _Row(
+        lambda w, s: f"{w.read(s.base)}.shape[{s.dim}]",
+        lambda s, f: read_source(s.base, f).shape[s.dim],
+    ),
+    StrideSource: _Row(
+        lambda w, s: f"{w.read(s.base)}.stride()[{s.dim}]",
+        lambda s, f: read_source(s.base, f).stride()[s.dim],
     ),
     ClosureSource: _Row(
         lambda w, s: f"{w.read(s.base)}.__closure__[{s.index}].cell_contents",

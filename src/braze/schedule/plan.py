@@ -42,6 +42,7 @@ def schedule(program: LoopProgram, options: Options) -> Schedule:
         outputs=program.outputs,
         mutations=program.mutations,
         refusals=tuple(fusion.refusals),
+        sizes=program.sizes,
     )
 
 

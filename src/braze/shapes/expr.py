@@ -22,11 +22,15 @@ from typing import TypeAlias, final
 @final
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """An unknown integer in [lower, upper]; None means unbounded on that side."""
+    """An unknown integer in [lower, upper]; None means unbounded on that side.
+
+    hint: a value that it had, for estimates; symbols that differ in it alone are equal.
+    """
 
     name: str
     lower: int | None = None
     upper: int | None = None
+    hint: int | None = None
 
     # Most of the time of scheduling goes into telling symbols apart: by name first.
     def __hash__(self) -> int:
@@ -136,6 +140,40 @@ class Expr:
         if not self.terms:
             return "0"
         return " + ".join(_print_term(monomial, c) for monomial, c in self.terms)
+
+    # Where a number is needed there is none: the caller says what to do without.
+
+    def __index__(self) -> int:
+        constant = constant_value(self)
+        if constant is None:
+            raise NotANumber(str(self))
+        return constant
+
+    __int__ = __index__
+
+    def __float__(self) -> float:
+        return float(self.__index__())
+
+    def __lt__(self, other: IntLike) -> bool:
+        low, high = bounds(self - other)
+        if high is not None and high < 0:
+            return True
+        if low is not None and low >= 0:
+            return False
+        raise NotANumber(f"{self} < {other}")
+
+    def __ge__(self, other: IntLike) -> bool:
+        return not self < other
+
+    def __gt__(self, other: IntLike) -> bool:
+        return as_expr(other) < self
+
+    def __le__(self, other: IntLike) -> bool:
+        return not as_expr(other) < self
+
+
+class NotANumber(TypeError):
+    """A number was needed of an expression that has symbols, or an order that is not known."""
 
 
 IntLike: TypeAlias = int | Symbol | Expr

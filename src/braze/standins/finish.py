@@ -12,9 +12,11 @@ import torch
 from braze.compat.dispatch import is_random
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.types import TensorType
+from braze.shapes.facts import Facts, Unknown
 from braze.standins.layout import is_dense, same_layout
 from braze.standins.recorder import Call, Recorder, node_of
 from braze.standins.standin import Place, Standin
+from braze.standins.symbols import Expressions
 
 aten = torch.ops.aten
 
@@ -26,11 +28,15 @@ class FinishedTrace:
         several results share.
     inputs: the numbers (in the order of `add_input` calls) of the inputs that the graph keeps.
     requires_grad: of each result, whether autograd recorded a history for it.
+    sizes: the unknowns whose numbers are passed after the inputs. expressions: what rewrote the
+        graph's values, where sizes are symbolic.
     """
 
     graph: Graph
     inputs: tuple[int, ...]
     requires_grad: tuple[bool, ...] = ()
+    sizes: tuple[Unknown, ...] = ()
+    expressions: Expressions | None = None
 
 
 def finish_trace(
@@ -38,6 +44,7 @@ def finish_trace(
     inputs: Sequence[Place],
     constants: Sequence[Constant],
     results: Sequence[torch.Tensor],
+    facts: Facts | None = None,
 ) -> FinishedTrace:
     """Close a trace. `results` must be stand-ins of it."""
     for result in results:
@@ -61,7 +68,12 @@ def finish_trace(
         outputs=outputs,
         mutations=mutations,
     )
-    return FinishedTrace(graph, tuple(kept), tuple(r.requires_grad for r in results))
+    histories = tuple(r.requires_grad for r in results)
+    if facts is None:
+        return FinishedTrace(graph, tuple(kept), histories)
+    expressions = Expressions(facts)
+    graph, sizes = expressions.graph(graph)
+    return FinishedTrace(graph, tuple(kept), histories, sizes, expressions)
 
 
 def _written_inputs(recorder: Recorder, inputs: Sequence[Place]) -> Iterable[tuple[Place, Value]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -11,6 +11,9 @@ from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import tensor_type
 from braze.standins.standin import Place, Standin, new_standin
+
+# (shape, stride), with symbolic sizes among them.
+Layout: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 
 def check_traceable(tensor: torch.Tensor) -> None:
@@ -27,12 +30,12 @@ def check_traceable(tensor: torch.Tensor) -> None:
         raise Untraceable("a tensor of a function transform that is active outside")
 
 
-def input_type(tensor: torch.Tensor) -> TensorType:
-    """The type of a real tensor."""
-    shape = tuple(tensor.shape)
+def input_type(tensor: torch.Tensor, layout: Layout | None = None) -> TensorType:
+    """The type of a real tensor; layout: its sizes and strides, where some are symbolic."""
+    shape, stride = (tuple(tensor.shape), tensor.stride()) if layout is None else layout
     if tensor.requires_grad:
-        return TensorType(tensor.dtype, shape, tensor.stride(), tensor.device, True)
-    return tensor_type(tensor.dtype, shape, tensor.stride(), tensor.device)
+        return TensorType(tensor.dtype, shape, stride, tensor.device, True)
+    return tensor_type(tensor.dtype, shape, stride, tensor.device)
 
 
 def wrap_input(place: Place, real: torch.Tensor | None) -> Standin:

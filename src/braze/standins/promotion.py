@@ -25,7 +25,7 @@ def number_dtype(number: Any) -> torch.dtype:
     """The dtype that a Python number has in promotion."""
     if isinstance(number, bool):
         return torch.bool
-    if isinstance(number, int):
+    if isinstance(number, (int, torch.SymInt)):
         return torch.int64
     default = torch.get_default_dtype()
     return default if isinstance(number, float) else _COMPLEX_OF[default]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NoReturn, final
 
 import torch
@@ -9,6 +10,7 @@ import torch
 from braze.compat.dispatch import disabled_torch_function, make_wrapper
 from braze.ir.graph import Argument, Value
 from braze.ir.types import TensorType
+from braze.shapes.symbolic import plain_size, program_value
 from braze.standins.errors import DataDependent, Untraceable
 
 
@@ -100,6 +102,34 @@ class Standin(torch.Tensor):
     def data(self, value: torch.Tensor) -> None:
         raise Untraceable("assignment to `.data` replaces the memory of a tensor")
 
+    # Python code that PyTorch runs by itself reads sizes here; where none is symbolic the answers
+    # are C++'s own.
+    @property
+    def shape(self) -> torch.Size:  # type: ignore[override]
+        """As `Tensor.shape`; symbolic sizes as programs see them."""
+        sizes = _TENSOR_SHAPE.__get__(self)
+        for size in sizes:
+            if type(size) is not int:
+                return program_sizes(sizes)
+        return sizes  # type: ignore[no-any-return]
+
+    def size(self, dim: int | None = None) -> Any:  # type: ignore[override]
+        """As `Tensor.size`."""
+        return self.shape if dim is None else self.shape[_placed(dim, self)]
+
+    def stride(self, dim: int | None = None) -> Any:  # type: ignore[override]
+        """As `Tensor.stride`."""
+        steps = tuple(map(program_value, self.place.type.stride))
+        return steps if dim is None else steps[_placed(dim, self)]
+
+    def numel(self) -> Any:  # type: ignore[override]
+        """As `Tensor.numel`."""
+        return math.prod(self.shape)
+
+    def storage_offset(self) -> Any:  # type: ignore[override]
+        """As `Tensor.storage_offset`."""
+        return program_value(self.place.offset)
+
     def become(self, place: Place) -> None:
         """Turn into a stand-in for another place: `squeeze_`, `transpose_` and their like."""
         _TENSOR_DATA.__set__(self, new_standin(place))
@@ -113,6 +143,22 @@ class Standin(torch.Tensor):
 
 
 _TENSOR_DATA: Any = torch._C.TensorBase.data
+_TENSOR_SHAPE: Any = torch._C.TensorBase.shape
+
+
+def program_sizes(sizes: Any) -> torch.Size:
+    """Sizes that C++ gave, as programs see them."""
+    return torch.Size([program_value(plain_size(size)) for size in sizes])
+
+
+def _placed(dim: int, tensor: torch.Tensor) -> int:
+    rank = max(tensor.dim(), 1)
+    if not -rank <= dim < rank or not tensor.dim():
+        raise IndexError(
+            f"Dimension out of range (expected to be in range of [{-rank}, {rank - 1}], "
+            f"but got {dim})"
+        )
+    return dim
 
 
 def new_standin(place: Place, requires_grad: bool = False) -> Standin:

@@ -17,9 +17,10 @@ from braze.compat.dispatch import storage_identity
 from braze.ir.graph import Argument, Constant, Value
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
+from braze.shapes.facts import Facts
 from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
 from braze.standins.finish import FinishedTrace, finish_trace
-from braze.standins.inputs import check_traceable, input_type, memory_range, wrap_input
+from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
 from braze.standins.op_facts import Kind, OpFacts, describe_op
@@ -38,6 +39,7 @@ class Tracer(dispatch.TorchDispatchMode):
     """Records what is done to stand-ins while it is active (`with tracer:`).
 
     origin: where the operators that follow come from; set it as the program moves on.
+    facts: of the symbols among the inputs' sizes; set it before an input has one.
     replayable: the graph will be replayed under autograd, so results whose gradients a replay
         could not give (custom autograd functions) are refused. A trace that holds its own
         backward turns this off.
@@ -48,6 +50,7 @@ class Tracer(dispatch.TorchDispatchMode):
     def __init__(self, *, replayable: bool = True) -> None:
         super().__init__()
         self.recorder = Recorder()
+        self.facts: Facts | None = None
         self.replayable = replayable
         self.inputs: list[tuple[Standin, Any]] = []
         self.constants: list[Constant] = []
@@ -72,13 +75,16 @@ class Tracer(dispatch.TorchDispatchMode):
     def origin(self, origin: Origin) -> None:
         self.recorder.origin = origin
 
-    def add_input(self, tensor: torch.Tensor, *, name: str = "") -> torch.Tensor:
-        """The stand-in for a real tensor, a graph input; the same one for the same tensor."""
+    def add_input(
+        self, tensor: torch.Tensor, *, name: str = "", layout: Layout | None = None
+    ) -> torch.Tensor:
+        """The stand-in for a real tensor, a graph input; the same one for the same tensor.
+        layout: its sizes and strides, where some are symbolic."""
         known = self._by_identity.get(id(tensor))
         if known is not None:
             return known
         check_traceable(tensor)
-        return self._add_input(tensor, input_type(tensor), tensor.storage_offset())
+        return self._add_input(tensor, input_type(tensor, layout), tensor.storage_offset())
 
     def add_input_of_type(self, type: TensorType, *, name: str = "") -> torch.Tensor:
         """A stand-in for a graph input of which only the type is known."""
@@ -136,7 +142,11 @@ class Tracer(dispatch.TorchDispatchMode):
             if type(result) is Standin and result.requires_grad:
                 self._read_tracked(result.place)
         return finish_trace(
-            self.recorder, [s.place for s, _ in self.inputs], self.constants, results
+            self.recorder,
+            [s.place for s, _ in self.inputs],
+            self.constants,
+            results,
+            self.facts,
         )
 
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
@@ -157,6 +167,9 @@ class Tracer(dispatch.TorchDispatchMode):
         special, handler, facts = known
         if kwargs is None:
             kwargs = {}
+        if self.facts is not None:
+            args = _with_plain_sizes(args)
+            kwargs = {name: _with_plain_sizes(value) for name, value in kwargs.items()}
         if special is not None:
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:
@@ -357,6 +370,14 @@ class Tracer(dispatch.TorchDispatchMode):
         self.recorder.write(place, value)
         if differentiable:
             (place.base or place).tracks_gradient = True
+
+
+def _with_plain_sizes(argument: Any) -> Any:
+    """An argument of C++, with symbolic sizes as shape rules have them."""
+    cls = type(argument)
+    if cls is tuple or cls is list:
+        return cls([_with_plain_sizes(item) for item in argument])
+    return argument.node if isinstance(argument, torch.SymInt) else argument
 
 
 def _wrap(result: Any, types: Any, differentiable: bool) -> Any:

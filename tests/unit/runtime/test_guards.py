@@ -13,7 +13,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.compat.ambient import ambient_state
 from braze.ir.entry import FrameValues
-from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
 from braze.ir.source import (
     AttributeSource,
     CellObjectSource,
@@ -26,8 +26,10 @@ from braze.ir.source import (
     ItemSource,
     LocalSource,
     ObjectSource,
+    SizeSource,
     Source,
     StackSource,
+    StrideSource,
     TypeSource,
 )
 from braze.runtime.guard_kinds import GUARD_KINDS
@@ -38,6 +40,7 @@ from braze.runtime.guards import (
     order_guards,
 )
 from braze.runtime.source_code import READ_FAILURES, read_source
+from braze.shapes.expr import Symbol, as_expr
 
 X = LocalSource("x")
 Y = LocalSource("y")
@@ -216,6 +219,7 @@ class Ambient:
 
 
 K = GuardKind
+S0, S1 = Symbol("s0", 2), Symbol("s1", 2)
 # kind, source, expected, values that hold, values that fail, words
 ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], str]] = [
     (K.TENSOR_MATCH, X, facts(BASE), {"x": BASE}, {"x": None}, "type mismatch"),
@@ -242,6 +246,16 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
      {"x": BASE, "y": BASE.clone()}, "shared memory and do not now"),
     (K.STORAGE_OVERLAP, None, ((X,), (Y,)), {"x": BASE, "y": BASE.clone()},
      {"x": BASE, "y": BASE[1:]}, "share memory now and did not"),
+    (K.SIZES, None, SizeCondition(as_expr(S0), 2, 8, ((S0, SizeSource(X, 0)),)),
+     {"x": torch.empty(3)}, {"x": torch.empty(9)},
+     "2 <= L['x'].size()[0] <= 8 does not hold: L['x'].size()[0] is 9"),
+    (K.SIZES, None, SizeCondition(S0 - S1, 0, 0, ((S0, SizeSource(X, 0)), (S1, Y))),
+     {"x": torch.empty(3), "y": 3}, {"x": torch.empty(9), "y": 3},
+     "L['x'].size()[0] == L['y'] does not hold"),
+    (K.SIZES, None, SizeCondition(S0 - S1, None, None, ((S0, X), (S1, Y)), apart=True),
+     {"x": 4, "y": 3}, {"x": 3, "y": 3}, "L['x'] != L['y'] does not hold"),
+    (K.SIZES, None, SizeCondition(S0 - 1, 0, None, ((S0, StrideSource(X, 0)),)),
+     {"x": torch.empty(3, 4)}, {"x": torch.empty(1).expand(3)}, "L['x'].stride()[0] >= 1"),
     (K.AMBIENT, None, Ambient(None), {}, {}, ""),
     (K.NAMESPACE, X, (("a", BASE), ("b", ABSENT)), {"x": {"a": BASE}}, {"x": {"a": BASE, "b": 1}},
      "entry 'b' mismatch. expected ABSENT, actual 1"),

@@ -20,6 +20,13 @@ def index_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
     return parts[0] if len(parts) == 1 else f"({' + '.join(parts)})"
 
 
+def operand_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
+    """The expression as an operand of a division: a product stands in parentheses."""
+    text = index_text(expr, names)
+    is_product = len(expr.terms) == 1 and (len(expr.terms[0][0]) > 1 or expr.terms[0][1] != 1)
+    return f"({text})" if is_product and expr.terms[0][0] else text
+
+
 def _atom_text(atom: Symbol | FloorDiv | Mod | Extremum, names: Mapping[Symbol, str]) -> str:
     if isinstance(atom, Symbol):
         return names.get(atom, atom.name)
@@ -29,7 +36,7 @@ def _atom_text(atom: Symbol | FloorDiv | Mod | Extremum, names: Mapping[Symbol, 
         for operand in atom.operands[1:]:
             text = f"{function}({text}, {index_text(operand, names)})"
         return text
-    dividend, divisor = index_text(atom.dividend, names), index_text(atom.divisor, names)
+    dividend, divisor = operand_text(atom.dividend, names), operand_text(atom.divisor, names)
     low, _ = bounds(atom.dividend)
     quotient = isinstance(atom, FloorDiv)
     if low is not None and low >= 0:

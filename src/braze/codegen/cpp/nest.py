@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from braze.codegen.cpp.index import index_text
+from braze.codegen.cpp.index import index_text, operand_text
 from braze.codegen.cpp.operators import TYPES
 from braze.codegen.cpp.phase import PhaseWriter
 from braze.codegen.cpp.text import indented
@@ -111,7 +111,7 @@ class _Writer:
             return [f"i64 {loops[0][0]} = lo;"]
         lines = ["i64 rest = lo;"]
         for name, size in reversed(loops[1:]):
-            text = index_text(size, self.sizes)
+            text = operand_text(size, self.sizes)
             lines += [f"i64 {name} = rest % {text};", f"rest /= {text};"]
         return [*lines, f"i64 {loops[0][0]} = rest;"]
 

@@ -77,6 +77,8 @@ def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
     for buffer in schedule.inputs:
         for size in (*buffer.shape, *buffer.stride):
             found |= symbols(size)
+    for size in schedule.sizes:
+        found |= symbols(size)
     return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 

@@ -15,6 +15,7 @@ import torch
 
 from braze.ir.types import TensorType
 from braze.standins.meta import infer_by_meta, infer_view_by_meta
+from braze.standins.probing import has_symbols, in_numbers, infer_by_probing
 from braze.standins.rules import contractions as contractions
 from braze.standins.rules import indexing as indexing
 from braze.standins.rules import losses as losses
@@ -36,6 +37,10 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
         result = rule(*args, **kwargs)
         if result is not NotImplemented:
             return result
+    if has_symbols((args, kwargs)):
+        return infer_by_probing(
+            lambda numbers, named: infer(op, numbers, named), tuple(args), kwargs
+        )
     try:
         args = tuple(args)
         key = (freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
@@ -79,4 +84,6 @@ def infer_view(
         result = rule(viewed, offset, *args, **kwargs)
         if result is not NotImplemented:
             return result
+    if has_symbols((viewed, offset, args, kwargs)):
+        viewed, offset, args, kwargs = in_numbers((viewed, offset, args, kwargs))
     return infer_view_by_meta(op, viewed, offset, args, kwargs)

@@ -63,7 +63,7 @@ def completed_shape(shape: Shape, numel: int) -> Shape:
             product *= size
     unknown = shape.count(-1)
     fits = product == numel if not unknown else product > 0 and numel % product == 0
-    if unknown > 1 or not fits or min(shape, default=0) < -1:
+    if unknown > 1 or not fits or any(size < -1 for size in shape):
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
     return tuple(numel // product if size == -1 else size for size in shape)
 

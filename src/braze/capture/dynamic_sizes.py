@@ -1,0 +1,183 @@
+"""Sizes and numbers of a frame's inputs as symbols, and the guards that their use leads to."""
+
+from __future__ import annotations
+
+from typing import Any, final
+
+import torch
+
+from braze.errors import UserError
+from braze.ir.guard import Guard, GuardKind, SizeCondition
+from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.source import ItemSource, LocalSource, SizeSource, Source, StackSource, StrideSource
+from braze.shapes.expr import Expr, Symbol, as_expr, symbols
+from braze.shapes.facts import MOST, Facts, Unknown
+from braze.shapes.policy import DimensionMark, Marked, SizePolicy, marks_of
+from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
+
+Layout = tuple[tuple[Any, ...], tuple[Any, ...]]
+_STRICT = (DimensionMark.DYNAMIC, DimensionMark.UNBACKED)
+
+
+@final
+class DynamicSizes:
+    """The symbols of one attempt to capture a frame.
+
+    facts: what is known of them; None while there is none. notes: lines for the log.
+    """
+
+    def __init__(self, policy: SizePolicy | None, tracer: Any, origin: Any) -> None:
+        self._policy = policy
+        self._tracer = tracer
+        self._origin = origin
+        self.facts: Facts | None = None
+        self.notes: list[tuple[str, Origin]] = []
+        self._numbers: dict[Source, Any] = {}
+        self._strides: list[tuple[Source, Any, Origin]] = []
+
+    # --- taking in -------------------------------------------------------------------------------
+
+    def layout(self, real: torch.Tensor, source: Source) -> Layout | None:
+        """Sizes and strides of a tensor from outside; None where all are static."""
+        policy = self._policy
+        if policy is None or real.layout is not torch.strided or not real.dim():
+            return None
+        numbers = (*real.shape, *real.stride())
+        marks = marks_of(real)
+        is_parameter = isinstance(real, torch.nn.Parameter) and not marks
+        chosen = policy.sizes(
+            str(source), numbers, marks, is_argument=is_argument(source) and not is_parameter
+        )
+        rank = real.dim()
+        if is_parameter or not any(place < rank for place in chosen):
+            return None
+        shape = [
+            self._size(source, dim, numbers[dim], marks) if dim in chosen else numbers[dim]
+            for dim in range(rank)
+        ]
+        stride = self._stride(source, shape, numbers[rank:], {p - rank for p in chosen})
+        return tuple(shape), stride
+
+    def number(self, source: Source, value: int) -> Any:
+        """An int from outside as a symbol; None where it is static."""
+        known = self._numbers.get(source)
+        if known is not None or self._policy is None:
+            return known
+        if not self._policy.is_symbolic(str(source), value, is_argument=is_argument(source)):
+            return None
+        ends = (2, MOST) if value > 1 else (None, -2)
+        made = program_value(self._symbol(source, value, Marked(DimensionMark.MAYBE, *ends)))
+        self._numbers[source] = made
+        return made
+
+    def _size(self, source: Source, dim: int, number: int, marks: dict[int, Marked]) -> Any:
+        marked = marks.get(dim, Marked(DimensionMark.MAYBE))
+        place = SizeSource(source, dim)
+        if number < 2 and marked.mark in _STRICT:
+            raise UserError(
+                f"{place} was marked as {marked.mark.value} and is {number} at the first call: "
+                "compile with a size of at least 2"
+            )
+        return self._symbol(place, number, marked) if number > 1 else number
+
+    def _symbol(self, source: Source, number: int, marked: Marked) -> Any:
+        facts = self._opened()
+        least = marked.least if number < 0 else max(marked.least or 2, 2)
+        most = MOST if marked.most is None else marked.most
+        strict = marked.mark in _STRICT
+        return symbol_size(facts, facts.new_symbol(source, number, least, most, strict=strict))
+
+    def _opened(self) -> Facts:
+        if self.facts is None:
+            self.facts = Facts(self._origin, lambda text: self.notes.append((text, self._origin())))
+            self._tracer.facts = self.facts
+        return self.facts
+
+    def _stride(
+        self, source: Source, shape: list[Any], numbers: tuple[int, ...], changed: set[int]
+    ) -> tuple[Any, ...]:
+        """Strides in terms of the sizes, where those explain them."""
+        made: list[Any] = list(numbers)
+        done: list[int] = []
+        for dim in sorted(range(len(shape)), key=lambda d: (numbers[d], hint_of(shape[d]), -d)):
+            if numbers[dim] > 1:
+                inner = [
+                    e for e in done if numbers[e] and numbers[e] * hint_of(shape[e]) == numbers[dim]
+                ]
+                if inner:
+                    made[dim] = made[inner[-1]] * shape[inner[-1]]
+                elif dim in changed:
+                    place = StrideSource(source, dim)
+                    made[dim] = self._symbol(place, numbers[dim], Marked(DimensionMark.MAYBE))
+            if type(made[dim]) is not int:
+                self._strides.append((StrideSource(source, dim), made[dim], self._origin()))
+            done.append(dim)
+        return tuple(made)
+
+    def release(self) -> None:
+        """Let go of the trace. Sizes stay good for what was made of them."""
+        self._tracer = None
+        self._origin = None
+        if self.facts is not None:
+            self.facts.origin = self.facts.note = _silent
+
+    # --- giving out ------------------------------------------------------------------------------
+
+    def sources(self, expr: Expr) -> tuple[tuple[Symbol, Source], ...]:
+        """Where the numbers are found that the symbols of an expression over inputs stand for."""
+        assert self.facts is not None
+        unknowns = self.facts.unknowns
+        return tuple([(s, unknowns[s].source) for s in sorted(symbols(expr), key=str)])
+
+    def in_inputs(self, value: ProgramInt) -> tuple[Expr, tuple[tuple[Symbol, Source], ...]]:
+        """A program's int as an expression over inputs."""
+        assert self.facts is not None
+        expr = self.facts.in_inputs(value.expr)
+        return expr, self.sources(expr)
+
+    def guards(self) -> list[Guard]:
+        """Everything that was assumed of symbols."""
+        facts = self.facts
+        if facts is None:
+            return []
+        made = []
+        for place, stride, origin in self._strides:
+            here = Symbol(str(place))
+            if stride.expr != as_expr(_symbol_at(facts, place)):
+                expr = facts.in_inputs(stride.expr)
+                sources = ((here, place), *self.sources(expr))
+                condition = SizeCondition(here - expr, 0, 0, sources)
+                made.append(Guard(None, GuardKind.SIZES, condition, origin))
+        for expr, (low, high), origin in facts.range_guards():
+            high = None if high is None or high >= MOST // 2 else high
+            condition = SizeCondition(expr, low, high, self.sources(expr))
+            made.append(Guard(None, GuardKind.SIZES, condition, origin or UNKNOWN))
+        for assumed in facts.guards():
+            relation = assumed.relation
+            upper = 0 if relation.kind == "==" else None
+            lower = None if relation.kind == "!=" else 0
+            sources = self.sources(relation.expr)
+            condition = SizeCondition(relation.expr, lower, upper, sources, relation.kind == "!=")
+            made.append(Guard(None, GuardKind.SIZES, condition, assumed.origin or UNKNOWN))
+        return made
+
+
+def _silent(*arguments: Any) -> None:
+    return None
+
+
+def passed_sources(unknowns: tuple[Unknown, ...]) -> tuple[Source, ...]:
+    """Where the numbers of `Graph.sizes` are found."""
+    return tuple([unknown.source for unknown in unknowns])
+
+
+def is_argument(source: Source) -> bool:
+    """Whether a value is an argument of the frame, or an item of one."""
+    while type(source) is ItemSource:
+        source = source.base
+    return type(source) in (LocalSource, StackSource)
+
+
+def _symbol_at(facts: Facts, source: Source) -> Symbol:
+    found = [symbol for symbol, unknown in facts.unknowns.items() if unknown.source == source]
+    return found[0] if found else Symbol("")

@@ -1,0 +1,91 @@
+"""Where a call finds the values of symbols: sizes and strides of inputs, solved for them.
+
+shape (s0, 2*s1 + 1)   ->   n_s0 = x0.size(0);  n_s1 = (x0.size(1) - 1) // 2
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from braze.shapes.expr import (
+    Expr,
+    Extremum,
+    IntLike,
+    Mod,
+    Symbol,
+    as_expr,
+    constant_value,
+    symbols,
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Binding:
+    """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before."""
+
+    symbol: Symbol
+    place: Any
+    factor: int
+    rest: Expr
+
+    def text(self, place: str, names: Mapping[Symbol, str]) -> str:
+        """The Python expression of the symbol's value; `place` is the number's text."""
+        moved = f"({place} - ({python_text(self.rest, names)}))" if self.rest.terms else place
+        return moved if self.factor == 1 else f"{moved} // {self.factor}"
+
+
+def bind_symbols(numbers: Iterable[tuple[Any, IntLike]]) -> list[Binding]:
+    """Bindings of every symbol that can be had from numbers that calls bring along, in an order in
+    which each needs only those before it. numbers: (place, the expression that it is)."""
+    left = [(place, as_expr(value)) for place, value in numbers if not isinstance(value, int)]
+    left = [(place, expr) for place, expr in left if constant_value(expr) is None]
+    left.sort(key=lambda pair: len(pair[1].terms))
+    found: dict[Symbol, Binding] = {}
+    progress = True
+    while left and progress:
+        progress = False
+        for pair in list(left):
+            unbound = symbols(pair[1]) - found.keys()
+            if len(unbound) > 1:
+                continue
+            left.remove(pair)
+            solved = _solved(*pair, unbound.pop()) if unbound else None
+            if solved is not None:
+                found[solved.symbol] = solved
+                progress = True
+    return list(found.values())
+
+
+def python_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
+    """The expression as Python text, with names for its symbols."""
+    parts = []
+    for monomial, coefficient in expr.terms:
+        factors = [str(coefficient)] if coefficient != 1 or not monomial else []
+        for atom in monomial:
+            if isinstance(atom, Symbol):
+                factors.append(names[atom])
+            elif isinstance(atom, Extremum):
+                inside = ", ".join(python_text(operand, names) for operand in atom.operands)
+                factors.append(f"{'max' if atom.maximum else 'min'}({inside})")
+            else:
+                sign = "%" if isinstance(atom, Mod) else "//"
+                left, right = python_text(atom.dividend, names), python_text(atom.divisor, names)
+                factors.append(f"(({left}) {sign} ({right}))")
+        parts.append(" * ".join(factors))
+    return " + ".join(parts) or "0"
+
+
+def _solved(place: Any, expr: Expr, symbol: Symbol) -> Binding | None:
+    factor, rest = 0, []
+    for monomial, coefficient in expr.terms:
+        if monomial == (symbol,):
+            factor = coefficient
+        else:
+            rest.append((monomial, coefficient))
+    others = Expr(tuple(rest))
+    return (
+        None if factor <= 0 or symbol in symbols(others) else Binding(symbol, place, factor, others)
+    )

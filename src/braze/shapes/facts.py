@@ -1,0 +1,428 @@
+"""What one capture knows of its symbols: ranges, equalities, divisibility, inequalities.
+
+Every question about sizes is `decide(Relation)`. It follows from what is known, or it is answered
+by the sizes at hand and becomes a guard, and is known from then on:
+
+    s0 == s1       s1 is written as s0 from now on
+    s0 % 2 == 0    s0 is written as 2*s0_2
+    s0 >= 3        the range of s0
+    s0 >= s1 + 1   an inequality, kept as it is
+    s0 == 4        s0 is specialised: written as 4
+
+Not handled: solving anything that is not linear in a symbol; such facts answer only the same
+question again.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, TypeAlias, final
+
+from braze.shapes.expr import (
+    Expr,
+    IntLike,
+    Mod,
+    Symbol,
+    as_expr,
+    constant_value,
+    evaluate,
+    floor_div,
+    substitute,
+    symbols,
+)
+from braze.shapes.prove import Range, is_nonnegative, range_of
+
+Kind: TypeAlias = Literal["==", "!=", ">="]
+_MOST_INEQUALITIES = 32
+MOST = 1 << 48  # no tensor has as many elements: an end of ranges that is not checked
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """`expr kind 0`."""
+
+    expr: Expr
+    kind: Kind
+
+    def holds(self, value: int) -> bool:
+        """Whether it holds where the expression has this value."""
+        return value >= 0 if self.kind == ">=" else (value == 0) is (self.kind == "==")
+
+    def negated(self) -> Relation:
+        """The relation that holds where this one does not."""
+        if self.kind == ">=":
+            return Relation(-self.expr - 1, ">=")
+        return Relation(self.expr, "!=" if self.kind == "==" else "==")
+
+    def __str__(self) -> str:
+        return relation_text(self)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Assumed:
+    """A relation that was assumed, in the symbols that stand for sizes of inputs, and where."""
+
+    relation: Relation
+    origin: Any
+
+
+@final
+@dataclass(slots=True)
+class Unknown:
+    """A symbol of an input.
+
+    source: where its value is found. strict: the user marked it: it must not become a constant.
+    data: it is known only while the graph runs: questions about it cannot be answered.
+    """
+
+    symbol: Symbol
+    source: Any
+    strict: bool = False
+    data: bool = False
+
+
+class Undecidable(Exception):
+    """A question about a size that is known only when the program runs."""
+
+
+class SpecialisedError(BaseException):
+    """A dimension that the user marked as dynamic was used as a constant. It passes through
+    whatever asked for the constant; origin: where that was."""
+
+    def __init__(self, message: str, origin: Any) -> None:
+        super().__init__(message)
+        self.origin = origin
+
+
+@final
+class Facts:
+    """The symbols of one capture and what is known of them.
+
+    origin: says where the program stands, for attribution. note: told of every symbol made and
+        every one specialised.
+    """
+
+    def __init__(
+        self,
+        origin: Callable[[], Any] = lambda: None,
+        note: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.origin = origin
+        self.note = note
+        self.unknowns: dict[Symbol, Unknown] = {}
+        self.hints: dict[Symbol, int] = {}
+        self.ranges: dict[Symbol, Range] = {}
+        self.assumed: list[Assumed] = []
+        self.written: dict[Symbol, Expr] = {}  # symbols that are written as something else
+        self.meaning: dict[Symbol, Expr] = {}  # symbols made here, in terms of inputs' symbols
+        self._inequalities: list[Expr] = []
+        self._known: dict[tuple[Expr, Kind], bool] = {}
+        self._range_origins: dict[Symbol, Any] = {}
+        self.objects: dict[Expr | int, Any] = {}  # the one symbolic integer of each expression
+
+    # --- symbols ---------------------------------------------------------------------------------
+
+    def new_symbol(
+        self,
+        source: Any,
+        hint: int,
+        lower: int | None = 2,
+        upper: int | None = MOST,
+        *,
+        strict: bool = False,
+    ) -> Symbol:
+        """A symbol for a size (or a Python int) found at `source`, in [lower, upper]."""
+        symbol = Symbol(f"s{len(self.unknowns)}", lower, upper, hint)
+        self.unknowns[symbol] = Unknown(symbol, source, strict)
+        self.hints[symbol] = hint
+        self._range_origins[symbol] = self.origin()
+        self.note(f"{symbol} = {source} ({hint} now)")
+        return symbol
+
+    def current(self, expr: Expr) -> Expr:
+        """The expression with everything written as it is now."""
+        if not self.written or self.written.keys().isdisjoint(symbols(expr)):
+            return expr
+        return substitute(expr, self.written)
+
+    def hint_of(self, expr: Expr) -> int:
+        """The value at the sizes at hand."""
+        return evaluate(expr, self.hints)
+
+    def refined(self) -> dict[Symbol, IntLike]:
+        """Replacements that give each symbol its final form and the range that is known now."""
+        final: dict[Symbol, IntLike] = {}
+        for symbol, hint in self.hints.items():
+            low, high = range_of(symbol, self.ranges)
+            upper = None if high is None or high >= MOST // 2 else high
+            final[symbol] = Symbol(symbol.name, low, upper, hint)
+        for symbol in self.written:
+            final[symbol] = substitute(self.current(as_expr(symbol)), final)
+        return final
+
+    def admits(self, values: Mapping[Symbol, int]) -> bool:
+        """Whether all that is known holds for other values of the symbols that are free."""
+        for symbol, value in values.items():
+            low, high = range_of(symbol, self.ranges)
+            if symbol in self.written:
+                continue
+            if (low is not None and value < low) or (high is not None and value > high):
+                return False
+        relations = [assumed.relation for assumed in self.assumed]
+        return all(r.holds(evaluate(self.current(r.expr), values)) for r in relations)
+
+    # --- questions -------------------------------------------------------------------------------
+
+    def decide(self, relation: Relation) -> bool:
+        """Whether the relation holds; assumed, where it does not follow from what is known."""
+        known = self.follows(relation)
+        if known is not None:
+            return known
+        expr = self.current(relation.expr)
+        holds = relation.holds(self.hint_of(expr))
+        true = Relation(expr, relation.kind)
+        self._assume(true if holds else true.negated())
+        self._known[expr, relation.kind] = holds
+        return holds
+
+    def follows(self, relation: Relation) -> bool | None:
+        """True or False where what is known says so, else None. Assumes nothing."""
+        expr = self.current(relation.expr)
+        constant = constant_value(expr)
+        if constant is not None:
+            return relation.holds(constant)
+        key = (expr, relation.kind)
+        found = self._known.get(key)
+        if found is None:
+            found = self._derive(Relation(expr, relation.kind))
+            if found is not None:
+                self._known[key] = found
+        return found
+
+    def _derive(self, relation: Relation) -> bool | None:
+        expr = relation.expr
+        if relation.kind == ">=":
+            if self._is_nonnegative(expr):
+                return True
+            return False if self._is_nonnegative(-expr - 1) else None
+        differs = self._is_nonnegative(expr - 1) or self._is_nonnegative(-expr - 1)
+        if differs or not _can_be_zero(expr):
+            return relation.kind == "!="
+        return None
+
+    def _is_nonnegative(self, expr: Expr) -> bool:
+        named = symbols(expr)
+        near = [fact for fact in self._inequalities if not named.isdisjoint(symbols(fact))]
+        return is_nonnegative(expr, self.ranges, near[:_MOST_INEQUALITIES])
+
+    # --- assumptions -----------------------------------------------------------------------------
+
+    def specialise(self, expr: Expr) -> int:
+        """The value of the expression now, assumed to be the same at every call."""
+        expr = self.current(expr)
+        constant = constant_value(expr)
+        if constant is None:
+            constant = self.hint_of(expr)
+            self.decide(Relation(expr - constant, "=="))
+        return constant
+
+    def _assume(self, relation: Relation) -> None:
+        """Note a guard, and learn from it."""
+        if any(u.data for s, u in self.unknowns.items() if s in symbols(relation.expr)):
+            raise Undecidable(f"whether {relation} is known only when the program runs")
+        before = dict(self.written)
+        in_range = relation.kind != "==" and self._learn_range(relation)
+        if not in_range:
+            self.assumed.append(Assumed(self._in_inputs(relation), self.origin()))
+        if relation.kind == "==":
+            self._learn_equality(relation.expr)
+        elif relation.kind == ">=" and not in_range:
+            self._inequalities.append(relation.expr)
+        if self.written != before:
+            self._rewrite()
+        self._known.clear()
+
+    def in_inputs(self, expr: Expr) -> Expr:
+        """The expression in the symbols that stand for inputs' sizes."""
+        if not self.meaning or self.meaning.keys().isdisjoint(symbols(expr)):
+            return expr
+        return substitute(expr, self.meaning)
+
+    def _in_inputs(self, relation: Relation) -> Relation:
+        return Relation(self.in_inputs(relation.expr), relation.kind)
+
+    def _learn_range(self, relation: Relation) -> bool:
+        """Narrow one symbol's range; False where the relation says something else."""
+        linear = _linear(relation.expr)
+        if linear is None:
+            return False
+        symbol, factor, rest = linear
+        low, high = range_of(symbol, self.ranges)
+        if relation.kind == "!=":
+            if rest % factor or -rest // factor not in (low, high):
+                return False
+            edge = -rest // factor
+            low, high = (edge + 1, high) if edge == low else (low, edge - 1)
+        elif factor > 0:
+            low = max(-(rest // factor), low if low is not None else -(rest // factor))
+        else:
+            high = min(rest // -factor, high if high is not None else rest // -factor)
+        self.ranges[symbol] = (low, high)
+        self._range_origins[symbol] = self.origin()
+        if low is not None and low == high:
+            closed = self._in_inputs(Relation(as_expr(symbol) - low, "=="))
+            self.assumed.append(Assumed(closed, self.origin()))
+            self._write(symbol, as_expr(low))
+            self._rewrite()
+        return True
+
+    def _learn_equality(self, expr: Expr) -> None:
+        solved = _solved(expr)
+        if solved is not None:
+            self._write(*solved)
+            return
+        whole = _divisible(expr)
+        if whole is None:
+            return
+        symbol, divisor, rest = whole
+        low, high = range_of(symbol, self.ranges)
+        part = Symbol(
+            f"{symbol.name}_{divisor}",
+            None if low is None else -((rest - low) // divisor),
+            None if high is None else (high - rest) // divisor,
+            (self.hints[symbol] - rest) // divisor,
+        )
+        self.hints[part] = (self.hints[symbol] - rest) // divisor
+        self.meaning[part] = floor_div(substitute(as_expr(symbol), self.meaning) - rest, divisor)
+        self._write(symbol, part * divisor + rest)
+
+    def _write(self, symbol: Symbol, expr: Expr) -> None:
+        """Write a symbol as something else from now on; what was known of it stays known."""
+        low, high = range_of(symbol, self.ranges)
+        self.written[symbol] = expr
+        constant = constant_value(expr)
+        if constant is not None:
+            self._specialised(symbol)
+            return
+        if low is not None:
+            self._inherit(expr - low)
+        if high is not None:
+            self._inherit(high - expr)
+
+    def _inherit(self, expr: Expr) -> None:
+        if not is_nonnegative(expr, self.ranges) and not self._learn_range(Relation(expr, ">=")):
+            self._inequalities.append(expr)
+
+    def _specialised(self, symbol: Symbol) -> None:
+        for unknown in self.unknowns.values():
+            if symbol not in symbols(self.current(as_expr(unknown.symbol))) and (
+                symbol != unknown.symbol
+            ):
+                continue
+            number = self.hint_of(as_expr(unknown.symbol))
+            self.note(f"{unknown.symbol} = {unknown.source} is specialised to {number}")
+            if unknown.strict:
+                raise SpecialisedError(
+                    f"{unknown.source} was marked as dynamic, and the program needs it to be "
+                    f"{number}",
+                    self.origin(),
+                )
+
+    def _rewrite(self) -> None:
+        """Bring what is kept up to date with `written`."""
+        for symbol, expr in list(self.written.items()):
+            rest = {s: e for s, e in self.written.items() if s != symbol}
+            self.written[symbol] = substitute(expr, rest)
+        self._inequalities = [
+            fact for fact in map(self.current, self._inequalities) if constant_value(fact) is None
+        ]
+
+    # --- guards ----------------------------------------------------------------------------------
+
+    def guards(self) -> list[Assumed]:
+        """Everything assumed, in inputs' symbols; ranges are left to `range_guards`."""
+        return list(self.assumed)
+
+    def range_guards(self) -> list[tuple[Expr, Range, Any]]:
+        """(size in inputs' symbols, range, where it was narrowed last) of what is still unknown."""
+        found = []
+        for symbol in self.hints:
+            if constant_value(self.current(as_expr(symbol))) is not None:
+                continue
+            expr = self.meaning.get(symbol, as_expr(symbol))
+            origin = self._range_origins.get(symbol)
+            found.append((expr, range_of(symbol, self.ranges), origin))
+        return found
+
+
+def relation_text(relation: Relation, names: Callable[[str], str] = str) -> str:
+    """The relation with positive terms on both sides: `s0 + 1 <= s1`."""
+    left = Expr(tuple((m, c) for m, c in relation.expr.terms if c > 0))
+    right = -Expr(tuple((m, c) for m, c in relation.expr.terms if c < 0))
+    return names(f"{left} {relation.kind} {right}")
+
+
+# --- private -------------------------------------------------------------------------------------
+
+
+def _linear(expr: Expr) -> tuple[Symbol, int, int] | None:
+    """(symbol, factor, rest) of `factor * symbol + rest`."""
+    found: tuple[Symbol, int] | None = None
+    rest = 0
+    for monomial, coefficient in expr.terms:
+        if not monomial:
+            rest = coefficient
+        elif found is None and len(monomial) == 1 and type(monomial[0]) is Symbol:
+            found = monomial[0], coefficient
+        else:
+            return None
+    return None if found is None else (*found, rest)
+
+
+def _solved(expr: Expr) -> tuple[Symbol, Expr] | None:
+    """(symbol, what it equals) of `expr == 0`: the newest symbol with a factor that divides."""
+    uses: dict[Symbol, int] = {}
+    for monomial, _ in expr.terms:
+        for symbol in set().union(*(symbols(Expr((((a,), 1),))) for a in monomial)):
+            uses[symbol] = uses.get(symbol, 0) + 1
+    candidates = []
+    for monomial, coefficient in expr.terms:
+        if len(monomial) != 1 or type(monomial[0]) is not Symbol or uses[monomial[0]] != 1:
+            continue
+        if all(c % coefficient == 0 for _, c in expr.terms):
+            candidates.append((monomial[0], coefficient))
+    if not candidates:
+        return None
+    symbol, factor = max(candidates, key=lambda c: (len(c[0].name), c[0].name))
+    rest = expr - as_expr(symbol) * factor
+    return symbol, Expr(tuple((m, -c // factor) for m, c in rest.terms))
+
+
+def _divisible(expr: Expr) -> tuple[Symbol, int, int] | None:
+    """(symbol, divisor, rest): the symbol is `divisor * n + rest`, of `(f*symbol + k) % d == 0`."""
+    if len(expr.terms) != 1 or len(expr.terms[0][0]) != 1:
+        return None
+    atom = expr.terms[0][0][0]
+    if not isinstance(atom, Mod):
+        return None
+    divisor, linear = constant_value(atom.divisor), _linear(atom.dividend)
+    if divisor is None or linear is None:
+        return None
+    symbol, factor, rest = linear
+    common = math.gcd(factor, divisor)
+    if rest % common:
+        return None
+    step = divisor // common
+    start = (-(rest // common) * pow(factor // common, -1, step)) % step if step > 1 else 0
+    return (symbol, step, start) if step > 1 else None
+
+
+def _can_be_zero(expr: Expr) -> bool:
+    """Whether the coefficients allow it: 2*s + 1 never is."""
+    common = math.gcd(*(c for monomial, c in expr.terms if monomial))
+    constant = next((c for monomial, c in expr.terms if not monomial), 0)
+    return not common or constant % common == 0

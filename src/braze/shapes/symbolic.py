@@ -1,0 +1,537 @@
+"""Symbolic integers: what stands for a size that is not known, in shape rules and in programs.
+
+`SymbolicSize` is an expression over the symbols of one capture. Arithmetic gives expressions;
+a comparison is answered by the capture's `Facts`, which may turn it into a guard. It is a
+`torch.SymInt`, so that PyTorch's C++ takes it, and its own node, which C++ asks for arithmetic.
+
+`ProgramInt` is the same as a program sees it: hashing one, printing one or using it as an index
+needs its number, and specialises it. Shape rules hash sizes by expression.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.shapes.expr import (
+    Expr,
+    Symbol,
+    as_expr,
+    constant_value,
+    floor_div,
+    maximum,
+    minimum,
+    modulo,
+)
+from braze.shapes.facts import Facts, Kind, Relation
+
+_Operation: TypeAlias = Callable[[Expr, Expr], Expr]
+
+
+class SymbolicSize(torch.SymInt):
+    """An integer expression over symbols; one object an expression and capture.
+
+    hint: its value at the sizes at hand. program: the object that programs see.
+    """
+
+    __slots__ = ("expr", "facts", "hint", "known", "program")
+
+    expr: Expr
+    facts: Facts
+    hint: int
+    program: Any
+
+    def __init__(self, facts: Facts, expr: Expr, hint: int) -> None:
+        self.facts = facts
+        self.expr = expr
+        self.hint = hint
+        self.known: dict[Any, Any] = {}
+
+    @property
+    def node(self) -> Any:
+        """What C++ asks: the object itself."""
+        return self
+
+    def _as(self, made: Any) -> Any:
+        return made
+
+    def __hash__(self) -> int:
+        return hash(self.expr)
+
+    def __str__(self) -> str:
+        return str(self.expr)
+
+    __repr__ = __str__
+
+    def __deepcopy__(self, memory: Any) -> Any:
+        return self
+
+    def __copy__(self) -> Any:
+        return self
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    def __int__(self) -> int:
+        return self.facts.specialise(self.expr)
+
+    __index__ = __trunc__ = __int__
+
+    def __float__(self) -> float:
+        return float(int(self))
+
+    def __bool__(self) -> bool:
+        return self.facts.decide(Relation(self.expr, "!="))
+
+    def __neg__(self) -> Any:
+        return self._as(_combined("sub", 0, self))
+
+    def __pos__(self) -> Any:
+        return self
+
+    def __abs__(self) -> Any:
+        return self if self >= 0 else -self
+
+    def __floor__(self) -> Any:
+        return self
+
+    __ceil__ = __round__ = __floor__  # type: ignore[assignment]
+
+    def conjugate(self) -> Any:
+        """Of an integer, itself."""
+        return self
+
+    def bit_length(self) -> int:
+        """Needs the number."""
+        return int(self).bit_length()
+
+    def as_integer_ratio(self) -> Any:
+        """As `int.as_integer_ratio`."""
+        return self, 1
+
+    def is_integer(self) -> bool:
+        """Of an integer, True."""
+        return True
+
+    # --- what C++ asks of a node -----------------------------------------------------------------
+
+    def is_int(self) -> bool:
+        return True
+
+    def is_bool(self) -> bool:
+        return False
+
+    is_float = is_nested_int = is_constant = is_bool
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    has_hint = is_symbolic
+
+    def clone(self) -> Any:
+        return self
+
+    def maybe_as_int(self) -> int | None:
+        return constant_value(self.facts.current(self.expr))
+
+    def constant_int(self) -> None:
+        return None
+
+    nested_int = constant_bool = constant_int
+
+    def wrap_int(self, value: int) -> Any:
+        return as_node(self.facts, value)
+
+    def int_(self) -> int:
+        return int(self)
+
+    def guard_int(self, file: str, line: int) -> int:
+        return int(self)
+
+    def str(self) -> Any:
+        return str(self.expr)
+
+    def _graph_repr(self) -> Any:
+        return str(self.expr)
+
+    def sym_float(self) -> Any:
+        raise NotImplementedError("a size as a symbolic float")
+
+    def is_non_overlapping_and_dense_indicator(self, sizes: Any, strides: Any) -> Any:
+        return self.wrap_int(int(_is_dense(sizes, strides)))
+
+
+@final
+class ProgramInt(SymbolicSize):
+    """A symbolic integer in a program's hands."""
+
+    __slots__ = ("size",)
+
+    def __init__(self, size: SymbolicSize) -> None:
+        super().__init__(size.facts, size.expr, size.hint)
+        self.size = size
+
+    @property
+    def node(self) -> Any:
+        """The shape rules' object."""
+        return self.size
+
+    def _as(self, made: Any) -> Any:
+        return program_value(made)
+
+    def __hash__(self) -> int:
+        return hash(int(self))
+
+    def __repr__(self) -> str:
+        return repr(int(self))
+
+    def __str__(self) -> str:
+        return str(int(self))
+
+    def __format__(self, spec: str) -> str:
+        return format(int(self), spec)
+
+
+def of_expression(facts: Facts, expr: Expr, hint: int | None = None) -> Any:
+    """The number of a constant expression, else the one object for it."""
+    constant = constant_value(expr)
+    if constant is not None:
+        return constant
+    found = facts.objects.get(expr)
+    if found is None:
+        found = SymbolicSize(facts, expr, facts.hint_of(expr) if hint is None else hint)
+        found.program = ProgramInt(found)
+        found.program.program = found.program
+        facts.objects[expr] = found
+    return found
+
+
+def as_node(facts: Facts, value: Any) -> Any:
+    """A size as C++ has it: numbers too are nodes."""
+    if isinstance(value, SymbolicSize):
+        return value
+    made = facts.objects.get(value)
+    if made is None:
+        made = facts.objects[value] = SymbolicSize(facts, as_expr(value), value)
+        made.program = value
+    return made
+
+
+def program_value(value: Any) -> Any:
+    """A size as a program may have it: plain numbers stay."""
+    return value.program if isinstance(value, SymbolicSize) else value
+
+
+def plain_size(value: Any) -> Any:
+    """A size as shape rules have it: what C++ wraps is unwrapped."""
+    return value.node if isinstance(value, torch.SymInt) else value
+
+
+def hint_of(value: Any) -> Any:
+    """A size's value at hand; numbers are their own."""
+    return value.hint if isinstance(value, SymbolicSize) else value
+
+
+# --- arithmetic ----------------------------------------------------------------------------------
+
+
+def _floor(left: Expr, right: Expr) -> Expr:
+    return floor_div(left, right)
+
+
+_OPERATIONS: dict[str, tuple[_Operation, Callable[[int, int], int]]] = {
+    "add": (lambda a, b: a + b, lambda a, b: a + b),
+    "sub": (lambda a, b: a - b, lambda a, b: a - b),
+    "mul": (lambda a, b: a * b, lambda a, b: a * b),
+    "floordiv": (_floor, lambda a, b: a // b),
+    "mod": (modulo, lambda a, b: a % b),
+    "min": (minimum, min),
+    "max": (maximum, max),
+}
+
+
+def _combined(name: str, left: Any, right: Any) -> Any:
+    """The result of an operation on a symbolic and another integer."""
+    symbolic = left if isinstance(left, SymbolicSize) else right
+    other = right if symbolic is left else left
+    if isinstance(other, torch.SymInt):
+        other = other.node
+        key = (name, id(other), symbolic is left)
+    else:
+        key = (name, other, symbolic is left)
+    known = symbolic.known
+    if key in known:
+        return known[key]
+    facts: Facts = symbolic.facts
+    a, b = (hint_of(left), hint_of(right))
+    first, second = (_current(facts, value) for value in (left, right))
+    known[key] = made = _calculated(facts, name, (first, second), (a, b))
+    return made
+
+
+def _calculated(
+    facts: Facts, name: str, operands: tuple[Expr, Expr], hints: tuple[int, int]
+) -> Any:
+    first, second = operands
+    if name in ("floordiv", "mod"):
+        if not hints[1] or not facts.decide(Relation(second, "!=")):
+            raise ZeroDivisionError("integer division or modulo by zero")
+        if not facts.decide(Relation(second - 1, ">=")):
+            first, second = -first, -second
+            if name == "mod":
+                return -of_expression(facts, facts.current(modulo(first, second)))
+    elif name in ("min", "max"):
+        larger = facts.follows(Relation(first - second, ">="))
+        if larger is None:
+            smaller = facts.follows(Relation(second - first, ">="))
+            larger = None if smaller is None else not smaller
+        if larger is not None:
+            expr = first if larger is (name == "max") else second
+            return of_expression(facts, expr)
+    symbolic, numeric = _OPERATIONS[name]
+    return of_expression(facts, facts.current(symbolic(first, second)), numeric(*hints))
+
+
+def _current(facts: Facts, value: Any) -> Expr:
+    if isinstance(value, SymbolicSize):
+        if value.facts is not facts:
+            return as_expr(int(value))
+        return facts.current(value.expr)
+    return as_expr(int(value))
+
+
+def symbolic_maximum(left: Any, right: Any) -> Any:
+    """`max` of two integers, not decided where it is not known."""
+    return _of_program("max", left, right)
+
+
+def symbolic_minimum(left: Any, right: Any) -> Any:
+    """`min` of two integers, not decided where it is not known."""
+    return _of_program("min", left, right)
+
+
+def _of_program(name: str, left: Any, right: Any) -> Any:
+    if isinstance(left, torch.SymInt) or isinstance(right, torch.SymInt):
+        return program_value(_combined(name, left, right))
+    return _OPERATIONS[name][1](left, right)
+
+
+_INTEGERS = (int, torch.SymInt)
+
+
+def _operator(name: str) -> tuple[Any, Any]:
+    number = _OPERATIONS[name][1]
+
+    def forward(self: SymbolicSize, other: Any) -> Any:
+        if isinstance(other, _INTEGERS):
+            return self._as(_combined(name, self, other))
+        if isinstance(other, float):
+            return number(int(self), other)  # type: ignore[arg-type]
+        return NotImplemented
+
+    def reflected(self: SymbolicSize, other: Any) -> Any:
+        if isinstance(other, _INTEGERS):
+            return self._as(_combined(name, other, self))
+        if isinstance(other, float):
+            return number(other, int(self))  # type: ignore[arg-type]
+        return NotImplemented
+
+    return forward, reflected
+
+
+def _node_operator(name: str) -> Any:
+    def method(self: SymbolicSize, other: Any) -> Any:
+        return as_node(self.facts, _combined(name, self, other))
+
+    return method
+
+
+def _divmod(self: SymbolicSize, other: Any) -> Any:
+    return self // other, self % other
+
+
+def _power(self: SymbolicSize, exponent: Any, modulus: Any = None) -> Any:
+    if modulus is None and type(exponent) is int and 0 <= exponent <= 4:
+        return self._as(math.prod([self.node] * exponent))
+    return pow(
+        int(self), int(exponent) if isinstance(exponent, torch.SymInt) else exponent, modulus
+    )
+
+
+def _on_numbers(name: str) -> Any:
+    """An operation that needs both numbers."""
+    method = getattr(int, name)
+
+    def operation(self: SymbolicSize, other: Any) -> Any:
+        if isinstance(other, torch.SymInt):
+            other = int(other)
+        if isinstance(other, float):
+            return getattr(float(int(self)), name)(other)
+        return method(int(self), other)
+
+    return operation
+
+
+# --- comparisons ---------------------------------------------------------------------------------
+
+# `left op right` as a relation of (left - right), or of (right - left) where the sign is -1.
+_COMPARISONS: dict[str, tuple[int, int, Kind]] = {
+    "eq": (1, 0, "=="),
+    "ne": (1, 0, "!="),
+    "ge": (1, 0, ">="),
+    "gt": (1, -1, ">="),
+    "le": (-1, 0, ">="),
+    "lt": (-1, -1, ">="),
+}
+
+
+def _relation(name: str, left: Any, right: Any) -> tuple[Facts, Relation]:
+    facts = left.facts if isinstance(left, SymbolicSize) else right.facts
+    sign, constant, kind = _COMPARISONS[name]
+    difference = _current(facts, left) - _current(facts, right)
+    return facts, Relation(difference * sign + constant, kind)
+
+
+def _comparison(name: str) -> Any:
+    unlike = {"eq": False, "ne": True}.get(name, NotImplemented)
+
+    def method(self: SymbolicSize, other: Any) -> Any:
+        if isinstance(other, torch.SymInt):
+            other = other.node
+            if other is self.node:
+                return name in ("eq", "ge", "le")
+            if other.facts is not self.facts:  # of another capture: equal in a cache's key only
+                return unlike
+        elif isinstance(other, float):
+            return getattr(float, f"__{name}__")(float(int(self)), other)
+        elif not isinstance(other, int):
+            return unlike
+        else:
+            known = self.known.get((name, other))
+            if known is not None:
+                return known
+        facts, relation = _relation(name, self, other)
+        answer = facts.decide(relation)
+        if type(other) is int:
+            self.known[name, other] = answer
+        return answer
+
+    return method
+
+
+@final
+class Condition:
+    """A comparison that C++ has not asked the answer of; `ask(decide)` gives it."""
+
+    __slots__ = ("ask",)
+
+    def __init__(self, ask: Callable[[bool | None], bool]) -> None:
+        self.ask = ask
+
+    def is_int(self) -> bool:
+        return False
+
+    is_float = is_nested_int = is_constant = is_int
+
+    def is_bool(self) -> bool:
+        return True
+
+    is_symbolic = has_hint = is_bool
+
+    def maybe_as_int(self) -> None:
+        return None
+
+    constant_bool = constant_int = nested_int = maybe_as_int
+
+    def clone(self) -> Any:
+        return self
+
+    def wrap_bool(self, value: bool) -> Any:
+        return Condition(lambda default: value)
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.ask(None)
+
+    guard_size_oblivious = expect_true = guard_bool
+
+    def bool_(self) -> bool:
+        return self.ask(None)
+
+    def guard_or_false(self, file: str, line: int) -> bool:
+        return self.ask(False)
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        return self.ask(True)
+
+    def statically_known_true(self, file: str, line: int) -> bool:
+        return self.ask(False)
+
+    def sym_and(self, other: Any) -> Any:
+        return Condition(lambda default: self.ask(default) and other.ask(default))
+
+    def sym_or(self, other: Any) -> Any:
+        return Condition(lambda default: self.ask(default) or other.ask(default))
+
+    and_, or_ = sym_and, sym_or
+
+    def sym_not(self) -> Any:
+        return Condition(lambda default: not self.ask(None if default is None else not default))
+
+
+def _node_comparison(name: str) -> Any:
+    def method(self: SymbolicSize, other: Any) -> Any:
+        def ask(default: bool | None) -> bool:
+            facts, relation = _relation(name, self, other)
+            if default is None:
+                return facts.decide(relation)
+            found = facts.follows(relation)
+            return default if found is None else found
+
+        return Condition(ask)
+
+    return method
+
+
+def _is_dense(sizes: Any, strides: Any) -> bool:
+    expected = 1
+    for step, size in sorted(zip(strides, sizes), key=lambda pair: hint_of(pair[0])):
+        if size != 1:
+            if step != expected:
+                return False
+            expected = expected * size
+    return True
+
+
+def _install() -> None:
+    """The operators, for programs and (under C++'s names) for nodes."""
+    for name in ("add", "sub", "mul", "floordiv", "mod"):
+        forward, reflected = _operator(name)
+        setattr(SymbolicSize, f"__{name}__", forward)
+        setattr(SymbolicSize, f"__r{name}__", reflected)
+        setattr(SymbolicSize, name, _node_operator(name))
+    SymbolicSize.int_floordiv = SymbolicSize.floordiv  # type: ignore[attr-defined]
+    for name in ("min", "max"):
+        setattr(SymbolicSize, f"sym_{name}", _node_operator(name))
+    for name in _COMPARISONS:
+        setattr(SymbolicSize, f"__{name}__", _comparison(name))
+        setattr(SymbolicSize, name, _node_comparison(name))
+    for name in "truediv lshift rshift and or xor".split():
+        setattr(SymbolicSize, f"__{name}__", _on_numbers(f"__{name}__"))
+        setattr(SymbolicSize, f"__r{name}__", _on_numbers(f"__r{name}__"))
+    named = {"pow": _power, "__pow__": _power, "__rpow__": _on_numbers("__rpow__")}
+    for name, method in {**named, "__divmod__": _divmod, "__hash__": _hash}.items():
+        setattr(SymbolicSize, name, method)
+
+
+def _hash(self: SymbolicSize) -> int:
+    return hash(self.expr)
+
+
+_install()
+
+
+def symbol_size(facts: Facts, symbol: Symbol) -> Any:
+    """The size that a symbol is."""
+    return of_expression(facts, facts.current(as_expr(symbol)))

@@ -1,0 +1,208 @@
+"""Result types for symbolic sizes of operators that have no rule: by their meta kernels, at several
+sizes.
+
+    meta kernel at s0 = 6, 7, 9, 14, ...  ->  results of 12, 14, 18, 28, ...  ->  2*s0
+
+Meta kernels take numbers, not symbols. Where one expression explains the results at the sizes at
+hand and at six others, it is taken; what an ATen kernel returns at run time is compared with it.
+Where none does, every size that the call depends on is specialised.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+from braze.ir.types import TensorType
+from braze.shapes.expr import Symbol, evaluate, symbols
+from braze.shapes.facts import Facts
+from braze.shapes.symbolic import SymbolicSize
+from braze.standins.layout import tensor_type
+
+# How far from the sizes at hand each probe is; other symbols go on from another place.
+_STEPS = (1, 3, 8, 2, 5, 13, 4, 21, 7, 11, 34, 17)
+_PROBES = 7
+_MOST_TRIES = 48
+
+Infer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+
+def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What `infer` gives for numbers, for arguments with symbolic sizes."""
+    sizes = list(dict.fromkeys(_sizes_in((args, kwargs))))
+    facts: Facts = sizes[0].facts
+    first = infer(*_numbers((args, kwargs), facts, facts.hints))
+    values = [facts.hints]
+    results = [first]
+    for probe in _probes(facts, sizes):
+        try:
+            results.append(infer(*_numbers((args, kwargs), facts, probe)))
+        except (RuntimeError, ValueError, IndexError):
+            continue  # a call that fits the sizes at hand and not those
+        values.append(probe)
+        if len(values) == _PROBES:
+            break
+    if len(values) == _PROBES:
+        fitted = _fitted(results, _Candidates(sizes, values))
+        if fitted is not None:
+            return fitted[0]
+    for size in sizes:
+        int(size)
+    return first
+
+
+def has_symbols(arguments: Any) -> bool:
+    """Whether a size among arguments and types is symbolic."""
+    return any(True for _ in _sizes_in(arguments))
+
+
+def in_numbers(arguments: Any) -> Any:
+    """The arguments at the sizes at hand, all of which are specialised."""
+    sizes = list(_sizes_in(arguments))
+    for size in sizes:
+        int(size)
+    facts: Facts = sizes[0].facts
+    return _numbers(arguments, facts, facts.hints)
+
+
+# --- numbers for symbols -------------------------------------------------------------------------
+
+
+def _sizes_in(argument: Any) -> Iterable[SymbolicSize]:
+    if isinstance(argument, TensorType):
+        yield from (n for n in (*argument.shape, *argument.stride) if isinstance(n, SymbolicSize))
+    elif isinstance(argument, (tuple, list)):
+        for item in argument:
+            yield from _sizes_in(item)
+    elif isinstance(argument, dict):
+        yield from _sizes_in(tuple(argument.values()))
+    elif isinstance(argument, SymbolicSize):
+        yield argument
+
+
+def _numbers(argument: Any, facts: Facts, values: dict[Symbol, int]) -> Any:
+    """The arguments at some values of the symbols."""
+    if isinstance(argument, TensorType):
+        shape, stride = (
+            tuple([_numbers(n, facts, values) for n in sizes])
+            for sizes in (argument.shape, argument.stride)
+        )
+        return tensor_type(argument.dtype, shape, stride, argument.device)
+    if isinstance(argument, (tuple, list)):
+        return type(argument)([_numbers(item, facts, values) for item in argument])
+    if isinstance(argument, dict):
+        return {name: _numbers(item, facts, values) for name, item in argument.items()}
+    if isinstance(argument, SymbolicSize):
+        return evaluate(facts.current(argument.expr), values)
+    return argument
+
+
+def _probes(facts: Facts, sizes: Sequence[SymbolicSize]) -> Iterable[dict[Symbol, int]]:
+    """Other values of the symbols for which all that is known holds."""
+    free = sorted({s for size in sizes for s in symbols(facts.current(size.expr))}, key=str)
+    for attempt in range(_MOST_TRIES):
+        probe = dict(facts.hints)
+        for place, symbol in enumerate(free):
+            step = _STEPS[(attempt * (place + 1) + 5 * place) % len(_STEPS)]
+            probe[symbol] += step * (1 + attempt // len(_STEPS))
+        if facts.admits(probe):
+            yield probe
+
+
+# --- expressions for numbers ---------------------------------------------------------------------
+
+
+class _Candidates:
+    """What results may be made of: the sizes of the arguments, with their values at each probe."""
+
+    def __init__(self, sizes: Sequence[SymbolicSize], values: Sequence[dict[Symbol, int]]) -> None:
+        facts: Facts = sizes[0].facts
+        self.known = [
+            (size, [evaluate(facts.current(size.expr), v) for v in values]) for size in sizes
+        ]
+
+    def explain(self, numbers: Sequence[int]) -> Any:
+        """The expression that gives these numbers, or None."""
+        if len(set(numbers)) == 1:
+            return numbers[0]
+        for size, values in self.known:
+            if values == list(numbers):
+                return size
+        for size, values in self.known:
+            line = _line(values, numbers)
+            if line is not None:
+                return size * line[0] + line[1]
+        for (a, first), (b, second) in itertools.combinations(self.known, 2):
+            for sums, made in (
+                ([x + y for x, y in zip(first, second)], a + b),
+                ([x * y for x, y in zip(first, second)], a * b),
+            ):
+                line = _line(sums, numbers)
+                if line is not None:
+                    return made * line[0] + line[1]
+        return None
+
+    def note(self, size: Any, numbers: Sequence[int]) -> None:
+        """A result's size may explain other numbers."""
+        if isinstance(size, SymbolicSize):
+            self.known.append((size, list(numbers)))
+
+
+def _line(values: Sequence[int], numbers: Sequence[int]) -> tuple[int, int] | None:
+    """(factor, constant) with factor * value + constant for all numbers."""
+    ends = [(v, n) for v, n in zip(values, numbers) if v != values[0]]
+    if not ends:
+        return None
+    factor, rest = divmod(ends[0][1] - numbers[0], ends[0][0] - values[0])
+    constant = numbers[0] - factor * values[0]
+    fits = not rest and all(factor * v + constant == n for v, n in zip(values, numbers))
+    return (factor, constant) if fits else None
+
+
+def _fitted(results: Sequence[Any], candidates: _Candidates) -> tuple[Any] | None:
+    """(the result in symbols,) that agrees with every probe's; None where nothing does."""
+    first = results[0]
+    if isinstance(first, (tuple, list)):
+        if len({len(r) for r in results}) != 1:
+            return None
+        parts = [_fitted([r[i] for r in results], candidates) for i in range(len(first))]
+        return None if None in parts else (tuple([part[0] for part in parts if part]),)
+    if not isinstance(first, TensorType):
+        return (first,) if all(r == first for r in results) else None
+    if len({(r.dtype, len(r.shape)) for r in results}) != 1:
+        return None
+    shape = []
+    for dim in range(len(first.shape)):
+        numbers = [r.shape[dim] for r in results]
+        shape.append(candidates.explain(numbers))
+        candidates.note(shape[-1], numbers)
+    stride = _strides(results, shape, candidates)
+    if stride is None or None in shape:
+        return None
+    return (tensor_type(first.dtype, tuple(shape), stride, first.device),)
+
+
+def _strides(
+    results: Sequence[Any], shape: Sequence[Any], candidates: _Candidates
+) -> tuple[Any, ...] | None:
+    """Strides as products of sizes inside, or as one of the arguments' numbers."""
+    rank = len(shape)
+    columns = [[r.stride[d] for r in results] for d in range(rank)]
+    made: list[Any] = [None] * rank
+    for dim in sorted(range(rank), key=lambda d: (columns[d][0], -d)):
+        if len(set(columns[dim])) == 1:
+            made[dim] = columns[dim][0]
+            continue
+        for inner in range(rank):
+            if made[inner] is None or shape[inner] is None:
+                continue
+            reached = [r.stride[inner] * r.shape[inner] for r in results]
+            if reached == columns[dim]:
+                made[dim] = made[inner] * shape[inner]
+                break
+        else:
+            made[dim] = candidates.explain(columns[dim])
+            if made[dim] is None:
+                return None
+    return tuple(made)

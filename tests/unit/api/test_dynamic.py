@@ -1,0 +1,156 @@
+"""Sizes that vary, from the face to the kernels: results as eager's, and how many compiles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import braze
+from braze.trace import JOURNAL
+
+rand = torch.randn
+
+
+def compiles(
+    program: Callable[..., Any], calls: Iterable[Sequence[Any]], dynamic: bool | None, **named: Any
+) -> int:
+    """Call the program and its compiled form, compare, and count the compiles."""
+    compiled = braze.compile(
+        program, dynamic=dynamic, options={"suppress_errors": False, "verify": True}, **named
+    )
+    before = len(JOURNAL.records())
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for arguments in calls:
+            expected = program(*arguments)
+            found = compiled(*arguments)
+            torch.testing.assert_close(found, expected)
+            if isinstance(expected, torch.Tensor):
+                assert found.stride() == expected.stride()
+    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
+    return len(JOURNAL.records()) - before
+
+
+@pytest.fixture(autouse=True)
+def _clean() -> None:
+    JOURNAL.clear()
+
+
+def flattened(x: torch.Tensor) -> torch.Tensor:
+    return torch.relu(x.view(x.shape[0], -1) + 1).sum(1)
+
+
+def projected(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    y = nn.functional.linear(x.reshape(-1, 8), w).softmax(-1)
+    return y.view(x.size(0), x.size(1), -1).transpose(1, 2).contiguous().flatten(1)
+
+
+def joined(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    z = torch.cat([x, y], 1)[:, 1:]
+    return z @ z.mT.contiguous()
+
+
+def normalised(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return nn.functional.layer_norm(x, (16,), w, b).mean(0)
+
+
+def weighted(x: torch.Tensor) -> torch.Tensor:
+    return torch.softmax(x, -1) + x.max(-1, keepdim=True).values
+
+
+PROGRAMS: list[tuple[Callable[..., Any], list[tuple[Any, ...]]]] = [
+    (flattened, [(rand(n, 4, 8),) for n in (6, 3, 7, 16, 2)]),
+    (projected, [(rand(b, s, 8), rand(10, 8)) for b, s in ((6, 4), (3, 4), (3, 5), (9, 2))]),
+    (joined, [(rand(b, s, 8), rand(b, t, 8)) for b, s, t in ((6, 4, 5), (3, 4, 4), (2, 5, 9))]),
+    (normalised, [(rand(s, t, 16), rand(16), rand(16)) for s, t in ((4, 5), (2, 3), (40, 50))]),
+    (weighted, [(rand(s, t),) for s, t in ((4, 5), (6, 7), (2, 3), (40, 500))]),
+]
+
+
+@pytest.mark.parametrize(
+    ("program", "calls"), PROGRAMS, ids=lambda row: getattr(row, "__name__", "")
+)
+def test_one_compile_for_all_sizes(program: Any, calls: Any) -> None:
+    assert compiles(program, calls, dynamic=True) == 1
+
+
+def test_static_compiles_for_each_size() -> None:
+    assert compiles(flattened, PROGRAMS[0][1], dynamic=False) == 5
+
+
+def test_ints_are_symbols_too() -> None:
+    def program(x: torch.Tensor, n: int) -> Any:
+        return (x * n)[:, :n].sum(0), n + 1, x.shape, [n // 2, -n % 3]
+
+    assert compiles(program, [(rand(4, 20), n) for n in (3, 5, 17, 19)], dynamic=True) == 1
+
+
+def test_zero_and_one_have_compiles_of_their_own() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x.flatten(1) + x.shape[0]).sum(1)
+
+    calls = [(rand(n, 4, 8),) for n in (6, 1, 0, 5, 1, 0)]
+    assert compiles(program, calls, dynamic=True) == 3
+
+
+def test_other_strides_compile_again() -> None:
+    calls: list[Any] = [(rand(6, 5),), (rand(5, 6).t(),), (rand(7, 3).t(),), (rand(8, 9),)]
+    calls += [(rand(1, 5).expand(4, 5),), (rand(4, 12)[:, ::2],)]
+    assert compiles(weighted, calls, dynamic=True) == 4
+
+
+def test_control_flow_on_sizes_is_guarded() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.sum(0) if x.shape[0] > 4 else x.prod(0)
+
+    assert compiles(program, [(rand(n, 3),) for n in (5, 9, 4, 3, 7)], dynamic=True) == 2
+
+
+def test_writes_and_views_of_inputs() -> None:
+    def program(x: torch.Tensor) -> Any:
+        x.add_(1)
+        x[:, 1:] *= 2
+        return x[1:], x.view(-1), x.shape[0] * 2
+
+    compiled = braze.compile(program, dynamic=True, fullgraph=True)
+    with torch.no_grad():
+        for size in (3, 5, 8):
+            x = rand(size, 4)
+            mine = x.clone()
+            expected, found = program(x), compiled(mine)
+            torch.testing.assert_close(found, expected)
+            assert torch.equal(x, mine)
+            assert found[0].data_ptr() == mine[1:].data_ptr()
+    assert len(JOURNAL.records()) == 1
+
+
+def test_breaks_with_symbols() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        n = x.shape[0] * 2
+        y = x.sum(1)
+        braze.graph_break()
+        return y.repeat(2)[:n] + n
+
+    assert compiles(program, [(rand(n, 3),) for n in (5, 9, 4)], dynamic=True) <= 4
+
+
+def test_gradients_through_symbolic_graphs() -> None:
+    compiled = braze.compile(projected, dynamic=True)
+    for batch in (3, 5):
+        x, w = rand(batch, 4, 8), rand(10, 8, requires_grad=True)
+        (expected,) = torch.autograd.grad(projected(x, w).square().sum(), w)
+        (found,) = torch.autograd.grad(compiled(x, w).square().sum(), w)
+        torch.testing.assert_close(found, expected)
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager"])
+def test_other_backends(backend: str) -> None:
+    compiled = braze.compile(projected, dynamic=True, backend=backend)
+    with torch.no_grad():
+        for batch in (3, 5):
+            arguments = rand(batch, 4, 8), rand(10, 8)
+            torch.testing.assert_close(compiled(*arguments), projected(*arguments))
