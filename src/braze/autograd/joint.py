@@ -22,7 +22,7 @@ from braze.autograd.simplify import simplify
 from braze.compat.backward import gradients, plain_autograd
 from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.run_graph import call_node, flat_tensors
+from braze.ir.run_graph import bindings_of, call_node, flat_tensors
 from braze.ir.training import JointGraph
 from braze.ir.types import TensorType
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
@@ -44,6 +44,8 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph
     given: per result, whether its gradient comes in; None: wherever one can.
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
+    if bindings_of(graph):
+        raise NotDifferentiable("sizes are symbols", UNKNOWN)
     replay = _Replay(graph, Tracer(replayable=False))
     try:
         with plain_autograd(), replay.tracer:
