@@ -17,10 +17,9 @@ import torch
 
 from braze.compat.ambient_check import ambient_questions
 from braze.ir.entry import FrameValues
-from braze.ir.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
+from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.runtime.guard_sizes import explain_condition, write_condition
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, read_source
-from braze.shapes.binding import python_text
-from braze.shapes.expr import evaluate
 
 _SHARED_BY_VALUE = (int, str, bytes)
 _ATOMS = (bool, type(None), type(Ellipsis), type(NotImplemented))
@@ -335,18 +334,6 @@ def _write_functions(writer: SourceWriter, guard: Guard) -> str:
     return " and ".join(terms) or "True"
 
 
-def _write_condition(writer: SourceWriter, guard: Guard) -> str:
-    condition: SizeCondition = guard.expected
-    names = {symbol: writer.read(source) for symbol, source in condition.sources}
-    value = python_text(condition.expr, names)
-    if condition.apart:
-        return f"{value} != 0"
-    if condition.lower == condition.upper:
-        return f"{value} == {condition.lower}"
-    start = "" if condition.lower is None else f"{condition.lower} <= "
-    return f"{start}{value}" + ("" if condition.upper is None else f" <= {condition.upper}")
-
-
 def _write_ambient(writer: SourceWriter, guard: Guard) -> str:
     questions = ambient_questions(guard.expected)
     if questions is None:
@@ -478,21 +465,6 @@ def _explain_overlap(guard: Guard, value: Any, frame: FrameValues) -> str | None
     return None
 
 
-def _explain_condition(guard: Guard, value: Any, frame: FrameValues) -> str | None:
-    condition: SizeCondition = guard.expected
-    values = {symbol: read_source(source, frame) for symbol, source in condition.sources}
-    actual = evaluate(condition.expr, values)
-    low, high = condition.lower, condition.upper
-    if (
-        actual != 0
-        if condition.apart
-        else not ((low is not None and actual < low) or (high is not None and actual > high))
-    ):
-        return None
-    numbers = ", ".join(f"{source} is {values[symbol]}" for symbol, source in condition.sources)
-    return f"{condition} does not hold: {numbers}"
-
-
 def _explain_ambient(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     changed: str | None = guard.expected.difference()
     return changed
@@ -599,6 +571,6 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     ),
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
     GuardKind.TENSORS_DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
-    GuardKind.SIZES: GuardRow(300, _write_condition, _explain_condition),
+    GuardKind.SIZES: GuardRow(300, write_condition, explain_condition),
     GuardKind.STORAGE_OVERLAP: GuardRow(900, _write_overlap, _explain_overlap),
 }
