@@ -62,6 +62,8 @@ class Interpreter:
         self.transforms = 0
         self.generators: list[Any] = []
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
+        # Exceptions that were raised and caught: identity -> (exception, the step that raised it).
+        self.raised: dict[int, tuple[BaseException, int]] = {}
 
     def release(self) -> None:
         """Let go of every stand-in: the tables refer to each other in cycles."""
@@ -69,6 +71,7 @@ class Interpreter:
         self.returned = None
         self.late_calls.clear()
         self.generators.clear()
+        self.raised.clear()
         self.tensor_names.release()
         self.world.release()
         self.sizes.release()
@@ -160,6 +163,8 @@ class Interpreter:
         return True
 
     def _unwind(self, base: int, raised: ProgramRaised) -> None:
+        exception = raised.exception
+        self.raised.setdefault(id(exception), (exception, self.outer_step))
         while len(self.frames) > base:
             frame = self.frames[-1]
             region = frame.current[1].region
@@ -169,7 +174,7 @@ class Interpreter:
                 del frame.stack[region.depth :]
                 if region.push_offset:
                     frame.stack.append(frame.current[1].offset)
-                frame.stack.append(raised.exception)
+                frame.stack.append(exception)
                 frame.index = region.target
                 return
             self.frames.pop()

@@ -231,6 +231,10 @@ class RecipeWriter:
 
     def _instance(self, value: Any, cls: type) -> Recipe:
         if isinstance(value, BaseException):
+            if id(value) in self._interpreter.raised:
+                # Its traceback holds frames, which only raising it natively makes.
+                step = self._interpreter.raised[id(value)][1]
+                raise CannotRebuild(f"the {cls.__qualname__} that was raised", step)
             parts = (value.args, value.__cause__, value.__dict__)
             return NewCall(rebuild_exception, (FromConstant(cls), *self.recipes(parts)))
         if isinstance(value, tuple):

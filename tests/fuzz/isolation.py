@@ -1,0 +1,108 @@
+"""Programs checked in a child process: one that kills its process is a difference like another."""
+
+from __future__ import annotations
+
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
+from typing import IO, Any, final
+
+from tests.fuzz.generator import generate
+from tests.fuzz.program import Program
+from tests.fuzz.runner import Difference, check
+
+_PROGRAMS_PER_CHILD = 400
+
+
+@final
+class Checker:
+    """`check` in a forked child, which is replaced when it dies and from time to time."""
+
+    def __init__(self, backend: str | None = None) -> None:
+        self._backend = backend
+        self._child = 0
+        self._served = 0
+        self._requests: IO[bytes] | None = None
+        self._answers: IO[bytes] | None = None
+
+    def __call__(self, program: Program | int) -> Difference | None:
+        """The first difference of a program, or of the program of a seed."""
+        if not self._child or self._served >= _PROGRAMS_PER_CHILD:
+            self.close()
+            self._start()
+        assert self._requests is not None
+        assert self._answers is not None
+        self._served += 1
+        try:
+            pickle.dump(program, self._requests)
+            self._requests.flush()
+            answer: Difference | None = pickle.load(self._answers)
+        except (EOFError, BrokenPipeError):
+            status = self.close()
+            return Difference("crash", -1, f"the process ended with {status}", f"dead {status}")
+        return answer
+
+    def close(self) -> int:
+        """End the child; its exit status."""
+        if not self._child:
+            return 0
+        for pipe in (self._requests, self._answers):
+            if pipe is not None:
+                with suppress(BrokenPipeError):
+                    pipe.close()
+        _, status = os.waitpid(self._child, 0)
+        self._child = 0
+        return os.waitstatus_to_exitcode(status)
+
+    def _start(self) -> None:
+        ours, theirs = os.pipe(), os.pipe()
+        sys.stdout.flush()
+        self._served = 0
+        self._child = os.fork()
+        if not self._child:
+            os.close(ours[1])
+            os.close(theirs[0])
+            _serve(ours[0], theirs[1], self._backend)
+        os.close(ours[0])
+        os.close(theirs[1])
+        self._requests, self._answers = os.fdopen(ours[1], "wb"), os.fdopen(theirs[0], "rb")
+
+
+def check_seeds(
+    seeds: Iterable[int], backend: str | None = None
+) -> Iterator[tuple[int, Difference | None]]:
+    """Each seed with the difference of its program, in order."""
+    checker = Checker(backend)
+    try:
+        for seed in seeds:
+            yield seed, checker(seed)
+    finally:
+        checker.close()
+
+
+def _serve(reading: int, writing: int, backend: str | None) -> None:
+    """The child: answers until the pipe ends, then leaves without running the parent's handlers."""
+    status = 1
+    try:
+        with os.fdopen(reading, "rb") as requests, os.fdopen(writing, "wb") as answers:
+            while True:
+                try:
+                    given = pickle.load(requests)
+                except EOFError:
+                    break
+                pickle.dump(_answer(given, backend), answers)
+                answers.flush()
+        status = 0
+    finally:
+        os._exit(status)
+
+
+def _answer(given: Any, backend: str | None) -> Difference | None:
+    try:
+        return check(given if isinstance(given, Program) else generate(given, backend))
+    except Exception as error:  # of the generator, of eager, or of the harness
+        text = "".join(traceback.format_exception(error))
+        return Difference("harness", -1, text, repr(error)[:60])

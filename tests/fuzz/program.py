@@ -1,0 +1,61 @@
+"""A generated program: the text of a module, and what is done with it, step by step."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import dataclass
+from typing import final
+
+HEADER = """\
+import collections
+import contextlib
+import dataclasses
+import functools
+import itertools
+import math
+import random
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import braze
+from tests.fuzz.prelude import P, T, backward
+"""
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Program:
+    """text: a module that defines `entry`. steps: statements and expressions executed in it, in
+    order; they call `entry` as `run`, and the value of each expression goes to the list `R`.
+    backend: of the compiled run."""
+
+    text: str
+    steps: tuple[str, ...]
+    backend: str = "aot_eager"
+    seed: int = -1
+
+    def render(self) -> str:
+        """The program as one file, which `parse` reads."""
+        steps = "".join(f"    {step!r},\n" for step in self.steps)
+        return f"{self.text}\n\nBACKEND = {self.backend!r}\nSTEPS = [\n{steps}]\n"
+
+
+def parse(source: str, seed: int = -1) -> Program:
+    """What `render` wrote."""
+    tree = ast.parse(source)
+    backend, steps = "aot_eager", ()
+    kept = []
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            name = node.targets[0].id
+            if name == "BACKEND":
+                backend = ast.literal_eval(node.value)
+                continue
+            if name == "STEPS":
+                steps = tuple(ast.literal_eval(node.value))
+                continue
+        kept.append(node)
+    tree.body = kept
+    return Program(ast.unparse(tree), steps, backend, seed)

@@ -1,0 +1,235 @@
+"""Everything that can be reached from a world, as a list that two worlds can be compared by.
+
+Identity is compared too: objects and storages are numbered in the order in which they are met, so
+two worlds differ if one has an alias that the other has not.
+"""
+
+from __future__ import annotations
+
+import collections
+import dataclasses
+import re
+import struct
+import types
+from collections.abc import Callable, Iterator
+from typing import Any, final
+
+import torch
+
+Entry = tuple[str, Any]
+_ATOMS = (int, str, bytes, complex, torch.dtype, torch.device, torch.Size, range, slice)
+_SKIPPED = frozenset({"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"})
+MODULE = "fuzz_program"
+
+
+@final
+@dataclasses.dataclass(eq=False, slots=True)
+class TensorState:
+    """A tensor as it was. close: gradients, whose sums may be taken in another order."""
+
+    facts: tuple[Any, ...]
+    data: torch.Tensor
+    close: bool
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, TensorState) or self.facts != other.facts:
+            return False
+        a, b = self.data, other.data
+        if torch.equal(a, b):
+            return True
+        if self.close and a.is_floating_point():
+            return torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
+        return a.is_floating_point() and bool(((a == b) | ((a != a) & (b != b))).all())
+
+    def __repr__(self) -> str:
+        return f"{self.facts} {self.data.flatten()[:12].tolist()}"
+
+
+@final
+class Observer:
+    """Observes one world over its life. Versions are compared as "written to since last time"."""
+
+    def __init__(self) -> None:
+        self._versions: dict[int, int] = {}
+        self._kept: list[Any] = []
+        self._numbers: dict[int, int] = {}
+        self._storages: dict[int, int] = {}
+        self._entries: list[Entry] = []
+
+    def observe(self, roots: dict[str, Any]) -> list[Entry]:
+        """Everything reachable from the roots, now."""
+        self._numbers, self._storages, self._entries = {}, {}, []
+        for name, value in roots.items():
+            self._visit(name, value)
+        return self._entries
+
+    def _note(self, path: str, what: Any) -> None:
+        self._entries.append((path, what))
+
+    def _visit(self, path: str, value: Any) -> None:
+        if value is None or isinstance(value, (bool, *_ATOMS)):
+            self._note(path, (type(value).__name__, repr(value)))
+        elif type(value) is float:
+            text = "nan" if value != value else struct.pack("d", value).hex()
+            self._note(path, ("float", text, value))
+        elif self._is_new(path, value):
+            self._kept.append(value)
+            if isinstance(value, torch.Tensor):
+                self._visit_tensor(path, value)
+            else:
+                self._visit_object(path, value)
+
+    def _is_new(self, path: str, value: Any) -> bool:
+        known = self._numbers.get(id(value))
+        if known is None:
+            self._numbers[id(value)] = len(self._numbers)
+        elif type(value) is not tuple:
+            self._note(path, ("object", known))
+        elif len(value):
+            return True
+        return known is None
+
+    def _visit_tensor(self, path: str, tensor: torch.Tensor) -> None:
+        storage = self._storages.setdefault(tensor.untyped_storage()._cdata, len(self._storages))
+        version = tensor._version
+        written = version != self._versions.get(id(tensor), version)
+        self._versions[id(tensor)] = version
+        facts = (
+            type(tensor).__name__,
+            tensor.dtype,
+            tuple(tensor.shape),
+            tensor.stride(),
+            f"offset {tensor.storage_offset()}",
+            f"storage {storage}",
+            f"requires_grad {tensor.requires_grad}",
+            f"leaf {tensor.is_leaf}",
+            f"written {written}",
+        )
+        close = path.endswith(".grad")
+        self._note(path, TensorState(facts, tensor.detach().clone(), close))
+        if tensor.is_leaf:
+            self._visit(f"{path}.grad", tensor.grad)
+        for name, value in vars(tensor).items() if hasattr(tensor, "__dict__") else ():
+            self._visit(f"{path}.{name}", value)
+
+    def _visit_object(self, path: str, value: Any) -> None:
+        self._note(path, ("new", type(value).__qualname__, self._numbers[id(value)]))
+        for kind, visit in _VISITORS:
+            if isinstance(value, kind):
+                for name, part in visit(value):
+                    self._visit(path + name, part)
+        if not isinstance(value, (type, types.ModuleType)):
+            for name, part in _attributes(value):
+                self._visit(f"{path}.{name}", part)
+
+
+def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
+    yield from getattr(value, "__dict__", {}).items()
+    for base in type(value).__mro__:
+        for name in base.__dict__.get("__slots__", ()) if base.__module__ == MODULE else ():
+            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
+                yield name, getattr(value, name)
+
+
+def _sequence(value: Any) -> Iterator[tuple[str, Any]]:
+    yield ".len", len(value)
+    for index, item in enumerate(value):
+        yield f"[{index}]", item
+
+
+def _mapping(value: Any) -> Iterator[tuple[str, Any]]:
+    yield ".keys", tuple(value)
+    for number, (key, item) in enumerate(value.items()):
+        yield f"[{key!r}]" if isinstance(key, (str, int)) else f"[key {number}]", item
+
+
+def _set(value: Any) -> Iterator[tuple[str, Any]]:
+    yield ".items", sorted(map(repr, value))
+
+
+def _function(value: Any) -> Iterator[tuple[str, Any]]:
+    yield ".name", value.__qualname__
+    yield ".defaults", value.__defaults__
+    yield ".kwdefaults", value.__kwdefaults__
+    for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
+        yield f".cell({name})", cell
+
+
+def _cell(value: Any) -> Iterator[tuple[str, Any]]:
+    try:
+        yield ".contents", value.cell_contents
+    except ValueError:
+        yield ".contents", "(empty)"
+
+
+def _class(value: Any) -> Iterator[tuple[str, Any]]:
+    yield ".name", value.__qualname__
+    if value.__module__ == MODULE:
+        for name, item in list(vars(value).items()):
+            if name not in _SKIPPED and not name.startswith("_abc"):
+                yield f".{name}", item
+
+
+def _exception(value: Any) -> Iterator[tuple[str, Any]]:
+    yield ".args", list(value.args)
+    yield ".cause", value.__cause__
+    yield ".context", value.__context__
+    yield ".suppress", value.__suppress_context__
+
+
+def _method(value: Any) -> Iterator[tuple[str, Any]]:
+    yield ".self", value.__self__
+    yield ".func", value.__func__
+
+
+_VISITORS: tuple[tuple[Any, Callable[[Any], Iterator[tuple[str, Any]]]], ...] = (
+    ((list, tuple, collections.deque), _sequence),
+    (dict, _mapping),
+    ((set, frozenset), _set),
+    (types.FunctionType, _function),
+    (types.CellType, _cell),
+    (type, _class),
+    (BaseException, _exception),
+    (types.MethodType, _method),
+)
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True)
+class Parted:
+    """Where two worlds part. cause: what kind of difference it is, without names and numbers."""
+
+    cause: str
+    text: str
+
+
+def first_difference(left: list[Entry], right: list[Entry]) -> Parted | None:
+    """Where two lists part, left being what is right; None if they do not."""
+    for (path, expected), (other_path, actual) in zip(left, right):
+        if path != other_path:
+            text = f"{path} is at the place of {other_path}: {expected} and {actual}"
+            return Parted("structure", text)
+        if not expected == actual:
+            cause = f"{_root(path)} {_cause(expected, actual)}"
+            return Parted(cause, f"{path}: eager {expected}, compiled {actual}")
+    if len(left) != len(right):
+        longer, name = (left, "eager") if len(left) > len(right) else (right, "compiled")
+        return Parted("structure", f"only {name} has {longer[min(len(left), len(right))]}")
+    return None
+
+
+def _root(path: str) -> str:
+    word = re.split(r"[.\[]", path)[0]
+    return word if word in ("error", "lines", "printed", "random", "torch random") else "state"
+
+
+def _cause(expected: Any, actual: Any) -> str:
+    if isinstance(expected, TensorState) and isinstance(actual, TensorState):
+        pairs = zip(_FACTS, expected.facts, actual.facts)
+        return "tensor " + next((name for name, a, b in pairs if a != b), "data")
+    if isinstance(expected, tuple) and isinstance(actual, tuple):
+        return f"{expected[0]} and {actual[0]}" if expected[0] != actual[0] else str(expected[0])
+    return "kind"
+
+
+_FACTS = ("class", "dtype", "shape", "stride", "offset", "storage", "grad", "leaf", "written")

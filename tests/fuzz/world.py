@@ -1,0 +1,148 @@
+"""One run of a program from fresh state, eagerly or compiled, observed after each step."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import io
+import linecache
+import random
+import sys
+import types
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from braze.errors import BrazeWarning
+from tests.fuzz.program import Program
+from tests.fuzz.state import MODULE, Entry, Observer
+
+_HIDDEN = frozenset({"run", "braze", "R", "backward", "P", "T"})
+Compile = Callable[[Any], Any]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class StepRecord:
+    """What is seen after a step: `state`, `faults` (warnings about faults of the compiler)."""
+
+    step: str
+    state: list[Entry]
+    raised: bool
+    faults: tuple[str, ...]
+
+
+def file_name(program: Program) -> str:
+    """The name under which the program's lines appear in tracebacks."""
+    return f"<fuzz {program.seed}>"
+
+
+def run_world(program: Program, compile: Compile | None) -> list[StepRecord]:
+    """Execute the module and its steps; `compile` makes what the steps call as `run`."""
+    name = file_name(program)
+    lines = program.text.splitlines(keepends=True)
+    linecache.cache[name] = (len(program.text), None, lines, name)
+    module = types.ModuleType(MODULE)
+    outer, sys.modules[MODULE] = sys.modules.get(MODULE), module
+    space = vars(module)
+    try:
+        with _fresh_ambient_state():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                code = builtin_compile(program.text, name)
+            exec(code, space)
+            space["R"] = []
+            space["run"] = space["entry"] if compile is None else compile(space["entry"])
+            observer = Observer()
+            observer.observe({key: space[key] for key in space if _is_root(key)})
+            return [_step(step, space, observer, name) for step in program.steps]
+    finally:
+        linecache.cache.pop(name, None)
+        sys.modules.pop(MODULE)
+        if outer is not None:
+            sys.modules[MODULE] = outer
+
+
+def builtin_compile(text: str, name: str) -> types.CodeType:
+    """The code of a module."""
+    return compile(text, name, "exec", dont_inherit=True)
+
+
+def _step(step: str, space: dict[str, Any], observer: Observer, name: str) -> StepRecord:
+    printed = io.StringIO()
+    error: BaseException | None = None
+    with contextlib.redirect_stdout(printed), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("ignore")
+        warnings.simplefilter("always", BrazeWarning)
+        try:
+            _execute(step, space)
+        except Exception as raised:
+            error = raised
+    lines = [] if error is None else _user_lines(error, name)
+    roots = {key: space[key] for key in space if _is_root(key)}
+    roots |= {
+        "R": space["R"],
+        "printed": printed.getvalue(),
+        "error": error,
+        "lines": lines,
+        "random": hash(random.getstate()),
+        "torch random": hash(torch.get_rng_state().numpy().tobytes()),
+        "ambient": _ambient_state(),
+    }
+    faults = [str(w.message) for w in caught if issubclass(w.category, BrazeWarning)]
+    state = observer.observe(roots)
+    return StepRecord(
+        step, state, error is not None, tuple(f for f in faults if "none of them fits" not in f)
+    )
+
+
+def _is_root(name: str) -> bool:
+    return not name.startswith("__") and name not in _HIDDEN
+
+
+def _execute(step: str, space: dict[str, Any]) -> None:
+    tree = ast.parse(step)
+    if isinstance(tree.body[-1], ast.Expr):
+        result = eval(compile(step, "<step>", "eval"), space)
+        space["R"].append(result)
+    else:
+        exec(compile(step, "<step>", "exec"), space)
+
+
+def _user_lines(error: BaseException, name: str) -> list[str]:
+    lines = []
+    entry = error.__traceback__
+    while entry is not None:
+        if entry.tb_frame.f_code.co_filename == name:
+            lines.append(f"{entry.tb_lineno} {entry.tb_frame.f_code.co_qualname}")
+        entry = entry.tb_next
+    return lines
+
+
+def _ambient_state() -> tuple[Any, ...]:
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.get_default_dtype(),
+        torch.are_deterministic_algorithms_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+    )
+
+
+@contextlib.contextmanager
+def _fresh_ambient_state() -> Iterator[None]:
+    """The same random numbers and modes for every world."""
+    torch.manual_seed(0)
+    random.seed(0)
+    try:
+        yield
+    finally:
+        torch.set_grad_enabled(True)
+        torch.set_default_dtype(torch.float32)
+        torch.use_deterministic_algorithms(False)
+        torch.set_autocast_enabled("cpu", False)
+        torch.set_autocast_dtype("cpu", torch.bfloat16)
