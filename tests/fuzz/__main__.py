@@ -1,15 +1,20 @@
+"""Run programs by seed, and shrink the failing ones: see `--help`."""
+
 from __future__ import annotations
 
 import argparse
 import sys
 import time
 from collections import Counter
+from pathlib import Path
 
 from tests.fuzz.generator import generate
 from tests.fuzz.isolation import Checker, check_seeds
 from tests.fuzz.program import HEADER, Program
 from tests.fuzz.runner import Difference
 from tests.fuzz.shrink import Fails, shrink
+
+KEPT = Path(__file__).parents[1] / "regress" / "fuzz"
 
 
 def like(difference: Difference, checker: Checker) -> Fails:
@@ -23,24 +28,27 @@ def like(difference: Difference, checker: Checker) -> Fails:
     return fails
 
 
-def show(program: Program, difference: Difference, seconds: float) -> None:
+def show(program: Program, difference: Difference, seconds: float, keep: str = "") -> None:
+    """Print a failing program, shrunk; `keep` is the name under which it becomes a test."""
     if seconds:
         checker = Checker()
         program = shrink(program, like(difference, checker), seconds)
         difference = checker(program) or difference
         checker.close()
-    text = program.render().replace(HEADER, "")
-    print(text)
+    print(program.render().replace(HEADER, ""))
+    if keep:
+        (KEPT / f"{keep}.txt").write_text(program.render())
     print(str(difference)[-2500:], flush=True)
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz")
-    parser.add_argument("--seed", type=int)
-    parser.add_argument("--first", type=int, default=0)
-    parser.add_argument("--programs", type=int, default=200)
-    parser.add_argument("--shrink", type=float, default=0)
-    parser.add_argument("--each", type=int, default=1)
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one program; it is printed")
+    parser.add_argument("--keep", default="", help="make the shrunk program of the seed a test")
+    parser.add_argument("--first", type=int, default=0, help="first seed of many")
+    parser.add_argument("--programs", type=int, default=200, help="how many")
+    parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink each kind for")
+    parser.add_argument("--each", type=int, default=1, help="how many of a kind to shrink")
     args = parser.parse_args()
     if args.seed is not None:
         program = generate(args.seed)
@@ -48,7 +56,7 @@ def main() -> int:
         if difference is None:
             print(program.render(), "no difference", sep="\n")
         else:
-            show(program, difference, args.shrink)
+            show(program, difference, args.shrink, args.keep)
         return difference is not None
     start = time.monotonic()
     found: Counter[tuple[str, str]] = Counter()
@@ -64,9 +72,8 @@ def main() -> int:
             spent += time.monotonic() - before
     for (kind, cause), count in found.most_common():
         print(f"{count:5} {kind}: {cause}")
-    print(
-        f"{args.programs} programs, {args.programs / (time.monotonic() - start - spent):.1f} a second"
-    )
+    rate = args.programs / (time.monotonic() - start - spent)
+    print(f"{args.programs} programs, {rate:.1f} a second")
     return bool(found)
 
 

@@ -1,8 +1,9 @@
-"""The module around `entry`: globals, classes, helper functions, and the closure that `entry` is."""
+"""The module around `entry`: globals, classes, helper functions, and the closure `entry` is."""
 
 from __future__ import annotations
 
-from tests.fuzz.scalars import boolean, integer, number
+import tests.fuzz.control_statements
+import tests.fuzz.state_statements  # noqa: F401 - registers its rules
 from tests.fuzz.scope import Draft, Place, Scope
 from tests.fuzz.statements import block, indented, returned
 from tests.fuzz.tensor_expressions import tensor_like
@@ -53,10 +54,14 @@ GLOBALS = (
     ("g_p", "P(2, 3, start=3)", Place("g_p", "tensor", (2, 3), "f", "global", inplace=False)),
     ("g_list", "[T(3, start=4), T(3, start=5)]", Place("g_list", "tensors", (3,), owner="global")),
     ("g_ints", "[1, 2, 3]", Place("g_ints", "ints", owner="global")),
-    ("g_table", "{'a': T(2, 3), 'b': T(2, 3, start=6)}", Place("g_table", "table", (2, 3), "f", "global")),
+    (
+        "g_table",
+        "{'a': T(2, 3), 'b': T(2, 3, start=6)}",
+        Place("g_table", "table", (2, 3), "f", "global"),
+    ),
     ("g_counts", "{'u': 1, 'v': 2}", Place("g_counts", "counts", owner="global")),
     ("g_set", "{1, 2}", Place("g_set", "set", owner="global")),
-)  # fmt: skip
+)
 
 
 def shared_places(draft: Draft) -> list[Place]:
@@ -298,10 +303,10 @@ def entry(draft: Draft, places: list[Place], *, is_closure: bool) -> list[str]:
         "",
         "return entry, set_cell, set_cell_t",
     ]
-    return ["def outer():", *indented([*made, "", *lines, "", *setter, *last]), "",
-            "entry, set_cell, set_cell_t = outer()", ""]  # fmt: skip
-
-
-def unused(scope: Scope) -> str:
-    """A condition over numbers, for callers that need one."""
-    return f"{number(scope, 1)} < {integer(scope, 1)} or {boolean(scope, 1)}"
+    return [
+        "def outer():",
+        *indented([*made, "", *lines, "", *setter, *last]),
+        "",
+        "entry, set_cell, set_cell_t = outer()",
+        "",
+    ]

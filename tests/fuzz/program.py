@@ -45,7 +45,8 @@ class Program:
 def parse(source: str, seed: int = -1) -> Program:
     """What `render` wrote."""
     tree = ast.parse(source)
-    backend, steps = "aot_eager", ()
+    backend = "aot_eager"
+    steps: tuple[str, ...] = ()
     kept = []
     for node in tree.body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):

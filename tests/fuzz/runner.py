@@ -53,6 +53,8 @@ def check(program: Program) -> Difference | None:
     finally:
         braze.reset()
     for number, (left, right) in enumerate(zip(expected, actual, strict=True)):
+        if left.is_refused_by_autograd:
+            return None
         parted = first_difference(left.state, right.state)
         if parted is not None:
             return Difference("state", number, parted.text, parted.cause)

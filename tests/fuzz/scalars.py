@@ -60,8 +60,16 @@ def _of_tensor(scope: Scope, depth: int) -> str | None:
     if not places:
         return None
     place = scope.pick(places)
-    forms = ["dim()", "numel()", "ndim", "size(-1)", "shape[0]", "stride(-1)", "storage_offset()",
-             "element_size()"]  # fmt: skip
+    forms = [
+        "dim()",
+        "numel()",
+        "ndim",
+        "size(-1)",
+        "shape[0]",
+        "stride(-1)",
+        "storage_offset()",
+        "element_size()",
+    ]
     form = scope.pick(forms)
     if not place.shape and form in ("size(-1)", "shape[0]", "stride(-1)"):
         form = "dim()"
@@ -81,12 +89,26 @@ def _of_container(scope: Scope, depth: int) -> str | None:
         return None
     place = scope.pick(places)
     forms = {
-        "ints": ["sum({})", "{}[0]", "{}[-1]", "max({})", "{}.count(1)", "min({}, default=0)",
-                 "sum(q for q in {} if q > 1)", "sorted({})[0]", "len({}[1:])"],
-        "counts": ["{}.get('u', 4)", "sum({}.values())", "{}['u']", "{}.get('w', 0)",
-                   "len(list({}.items()))"],
+        "ints": [
+            "sum({})",
+            "{}[0]",
+            "{}[-1]",
+            "max({})",
+            "{}.count(1)",
+            "min({}, default=0)",
+            "sum(q for q in {} if q > 1)",
+            "sorted({})[0]",
+            "len({}[1:])",
+        ],
+        "counts": [
+            "{}.get('u', 4)",
+            "sum({}.values())",
+            "{}['u']",
+            "{}.get('w', 0)",
+            "len(list({}.items()))",
+        ],
         "set": ["sum({})", "len({} | {{1, 9}})", "max({}, default=0)", "min({}, default=2)"],
-    }[place.kind]  # fmt: skip
+    }[place.kind]
     return scope.pick(forms).format(place.text)
 
 
@@ -120,8 +142,18 @@ def _int_item(scope: Scope, depth: int) -> str | None:
 def _attribute(scope: Scope, depth: int) -> str | None:
     boxes, nets = scope.of("box"), scope.of("net")
     if boxes and scope.chance(0.7):
-        form = scope.pick(["{}.twice", "getattr({}, 'extra', 2)", "{}.k", "len({})", "{}.level",
-                           "type({}).level", "{}.weigh(3)", "{}[1]"])  # fmt: skip
+        form = scope.pick(
+            [
+                "{}.twice",
+                "getattr({}, 'extra', 2)",
+                "{}.k",
+                "len({})",
+                "{}.level",
+                "type({}).level",
+                "{}.weigh(3)",
+                "{}[1]",
+            ]
+        )
         return form.format(scope.pick(boxes).text)
     if nets:
         return scope.pick(["{}.calls", "len(list({}.parameters()))"]).format(scope.pick(nets).text)
@@ -145,7 +177,8 @@ def _float_arithmetic(scope: Scope, depth: int) -> str:
 
 @numbers(1.5)
 def _halved(scope: Scope, depth: int) -> str:
-    return f"({integer(scope, depth - 1)} / {scope.pick(['2', '4', '(1 + abs(%s))' % integer(scope, 0)])})"
+    divisor = scope.pick(["2", "4", f"(1 + abs({integer(scope, 0)}))"])
+    return f"({integer(scope, depth - 1)} / {divisor})"
 
 
 @numbers(1)
@@ -202,12 +235,24 @@ def _tensor_fact(scope: Scope, depth: int) -> str | None:
     if not places:
         return None
     place, other = scope.pick(places), scope.pick(places)
-    forms = ["{0}.requires_grad", "{0}.is_contiguous()", "({0} is {1})", "({0}.shape == {1}.shape)",
-             "({0}.dtype == torch.float32)", "isinstance({0}, torch.Tensor)", "{0}.is_leaf",
-             "({0}.grad is None)", "({0}.grad_fn is None)", "isinstance({0}, nn.Parameter)",
-             "{0}.is_floating_point()", "({0} is not {1})", "(type({0}) is torch.Tensor)",
-             "torch.is_grad_enabled()", "torch.is_tensor({0})",
-             "(torch.get_default_dtype() == torch.float32)"]  # fmt: skip
+    forms = [
+        "{0}.requires_grad",
+        "{0}.is_contiguous()",
+        "({0} is {1})",
+        "({0}.shape == {1}.shape)",
+        "({0}.dtype == torch.float32)",
+        "isinstance({0}, torch.Tensor)",
+        "{0}.is_leaf",
+        "({0}.grad is None)",
+        "({0}.grad_fn is None)",
+        "isinstance({0}, nn.Parameter)",
+        "{0}.is_floating_point()",
+        "({0} is not {1})",
+        "(type({0}) is torch.Tensor)",
+        "torch.is_grad_enabled()",
+        "torch.is_tensor({0})",
+        "(torch.get_default_dtype() == torch.float32)",
+    ]
     return scope.pick(forms).format(place.text, other.text)
 
 
@@ -236,9 +281,16 @@ def _contained(scope: Scope, depth: int) -> str | None:
 def _object_fact(scope: Scope, depth: int) -> str | None:
     boxes, nets = scope.of("box"), scope.of("net")
     if boxes and scope.chance(0.7):
-        forms = ["hasattr({0}, 'extra')", "({0} is {1})", "bool({0})", "({0}.child is None)",
-                 "isinstance({0}, Base)", "({0} == {1})", "('k' in vars({0}))",
-                 "callable({0})"]  # fmt: skip
+        forms = [
+            "hasattr({0}, 'extra')",
+            "({0} is {1})",
+            "bool({0})",
+            "({0}.child is None)",
+            "isinstance({0}, Base)",
+            "({0} == {1})",
+            "('k' in vars({0}))",
+            "callable({0})",
+        ]
         return scope.pick(forms).format(scope.pick(boxes).text, scope.pick(boxes).text)
     return f"{scope.pick(nets).text}.training" if nets else None
 

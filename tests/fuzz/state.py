@@ -41,6 +41,11 @@ class TensorState:
             return torch.allclose(a, b, rtol=1e-5, atol=1e-6, equal_nan=True)
         return a.is_floating_point() and bool(((a == b) | ((a != a) & (b != b))).all())
 
+    def is_same_but_written_more(self, other: TensorState) -> bool:
+        """Whether the other one only has a newer version."""
+        alike = dataclasses.replace(self, facts=other.facts) == other
+        return alike and self.facts[:-1] == other.facts[:-1] and "True" in other.facts[-1]
+
     def __repr__(self) -> str:
         return f"{self.facts} {self.data.flatten()[:12].tolist()}"
 
@@ -124,11 +129,15 @@ class Observer:
 
 
 def _attributes(value: Any) -> Iterator[tuple[str, Any]]:
-    yield from getattr(value, "__dict__", {}).items()
+    """The instance dict and the slots, without running the program's code."""
+    if hasattr(type(value), "__dictoffset__") and type(value).__dictoffset__:
+        yield from object.__getattribute__(value, "__dict__").items()
     for base in type(value).__mro__:
         for name in base.__dict__.get("__slots__", ()) if base.__module__ == MODULE else ():
-            if name not in ("__dict__", "__weakref__") and hasattr(value, name):
-                yield name, getattr(value, name)
+            try:
+                yield name, base.__dict__[name].__get__(value)
+            except AttributeError:
+                continue
 
 
 def _sequence(value: Any) -> Iterator[tuple[str, Any]]:
@@ -209,13 +218,22 @@ def first_difference(left: list[Entry], right: list[Entry]) -> Parted | None:
         if path != other_path:
             text = f"{path} is at the place of {other_path}: {expected} and {actual}"
             return Parted("structure", text)
-        if not expected == actual:
+        if expected != actual and not _is_harmless(path, expected, actual):
             cause = f"{_root(path)} {_cause(expected, actual)}"
             return Parted(cause, f"{path}: eager {expected}, compiled {actual}")
     if len(left) != len(right):
         longer, name = (left, "eager") if len(left) > len(right) else (right, "compiled")
         return Parted("structure", f"only {name} has {longer[min(len(left), len(right))]}")
     return None
+
+
+def _is_harmless(path: str, expected: Any, actual: Any) -> bool:
+    """Zeros where a graph without writes has no gradient, since what was computed is overwritten;
+    a version that rose where eager wrote through `.data`."""
+    if isinstance(expected, TensorState) and isinstance(actual, TensorState):
+        return expected.is_same_but_written_more(actual)
+    is_zero = isinstance(expected, TensorState) and not expected.data.any()
+    return path.endswith(".grad") and is_zero and actual == ("NoneType", "None")
 
 
 def _root(path: str) -> str:

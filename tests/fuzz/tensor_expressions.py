@@ -84,24 +84,37 @@ def broadcast(left: Shape, right: Shape) -> Shape | None:
 
 def promote(left: Written, right: Written) -> str:
     """The dtype of an elementwise operation."""
-    a, b = (left, right) if bool(left.shape) == bool(right.shape) else (None, None)
-    if a is None:
-        dimensioned, other = (left, right) if left.shape else (right, left)
-        floats = "fd"
-        if other.dtype in floats and dimensioned.dtype not in floats:
-            return other.dtype
-        if dimensioned.dtype == "b":
-            return other.dtype
-        return dimensioned.dtype
-    return max(left.dtype, right.dtype, key=_ORDER.index)
+    if bool(left.shape) == bool(right.shape):
+        return max(left.dtype, right.dtype, key=_ORDER.index)
+    tensor, number = (left, right) if left.shape else (right, left)
+    if number.dtype in "fd" and tensor.dtype not in "fd":
+        return number.dtype
+    return number.dtype if tensor.dtype == "b" else tensor.dtype
 
 
 # --- elementwise -----------------------------------------------------------------------------
 
-_UNARY = ("torch.sin({})", "torch.relu({})", "torch.tanh({})", "{}.sigmoid()", "F.gelu({})",
-          "{}.square()", "{}.exp()", "F.softplus({})")  # fmt: skip
-_KEEPING = ("torch.neg({})", "{}.abs()", "{}.clone()", "{}.detach()", "{}.contiguous()", "(-{})",
-            "{}.clamp(-1, 2)", "{}.flip(0)", "{}.roll(1)")  # fmt: skip
+_UNARY = (
+    "torch.sin({})",
+    "torch.relu({})",
+    "torch.tanh({})",
+    "{}.sigmoid()",
+    "F.gelu({})",
+    "{}.square()",
+    "{}.exp()",
+    "F.softplus({})",
+)
+_KEEPING = (
+    "torch.neg({})",
+    "{}.abs()",
+    "{}.clone()",
+    "{}.detach()",
+    "{}.contiguous()",
+    "(-{})",
+    "{}.clamp(-1, 2)",
+    "{}.flip(0)",
+    "{}.roll(1)",
+)
 
 
 @rules(6)
@@ -174,7 +187,7 @@ def _random(scope: Scope, depth: int) -> Written:
             "torch.rand_like({})",
             "torch.randn_like({})",
             "F.dropout({}, 0.5)",
-            "F.dropout({}, 0.25, training=%s)" % boolean(scope, 0).replace("%", "%%"),
+            "F.dropout({}, 0.25, training=True)",
             "torch.bernoulli({}.sigmoid())",
         ]
     )
@@ -215,7 +228,7 @@ def _vector_view(scope: Scope, inner: Written) -> Written:
 
 def _matrix_view(scope: Scope, inner: Written) -> Written | None:
     if len(inner.shape) != 2:
-        return Written(f"{inner.text}.flatten(0, 1)", (-1,), inner.dtype) if False else None
+        return None
     n, m = inner.shape
     forms: list[tuple[str, Shape]] = [
         (".t()", (m, n)),
@@ -347,9 +360,17 @@ def _from_list(scope: Scope, depth: int) -> Written | None:
     if not places:
         return None
     place = scope.pick(places)
-    forms = ["{0}[0]", "{0}[-1]", "sum({0})", "torch.stack({0})[0]", "sum(q * 2 for q in {0})",
-             "functools.reduce(lambda a, b: a + b, {0})", "[q + 1 for q in {0}][-1]",
-             "max({0}, key=lambda q: q.dim())", "next(iter({0}))"]  # fmt: skip
+    forms = [
+        "{0}[0]",
+        "{0}[-1]",
+        "sum({0})",
+        "torch.stack({0})[0]",
+        "sum(q * 2 for q in {0})",
+        "functools.reduce(lambda a, b: a + b, {0})",
+        "[q + 1 for q in {0}][-1]",
+        "max({0}, key=lambda q: q.dim())",
+        "next(iter({0}))",
+    ]
     return Written(scope.pick(forms).format(place.text), place.shape, place.dtype)
 
 
@@ -361,9 +382,14 @@ def _from_table(scope: Scope, depth: int) -> Written | None:
     place = scope.pick(places)
     key = scope.pick(["a", "b", "a", "c"])
     default = tensor_like(scope, place.shape, place.dtype, 0)
-    forms = ["{0}['a']", "{0}.get('{1}', {2})", "sum({0}.values())", "{0}['{1}']",
-             "{{k: v + 1 for k, v in {0}.items()}}['a']",
-             "{0}.setdefault('{1}', {2})"]  # fmt: skip
+    forms = [
+        "{0}['a']",
+        "{0}.get('{1}', {2})",
+        "sum({0}.values())",
+        "{0}['{1}']",
+        "{{k: v + 1 for k, v in {0}.items()}}['a']",
+        "{0}.setdefault('{1}', {2})",
+    ]
     text = scope.pick(forms).format(place.text, key, default)
     return Written(text, place.shape, place.dtype)
 
@@ -390,8 +416,16 @@ def _of_box(scope: Scope, depth: int) -> Written | None:
         return None
     place = scope.pick(places)
     argument = tensor_like(scope, (2, 3), "f", depth - 1)
-    form = scope.pick(["{0}.step({1})", "{0}({1})", "{0}.scaled({1})", "{0}.half", "{0}.pure({1})",
-                       "type({0}).made({1}).t"])  # fmt: skip
+    form = scope.pick(
+        [
+            "{0}.step({1})",
+            "{0}({1})",
+            "{0}.scaled({1})",
+            "{0}.half",
+            "{0}.pure({1})",
+            "type({0}).made({1}).t",
+        ]
+    )
     return Written(form.format(place.text, argument), (2, 3), "f")
 
 

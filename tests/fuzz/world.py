@@ -16,11 +16,13 @@ from typing import Any, final
 
 import torch
 
-from braze.errors import BrazeWarning
+from braze.errors import BrazeError, BrazeWarning
 from tests.fuzz.program import Program
 from tests.fuzz.state import MODULE, Entry, Observer
 
 _HIDDEN = frozenset({"run", "braze", "R", "backward", "P", "T"})
+# What eager refuses to differentiate, a graph without writes may well be able to.
+_IN_PLACE = "modified by an inplace operation"
 Compile = Callable[[Any], Any]
 
 
@@ -32,6 +34,7 @@ class StepRecord:
     step: str
     state: list[Entry]
     raised: bool
+    is_refused_by_autograd: bool
     faults: tuple[str, ...]
 
 
@@ -92,10 +95,16 @@ def _step(step: str, space: dict[str, Any], observer: Observer, name: str) -> St
         "torch random": hash(torch.get_rng_state().numpy().tobytes()),
         "ambient": _ambient_state(),
     }
+    if isinstance(error, BrazeError):
+        raise error
     faults = [str(w.message) for w in caught if issubclass(w.category, BrazeWarning)]
     state = observer.observe(roots)
     return StepRecord(
-        step, state, error is not None, tuple(f for f in faults if "none of them fits" not in f)
+        step,
+        state,
+        error is not None,
+        _IN_PLACE in str(error),
+        tuple(f for f in faults if "none of them fits" not in f),
     )
 
 

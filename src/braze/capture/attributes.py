@@ -18,7 +18,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute, store_tensor_attribute
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.frame import NULL
-from braze.ir.guard import ABSENT
+from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ObjectSource
 
 _C_METHODS = (
@@ -78,12 +78,23 @@ def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
     meta = world.lookup(cls, name)
     kind = type(meta)
     if meta is not ABSENT and _is_data_descriptor(world, meta, kind):
-        return _bind(interpreter, meta, owner, cls, name)
+        return _bind_or_fall_back(interpreter, meta, owner, cls, name)
     value = _instance_entry(interpreter, owner, name)
     if value is not ABSENT:
         return value
     if meta is not ABSENT:
+        return _bind_or_fall_back(interpreter, meta, owner, cls, name)
+    return _fall_back(interpreter, owner, name)
+
+
+def _bind_or_fall_back(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+    """What a descriptor gives; where it raises AttributeError, what `__getattr__` gives."""
+    try:
         return _bind(interpreter, meta, owner, cls, name)
+    except ProgramRaised as raised:
+        has_hook = interpreter.world.lookup(cls, "__getattr__") is not ABSENT
+        if not has_hook or not isinstance(raised.exception, AttributeError):
+            raise
     return _fall_back(interpreter, owner, name)
 
 
@@ -232,7 +243,12 @@ def _load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) ->
             return world.enroll(space, world.instance_dict_source(owner))
     key = (id(owner), name)
     if key not in world.reads:
-        value = interpreter.native(meta.__get__, owner, cls)
+        try:
+            value = interpreter.native(meta.__get__, owner, cls)
+        except ProgramRaised as raised:
+            if isinstance(raised.exception, AttributeError):
+                world.guard(world.known[id(owner)][1], GuardKind.HAS_ATTRIBUTE, (name, False))
+            raise
         world.read_attribute_value(owner, name, value)
         world.keep(value)
     return world.reads[key]

@@ -46,18 +46,13 @@ def _dict_effects(interpreter: Any, writer: RecipeWriter, writes: DictWrites) ->
     space, owner = writes.space, writes.owner
     if owner is not None:
         target = FromSource(world.known[id(owner)][1])
-        return [
-            SetAttribute(target, name, _value(writer, value))
-            for name, value in writes.entries.items()
-        ]
+        return [SetAttribute(target, name, _value(writer, value)) for name, value in writes.steps()]
     source = world.source_of(space)
     if source is None:
-        return [
-            SetGlobal(space, name, _value(writer, value)) for name, value in writes.entries.items()
-        ]
+        return [SetGlobal(space, name, _value(writer, value)) for name, value in writes.steps()]
     return [
         SetItem(FromSource(source), writer.recipe(key), _value(writer, value))
-        for key, value in writes.entries.items()
+        for key, value in writes.steps()
     ]
 
 

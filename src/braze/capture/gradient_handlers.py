@@ -29,6 +29,7 @@ _HISTORY = {
     "Tensor.register_hook": torch.Tensor.register_hook,
     "Tensor.register_post_accumulate_grad_hook": torch.Tensor.register_post_accumulate_grad_hook,
     "Tensor.retain_grad": torch.Tensor.retain_grad,
+    "Tensor.detach_": torch.Tensor.detach_,
 }
 for _name, _function in _HISTORY.items():
     answers(_function)(_breaks(_name))

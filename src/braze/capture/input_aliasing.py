@@ -26,7 +26,7 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
         return None
     sources = [world.known[id(real)][1] for real in reals]
     owners: dict[int, Source] = {}
-    groups: list[tuple[Source, ...]] = []
+    groups: dict[int, tuple[Source, ...]] = {}
     shared: list[str] = []
     written_storages = {
         storage_of(real) for real, value in zip(reals, graph.inputs) if value in written
@@ -37,13 +37,13 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
             shared.append(f"{source} and {owners[storage]}")
         owners.setdefault(storage, source)
         if value in written or type(real) is not torch.nn.Parameter:
-            groups.append((source,))
+            groups[storage] = (*groups.get(storage, ()), source)
     if shared:
         return f"{shared[0]} share memory, and one of them is written to"
     if len(reals) > 1:
         world.guard(None, GuardKind.TENSORS_DISTINCT, tuple(sources))
         if len(groups) > 1:
-            world.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups))
+            world.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups.values()))
     return None
 
 

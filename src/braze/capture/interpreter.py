@@ -62,6 +62,8 @@ class Interpreter:
         self.transforms = 0
         self.generators: list[Any] = []
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
+        # Iterators over dicts: identity -> (iterator, the dict or view, its length at the start).
+        self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}
         # Exceptions that were raised and caught: identity -> (exception, the step that raised it).
         self.raised: dict[int, tuple[BaseException, int]] = {}
 
@@ -72,6 +74,7 @@ class Interpreter:
         self.late_calls.clear()
         self.generators.clear()
         self.raised.clear()
+        self.dict_iterators.clear()
         self.tensor_names.release()
         self.world.release()
         self.sizes.release()

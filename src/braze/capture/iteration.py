@@ -16,6 +16,8 @@ from braze.capture.world import CONSTANTS, TENSORS
 from braze.errors import CaptureError
 from braze.ir.guard import ABSENT
 
+DICT_VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
+
 
 class ProtocolIterator:
     """An object whose `__next__` is Python code of the program, for native consumers."""
@@ -64,7 +66,9 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
         return value
     world = interpreter.world
     if cls in EXACT:
-        return iter(interpreter.overlay.contents(value))
+        return _iterate_container(interpreter, value, interpreter.overlay.contents(value))
+    if cls in DICT_VIEWS:
+        return _iterate_container(interpreter, value, value)
     if cls in TENSORS and value.dim():
         return iter(leaf_call(interpreter, torch.Tensor.unbind, (value, 0), {}))
     if cls in CONSTANTS or cls in TENSORS:
@@ -86,6 +90,13 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
             return _iterate_class(interpreter, value)
         raise BreakRequested("unsupported-container", f"iterating over {cls.__qualname__}")
     return interpreter.native(iter, value)
+
+
+def _iterate_container(interpreter: Any, value: Any, contents: Any) -> Any:
+    iterator = iter(contents)
+    if isinstance(value, dict) or type(value) in DICT_VIEWS:
+        interpreter.dict_iterators[id(iterator)] = (iterator, value, len(contents))
+    return iterator
 
 
 def _iterate_class(interpreter: Any, value: type) -> Any:

@@ -44,14 +44,36 @@ DELETED = _Deleted()
 
 @final
 class DictWrites:
-    """Single writes to one dict; `owner` is the object whose instance dict it is, or None."""
+    """Single writes to one dict; `owner` is the object whose instance dict it is, or None.
 
-    __slots__ = ("entries", "owner", "space")
+    renewed: keys deleted and then written again, which puts them last.
+    """
+
+    __slots__ = ("entries", "owner", "renewed", "space")
 
     def __init__(self, space: dict[Any, Any], owner: Any) -> None:
         self.space = space
         self.owner = owner
         self.entries: dict[Any, Any] = {}
+        self.renewed: set[Any] = set()
+
+    def put(self, key: Any, value: Any) -> None:
+        """Write or delete one key."""
+        if value is DELETED:
+            self.renewed.discard(key)
+        elif self.entries.get(key) is DELETED:
+            del self.entries[key]
+            self.renewed.add(key)
+        self.entries[key] = value
+
+    def steps(self) -> list[tuple[Any, Any]]:
+        """Writes and deletions (DELETED) of keys, in an order that gives the keys theirs."""
+        steps: list[tuple[Any, Any]] = []
+        for key, value in self.entries.items():
+            if key in self.renewed:
+                steps.append((key, DELETED))
+            steps.append((key, value))
+        return steps
 
 
 @final
@@ -105,7 +127,7 @@ class Overlay:
             return
         if entry is None:
             entry = self.writes[id(space)] = DictWrites(space, owner)
-        entry.entries[key] = value
+        entry.put(key, value)
 
     def _guard_lacks(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
         """What was written here and deleted again is not there before either."""
@@ -262,7 +284,7 @@ class Overlay:
             entry = self.writes.pop(id(value), None)
             if entry is not None:
                 shadow.changed = True
-                for key, written in entry.entries.items():
+                for key, written in entry.steps():
                     if written is DELETED:
                         copy.pop(key, None)
                     else:

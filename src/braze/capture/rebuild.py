@@ -14,6 +14,14 @@ def rebuild_iterator(kind: Any, arguments: tuple[Any, ...], state: Any) -> Itera
     return iterator
 
 
+def rebuild_dict_iterator(view: Any, consumed: int) -> Iterator[Any]:
+    """An iterator over a dict or one of its views that has given so many items."""
+    iterator: Iterator[Any] = iter(view)
+    for _ in range(consumed):
+        next(iterator)
+    return iterator
+
+
 def rebuild_exception(
     kind: type[BaseException],
     arguments: tuple[Any, ...],

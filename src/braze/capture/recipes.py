@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import types
 from typing import Any, final
 
@@ -14,7 +15,12 @@ from braze.capture.generators import InlinedGenerator
 from braze.capture.iteration import ProtocolIterator
 from braze.capture.native_calls import Callback
 from braze.capture.overlay import MAPPINGS, ordered_items
-from braze.capture.rebuild import rebuild_call, rebuild_exception, rebuild_iterator
+from braze.capture.rebuild import (
+    rebuild_call,
+    rebuild_dict_iterator,
+    rebuild_exception,
+    rebuild_iterator,
+)
 from braze.capture.world import CONSTANTS, is_identity
 from braze.ir.frame import (
     NULL,
@@ -171,7 +177,15 @@ class RecipeWriter:
         return made
 
     def iterator(self, value: Any) -> Recipe:
-        """A builtin iterator, by what it says of itself when it is pickled."""
+        """A builtin iterator, by what it says of itself when it is pickled; one over a dict by
+        how far it is, so that it still notices when the dict changes its size."""
+        over_dict = self._interpreter.dict_iterators.get(id(value))
+        if over_dict is not None:
+            _, owner, length = over_dict
+            left = operator.length_hint(value)
+            if left or not list(value.__reduce__()[1][0]):
+                arguments = (self.recipe(owner), FromConstant(length - left))
+                return NewCall(rebuild_dict_iterator, arguments, after_effects=True)
         reduced = value.__reduce__()
         kind, arguments = reduced[0], reduced[1]
         state = reduced[2] if len(reduced) > 2 else None

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import operator
 import re
+import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -207,8 +208,10 @@ class _Builder:
         kwargs = {name: self._argument(a, producers) for name, a in call.kwargs}
         if isinstance(call.target, str):
             made = self.graph.call_method(call.target, args, kwargs)
+        elif type(call.target) is types.MethodWrapperType:  # x.data, x.T: a descriptor's __get__
+            made = self.call(getattr, (*args, call.target.__self__.__name__))  # type: ignore[attr-defined]
         else:
-            made = self.call(call.target, args, kwargs)
+            made = self.call(_target_for(call.target, args), args, kwargs)
         made.meta["origin"] = call.origin
         self._name_result(call.result, made)
 
@@ -238,6 +241,15 @@ class _Builder:
             for key, item in result.items():
                 if any(True for _ in _values_in((item,))):
                     self._name_result(item, self.call(operator.getitem, (made, key)))
+
+
+def _target_for(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
+    """`0 -= x` is no Python: with a number on its left an in-place operator is a plain one."""
+    name = getattr(target, "__name__", "")
+    if getattr(operator, name, None) is not target or not name.startswith("i"):
+        return target
+    plain: Callable[..., Any] | None = getattr(operator, name[1:], None)
+    return target if plain is None or isinstance(args[0], fx.Node) else plain
 
 
 def _values_in(argument: Any) -> Iterator[Value]:

@@ -85,11 +85,15 @@ class NewInstance:
 @dataclass(frozen=True, slots=True, eq=False)
 class NewCall:
     """`function(*args, **kwargs)` for a callable without side effects (slice, partial, range
-    iterator, MethodType, cell ...)."""
+    iterator, MethodType, cell ...).
+
+    after_effects: called when all effects are done, where no new object holds the result: an
+        iterator, which notices that its dict is changed."""
 
     function: Any
     args: tuple[Recipe, ...]
     kwargs: tuple[tuple[str, Recipe], ...] = ()
+    after_effects: bool = False
 
 
 @final

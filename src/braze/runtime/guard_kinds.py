@@ -253,8 +253,18 @@ def _write_contains(writer: SourceWriter, guard: Guard) -> str:
 
 def _write_has_attribute(writer: SourceWriter, guard: Guard) -> str:
     name, present = guard.expected
-    call = f"hasattr({writer.read(guard.source)}, {name!r})"
+    writer.namespace["has_attribute"] = has_attribute
+    call = f"has_attribute({writer.read(guard.source)}, {name!r})"
     return call if present else f"not {call}"
+
+
+def has_attribute(value: Any, name: str) -> bool:
+    """hasattr() without `__getattr__`, whose answer is the program's own."""
+    try:
+        type(value).__getattribute__(value, name)
+    except AttributeError:
+        return False
+    return True
 
 
 def _write_distinct(writer: SourceWriter, guard: Guard) -> str:
@@ -423,7 +433,7 @@ def _explain_contains(guard: Guard, value: Any, frame: FrameValues) -> str | Non
 
 def _explain_has_attribute(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     name, present = guard.expected
-    if hasattr(value, name) is present:
+    if has_attribute(value, name) is present:
         return None
     return f"'{guard.source}' {'no longer has' if present else 'now has'} the attribute {name!r}"
 

@@ -96,13 +96,12 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
         return _run_rest(host, frame)
     frame.call = host.call
     before = list(frame.stack)
+    raised: BaseException | None
     try:
         result = handler(frame, instruction)
     except RunNatively:
-        frame.stack = before
-        return _run_rest(host, frame)
+        raised = None  # what the rest raises must not have RunNatively for its context
     except BaseException as exception:
-        frame.stack = before
         raised = without_driver_frames(exception)
     else:
         if isinstance(result, Finished):
@@ -110,6 +109,7 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
         following = index + 1 if result is None else result
         frame.offset = program.instructions[following].offset
         return _Where.READY
+    frame.stack = before
     return _run_rest(host, frame, raised)
 
 

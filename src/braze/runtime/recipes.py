@@ -82,7 +82,7 @@ def compile_replay(effects: Iterable[Effect], exit: Exit) -> Replay:
     lines = builder.writer.lines
     for effect in late:
         lines.extend(_EFFECTS[type(effect)].write(builder, effect))
-    body = ["L = frame.locals", *lines, f"return {result}"]
+    body = ["L = frame.locals", *lines, *builder.after_effects, f"return {result}"]
     replay: Replay = builder.writer.function("replay", "frame, results", body, "<braze replay>")
     return replay
 
@@ -214,6 +214,7 @@ class _Builder:
         self._fills: dict[int, list[FillInstance]] = {}
         self._pending: list[FillInstance] = []
         self._filled: set[int] = set()
+        self.after_effects: list[str] = []
         for effect in effects:
             if _fills_new_instance(effect):
                 self._fills.setdefault(id(effect.target), []).append(effect)
@@ -229,6 +230,10 @@ class _Builder:
         return name
 
     def _construct(self, recipe: Recipe) -> str:
+        if type(recipe) is NewCall and recipe.after_effects and not self._open:
+            name = self._names[id(recipe)] = f"v{len(self._names)}"
+            self.after_effects.append(f"{name} = {_RECIPES[NewCall](self, recipe)}")
+            return name
         if id(recipe) in self._open:
             raise ValueError(f"recipe {type(recipe).__name__} contains itself")
         self._open.add(id(recipe))
