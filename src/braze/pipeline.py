@@ -27,7 +27,7 @@ from braze.autograd import (
 )
 from braze.capture import FrameRequest, capture_frame
 from braze.codegen.cpp import generate, supports
-from braze.compat.collection import no_garbage_collection
+from braze.compat.isolation import run_isolated
 from braze.compat.modules import has_hooks
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
 from braze.interop.backends import Backend, Level
@@ -131,14 +131,19 @@ def compile_with_backward(
         recorder.emit("aot_joint_graphs", lambda: print_joint(joint))
     everything = tuple(tangent is not None for tangent in joint.tangents)
 
+    def trace_and_compile(
+        given: tuple[bool, ...], recorder: Recorder
+    ) -> tuple[Backward, GraphCallable]:
+        backward = pair.backward
+        if given != everything:
+            with recorder.stage("autograd"):
+                backward = backward_graph(trace_joint(graph, given), pair.saved_values)
+        return backward, compile_one(backward.graph, recorder)
+
     def compile_backward(given: tuple[bool, ...]) -> tuple[Backward, GraphCallable]:
         recorder = backward_recorder()
-        with no_garbage_collection(), recorder.finishing("backward"):
-            backward = pair.backward
-            if given != everything:
-                with recorder.stage("autograd"):
-                    backward = backward_graph(trace_joint(graph, given), pair.saved_values)
-            return backward, compile_one(backward.graph, recorder)
+        with recorder.finishing("backward"):
+            return run_isolated(lambda: trace_and_compile(given, recorder))
 
     again = forward_again(graph, pair)
     return TrainingGraph(
@@ -170,8 +175,7 @@ class FrameCompiler:
             recorder.emit("recompiles", lambda: format_failures(code.co_qualname, request.failures))
         outcome = "failed"
         try:
-            with no_garbage_collection():
-                answer = self._compile(request, recorder)
+            answer = run_isolated(lambda: self._compile(request, recorder))
             outcome = "refused" if isinstance(answer, Refused) else "graph"
             return answer
         except (BrazeError, UserWarning):

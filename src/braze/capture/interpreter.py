@@ -9,6 +9,7 @@ that instruction, so that nothing of the broken attempt remains.
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections.abc import Callable
 from typing import Any, final
@@ -24,6 +25,7 @@ from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
 from braze.capture.truth import length
 from braze.capture.world import World
+from braze.compat.ambient import autocast_depth
 from braze.compat.bytecode import decode
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
@@ -42,6 +44,8 @@ class Interpreter:
     generators: all that the program made.
     transforms: how many of torch.func's transforms are under way.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
+    entered: torch's context managers that run for real and have not been left.
+    autocast_depth: of the thread, before the frame.
     """
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
@@ -66,9 +70,17 @@ class Interpreter:
         self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}
         # Exceptions that were raised and caught: identity -> (exception, the step that raised it).
         self.raised: dict[int, tuple[BaseException, int]] = {}
+        self.entered: list[Any] = []
+        self.autocast_depth = autocast_depth()
 
     def release(self) -> None:
-        """Let go of every stand-in: the tables refer to each other in cycles."""
+        """Leave what was entered, and let go of every stand-in: the tables refer to each other in
+        cycles. A second call does what an interrupted first one did not."""
+        while self.entered:
+            # Interrupted in its `__enter__`, it may have nothing to leave.
+            with contextlib.suppress(AttributeError):
+                self.entered[-1].__exit__(None, None, None)
+            self.entered.pop()
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()

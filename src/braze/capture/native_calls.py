@@ -248,8 +248,8 @@ def _with_tripwire(
         elif event == "return" and own:
             depth[0] -= 1
 
-    sys.setprofile(watch)
     try:
+        sys.setprofile(watch)
         return function(*args, **kwargs)
     finally:
         sys.setprofile(None)

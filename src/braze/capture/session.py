@@ -35,7 +35,7 @@ from braze.capture.program import steps_of
 from braze.capture.recipes import CannotRebuild, RecipeWriter
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
-from braze.compat.ambient import ambient_state, set_ambient_state
+from braze.compat.ambient import ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
 from braze.ir.frame import (
     NULL,
@@ -116,8 +116,11 @@ def _attempt(
     except ProgramRaised as raised:
         return _refuse_raise(raised)
     finally:
-        set_ambient_state(before)
-        interpreter.release()
+        try:
+            interpreter.release()
+        finally:  # again, where an interrupt ended it
+            interpreter.release()
+            set_ambient_state(before, interpreter.autocast_depth - autocast_depth())
 
 
 def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
@@ -163,8 +166,9 @@ def _finish(
     ]
     effects: list[Effect] = [*writer.fills, *writes, *late]
     after = dataclasses.replace(ambient_state(), dispatch_modes=before.dispatch_modes)
-    if after != before:
-        effects.append(Call(set_ambient_state, (FromConstant(after),)))
+    deeper = autocast_depth() - interpreter.autocast_depth
+    if after != before or deeper:
+        effects.append(Call(set_ambient_state, (FromConstant(after), FromConstant(deeper))))
     try:
         trace = interpreter.tracer.finish(writer.results)
     except Untraceable as untraceable:

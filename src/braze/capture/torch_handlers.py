@@ -38,13 +38,20 @@ def _manager(cls: type) -> Any:
     return make
 
 
-def _manager_method(function: Any) -> Any:
+def _manager_method(function: Any, enters: bool) -> Any:
     """Methods of a manager made here run for real; one from outside is read and kept back."""
 
     def run(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if interpreter.world.source_of(args[0]) is not None:
+        manager, entered = args[0], interpreter.entered
+        if interpreter.world.source_of(manager) is not None:
             return interpreter.call_python(function, args, kwargs)
-        return interpreter.native(function, *args, **kwargs)
+        if enters:
+            entered.append(manager)
+        result = interpreter.native(function, *args, **kwargs)
+        last = next((n for n in reversed(range(len(entered))) if entered[n] is manager), -1)
+        if not enters and last >= 0:
+            del entered[last]
+        return result
 
     return run
 
@@ -53,7 +60,7 @@ for _cls in AMBIENT_MANAGERS:
     answers(_cls)(_manager(_cls))
     for _name in ("__enter__", "__exit__"):
         if _name in vars(_cls):
-            answers(vars(_cls)[_name])(_manager_method(vars(_cls)[_name]))
+            answers(vars(_cls)[_name])(_manager_method(vars(_cls)[_name], _name == "__enter__"))
 
 
 @answers(torch.Tensor.storage_offset)

@@ -66,8 +66,23 @@ def ambient_state() -> AmbientState:
     )
 
 
-def set_ambient_state(state: AmbientState) -> None:
-    """Make the thread's state this one; modes are left alone."""
+def autocast_depth() -> int:
+    """How many autocast regions the thread is in."""
+    torch.autocast_increment_nesting()
+    return int(torch.autocast_decrement_nesting())
+
+
+def set_ambient_state(state: AmbientState, deeper: int = 0) -> None:
+    """Make the thread's state this one; modes are left alone.
+
+    deeper: autocast regions entered (left, where negative) by that; autocast forgets its casts of
+        weights when the last one is left.
+    """
+    for _ in range(deeper):
+        torch.autocast_increment_nesting()
+    for _ in range(-deeper):
+        if torch.autocast_decrement_nesting() == 0:
+            torch.clear_autocast_cache()
     torch._C._set_grad_enabled(state.grad)
     for device, (enabled, dtype) in zip(_AUTOCAST_DEVICES, state.autocast):
         torch.set_autocast_enabled(device, enabled)

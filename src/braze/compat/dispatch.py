@@ -11,6 +11,9 @@ from typing import Any
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
+push_dispatch_mode: Callable[[Any], None] = torch._C._push_on_torch_dispatch_stack
+pop_dispatch_mode: Callable[[Any], Any] = torch._C._pop_torch_dispatch_stack
+dispatch_mode_count: Callable[[], int] = torch._C._len_torch_dispatch_stack
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
 disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 is_functorch_wrapped: Callable[[torch.Tensor], bool] = (

@@ -1,7 +1,8 @@
 """What is compiled of one place in one code object: entries, the next most likely one first.
 
 A hit reads one tuple and takes no lock. Compiling takes the cache's re-entrant lock; the tuple is
-replaced when everything else is done, so an interrupted compile leaves nothing behind.
+replaced when everything else is done, so an interrupted compile leaves nothing behind. Another
+lock, never held for long, orders the replacements.
 """
 
 from __future__ import annotations
@@ -124,6 +125,7 @@ class FrameCache:
         "limit",
         "lock",
         "offset",
+        "order",
         "refusals",
     )
 
@@ -139,10 +141,11 @@ class FrameCache:
         self.closed = False
         self.history = SizeHistory()
         self.lock = threading.RLock()
+        self.order = threading.Lock()
 
     def clear(self) -> None:
         """Forget everything compiled here."""
-        with self.lock:
+        with self.lock, self.order:
             self.entries, self.refusals, self.closed = (), (), False
             self.history = SizeHistory()
 
@@ -209,16 +212,15 @@ class FrameCache:
                 "(another thread?), or this is a bug in Braze.",
             )
             return None
-        self.entries = (entry, *self.entries)
+        with self.order:
+            self.entries = (entry, *self.entries)
         return entry, inputs
 
     def _promote(self, entry: Entry) -> None:
-        if self.lock.acquire(blocking=False):
-            try:
+        with self.order:
+            if entry in self.entries:  # `clear` may have come between
                 rest = [other for other in self.entries if other is not entry]
                 self.entries = (entry, *rest)
-            finally:
-                self.lock.release()
 
     def _close(self, failures: list[tuple[Guard, str]]) -> None:
         """No more entries: say once which guard kept failing."""

@@ -21,5 +21,8 @@ def without_driver_frames(exception: _Exception) -> _Exception:
         entry = entry.tb_next
     chain: types.TracebackType | None = None
     for entry in reversed(kept):
-        chain = types.TracebackType(chain, entry.tb_frame, entry.tb_lasti, entry.tb_lineno)
+        line = entry.tb_lineno
+        # An interrupt may fall on an instruction without a line: -1 stands for that.
+        line = -1 if line is None else line  # type: ignore[redundant-expr]
+        chain = types.TracebackType(chain, entry.tb_frame, entry.tb_lasti, line)
     return exception.with_traceback(chain)

@@ -149,8 +149,15 @@ class Tracer(dispatch.TorchDispatchMode):
             self.facts,
         )
 
+    # Not the base class's: it also notes in globals of the process that a mode is active, which
+    # threads that compile at the same time leave wrong, and can be interrupted half-way.
+
+    def __enter__(self) -> Tracer:
+        dispatch.push_dispatch_mode(self)
+        return self
+
     def __exit__(self, exc_type: Any, exc_value: Any, traceback: Any) -> None:
-        super().__exit__(exc_type, exc_value, traceback)
+        dispatch.pop_dispatch_mode(None)
         if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             dispatch.clear_autocast_cache()
 

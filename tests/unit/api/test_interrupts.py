@@ -1,0 +1,226 @@
+"""KeyboardInterrupt at many points of a compile: nothing is left half-changed.
+
+A C function traces the interpreter and asks for a signal after a given number of lines; the
+interrupt then comes out where the interpreter handles signals, as it does for Ctrl-C. So each
+point is reproduced by its number.
+"""
+
+from __future__ import annotations
+
+import copy
+import gc
+import importlib.machinery
+import importlib.util
+import logging
+import sys
+import sysconfig
+import threading
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+import braze
+from braze.compat.ambient import ambient_state
+from braze.ir.kernel import SourceUnit
+from braze.options import config
+from braze.runtime.build import build
+from braze.runtime.toolchain import Toolchain, find_toolchain
+
+
+@pytest.fixture(scope="module")
+def interrupts() -> Any:
+    toolchain = find_toolchain(config.snapshot())
+    include = sysconfig.get_paths()["include"]
+    if not isinstance(toolchain, Toolchain) or not Path(include, "Python.h").exists():
+        pytest.skip("no compiler, or no headers of Python")
+    flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
+    text = Path(__file__).with_name("interrupts.cpp").read_text()
+    tag = f"// {sysconfig.get_config_var('SOABI')}\n"
+    plain = replace(toolchain, flags=flags, libraries=())
+    path = build((SourceUnit("interrupts", tag + text),), plain, config.snapshot())
+    loader = importlib.machinery.ExtensionFileLoader("interrupts", str(path))
+    spec = importlib.util.spec_from_loader("interrupts", loader)
+    assert spec is not None
+    module = importlib.util.module_from_spec(spec)
+    loader.exec_module(module)
+    return module
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+
+class Counting(torch.nn.Module):
+    """Writes to a buffer, a number, a list and an argument."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = torch.nn.Linear(4, 4)
+        self.register_buffer("total", torch.zeros(4))
+        self.calls = 0
+        self.seen: list[int] = []
+
+    def forward(self, x: torch.Tensor, log: dict[str, int]) -> torch.Tensor:
+        self.calls += 1
+        self.seen.append(self.calls)
+        with torch.no_grad():
+            self.total += x.sum(0)
+        log["calls"] = self.calls
+        try:
+            y = self.linear(x)
+            if len(self.seen) > 1000:
+                raise ValueError
+        except ValueError:
+            y = x
+        return torch.relu(y) * sum(v for v in range(3))
+
+
+class Modes(torch.nn.Module):
+    """Switches what is the thread's own, and draws random numbers."""
+
+    def forward(self, x: torch.Tensor, log: dict[str, int]) -> torch.Tensor:
+        with torch.autocast("cpu", dtype=torch.bfloat16), torch.no_grad():
+            y = x @ x.t()
+        with torch.inference_mode():
+            z = torch.rand(4).exp()
+        return y.float().sum() + torch.nn.functional.dropout(x, 0.5) + z.sum()
+
+
+def forward(model: torch.nn.Module, x: torch.Tensor, log: dict[str, int]) -> Any:
+    with torch.no_grad():
+        return model(x, log)
+
+
+def train(model: torch.nn.Module, x: torch.Tensor, log: dict[str, int]) -> Any:
+    loss = model(x, log).square().sum()
+    loss.backward()
+    return loss.detach(), [parameter.grad.clone() for parameter in model.parameters()]
+
+
+PROGRAMS: dict[str, tuple[type[torch.nn.Module], Callable[..., Any]]] = {
+    "writes": (Counting, forward),
+    "modes": (Modes, forward),
+    "training": (Counting, train),
+}
+
+
+# --- what must not change ------------------------------------------------------------------------
+
+
+def thread_state() -> tuple[Any, ...]:
+    return (
+        ambient_state(),
+        len(_get_current_dispatch_mode_stack()),
+        len(_get_current_function_mode_stack()),
+        sys.getprofile(),
+        gc.isenabled(),
+        torch.compiler.is_compiling(),
+    )
+
+
+def programs_state(model: torch.nn.Module, log: dict[str, int]) -> list[Any]:
+    plain = {k: copy.copy(v) for k, v in vars(model).items() if isinstance(v, (int, list))}
+    tensors = [t.clone() for t in (*model.parameters(), *model.buffers())]
+    names = dict.fromkeys(sorted(vars(model)), 0)
+    return [plain, dict(log), names, torch.get_rng_state(), *tensors]
+
+
+class EndOfCompile(logging.Handler):
+    """Notes how many lines had run when the first compile ended; 0: none has."""
+
+    def __init__(self, interrupts: Any) -> None:
+        super().__init__()
+        self.interrupts, self.line = interrupts, 0
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.line = self.line or self.interrupts.count()
+
+
+def run_interrupted(interrupts: Any, run: Callable[[], Any], at: int) -> BaseException | None:
+    try:
+        interrupts.start(at)
+        run()
+    except BaseException as exception:
+        return exception
+    finally:
+        interrupts.stop()
+    return None
+
+
+def check_point(interrupts: Any, program: str, at: int, end: int) -> None:
+    """A call that is interrupted, and two more that must be right.
+
+    end: the line at which the compile ends; later interrupts are those of the program itself.
+    """
+    make, run = PROGRAMS[program]
+    torch.manual_seed(0)
+    model, log, x = make(), dict[str, int](), torch.randn(3, 4)
+    reference = copy.deepcopy(model)
+    compiled = braze.compile(model)
+    before, threads = programs_state(model, log), thread_state()
+    raised = run_interrupted(interrupts, lambda: run(compiled, x, log), at)
+    assert raised is None or type(raised) is KeyboardInterrupt
+    assert thread_state() == threads
+    if at >= end:
+        return
+    torch.testing.assert_close(programs_state(model, log), before, rtol=0, atol=0)
+    expected_log: dict[str, int] = {}
+    for _ in range(2):
+        torch.manual_seed(1)
+        actual = run(compiled, x, log)
+        torch.manual_seed(1)
+        expected = run(reference, x, expected_log)
+        torch.testing.assert_close(actual, expected)
+        torch.testing.assert_close(
+            programs_state(model, log), programs_state(reference, expected_log)
+        )
+
+
+def check_program(interrupts: Any, program: str, points: int, offset: int = 0) -> None:
+    end = EndOfCompile(interrupts)
+    logger = logging.getLogger("braze.compile_times")
+    logger.addHandler(end)
+    level = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        for _ in range(2):  # the first loads what later ones find loaded
+            end.line = 0
+            check_point(interrupts, program, sys.maxsize, 0)
+        last, ended = interrupts.count(), end.line
+        assert ended > 1000
+        for number in range(points):
+            check_point(interrupts, program, 1 + (number * last + offset) // points, ended)
+    finally:
+        logger.setLevel(level)
+        logger.removeHandler(end)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_a_compile_interrupted_anywhere_leaves_nothing(interrupts: Any, program: str) -> None:
+    check_program(interrupts, program, 12)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("offset", range(3))
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_at_many_points(interrupts: Any, program: str, offset: int) -> None:
+    check_program(interrupts, program, 90, 1 + 997 * offset)
+
+
+def test_the_lock_of_an_interrupted_compile_is_free(interrupts: Any) -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    compiled = braze.compile(function)
+    raised = run_interrupted(interrupts, lambda: compiled(torch.ones(2)), 1500)
+    assert isinstance(raised, KeyboardInterrupt)
+    results: list[torch.Tensor] = []
+    thread = threading.Thread(target=lambda: results.append(compiled(torch.ones(2))), daemon=True)
+    thread.start()
+    thread.join(60)
+    assert results and torch.equal(results[0], torch.full((2,), 2.0))
