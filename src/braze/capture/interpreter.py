@@ -73,14 +73,17 @@ class Interpreter:
         self.entered: list[Any] = []
         self.autocast_depth = autocast_depth()
 
-    def release(self) -> None:
-        """Leave what was entered, and let go of every stand-in: the tables refer to each other in
-        cycles. A second call does what an interrupted first one did not."""
+    def leave_managers(self) -> None:
+        """Leave the context managers that are still entered. A second call does what an
+        interrupted first one did not."""
         while self.entered:
             # Interrupted in its `__enter__`, it may have nothing to leave.
             with contextlib.suppress(AttributeError):
                 self.entered[-1].__exit__(None, None, None)
             self.entered.pop()
+
+    def release(self) -> None:
+        """Let go of every stand-in: the tables refer to each other in cycles."""
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()

@@ -35,7 +35,7 @@ from braze.capture.program import steps_of
 from braze.capture.recipes import CannotRebuild, RecipeWriter
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
-from braze.compat.ambient import ambient_state, autocast_depth, set_ambient_state
+from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
 from braze.ir.frame import (
     NULL,
@@ -98,29 +98,38 @@ def _attempt(
     interpreter = Interpreter(request, tracer, leave_at)
     try:
         with tracer:
-            interpreter.world.guard(None, GuardKind.AMBIENT, before)
-            frame = _root_frame(interpreter, request)
             try:
-                value = interpreter.run(frame)
-            except LeaveFrame:
-                assert reason is not None
-                return _leave(interpreter, reason, before)
-            writer = RecipeWriter(interpreter)
-            try:
-                exit_recipe: Exit = Return(writer.recipe(value))
-                return _finish(interpreter, writer, exit_recipe, before)
-            except CannotRebuild as problem:
-                return _blocked(problem, -1, frame_origin(request))
+                return _interpret(interpreter, reason, before)
+            finally:  # before the tracer: inference mode puts back the dispatch keys of its entry
+                try:
+                    interpreter.leave_managers()
+                finally:  # again, where an interrupt ended it
+                    interpreter.leave_managers()
     except BreakRequested as request_to_break:
         return request_to_break
     except ProgramRaised as raised:
         return _refuse_raise(raised)
     finally:
-        try:
-            interpreter.release()
-        finally:  # again, where an interrupt ended it
-            interpreter.release()
-            set_ambient_state(before, interpreter.autocast_depth - autocast_depth())
+        set_ambient_state(before, interpreter.autocast_depth - autocast_depth())
+        interpreter.release()
+
+
+def _interpret(
+    interpreter: Interpreter, reason: GraphBreak | None, before: AmbientState
+) -> CapturedFrame | Refused | BreakRequested:
+    interpreter.world.guard(None, GuardKind.AMBIENT, before)
+    frame = _root_frame(interpreter, interpreter.request)
+    try:
+        value = interpreter.run(frame)
+    except LeaveFrame:
+        assert reason is not None
+        return _leave(interpreter, reason, before)
+    writer = RecipeWriter(interpreter)
+    try:
+        exit_recipe: Exit = Return(writer.recipe(value))
+        return _finish(interpreter, writer, exit_recipe, before)
+    except CannotRebuild as problem:
+        return _blocked(problem, -1, frame_origin(interpreter.request))
 
 
 def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
