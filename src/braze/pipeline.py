@@ -20,10 +20,12 @@ import torch
 
 from braze.autograd import (
     NotDifferentiable,
+    NotSaved,
     backward_graph,
     forward_again,
     partition,
     trace_joint,
+    with_zeros,
 )
 from braze.capture import FrameRequest, capture_frame
 from braze.codegen.cpp import generate, supports
@@ -50,7 +52,7 @@ from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import compile_graph_runner
 from braze.ir.schedule import Kernel
-from braze.ir.training import Backward, print_joint
+from braze.ir.training import Backward, ForwardBackward, print_joint
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
 from braze.ir.verify_training import verify_pair
@@ -76,8 +78,13 @@ from braze.trace import JOURNAL, BreakNote, Journal, Recorder
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
 
-def compile_graph(graph: Graph, options: Options, recorder: Recorder) -> GraphCallable:
-    """All stages behind capture: a graph as fused kernels and calls of ATen."""
+def compile_graph(
+    graph: Graph, options: Options, recorder: Recorder, takes_inputs: bool = False
+) -> GraphCallable:
+    """All stages behind capture: a graph as fused kernels and calls of ATen.
+
+    takes_inputs: a call empties the list of its inputs and frees each after its last use.
+    """
     with recorder.stage("rewrite"):
         graph = rewrite(graph, options)
         if options.verify:
@@ -97,16 +104,17 @@ def compile_graph(graph: Graph, options: Options, recorder: Recorder) -> GraphCa
         recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
         recorder.emit("output_code", lambda: "\n".join(unit.text for unit in sources.units))
     with recorder.stage("link"):
-        linked = link(plan, sources, options)
+        linked = link(plan, sources, options, takes_inputs)
     if isinstance(linked, NoCompiler):
         recorder.note_fallback("no C++ compiler: the graph runs by eager kernels")
         _PROCESS.warn_once(linked.reason)
-        return compile_graph_runner(graph)
+        return compile_graph_runner(graph, takes_inputs)
     recorder.emit("output_code", lambda: linked.text)
     return linked
 
 
-CompileOne: TypeAlias = Callable[[Graph, Recorder], GraphCallable]
+# (graph, recorder, whether calls take their inputs over) -> the graph, compiled.
+CompileOne: TypeAlias = Callable[[Graph, Recorder, bool], GraphCallable]
 
 
 def compile_with_backward(
@@ -124,7 +132,7 @@ def compile_with_backward(
         joint = trace_joint(graph)
         views = any(o.alias is not None and not o.detached for o in graph.outputs)
         if not (any(joint.is_differentiable) or joint.writes or views):
-            return compile_one(graph, recorder)
+            return compile_one(graph, recorder, False)
         pair = partition(joint, options.activation_memory_budget)
         if options.verify:
             verify_pair(joint, pair)
@@ -137,8 +145,8 @@ def compile_with_backward(
         backward = pair.backward
         if given != everything:
             with recorder.stage("autograd"):
-                backward = backward_graph(trace_joint(graph, given), pair.saved_values)
-        return backward, compile_one(backward.graph, recorder)
+                backward = _backward_for(graph, pair, given, recorder)
+        return backward, compile_one(backward.graph, recorder, True)
 
     def compile_backward(given: tuple[bool, ...]) -> tuple[Backward, GraphCallable]:
         recorder = backward_recorder()
@@ -148,11 +156,22 @@ def compile_with_backward(
     again = forward_again(graph, pair)
     return TrainingGraph(
         pair,
-        compile_one(pair.forward, recorder),
+        compile_one(pair.forward, recorder, False),
         compile_backward,
         differentiate=None if again is None else compile_graph_runner(again),
         uses_random=uses_random(graph),
     )
+
+
+def _backward_for(
+    graph: Graph, pair: ForwardBackward, given: tuple[bool, ...], recorder: Recorder
+) -> Backward:
+    """The backward for the gradients that come in, from what the forward saved for all."""
+    try:
+        return backward_graph(trace_joint(graph, given), pair.saved_values)
+    except (NotDifferentiable, NotSaved) as reason:
+        recorder.note_fallback(f"zeros stand for gradients that are not given: {reason}")
+        return with_zeros(pair.backward, given)
 
 
 # --- one frame -----------------------------------------------------------------------------------
@@ -229,7 +248,7 @@ class FrameCompiler:
         if not graph.nodes:
             return compile_graph_runner(graph)
         if not needs_gradients(graph):
-            return compile_one(graph, recorder)
+            return compile_one(graph, recorder, False)
         again = functools.partial(
             Recorder, self.journal, f"{recorder.function} (backward)", recorder.origin
         )
@@ -241,18 +260,18 @@ class FrameCompiler:
             )
             return compile_graph_runner(graph)
 
-    def _eager_kernels(self, graph: Graph, recorder: Recorder) -> GraphCallable:
+    def _eager_kernels(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
         recorder.emit("aot_graphs", lambda: print_graph(graph))
-        return compile_graph_runner(graph)
+        return compile_graph_runner(graph, takes)
 
-    def _rewritten(self, graph: Graph, recorder: Recorder) -> GraphCallable:
+    def _rewritten(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
         with recorder.stage("rewrite"):
             graph = rewrite(graph, self.options)
-        return self._eager_kernels(graph, recorder)
+        return self._eager_kernels(graph, recorder, takes)
 
-    def _kernels(self, graph: Graph, recorder: Recorder) -> GraphCallable:
+    def _kernels(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
         try:
-            return compile_graph(graph, self.options, recorder)
+            return compile_graph(graph, self.options, recorder, takes)
         except Exception as error:
             stage = recorder.failed_stage or "link"
             failure = InternalError(stage, error, origin=_origin_of(error, graph))

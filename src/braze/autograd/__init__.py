@@ -1,8 +1,16 @@
 """From a graph whose inputs need gradients to a forward graph and a backward graph."""
 
 from braze.autograd.again import forward_again
-from braze.autograd.backward import backward_graph
+from braze.autograd.backward import NotSaved, backward_graph, with_zeros
 from braze.autograd.joint import NotDifferentiable, trace_joint
 from braze.autograd.partition import partition
 
-__all__ = ["NotDifferentiable", "backward_graph", "forward_again", "partition", "trace_joint"]
+__all__ = [
+    "NotDifferentiable",
+    "NotSaved",
+    "backward_graph",
+    "forward_again",
+    "partition",
+    "trace_joint",
+    "with_zeros",
+]

@@ -13,10 +13,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
+import torch
+
 from braze.autograd.simplify import operands
 from braze.ir.graph import Graph, Node, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.training import Backward, JointGraph
+from braze.ir.types import TensorType
 
 
 @final
@@ -57,7 +60,37 @@ def backward_graph(joint: JointGraph, saved: Sequence[Value]) -> Backward:
     return Backward(graph, tuple(tangents), places)
 
 
+def with_zeros(backward: Backward, given: Sequence[bool]) -> Backward:
+    """The backward for all tangents, made one for those given: zeros stand for the others, and
+    gradients that no given one reaches are undefined."""
+    graph = backward.graph
+    first = len(graph.inputs) - len(backward.tangents)
+    tangents = dict(zip(backward.tangents, graph.inputs[first:], strict=True))
+    reached = {tangent for number, tangent in tangents.items() if given[number]}
+    for node in graph.nodes:
+        if not reached.isdisjoint(operands(node)):
+            reached.update(value for value in node.outputs if value is not None)
+    zeros = [_zeros(tangent) for number, tangent in tangents.items() if not given[number]]
+    inputs = [tangent for number, tangent in tangents.items() if given[number]]
+    return Backward(
+        replace(graph, inputs=(*graph.inputs[:first], *inputs), nodes=(*zeros, *graph.nodes)),
+        tuple(number for number in backward.tangents if given[number]),
+        tuple(
+            None if n is None or graph.outputs[n].value not in reached else n
+            for n in backward.gradients
+        ),
+    )
+
+
 # --- private ---------------------------------------------------------------------------------
+
+
+def _zeros(value: Value) -> Node:
+    kind = value.type
+    assert isinstance(kind, TensorType)
+    options = (("dtype", kind.dtype), ("device", kind.device))
+    zeros = torch.ops.aten.zeros.default
+    return Node(zeros, (kind.shape,), options, (value,), grad_enabled=False)
 
 
 def _forward_values(joint: JointGraph) -> dict[int, Value]:

@@ -56,19 +56,16 @@ def has_custom_dispatch(tensor_class: type) -> bool:
 
 
 def is_composite(op: torch._ops.OpOverload) -> bool:
-    """Whether the operator is only a composition of others."""
-    return op._can_decompose() if hasattr(op, "_can_decompose") else _has_composite_kernel(op)
-
-
-def _has_composite_kernel(op: torch._ops.OpOverload) -> bool:
+    """Whether eager runs the operator as a composition of others. PyTorch has more compositions,
+    in Python, which choose other operators (resizing becomes indexing): they do not count."""
     return torch._C._dispatch_has_kernel_for_dispatch_key(
         op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
     )
 
 
 def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Run a composite operator by its parts; NotImplemented where it is not composite."""
-    return op.decompose(*args, **kwargs)
+    """Run a composite operator by its parts."""
+    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def needs_data(op: torch._ops.OpOverload) -> bool:

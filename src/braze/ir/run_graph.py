@@ -182,10 +182,11 @@ def view_of(
 GraphRunner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 
-def compile_graph_runner(graph: Graph) -> GraphRunner:
+def compile_graph_runner(graph: Graph, takes_inputs: bool = False) -> GraphRunner:
     """The same as `run_graph(graph, ...)`, written out once as a Python function that frees each
-    value after its last use."""
-    source = _RunnerSource(graph)
+    value after its last use; inputs as well, where it may take them over (their list is emptied).
+    """
+    source = _RunnerSource(graph, takes_inputs)
     text = source.write()
     namespace = dict(source.names)
     exec(compile(text, f"<graph of {len(graph.nodes)} operators>", "exec"), namespace)
@@ -196,8 +197,9 @@ def compile_graph_runner(graph: Graph) -> GraphRunner:
 class _RunnerSource:
     """Writes the function `run(inputs)`; `names` are the objects that its text refers to."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, takes_inputs: bool) -> None:
         self.graph = graph
+        self.takes_inputs = takes_inputs
         self.names: dict[str, Any] = {
             "flat_tensors": flat_tensors,
             "call_on_clones": _call_on_clones,
@@ -228,6 +230,8 @@ class _RunnerSource:
             text = binding.text(f"{names[number]}{suffix}", self._symbols)
             name = self._symbols[binding.symbol] = f"n_{binding.symbol.name}"
             lines.append(f"    {name} = {text}")
+        if self.takes_inputs:
+            lines.append("    inputs.clear()")
         lines += [f"    real_{_name(m.input)} = {_name(m.input)}" for m in graph.mutations]
         copied = [_name(value) for value in written_and_read(graph)]
         if copied:

@@ -144,7 +144,8 @@ class Schedule:
     fresh: buffers that the launch program allocates at each call (outputs, symbolic sizes).
     sizes: numbers that calls pass after the inputs, as the expressions that they are.
     last_use: for a buffer that extern calls allocate or that is fresh but no output, the index
-        of the last step that needs it: it is dropped after that.
+        of the last step that needs it: it is dropped after that. For an input too, which is
+        dropped if the call takes its inputs over.
     """
 
     inputs: tuple[Buffer, ...]

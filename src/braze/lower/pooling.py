@@ -19,14 +19,13 @@ from braze.lower.coordinates import (
     as_scalar,
     plus,
     quotient,
-    remainder,
     times,
 )
 from braze.lower.formulas import divide
 from braze.lower.lowering import OperatorCall
 from braze.lower.reductions import fold
 from braze.lower.rules import DONE, Body, Lowered, add_rule
-from braze.shapes.expr import ZERO, Expr, maximum, minimum
+from braze.shapes.expr import Expr, maximum, minimum
 
 
 def per_dim(given: Any, rank: int) -> tuple[int, ...]:
@@ -131,9 +130,8 @@ def _max_pool(rank: int) -> Any:
         ceil_mode: bool = False,
     ) -> Lowered:
         windows = _windows(call, self, rank, kernel_size, stride, padding, dilation)
-        has_dilation = windows is None or any(step != 1 for step in windows.dilation)
-        if windows is None or (call.is_used(1) and has_dilation):
-            return None
+        if windows is None or call.is_used(1):
+            return None  # ATen finds the positions in the pass that finds the maxima
         dtype = call.compute_dtype
 
         def element(lead: Coordinates, out: Coordinates, k: Coordinates) -> Scalar:
@@ -143,47 +141,9 @@ def _max_pool(rank: int) -> Any:
             return value if inside is None else Guarded(inside, value, _lowest(dtype))
 
         call.result(0, _fold_window("max", rank, windows, element))
-        if call.is_used(1):
-            _max_positions(call, self, rank, windows)
         return DONE
 
     return lower
-
-
-def _clamped(point: Coordinates, sizes: Sequence[int]) -> Coordinates:
-    """The nearest position inside, which belongs to the same window (without dilation)."""
-    return tuple(
-        minimum(maximum(c, 0), size - 1) if isinstance(c, Expr) else c
-        for c, size in zip(point, sizes, strict=True)
-    )
-
-
-def _max_positions(call: OperatorCall, self: Value, rank: int, windows: Windows) -> None:
-    """Where each maximum is, counted row-major over the pooled dimensions of the input."""
-    dtype = call.compute_dtype
-
-    def element(lead: Coordinates, out: Coordinates, k: Coordinates) -> Scalar:
-        point = _clamped(windows.inputs(out, k), windows.sizes)
-        return call.read(self, (*lead, *point), dtype)
-
-    shape = call.output(1).shape
-    chosen = call.temporary(torch.int64, shape, _fold_window("argmax", rank, windows, element))
-
-    def body(at: Coordinates) -> Scalar:
-        place: Coordinate = call.read(chosen, at)
-        inside: list[Coordinate] = []
-        for size in reversed(windows.kernel):
-            inside.append(remainder(place, size))
-            place = quotient(place, size)
-        position: Coordinate = ZERO
-        starts = windows.starts(at[-rank:])
-        for start, k, size in zip(starts, reversed(inside), windows.sizes, strict=True):
-            row = as_scalar(plus(start, k))
-            row = apply("minimum", apply("maximum", row, 0), size - 1)
-            position = plus(times(position, size), row)
-        return as_scalar(position)
-
-    call.result(1, body)
 
 
 # --- average -----------------------------------------------------------------------------------

@@ -1,12 +1,11 @@
 """Gradients of pooling and resizing, as gathers: each input position folds over the windows that
-it lies in, so that no element is written twice."""
+it lies in, so that no element is written twice. The gradient of a maximum goes to one position of
+its window: ATen's scatter of it takes a tenth of the time of a gather."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
-
-import torch
 
 from braze.ir.graph import Value
 from braze.ir.loops import Guarded, Scalar
@@ -17,7 +16,6 @@ from braze.lower.coordinates import (
     minus,
     plus,
     quotient,
-    ravel,
     times,
 )
 from braze.lower.formulas import divide
@@ -127,36 +125,6 @@ def _avg_pool_backward(rank: int) -> Any:
     return lower
 
 
-def _max_pool_backward(rank: int) -> Any:
-    def lower(
-        call: OperatorCall,
-        grad_output: Value,
-        self: Value,
-        kernel_size: Any,
-        stride: Any,
-        padding: Any,
-        dilation: Any,
-        ceil_mode: bool,
-        indices: Value,
-    ) -> Lowered:
-        if any(step != 1 for step in per_dim(dilation, rank)):
-            return None
-        windows = _windows_of(call, grad_output, rank, kernel_size, stride, padding)
-        dtype = call.compute_dtype
-        if windows is None:
-            return None
-
-        def share(lead: Coordinates, out: Coordinates, place: Coordinates) -> Scalar:
-            chosen = call.read(indices, (*lead, *out), torch.int64)
-            is_mine = apply("eq", chosen, as_scalar(ravel(place, windows.sizes)))
-            gradient = call.read(grad_output, (*lead, *out), dtype)
-            return apply("where", is_mine, gradient, literal(0, dtype))
-
-        return _gathered(call, windows, share)
-
-    return lower
-
-
 def _adaptive_avg_pool_backward(rank: int) -> Any:
     """Only where the windows divide the input evenly."""
 
@@ -217,7 +185,6 @@ def _upsample_nearest_backward(rank: int) -> Any:
 def _register() -> None:
     for rank in (2, 3):
         add_rule(f"avg_pool{rank}d_backward", _avg_pool_backward(rank), exact=False)
-        add_rule(f"max_pool{rank}d_with_indices_backward", _max_pool_backward(rank), exact=False)
         add_rule(
             f"_adaptive_avg_pool{rank}d_backward", _adaptive_avg_pool_backward(rank), exact=False
         )

@@ -23,14 +23,17 @@ GraphCallable: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]
 
 
 def link(
-    schedule: Schedule, sources: KernelSources, options: Options
+    schedule: Schedule, sources: KernelSources, options: Options, takes_inputs: bool = False
 ) -> GraphCallable | NoCompiler:
     """Build the units, load them and return the launch program; its text is `call.text`.
+
+    takes_inputs: a call empties the list that it is given, and lets each input go when it is
+    done with.
 
     A call takes the graph's inputs, typed as the schedule's, and returns its outputs: fresh
     tensors, or views as the schedule's outputs say. It may be made from several threads.
     """
-    program = write_program(schedule, sources)
+    program = write_program(schedule, sources, takes_inputs)
     names: dict[str, Any] = dict(program.names)
     if sources.segments:
         toolchain = find_toolchain(options)

@@ -38,9 +38,14 @@ class LaunchProgram:
     views: tuple[BufferView, ...]
 
 
-def write_program(schedule: Schedule, sources: KernelSources) -> LaunchProgram:
-    """The launch program; `run`, `take_frame`, ... are added to its names by the linker."""
-    return _Program(schedule, sources).write()
+def write_program(
+    schedule: Schedule, sources: KernelSources, takes_inputs: bool = False
+) -> LaunchProgram:
+    """The launch program; `run`, `take_frame`, ... are added to its names by the linker.
+
+    takes_inputs: it empties the list of its inputs, so that each can go after its last use.
+    """
+    return _Program(schedule, sources, takes_inputs).write()
 
 
 def is_whole(view: BufferView) -> bool:
@@ -66,6 +71,7 @@ def whole(buffer: Buffer) -> BufferView:
 class _Program:
     schedule: Schedule
     sources: KernelSources
+    takes_inputs: bool
     names: dict[str, Any] = field(default_factory=dict)
     tensors: dict[Buffer, str] = field(default_factory=dict)
     arena: dict[Buffer, None] = field(default_factory=dict)
@@ -91,6 +97,7 @@ class _Program:
         inputs += "".join(f"n{number}, " for number in range(len(schedule.sizes)))
         lines = [
             f"{inputs}= inputs".strip() if inputs else "",
+            "inputs.clear()" if self.takes_inputs else "",
             "frame = take_frame()",
             f"{unpacked}, = frame",
             *head,
@@ -135,7 +142,12 @@ class _Program:
             self._drop(drops.get(number, ()))
 
     def _drop(self, buffers: Iterable[Buffer]) -> None:
-        dead = [self.tensors[b] for b in buffers if b in self.tensors and b not in self.arena]
+        kept = set() if self.takes_inputs else {*self.schedule.inputs}
+        dead = [
+            self.tensors[b]
+            for b in buffers
+            if b in self.tensors and b not in self.arena and b not in kept
+        ]
         if dead:
             self.body.append(f"del {', '.join(dead)}")
 

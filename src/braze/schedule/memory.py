@@ -47,6 +47,7 @@ def place(program: LoopProgram, steps: Sequence[Step]) -> Placement:
     fresh = tuple(b for b in _written_by_kernels(steps) if b not in slots and b not in given)
     temporary = set(fresh) | _allocated_by_externs(steps)
     outputs = {view.buffer for view in program.outputs}
+    temporary |= {*program.inputs} - {target for target, _ in program.mutations}
     drops = tuple((b, last[b]) for b in last if b in temporary - outputs and last[b] < end)
     return Placement(tuple(slots.items()), total, fresh, drops)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from braze.autograd import (
     forward_again,
     partition,
     trace_joint,
+    with_zeros,
 )
 from braze.autograd.prices import Price, price_of
 from braze.ir.graph import Graph
@@ -175,3 +177,24 @@ def test_operators_without_a_formula_are_refused() -> None:
     graph = capture(torch.igamma, leaf(3), leaf(3))
     with pytest.raises(NotDifferentiable, match="igamma"):
         trace_joint(graph)
+
+
+def test_zeros_for_gradients_that_are_not_given() -> None:
+    def function(x: Any, y: Any) -> Any:
+        return x.exp() * x, y.sin() * 2
+
+    x, y = leaf(3), leaf(3)
+    graph = capture(function, x, y)
+    pair = partition(trace_joint(graph))
+    exact = backward_graph(trace_joint(graph, (True, False)), pair.saved_values)
+    padded = with_zeros(pair.backward, (True, False))
+    assert [g is None for g in padded.gradients] == [g is None for g in exact.gradients]
+    tangents = [torch.ones(3, dtype=torch.float64), None]
+    for a, b in zip(
+        run_pair(replace(pair, backward=padded), [x, y], tangents),
+        run_pair(replace(pair, backward=exact), [x, y], tangents),
+        strict=True,
+    ):
+        assert (a is None) == (b is None)
+        if a is not None:
+            torch.testing.assert_close(a, b)
