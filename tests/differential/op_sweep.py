@@ -100,7 +100,7 @@ def sweep_operator(op: OpInfo, dtype: torch.dtype, limit: int) -> Outcome:
         try:
             outcome.extern_ops |= _check_sample(op, sample)
         except Exception as error:
-            outcome.failure = _describe(error, sample)
+            outcome.failure = describe(error, sample)
             break
         finally:
             braze.reset()
@@ -235,7 +235,7 @@ def _within_twice_eager(
     return bool(braze_error <= 2 * eager_error)
 
 
-def _describe(error: Exception, sample: SampleInput) -> str:
+def describe(error: Exception, sample: SampleInput) -> str:
     first_line = (str(error).strip().splitlines() or [""])[0]
     frame = traceback.extract_tb(error.__traceback__)[-1]
     shape = sample.summary()

@@ -1,6 +1,7 @@
 """The eight models in training mode: losses, gradients and buffers of two steps, judged by float64.
 
-An error is at most twice eager's own, or 1e-4 of the norm.
+An error is at most twice eager's own, or 1e-4 of the norm, or 1e-6 of the largest gradient's norm:
+some gradients are all but cancelled by the batch norm that follows.
 """
 
 from __future__ import annotations
@@ -28,13 +29,14 @@ def step(model: Any, case: Case, number: int, scale: int) -> torch.Tensor:
     return loss.detach()
 
 
-def check(name: str, found: Any, eager: Any, exact: Any) -> None:
+def check(name: str, found: Any, eager: Any, exact: Any, largest: float = 0.0) -> None:
     assert (found is None) == (eager is None), name
     if found is None:
         return
     norm = exact.norm().item()
     error = (found.double() - exact).norm().item()
     allowed = 2 * (eager.double() - exact).norm().item() + 1e-4 * norm
+    allowed += 1e-6 * largest
     assert error <= allowed, f"{name}: {error} of {norm}, eager's error allows {allowed}"
 
 
@@ -59,8 +61,9 @@ def test_two_steps(name: str) -> None:
         loss = step(model, case, number, scale)
         found = step(compiled, case, number, scale)
         check("loss", found, loss, step(judge, exact, number, scale))
+    largest = max(p.grad.norm().item() for p in judge.parameters() if p.grad is not None)
     for (what, a), (_, b), (_, c) in zip(states(twin), states(model), states(judge), strict=True):
-        check(what, a, b, c)
+        check(what, a, b, c, largest)
     records = JOURNAL.records()
     assert [record.outcome for record in records] == ["graph", "backward"]
     assert not JOURNAL.fallbacks() and not any(record.fallbacks for record in records)

@@ -46,6 +46,8 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph
     """
     if bindings_of(graph):
         raise NotDifferentiable("sizes are symbols", UNKNOWN)
+    if _is_symbolic(graph):
+        raise NotDifferentiable("its sizes are symbols", graph.nodes[0].origin)
     replay = _Replay(graph, Tracer(replayable=False))
     try:
         with plain_autograd(), replay.tracer:
@@ -162,6 +164,12 @@ class _Replay:
                     if gradient is not None:
                         found[id(standin)] = self.tracer.value_of(gradient)
         return tuple(found.get(id(standin)) for standin in standins)
+
+
+def _is_symbolic(graph: Graph) -> bool:
+    kinds = [value.type for value in graph.inputs if isinstance(value.type, TensorType)]
+    sizes = (size for kind in kinds for size in (*kind.shape, *kind.stride))
+    return bool(graph.sizes) or not all(isinstance(size, int) for size in sizes)
 
 
 def is_tracked(mutation: Mutation, value: torch.Tensor) -> bool:

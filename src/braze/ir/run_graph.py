@@ -170,6 +170,13 @@ def view_of(
     base: torch.Tensor, shape: Any, stride: Any, offset: Any, dtype: torch.dtype
 ) -> torch.Tensor:
     """`as_strided` of a tensor, in elements of `dtype`."""
+    if base.dtype is not dtype and dtype.to_real() is base.dtype.to_real():
+        if base.is_complex():
+            base = torch.view_as_real(base)
+        else:
+            pairs = tuple([2 * step for step in stride])
+            real = base.as_strided((*shape, 2), (*pairs, 1), base.storage_offset() + 2 * offset)
+            return torch.view_as_complex(real)
     if base.dtype is dtype:
         return base.as_strided(shape, stride, base.storage_offset() + offset)
     start = base.storage_offset() * base.element_size() // dtype.itemsize

@@ -67,6 +67,7 @@ class _Linked:
             "raise_fault": raise_fault,
             "flatten": _flatten,
             "restride": _restride,
+            "reinterpret": _reinterpret,
         }
         exec(compile(program.text, "<braze launch program>", "exec"), names)
         self._call = names["call"]
@@ -141,6 +142,13 @@ def _arena_view(arena: torch.Tensor, start: int, view: BufferView) -> torch.Tens
     stride = [int(n) for n in view.stride]  # type: ignore[arg-type]
     offset = flat.storage_offset() + int(view.offset)  # type: ignore[arg-type]
     return flat.as_strided(shape, stride, offset)
+
+
+def _reinterpret(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
+    """The memory of a tensor as elements of another dtype; only its offset means something."""
+    if tensor.is_complex() and dtype.itemsize * 2 == tensor.dtype.itemsize:
+        return torch.view_as_real(tensor).view(dtype)
+    return (tensor if tensor.dim() else tensor.view(1)).view(dtype)
 
 
 def _flatten(result: Any) -> Iterable[torch.Tensor | None]:

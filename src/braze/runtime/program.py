@@ -253,7 +253,7 @@ class _Program:
         if is_whole(view):
             return base
         if view.dtype != view.buffer.dtype:
-            base = f"{base}.view({self._name_of(view.dtype)})"
+            base = f"reinterpret({base}, {self._name_of(view.dtype)})"
         shape, stride = self._sizes(view.shape), self._sizes(view.stride)
         offset = self._size(view.offset)
         return f"{base}.as_strided({shape}, {stride}, {base}.storage_offset() + {offset})"

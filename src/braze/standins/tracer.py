@@ -500,8 +500,11 @@ def _opaque_write(
 ) -> Any:
     """An operator that writes, without a functional form: recorded by the convention of Node."""
     recorder = tracer.recorder
-    values = tracer.bind(args)
-    keywords, _, _ = tracer.bind_keywords(kwargs, torch.is_grad_enabled())
+    grad = _is_grad_enabled()
+    values: list[Any] = []
+    flags = tracer._bind(args, values, [], grad)
+    keywords, _, more = tracer.bind_keywords(kwargs, grad)
+    differentiable = bool((flags | more) & _DIFFERENTIABLE)
     written = _written_arguments(facts, args, kwargs)
     types = infer(facts.op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
     returned = () if types is None else types if isinstance(types, tuple) else (types,)
@@ -514,8 +517,8 @@ def _opaque_write(
     )
     fresh = results[: len(fresh_types)]
     for target, value in zip(flat, results[len(fresh_types) :]):
-        tracer.write(target, value)
-    return _results_of_write(facts, written, fresh, False)
+        tracer.write(target, value, differentiable)
+    return _results_of_write(facts, written, fresh, differentiable)
 
 
 def _metadata(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

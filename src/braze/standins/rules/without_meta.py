@@ -48,3 +48,12 @@ def _histogram_of_counts(image: TensorType, bins: Any, **options: Any) -> Any:
 def _histogram_of_tensors(image: TensorType, bins: Any, **options: Any) -> Any:
     shape = tuple(edges.shape[0] - 1 for edges in bins)
     return contiguous(image.dtype, shape, image.device)
+
+
+@rule(
+    aten.multi_margin_loss_backward.default,
+    aten.multilabel_margin_loss_backward.default,
+    aten.fractional_max_pool3d_backward.default,
+)
+def _gradient_of_input(grad: TensorType, self: TensorType, *rest: Any, **options: Any) -> Any:
+    return contiguous(self.dtype, self.shape, self.device)  # type: ignore[arg-type]
