@@ -3,6 +3,7 @@
 from braze import exc
 from braze.api import (
     allow_in_graph,
+    aot_backend,
     assume_constant_result,
     compile,
     disable,
@@ -24,6 +25,7 @@ __version__ = "0.1.0"
 __all__ = [
     "Options",
     "allow_in_graph",
+    "aot_backend",
     "assume_constant_result",
     "compile",
     "config",

@@ -23,6 +23,7 @@ from braze import pipeline
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
 from braze.errors import InvalidOption, UserError
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
+from braze.interop.backends import aot_backend as aot_backend
 from braze.interop.export import Exported
 from braze.marks import MARKS, Mark
 from braze.marks import allow_in_graph as allow_in_graph
@@ -51,7 +52,7 @@ class _Order:
 def compile(
     model_or_function: None = None,
     *,
-    backend: str | GraphCompiler = "braze",
+    backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
     fullgraph: bool = False,
     dynamic: bool | None = None,
@@ -64,7 +65,7 @@ def compile(
 def compile(
     model_or_function: _Target,
     *,
-    backend: str | GraphCompiler = "braze",
+    backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
     fullgraph: bool = False,
     dynamic: bool | None = None,
@@ -76,7 +77,7 @@ def compile(
 def compile(
     model_or_function: Any = None,
     *,
-    backend: str | GraphCompiler = "braze",
+    backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
     fullgraph: bool = False,
     dynamic: bool | None = None,
@@ -89,7 +90,7 @@ def compile(
 
     model_or_function: function, method, module, class (its `__call__`), or any other callable.
     backend: "braze"; a name of `list_backends()`; or a function
-        `(torch.fx.GraphModule, example_inputs) -> callable`.
+        `(torch.fx.GraphModule, example_inputs) -> callable`; or an `aot_backend`.
     mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
     fullgraph: raise where one graph cannot hold the function, instead of breaking it.
     dynamic: True: sizes are symbols; False: every size compiles anew; None: what changes, becomes
@@ -108,7 +109,7 @@ def compile(
 
 
 def _resolve_order(
-    backend: str | GraphCompiler,
+    backend: str | GraphCompiler | Backend,
     mode: str | None,
     fullgraph: bool,
     dynamic: bool | None,
@@ -186,7 +187,7 @@ def _as_function(target: Callable[..., Any]) -> Any:
 def explain(
     function: Callable[..., Any],
     *,
-    backend: str | GraphCompiler = "braze",
+    backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,

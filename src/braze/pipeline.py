@@ -32,6 +32,7 @@ from braze.codegen.cpp import generate, supports
 from braze.compat.isolation import run_isolated
 from braze.compat.modules import has_hooks
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
+from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.export import Exported, export_graph
 from braze.interop.fx_graph import to_fx
@@ -113,7 +114,7 @@ def compile_graph(
     return linked
 
 
-# (graph, recorder, whether calls take their inputs over) -> the graph, compiled.
+# (graph, recorder, whether it is a backward, whose calls take their inputs over) -> compiled.
 CompileOne: TypeAlias = Callable[[Graph, Recorder, bool], GraphCallable]
 
 
@@ -225,7 +226,7 @@ class FrameCompiler:
     def _policy(self, request: CompileRequest) -> SizePolicy:
         """Which sizes are symbols; a user's backend gets the sizes at hand."""
         request.history.begin()
-        foreign = self.backend.level is Level.TORCH
+        foreign = self.backend.level in (Level.TORCH, Level.JOINT)
         return SizePolicy(not foreign and self.options.dynamic is True, request.history)
 
     def _graph_callable(
@@ -240,6 +241,8 @@ class FrameCompiler:
                 return self._own(graph, self._eager_kernels, recorder)
             case Level.REWRITTEN_ATEN:
                 return self._own(graph, self._rewritten, recorder)
+            case Level.JOINT:
+                return self._own(graph, self._by_user_compilers, recorder)
             case Level.KERNELS:
                 return self._own(graph, self._kernels, recorder)
 
@@ -268,6 +271,24 @@ class FrameCompiler:
         with recorder.stage("rewrite"):
             graph = rewrite(graph, self.options)
         return self._eager_kernels(graph, recorder, takes)
+
+    def _by_user_compilers(
+        self, graph: Graph, recorder: Recorder, is_backward: bool
+    ) -> GraphCallable:
+        """The ATen graph by one of the compilers of an `aot_backend`, when it first runs."""
+        compiler = self.backend.backward_compiler if is_backward else self.backend.compiler
+        assert compiler is not None, self.backend
+
+        def instead(error: Exception) -> GraphCallable:
+            failure = BackendFailed(self.backend.name, error)
+            if not self.options.suppress_errors or self.options.fullgraph:
+                raise failure from error
+            self.journal.note_fallback(f"a graph runs by eager kernels: {failure}")
+            warnings.warn(str(failure), BrazeWarning, stacklevel=2)
+            return compile_graph_runner(graph)
+
+        recorder.emit("aot_graphs", lambda: print_graph(graph))
+        return CompiledAtFirstCall(graph, compiler, instead)
 
     def _kernels(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
         try:

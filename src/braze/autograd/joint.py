@@ -107,9 +107,20 @@ class _Replay:
             made = call_node(node, self.values)
         finally:
             torch.set_grad_enabled(True)
-        for value, result in zip(node.outputs, flat_tensors(made) if node.outputs else ()):
+        results = flat_tensors(made) if node.outputs else []
+        for value, result in zip(node.outputs, results):
             if value is not None:
                 self.values[value] = result
+        self._remember_origin(results, node.origin)
+
+    def _remember_origin(self, results: Sequence[Any], origin: Origin) -> None:
+        """Let what autograd runs for these results have the origin of the call that made them.
+        The hook must not lead back to a stand-in: nothing would ever break that cycle."""
+        recorder = self.tracer.recorder
+        for result in results:
+            if result is not None and result.grad_fn is not None:
+                result.grad_fn.register_prehook(lambda _: setattr(recorder, "origin", origin))
+                return
 
     def _results(self) -> tuple[list[Any], tuple[int, ...]]:
         """The stand-ins of the results; for those that are written to inputs, the inputs."""

@@ -33,17 +33,35 @@ class Level(enum.Enum):
     KERNELS = "kernels"  # all our stages: loops, fusion, generated code
     ATEN = "aten"  # the ATen graph as captured, run operator by operator
     REWRITTEN_ATEN = "rewritten aten"  # the same behind the graph passes
+    JOINT = "joint"  # forward and backward as ATen GraphModules, for a compiler each
     TORCH = "torch"  # a torch.fx.GraphModule of the torch-level calls, for `compiler`
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Backend:
-    """A resolved backend. `compiler` is given exactly at Level.TORCH."""
+    """A resolved backend. `compiler` is given at Level.TORCH and Level.JOINT, where it gets
+    forward graphs; `backward_compiler` at Level.JOINT alone."""
 
     name: str
     level: Level
     compiler: GraphCompiler | None = None
+    backward_compiler: GraphCompiler | None = None
+
+
+def aot_backend(fw_compiler: GraphCompiler, bw_compiler: GraphCompiler | None = None) -> Backend:
+    """A backend for `compile(backend=...)` whose compilers get the functional ATen graphs of
+    forward and backward, each when it first runs.
+
+    fw_compiler, bw_compiler: `(torch.fx.GraphModule, example_inputs) -> callable`; the first for
+    both where there is one. A forward graph returns its results, then what its backward takes
+    first; the backward takes that, then the results' gradients.
+    """
+    for compiler in (fw_compiler, bw_compiler or fw_compiler):
+        if not callable(compiler):
+            raise UserError(f"aot_backend takes compilers, not {compiler!r}")
+    name = getattr(fw_compiler, "__name__", type(fw_compiler).__name__)
+    return Backend(f"aot({name})", Level.JOINT, fw_compiler, bw_compiler or fw_compiler)
 
 
 def run_graph_module(
@@ -91,7 +109,7 @@ class Backends:
 
     def find(
         self,
-        backend: str | GraphCompiler,
+        backend: str | GraphCompiler | Backend,
         *,
         mode: str | None = None,
         options: Mapping[str, Any] | None = None,
@@ -103,6 +121,8 @@ class Backends:
         then PyTorch's registry, which alone imports torch._dynamo. `mode` and `options` go to a
         foreign compiler as `torch.compile` would give them. Raises InvalidBackend.
         """
+        if isinstance(backend, Backend):
+            return backend
         if callable(backend):
             name = getattr(backend, "__name__", type(backend).__name__)
             return Backend(name, Level.TORCH, _with_arguments(backend, mode, options))

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -19,13 +20,14 @@ from braze.lower.coordinates import (
     as_scalar,
     plus,
     quotient,
+    ravel,
     times,
 )
 from braze.lower.formulas import divide
 from braze.lower.lowering import OperatorCall
 from braze.lower.reductions import fold
 from braze.lower.rules import DONE, Body, Lowered, add_rule
-from braze.shapes.expr import Expr, maximum, minimum
+from braze.shapes.expr import Expr, as_expr, floor_div, maximum, minimum
 
 
 def per_dim(given: Any, rank: int) -> tuple[int, ...]:
@@ -110,6 +112,10 @@ def _fold_window(kind: str, rank: int, windows: Windows, element: Any) -> Body:
     return body
 
 
+# Elements of a window that are compared one by one where positions are wanted; ATen finds those
+# of larger windows.
+_MOST_COMPARED = 16
+
 # --- maximum -----------------------------------------------------------------------------------
 
 
@@ -130,8 +136,8 @@ def _max_pool(rank: int) -> Any:
         ceil_mode: bool = False,
     ) -> Lowered:
         windows = _windows(call, self, rank, kernel_size, stride, padding, dilation)
-        if windows is None or call.is_used(1):
-            return None  # ATen finds the positions in the pass that finds the maxima
+        if windows is None or (call.is_used(1) and not _may_search(windows)):
+            return None
         dtype = call.compute_dtype
 
         def element(lead: Coordinates, out: Coordinates, k: Coordinates) -> Scalar:
@@ -140,10 +146,57 @@ def _max_pool(rank: int) -> Any:
             inside = windows.inside(point)
             return value if inside is None else Guarded(inside, value, _lowest(dtype))
 
-        call.result(0, _fold_window("max", rank, windows, element))
+        if not call.is_used(1):
+            call.result(0, _fold_window("max", rank, windows, element))
+            return DONE
+        found = _searched(rank, windows, element, dtype)
+        call.result(0, lambda at: found(at)[0])
+        call.result(1, lambda at: _position(at[-rank:], windows, found(at)[1]))
         return DONE
 
     return lower
+
+
+def _may_search(windows: Windows) -> bool:
+    """Whether positions are found by comparing the elements of a window one by one."""
+    return math.prod(windows.kernel) <= _MOST_COMPARED and math.prod(windows.sizes) < 2**31
+
+
+def _searched(
+    rank: int, windows: Windows, element: Any, dtype: torch.dtype
+) -> Callable[[Coordinates], tuple[Scalar, Scalar]]:
+    """The maximum of a window, and how far it is from the window's start, -1 where nothing is
+    above the lowest number. As ATen finds them: the first maximum, or the last NaN. Distances
+    are int32, so that they fill vectors as floats do."""
+
+    def search(at: Coordinates) -> tuple[Scalar, Scalar]:
+        lead, out = at[:-rank], at[-rank:]
+        best, chosen = _lowest(dtype), literal(-1, torch.int32)
+        for k in itertools.product(*map(range, windows.kernel)):
+            value = element(lead, out, tuple(map(as_expr, k)))
+            wins = apply("gt", value, best)
+            if dtype.is_floating_point:
+                wins = apply("or", wins, apply("isnan", value))
+            away = 0
+            for n, step, size in zip(k, windows.dilation, windows.sizes, strict=True):
+                away = away * size + n * step
+            chosen = apply("where", wins, literal(away, torch.int32), chosen)
+            best = apply("where", wins, value, best)
+        return best, chosen
+
+    return search
+
+
+def _position(out: Coordinates, windows: Windows, distance: Scalar) -> Scalar:
+    """Where the maximum is, counted row-major over the pooled dimensions of the input."""
+    starts = windows.starts(out)
+    found = plus(ravel(starts, windows.sizes), cast(distance, torch.int64))
+    first = tuple(
+        c if not isinstance(c, Expr) else c + step * maximum(floor_div(step - 1 - c, step), 0)
+        for c, step in zip(starts, windows.dilation, strict=True)
+    )
+    nothing = apply("lt", distance, literal(0, torch.int32))
+    return apply("where", nothing, as_scalar(ravel(first, windows.sizes)), as_scalar(found))
 
 
 # --- average -----------------------------------------------------------------------------------

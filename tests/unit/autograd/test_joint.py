@@ -20,6 +20,7 @@ from braze.autograd import (
 )
 from braze.autograd.prices import Price, price_of
 from braze.ir.graph import Graph
+from braze.ir.origin import Origin
 from braze.ir.random_ops import is_random
 from braze.ir.run_graph import run_graph
 from braze.ir.training import ForwardBackward, SavedInput, print_joint, print_pair
@@ -198,3 +199,21 @@ def test_zeros_for_gradients_that_are_not_given() -> None:
         assert (a is None) == (b is None)
         if a is not None:
             torch.testing.assert_close(a, b)
+
+
+def test_backward_operators_have_the_origin_of_their_forward() -> None:
+    tracer = Tracer()
+    x = leaf(3)
+    with tracer:
+        standin = tracer.add_input(x)
+        tracer.origin = Origin("model.py", 1)
+        y = standin.exp()
+        tracer.origin = Origin("model.py", 2)
+        z = y.sin()
+    joint = trace_joint(tracer.finish([z]).graph)
+    lines = [(str(node.op), node.origin.line) for node in joint.backward]
+    assert lines == [
+        ("aten.cos.default", 2),
+        ("aten.mul.Tensor", 2),
+        ("aten.mul.Tensor", 1),
+    ]

@@ -352,3 +352,39 @@ def test_threads_compile_one_backward_once() -> None:
         thread.join()
     assert not failures, failures[0]
     assert [r.outcome for r in JOURNAL.records()].count("backward") == 1
+
+
+def test_user_compilers_get_forward_and_backward() -> None:
+    seen: list[tuple[str, set[str], int]] = []
+
+    def compiler(kind: str) -> Any:
+        def compile_graph(module: torch.fx.GraphModule, example_inputs: Any) -> Any:
+            targets = {str(n.target) for n in module.graph.nodes if n.op == "call_function"}
+            seen.append((kind, targets, len(example_inputs)))
+            return module.forward
+
+        return compile_graph
+
+    backend = braze.aot_backend(compiler("forward"), compiler("backward"))
+    pairs = []
+    tensors = leaf(4, 3), leaf(3, 5)
+    for f, inputs in ((braze.compile(mixed, backend=backend), twins(*tensors)), (mixed, tensors)):
+        sum(r.sum() for r in f(*inputs)).backward()
+        pairs.append(inputs)
+    check_gradients(*pairs)
+    assert [kind for kind, _, _ in seen] == ["forward", "backward"]
+    assert "aten.mm.default" in seen[0][1] and "aten.mm.default" in seen[1][1]
+
+
+def test_a_user_compiler_that_fails_is_told_of() -> None:
+    def broken(module: Any, example_inputs: Any) -> Any:
+        raise ValueError("not today")
+
+    x, w = leaf(4, 3), leaf(3, 5)
+    with pytest.warns(braze.exc.BrazeWarning, match="not today"):
+        made = braze.compile(mixed, backend=braze.aot_backend(broken))(x, w)
+        made[0].sum().backward()
+    assert len(JOURNAL.fallbacks()) == 1
+    JOURNAL.clear()
+    (expected,) = torch.autograd.grad(mixed(x, w)[0].sum(), x)
+    torch.testing.assert_close(x.grad, expected)
