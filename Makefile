@@ -31,7 +31,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench fuzz test-gpu bench-gpu clean distclean
+.PHONY: help demo test check format docs bench fuzz zoo test-gpu bench-gpu clean distclean
 
 help:
 	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
@@ -41,6 +41,7 @@ help:
 	@echo "make docs       rewrite the generated pages and golden files; then look at the diff"
 	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
 	@echo "make fuzz       the differential tests with many more samples"
+	@echo "make zoo        150 architectures of transformers and torchvision, made small"
 	@echo "make test-gpu   the tests that need a GPU"
 	@echo "make bench-gpu  the full comparison on a GPU"
 	@echo "make clean      remove what builds and tests leave; distclean: the environment too"
@@ -49,7 +50,7 @@ demo: $(READY)/packages
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(READY)/packages
-	$(PYTEST) -m "not gpu" $(ARGS)
+	$(PYTEST) -m "not gpu and not zoo" $(ARGS)
 
 check: $(READY)/packages
 	$(BIN)/ruff format --check --quiet
@@ -69,6 +70,9 @@ bench: $(READY)/packages
 
 fuzz: $(READY)/packages
 	BRAZE_SWEEP_SAMPLES=20 $(PYTEST) -m "not gpu" tests/differential $(ARGS)
+
+zoo: $(READY)/packages
+	$(PYTEST) -m "not gpu" tests/models/test_zoo.py $(ARGS)
 
 test-gpu: $(READY)/packages
 	$(BIN)/python -m pytest -m gpu $(ARGS) || test $$? -eq 5 # 5: there are none

@@ -44,7 +44,7 @@ from braze.ir.entry import (
     GraphCallable,
 )
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
-from braze.ir.graph import Graph
+from braze.ir.graph import Graph, devices_of
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
 from braze.ir.print_graph import print_graph
@@ -86,6 +86,11 @@ def compile_graph(
 
     takes_inputs: a call empties the list of its inputs and frees each after its last use.
     """
+    elsewhere = devices_of(graph) - {"cpu"}
+    if elsewhere:
+        kinds = " and ".join(sorted(elsewhere))
+        recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
+        return compile_graph_runner(graph)
     with recorder.stage("rewrite"):
         graph = rewrite(graph, options)
         if options.verify:

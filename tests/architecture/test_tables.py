@@ -41,6 +41,7 @@ REACHED_THROUGH = {
     "log_sigmoid_forward": "nn.functional.logsigmoid",
     "max_pool2d_with_indices": "nn.functional.max_pool2d",
     "max_pool3d_with_indices": "nn.functional.max_pool3d",
+    "native_group_norm": "nn.functional.group_norm",
     "native_channel_shuffle": "nn.functional.channel_shuffle",
     "nll_loss_forward": "nn.functional.nll_loss",
     "nll_loss2d_forward": "nn.functional.nll_loss",

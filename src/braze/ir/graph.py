@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.types import Size, ValueType
+from braze.ir.types import Size, TensorType, ValueType
 from braze.shapes.expr import Expr
 
 
@@ -117,3 +117,11 @@ class Graph:
     outputs: tuple[Output, ...]
     mutations: tuple[Mutation, ...]
     sizes: tuple[Expr, ...] = ()
+
+
+def devices_of(graph: Graph) -> frozenset[str]:
+    """The kinds of device ("cpu", "cuda") that the graph's tensors are on."""
+    values = [*graph.inputs, *(constant.value for constant in graph.constants)]
+    values += [value for node in graph.nodes for value in node.outputs if value is not None]
+    types = [value.type for value in values]
+    return frozenset(found.device.type for found in types if isinstance(found, TensorType))

@@ -274,3 +274,12 @@ def test_two_threads_compile_at_once() -> None:
         thread.join()
     for n in range(4):
         torch.testing.assert_close(results[n], (torch.ones(4) + n).sin())
+
+
+def test_a_device_without_a_generator_runs_by_eager_kernels_and_says_so() -> None:
+    def scaled(x: torch.Tensor) -> torch.Tensor:
+        return torch.relu(x) * 2
+
+    explanation = braze.explain(scaled)(torch.empty(3, device="meta"))
+    assert explanation.result.device.type == "meta"
+    assert any("meta" in reason for reason in explanation.fallbacks)

@@ -1,0 +1,238 @@
+"""Other people's models beyond the demo's: architectures of transformers and torchvision, made
+small, with random weights and inputs.
+
+    python -m tests.models.zoo mamba swin_t     # these; without names, all of them
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import inspect
+import sys
+import warnings
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from benchmarks.accuracy import Accuracy, Float64Everywhere, compare
+from benchmarks.offline import import_library
+from torch import nn
+
+import braze
+from braze.report.explain import summarise
+from braze.trace import JOURNAL
+
+TEXT = tuple(
+    """albert bart bert big_bird bigbird_pegasus blenderbot bloom camembert canine codegen cohere
+    convbert ctrl deberta deberta-v2 deepseek_v3 distilbert electra ernie ernie4_5 esm exaone4
+    falcon falcon_mamba flaubert fnet fsmt gemma gemma2 gemma3_text glm gpt2 gpt_bigcode gpt_neo
+    gpt_neox gpt_neox_japanese gptj granite granitemoe ibert jamba layoutlm led llama longformer
+    luke m2m_100 mamba mamba2 marian mbart megatron-bert mistral mixtral mobilebert modernbert
+    mpnet mpt mra mt5 mvp nystromformer olmo olmo2 olmoe openai-gpt opt pegasus persimmon phi phi3
+    plbart prophetnet qwen2 qwen2_moe qwen3 qwen3_moe recurrent_gemma rembert roberta roc_bert
+    roformer rwkv smollm3 squeezebert stablelm starcoder2 switch_transformers t5 umt5 xglm xlm
+    xlm-roberta xlnet yoso zamba2""".split()
+)
+IMAGE = tuple(
+    """beit bit convnext convnextv2 cvt data2vec-vision deit dinov2 dpt focalnet glpn hiera ijepa
+    levit mobilenet_v1 mobilenet_v2 mobilevit mobilevitv2 poolformer pvt pvt_v2 regnet resnet
+    segformer swin swinv2 vit vit_mae vit_msn yolos""".split()
+)
+TORCHVISION = tuple(
+    f"torchvision/{name}"
+    for name in """alexnet convnext_tiny deeplabv3_resnet50 densenet121 efficientnet_b0
+    efficientnet_v2_s fcn_resnet50 googlenet inception_v3 maxvit_t mnasnet1_0 mobilenet_v2
+    mobilenet_v3_small regnet_x_400mf regnet_y_400mf resnet50 resnext50_32x4d shufflenet_v2_x1_0
+    squeezenet1_1 swin_t swin_v2_t vgg11_bn vit_b_32""".split()
+)
+ALL = (*TEXT, *IMAGE, *TORCHVISION)
+
+# Why a model's forward pass is more than one graph, by name; all others are one graph.
+BREAKS: dict[str, str] = {
+    "ctrl": "numpy's power, on numbers",
+    "flaubert": "compares a tensor's maximum",
+    "led": "asks whether the attention is global anywhere",
+    "longformer": "asks whether the attention is global anywhere",
+    "mra": "calls requires_grad_() on an intermediate",
+    "xlm": "compares a tensor's maximum",
+}
+
+# Fields of a configuration that make a model small, where it has them.
+_SMALL: dict[str, int] = {
+    **dict.fromkeys(("hidden_size", "d_model", "n_embd", "dim", "emb_dim", "embedding_size"), 64),
+    **dict.fromkeys(("word_embed_proj_dim", "hidden_dim"), 64),
+    **dict.fromkeys(("num_hidden_layers", "num_layers", "n_layer", "n_layers"), 2),
+    **dict.fromkeys(("encoder_layers", "decoder_layers", "num_encoder_layers"), 2),
+    **dict.fromkeys(("num_decoder_layers", "num_key_value_heads"), 2),
+    **dict.fromkeys(("num_attention_heads", "n_head", "n_heads", "num_heads"), 4),
+    **dict.fromkeys(("encoder_attention_heads", "decoder_attention_heads"), 4),
+    **dict.fromkeys(("num_local_experts", "num_experts", "n_routed_experts"), 4),
+    **dict.fromkeys(("intermediate_size", "encoder_ffn_dim", "decoder_ffn_dim", "d_ff"), 128),
+    **dict.fromkeys(("ffn_dim", "n_inner", "ffn_hidden_size", "vocab_size"), 128),
+    **dict.fromkeys(("max_position_embeddings", "n_positions"), 128),
+    **dict.fromkeys(("head_dim", "d_kv"), 16),
+    "moe_intermediate_size": 32,
+    "attention_window": 8,
+    "pad_token_id": 0,
+    "decoder_start_token_id": 1,
+}
+_HEADS = {"num_attention_heads": 4, "num_key_value_heads": 4}
+_EXPERTS = {**_HEADS, "num_experts_per_tok": 2, "num_hidden_layers": 2}
+# What else an architecture needs, whose sizes depend on each other.
+_OWN_SIZES: dict[str, dict[str, Any]] = {
+    "codegen": {"rotary_dim": 8},
+    "gptj": {"rotary_dim": 8},
+    "deepseek_v3": {
+        **_EXPERTS,
+        "n_group": 2,
+        "topk_group": 1,
+        "q_lora_rank": 32,
+        "kv_lora_rank": 32,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 16,
+        "v_head_dim": 16,
+    },
+    "esm": {"vocab_size": 128, "mask_token_id": 32, "pad_token_id": 1},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
+    "jamba": {
+        "num_hidden_layers": 4,
+        "attn_layer_period": 2,
+        "attn_layer_offset": 1,
+        "use_mamba_kernels": False,
+    },
+    "mamba2": {"num_heads": 8, "head_dim": 16, "state_size": 16, "n_groups": 1, "chunk_size": 16},
+    "olmoe": {**_EXPERTS, "num_experts": 8},
+    "qwen3_moe": {**_EXPERTS, "num_experts": 8},
+    "recurrent_gemma": {"num_hidden_layers": 3, "lru_width": 64},
+    "zamba2": {
+        **_HEADS,
+        "num_hidden_layers": 3,
+        "layer_types": ["mamba", "hybrid", "mamba"],
+        "hybrid_layer_ids": [1],
+        "mamba_d_state": 16,
+        "n_mamba_heads": 4,
+        "mamba_headdim": 32,
+        "mamba_ngroups": 1,
+        "kv_channels": 16,
+        "chunk_size": 16,
+    },
+}
+_IMAGE_SIDE = 64
+_TORCHVISION_SIDES = {"swin_t": 64, "maxvit_t": 224, "vit_b_32": 224, "inception_v3": 96}
+_BATCH, _TOKENS = 2, 32
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """What a model's two calls, eagerly and compiled, showed."""
+
+    name: str
+    graphs: int
+    breaks: int
+    fallbacks: tuple[str, ...]
+    accuracy: Accuracy
+
+
+def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    """A model in eval mode and the keyword arguments of a call ("": a positional one)."""
+    torch.manual_seed(0)
+    library, _, model = name.rpartition("/")
+    if library:
+        models = import_library(library)
+        side = _TORCHVISION_SIDES.get(model, _IMAGE_SIDE)
+        without = {"weights_backbone": None} if model.startswith(("deeplab", "fcn")) else {}
+        made = models.get_model(model, weights=None, **without)
+        return made.eval(), {"": torch.rand(_BATCH, 3, side, side)}
+    return _build_transformer(name)
+
+
+def _build_transformer(name: str) -> tuple[nn.Module, dict[str, Any]]:
+    transformers = import_library("transformers")
+    config = transformers.AutoConfig.for_model(name)
+    wanted = {"num_hidden_layers": 2} if name in IMAGE else _SMALL
+    sizes = {field: size for field, size in wanted.items() if type(vars(config).get(field)) is int}
+    config = type(config)(**{**sizes, **_OWN_SIZES.get(name, {})})
+    model = transformers.AutoModel.from_config(config).eval()
+    if name in IMAGE:
+        side = getattr(config, "image_size", None) or _IMAGE_SIDE
+        return model, {"pixel_values": torch.rand(1, 3, *_pair(side))}
+    tokens = torch.randint(3, 100, (_BATCH, _TOKENS))
+    given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        given["decoder_input_ids"] = tokens[:, : _TOKENS // 2]
+    return model, given
+
+
+def _pair(side: Any) -> tuple[int, int]:
+    return (side, side) if isinstance(side, int) else tuple(side)
+
+
+def tensors_in(output: Any, seen: frozenset[int] = frozenset()) -> list[torch.Tensor]:
+    """Every tensor that can be reached from a model's output, caches of any class included."""
+    if isinstance(output, torch.Tensor):
+        return [output]
+    if id(output) in seen or isinstance(output, (type, torch.dtype, torch.device, str)):
+        return []
+    seen = seen | {id(output)}
+    parts: Any = vars(output).values() if hasattr(output, "__dict__") else ()
+    if isinstance(output, Mapping):
+        parts = output.values()
+    elif isinstance(output, Sequence):
+        parts = output
+    return [tensor for part in parts for tensor in tensors_in(part, seen)]
+
+
+def judge(name: str) -> Verdict:
+    """Build a model, call it eagerly and compiled with the same random numbers, and compare; where
+    they differ by more than rounding, both are compared with a float64 run."""
+    model, given = build(name)
+    args = [given.pop("")] if "" in given else []
+    with torch.no_grad():
+        eager = _call(model, args, given)
+        JOURNAL.clear()
+        compiled = braze.compile(model, options={"suppress_errors": False})
+        outputs = _call(compiled, args, given)
+        found = summarise("", JOURNAL, None)
+        accuracy = compare(outputs, eager)
+        if not accuracy.right:
+            with Float64Everywhere():
+                wide = {key: _widened(value) for key, value in given.items()}
+                exact = _call(copy.deepcopy(model).double(), [_widened(a) for a in args], wide)
+            accuracy = compare(outputs, eager, exact)
+    return Verdict(name, found.graph_count, found.break_count, found.fallbacks, accuracy)
+
+
+def _call(model: Any, args: Sequence[Any], given: Mapping[str, Any]) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    return [tensor.clone() for tensor in tensors_in(model(*args, **given))]
+
+
+def _widened(value: torch.Tensor) -> torch.Tensor:
+    return value.double() if value.is_floating_point() else value
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Judge models and print a line each; 1 if one is wrong, breaks unexpectedly or raises."""
+    options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
+    options.add_argument("names", nargs="*", help="models (default: all)")
+    names = options.parse_args(arguments).names or ALL
+    warnings.filterwarnings("ignore")
+    bad = 0
+    for name in names:
+        found = judge(name)
+        expected = found.graphs == 1 or name in BREAKS
+        right = found.accuracy.right and expected and not found.fallbacks
+        bad += not right
+        print(
+            f"{'right' if right else 'WRONG'} {name:32} graphs {found.graphs} breaks "
+            f"{found.breaks} error {found.accuracy.largest_error:.1e} {found.fallbacks or ''}",
+            flush=True,
+        )
+    return bool(bad)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
