@@ -40,7 +40,7 @@ help:
 	@echo "make format     rewrite the source in the project's format"
 	@echo "make docs       rewrite the generated pages and golden files; then look at the diff"
 	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
-	@echo "make fuzz       the differential tests with many more samples"
+	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
 	@echo "make test-gpu   the tests that need a GPU"
 	@echo "make bench-gpu  the full comparison on a GPU"
@@ -69,6 +69,8 @@ bench: $(READY)/packages
 	$(BIN)/python -m benchmarks.compare $(ARGS)
 
 fuzz: $(READY)/packages
+	$(BIN)/python -m tests.fuzz --programs 20000 --jobs $$(nproc) --shrink 60 $(ARGS)
+	$(BIN)/python -m tests.fuzz --planted --programs 2000
 	BRAZE_SWEEP_SAMPLES=20 $(PYTEST) -m "not gpu" tests/differential $(ARGS)
 
 zoo: $(READY)/packages

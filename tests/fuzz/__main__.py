@@ -1,8 +1,10 @@
-"""Run programs by seed, and shrink the failing ones: see `--help`."""
+"""Run programs by seed, and shrink the failing ones; or plant bugs, and count programs until each
+is found."""
 
 from __future__ import annotations
 
 import argparse
+import subprocess
 import sys
 import time
 from collections import Counter
@@ -10,11 +12,14 @@ from pathlib import Path
 
 from tests.fuzz.generator import generate
 from tests.fuzz.isolation import Checker, check_seeds
+from tests.fuzz.planted import BUGS, programs_until_found
 from tests.fuzz.program import HEADER, Program
 from tests.fuzz.runner import Difference
 from tests.fuzz.shrink import Fails, shrink
 
 KEPT = Path(__file__).parents[1] / "regress" / "fuzz"
+# Of the planted bugs, so many must be found.
+SHARE = 28 / 30
 
 
 def like(difference: Difference, checker: Checker) -> Fails:
@@ -41,40 +46,80 @@ def show(program: Program, difference: Difference, seconds: float, keep: str = "
     print(str(difference)[-2500:], flush=True)
 
 
-def main() -> int:
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
-    parser.add_argument("--seed", type=int, help="one program; it is printed")
-    parser.add_argument("--keep", default="", help="make the shrunk program of the seed a test")
-    parser.add_argument("--first", type=int, default=0, help="first seed of many")
-    parser.add_argument("--programs", type=int, default=200, help="how many")
-    parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink each kind for")
-    parser.add_argument("--each", type=int, default=1, help="how many of a kind to shrink")
-    args = parser.parse_args()
-    if args.seed is not None:
-        program = generate(args.seed)
-        difference = Checker()(program)
-        if difference is None:
-            print(program.render(), "no difference", sep="\n")
-        else:
-            show(program, difference, args.shrink, args.keep)
-        return difference is not None
-    start = time.monotonic()
+def run_one(args: argparse.Namespace) -> bool:
+    """One program, printed; whether it differs."""
+    program = generate(args.seed)
+    checker = Checker()
+    difference = checker(program)
+    checker.close()
+    if difference is None:
+        print(program.render(), "no difference", sep="\n")
+    else:
+        show(program, difference, args.shrink, args.keep)
+    return difference is not None
+
+
+def run_many(args: argparse.Namespace) -> bool:
+    """Programs of consecutive seeds; whether any differs."""
+    start, spent = time.monotonic(), 0.0
     found: Counter[tuple[str, str]] = Counter()
-    spent = 0.0
     for seed, difference in check_seeds(range(args.first, args.first + args.programs)):
         if difference is None:
             continue
-        found[difference.kind, difference.cause] += 1
-        print("#####", seed, str(difference)[:400], flush=True)
-        if args.shrink and found[difference.kind, difference.cause] <= args.each:
+        key = (difference.kind, difference.cause)
+        found[key] += 1
+        print(f"--- seed {seed}: {str(difference)[:400]}", flush=True)
+        if args.shrink and found[key] == 1:
             before = time.monotonic()
             show(generate(seed), difference, args.shrink)
             spent += time.monotonic() - before
     for (kind, cause), count in found.most_common():
         print(f"{count:5} {kind}: {cause}")
     rate = args.programs / (time.monotonic() - start - spent)
-    print(f"{args.programs} programs, {rate:.1f} a second")
+    print(f"{args.programs} programs, {rate:.1f} a second, {found.total()} differ", flush=True)
     return bool(found)
+
+
+def run_shards(args: argparse.Namespace) -> bool:
+    """The same in several processes."""
+    size = -(-args.programs // args.jobs)
+    shards = []
+    for shard in range(args.jobs):
+        first = args.first + shard * size
+        count = min(size, args.first + args.programs - first)
+        command = ["--first", str(first), "--programs", str(count), "--shrink", str(args.shrink)]
+        shards.append(subprocess.Popen([sys.executable, "-m", "tests.fuzz", *command]))
+    statuses = [shard.wait() for shard in shards]
+    return any(statuses)
+
+
+def run_planted(args: argparse.Namespace) -> bool:
+    """A table of how many programs it takes to find each planted bug; whether too few are."""
+    found = 0
+    for bug in BUGS:
+        count = programs_until_found(bug, args.programs, args.first)
+        found += count is not None
+        print(f"{'not found' if count is None else count:>9}  {bug.name}", flush=True)
+    print(f"{found} of {len(BUGS)} planted bugs found within {args.programs} programs each")
+    return found < SHARE * len(BUGS)
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description=__doc__)
+    parser.add_argument("--seed", type=int, help="one program; it is printed")
+    parser.add_argument("--keep", default="", help="make the shrunk program of the seed a test")
+    parser.add_argument("--first", type=int, default=0, help="first seed of many")
+    parser.add_argument("--programs", type=int, default=200, help="how many")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink each kind for")
+    parser.add_argument("--planted", action="store_true", help="find the planted bugs")
+    args = parser.parse_args()
+    if args.planted:
+        return run_planted(args)
+    if args.seed is not None:
+        return run_one(args)
+    return run_shards(args) if args.jobs > 1 else run_many(args)
 
 
 if __name__ == "__main__":

@@ -230,12 +230,30 @@ _CONTAINERS = (
 
 
 def change(
-    draft: Draft, call: str, is_closure: bool, functions: list[str]
+    draft: Draft, call: str, text: str, is_closure: bool, functions: list[str]
 ) -> tuple[list[str], str]:
-    """One change as statements, and the call to make after it (mostly the same one)."""
+    """One change as statements, and the call to make after it (mostly the same one).
+
+    text: of `entry`. A change of something that neither it nor the call names is worth little.
+    """
     rng = draft.rng
     if rng.random() < 0.2:
         return [], changed_call(rng, call)
+    named = set(re.findall(r"\w+", text + call))
+    statement = ""
+    for _ in range(8):
+        statement = _statement(draft, call, is_closure, functions)
+        root = re.findall(r"[A-Za-z_]\w*", statement)[0]
+        if root in named or root in _ALWAYS:
+            break
+    return [statement], call
+
+
+_ALWAYS = frozenset({"torch", "random", "set_cell", "set_cell_t", "entry", "Base", "Box0", "Net"})
+
+
+def _statement(draft: Draft, call: str, is_closure: bool, functions: list[str]) -> str:
+    rng = draft.rng
     kinds: list[tuple[float, tuple[str, ...]]] = [
         (3, _GLOBALS),
         (3, _tensors(rng)),
@@ -249,12 +267,12 @@ def change(
     if functions:
         name = rng.choice(functions)
         kinds.append((2, tuple(text.format(f=name) for text in _FUNCTIONS)))
-    if "g_net" in call or draft.rng.random() < 0.4:
-        kinds.append((2, _NET))
+    if draft.has_net:
+        kinds.append((3, _NET))
     if is_closure:
         kinds.append((2, _CELLS))
     family = rng.choices([k for _, k in kinds], [w for w, _ in kinds])[0]
-    return [rng.choice(family)], call
+    return rng.choice(family)
 
 
 def _tensors(rng: random.Random) -> tuple[str, ...]:

@@ -46,15 +46,18 @@ def generate(seed: int, backend: str | None = None) -> Program:
         lines += ["g_box = Box0(3, T(2, 3, start=10))", ""]
         places.append(Place("g_box", "box", owner="global", written=False))
     if has_net:
+        draft.has_net = True
         draft.fuel = 4
         lines += net_class(draft, shared_places(draft)[:2])
         lines += ["torch.manual_seed(1)", "g_net = Net()", ""]
         places.append(Place("g_net", "net", owner="global", written=False))
     draft.fuel = fuel
     is_closure = rng.random() < 0.4
-    lines += entry(draft, [*places, *functions], is_closure=is_closure)
-    lines += arguments(draft)
-    return Program("\n".join(lines), _steps(draft, is_closure, functions), backend, seed)
+    body = entry(draft, [*places, *functions], is_closure=is_closure)
+    lines += [*body, *arguments(draft)]
+    names = [place.text for place in functions]
+    steps = _steps(draft, "\n".join(body), is_closure, names)
+    return Program("\n".join(lines), steps, backend, seed)
 
 
 def arguments(draft: Draft) -> list[str]:
@@ -71,15 +74,15 @@ def arguments(draft: Draft) -> list[str]:
     ]
 
 
-def _steps(draft: Draft, is_closure: bool, functions: list[Place]) -> tuple[str, ...]:
+def _steps(draft: Draft, text: str, is_closure: bool, functions: list[str]) -> tuple[str, ...]:
     """Calls of one kind, then one change at a time with a call after it."""
     rng = draft.rng
     call = _call(rng)
     steps = [call] * rng.choice([1, 2, 2, 3])
     if rng.random() < 0.3:
         steps.append(_call(rng))
-    for _ in range(rng.choice([1, 1, 2, 3])):
-        made, call = change(draft, call, is_closure, [f.text for f in functions])
+    for _ in range(rng.choice([2, 3, 4, 5])):
+        made, call = change(draft, call, text, is_closure, functions)
         steps += made
         steps.append(call)
         if rng.random() < 0.2:

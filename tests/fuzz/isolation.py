@@ -6,7 +6,7 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any, final
 
@@ -19,10 +19,16 @@ _PROGRAMS_PER_CHILD = 400
 
 @final
 class Checker:
-    """`check` in a forked child, which is replaced when it dies and from time to time."""
+    """`check` in a forked child, which is replaced when it dies and from time to time.
 
-    def __init__(self, backend: str | None = None) -> None:
+    prepare: called in each child before it serves.
+    """
+
+    def __init__(
+        self, backend: str | None = None, prepare: Callable[[], None] = lambda: None
+    ) -> None:
         self._backend = backend
+        self._prepare = prepare
         self._child = 0
         self._served = 0
         self._requests: IO[bytes] | None = None
@@ -49,10 +55,14 @@ class Checker:
         """End the child; its exit status."""
         if not self._child:
             return 0
-        for pipe in (self._requests, self._answers):
-            if pipe is not None:
-                with suppress(BrokenPipeError):
-                    pipe.close()
+        assert self._requests is not None
+        assert self._answers is not None
+        with suppress(BrokenPipeError):  # children forked later hold the pipe open: say it
+            pickle.dump(None, self._requests)
+            self._requests.flush()
+        with suppress(BrokenPipeError):
+            self._requests.close()
+        self._answers.close()
         _, status = os.waitpid(self._child, 0)
         self._child = 0
         return os.waitstatus_to_exitcode(status)
@@ -65,6 +75,7 @@ class Checker:
         if not self._child:
             os.close(ours[1])
             os.close(theirs[0])
+            self._prepare()
             _serve(ours[0], theirs[1], self._backend)
         os.close(ours[0])
         os.close(theirs[1])
@@ -92,6 +103,8 @@ def _serve(reading: int, writing: int, backend: str | None) -> None:
                 try:
                     given = pickle.load(requests)
                 except EOFError:
+                    break
+                if given is None:
                     break
                 pickle.dump(_answer(given, backend), answers)
                 answers.flush()

@@ -40,9 +40,8 @@ class Draft:
     rng: random.Random
     fuel: int = 60
     count: int = 0
-    boxes: list[Any] = field(default_factory=list)
-    nets: list[Any] = field(default_factory=list)
-    functions: list[Any] = field(default_factory=list)
+    boxes: list[str] = field(default_factory=list)
+    has_net: bool = False
 
     def fresh(self, prefix: str) -> str:
         """A name that nothing has."""

@@ -85,14 +85,14 @@ class Observer:
                 self._visit_object(path, value)
 
     def _is_new(self, path: str, value: Any) -> bool:
+        if type(value) is tuple:  # constants may be one object or several
+            return True
         known = self._numbers.get(id(value))
         if known is None:
             self._numbers[id(value)] = len(self._numbers)
-        elif type(value) is not tuple:
-            self._note(path, ("object", known))
-        elif len(value):
             return True
-        return known is None
+        self._note(path, ("object", known))
+        return False
 
     def _visit_tensor(self, path: str, tensor: torch.Tensor) -> None:
         storage = self._storages.setdefault(tensor.untyped_storage()._cdata, len(self._storages))
@@ -118,7 +118,8 @@ class Observer:
             self._visit(f"{path}.{name}", value)
 
     def _visit_object(self, path: str, value: Any) -> None:
-        self._note(path, ("new", type(value).__qualname__, self._numbers[id(value)]))
+        number = self._numbers.get(id(value))
+        self._note(path, ("new", type(value).__qualname__, number))
         for kind, visit in _VISITORS:
             if isinstance(value, kind):
                 for name, part in visit(value):

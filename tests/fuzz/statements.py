@@ -139,9 +139,9 @@ def _in_place(scope: Scope) -> list[str] | None:
     if scope.chance(0.35):
         target += _part(scope, place)
     value = integer(scope, 1) if place.dtype == "i" or scope.chance(0.4) else number(scope, 1)
-    forms = ["add_({})", "mul_({})", "sub_({})", "fill_({})", "add_(1).mul_({})", "zero_()"]
+    forms = ["add_({})", "mul_({})", "sub_({})", "add_(1).mul_({})"]
     if place.dtype in "fd":
-        forms += ["relu_()", "clamp_(-1, 1)", "neg_()", "sin_()", "normal_()", "uniform_()"]
+        forms += ["relu_()", "clamp_(-1, 1)", "neg_()", "sin_()"]
     return [f"{target}.{scope.pick(forms).format(value)}"]
 
 
@@ -164,6 +164,20 @@ def _part(scope: Scope, place: Place) -> str:
     return (
         scope.pick([".view(1, -1)", "[1:]", ".detach()", ".data"]) if place.shape else ".detach()"
     )
+
+
+@simple(3)
+def _overwritten(scope: Scope) -> list[str] | None:
+    """All of a tensor overwritten. Beside its history: eager goes on with one that has no effect,
+    which a graph without writes does not have."""
+    place = _writable(scope)
+    if place is None:
+        return None
+    value = integer(scope, 1) if place.dtype == "i" else number(scope, 1)
+    forms = ["fill_({})", "zero_()"]
+    if place.dtype in "fd":
+        forms += ["normal_()", "uniform_()"]
+    return [f"{place.text}.detach().{scope.pick(forms).format(value)}"]
 
 
 @simple(5)
@@ -190,8 +204,9 @@ def _set_item(scope: Scope) -> list[str] | None:
     index = scope.pick(["0", "-1", "...", ":", "1:", f"{place.text} > 0"])
     value = number(scope, 1) if place.dtype in "fd" else integer(scope, 1)
     if place.dtype in "fd" and index in ("...", ":") and scope.chance(0.6):
-        value = _broadcast_onto(scope, place)
-    return [f"{place.text}[{index}] = {value}"]
+        value = f"torch.as_tensor({_broadcast_onto(scope, place)}).detach()"
+    whole = ".detach()" if index in ("...", ":") else ""
+    return [f"{place.text}{whole}[{index}] = {value}"]
 
 
 @simple(3)
@@ -201,13 +216,16 @@ def _copy_or_add(scope: Scope) -> list[str] | None:
         return None
     form = scope.pick(
         [
-            "{}.copy_({})",
+            "{}.detach().copy_({})",
             "{}.add_({}, alpha=2)",
             "{0}.addcmul_({0}, {1})",
             "torch.add({0}, {1}, out={0})",
         ]
     )
-    return [form.format(place.text, _broadcast_onto(scope, place))]
+    value = _broadcast_onto(scope, place)
+    if "detach" in form and not value[0].isdigit():
+        value = f"torch.as_tensor({value}).detach()"
+    return [form.format(place.text, value)]
 
 
 def _broadcast_onto(scope: Scope, place: Place) -> str:

@@ -147,6 +147,7 @@ def _fresh_ambient_state() -> Iterator[None]:
     """The same random numbers and modes for every world."""
     torch.manual_seed(0)
     random.seed(0)
+    torch.utils.hooks.RemovableHandle.next_id = 0  # hooks are keyed by it
     try:
         yield
     finally:

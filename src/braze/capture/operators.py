@@ -100,7 +100,7 @@ def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     right = overlay.contents(right) if type(right) in EXACT else right
     if op in _ORDERINGS and type(left) is type(right) and isinstance(left, (list, tuple)):
         return _order(interpreter, op, overlay.contents(left), right)
-    if op.in_place and type(left) in (list, set, dict):
+    if op.in_place and type(left) not in (tuple, frozenset):
         return overlay.original(interpreter.native(op.function, overlay.changed(left), right))
     return interpreter.native(op.function, overlay.contents(left), right)
 

@@ -51,12 +51,20 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
     standin = new_standin(place, place.type.requires_grad)
     if real is not None and not real.is_leaf:
         with torch.enable_grad():
-            standin = _NonLeaf.apply(standin)
+            views_leaf = _views_a_leaf(real)
+            standin = standin.view(standin.shape) if views_leaf else _NonLeaf.apply(standin)
     if getattr(real, "_is_param", False) or isinstance(real, torch.nn.Parameter):
         standin._is_param = True  # type: ignore[attr-defined]
     if isinstance(real, torch.nn.Buffer):
         standin._is_buffer = True  # type: ignore[attr-defined]
     return standin
+
+
+def _views_a_leaf(tensor: torch.Tensor) -> bool:
+    """Whether autograd refuses to write to the tensor, since a leaf that needs gradients would
+    change."""
+    base = tensor._base
+    return base is not None and base.is_leaf and base.requires_grad
 
 
 class _NonLeaf(torch.autograd.Function):

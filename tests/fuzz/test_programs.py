@@ -1,0 +1,19 @@
+"""A short run of the fuzz; the long one is `make fuzz`."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.fuzz.isolation import check_seeds
+
+PROGRAMS = 50
+# Differences that are known and not mended yet.
+KNOWN = frozenset({64, 118, 249})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", range(0, 300, PROGRAMS))
+def test_no_difference(first: int) -> None:
+    seeds = [seed for seed in range(first, first + PROGRAMS) if seed not in KNOWN]
+    found = {seed: str(difference) for seed, difference in check_seeds(seeds) if difference}
+    assert not found, "python -m tests.fuzz --shrink 60 --seed N shows each: " + repr(found)
