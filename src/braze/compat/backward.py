@@ -37,14 +37,8 @@ def gradients(
 VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__
 
 
-def keeps_graph() -> bool:
-    """Inside of a backward: whether its graph is kept for another one (`retain_graph=True`)."""
-    return torch._C._autograd._get_current_graph_task_keep_graph()
-
-
-def drop_saved_tensors(ctx: Any) -> None:
-    """Let a Function's saved tensors go before its backward ends, if its graph is not kept."""
-    ctx.maybe_clear_saved_tensors()
+# Inside of a backward: whether its graph is kept for another one (`retain_graph=True`).
+keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 
 
 def _same(x: Any) -> Any:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
+from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.ir.graph import Alias, Argument, Graph, Node, Output, Value
 from braze.ir.types import Size, TensorType
 from braze.shapes.binding import Binding, bind_symbols, python_text
@@ -36,7 +37,7 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
         for written in written_and_read(graph):
             values[written] = private_copy(values[written])
     for node in graph.nodes:
-        with torch.set_grad_enabled(node.grad_enabled and ambient):
+        with torch.set_grad_enabled(node.grad_enabled and ambient), without_autocast():
             made = call_node(node, values)
         results = flat_tensors(made) if node.outputs else []
         for value, result in zip(node.outputs, results, strict=True):
@@ -198,7 +199,14 @@ def compile_graph_runner(graph: Graph, takes_inputs: bool = False) -> GraphRunne
     namespace = dict(source.names)
     exec(compile(text, f"<graph of {len(graph.nodes)} operators>", "exec"), namespace)
     runner: GraphRunner = namespace["run"]
-    return runner
+
+    def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if is_autocast_on():
+            with without_autocast():
+                return runner(inputs)
+        return runner(inputs)
+
+    return run
 
 
 class _RunnerSource:

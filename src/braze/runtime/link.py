@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.gradmode import set_grad_enabled
+from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_autocast
 from braze.ir.kernel import KernelSources
 from braze.ir.loops import BufferView
 from braze.ir.schedule import ALIGNMENT, Schedule
@@ -54,7 +54,8 @@ def link(
 
 @final
 class _Linked:
-    """The compiled graph: calling it runs `call` of the launch program without gradients."""
+    """The compiled graph: calling it runs `call` of the launch program without gradients, and
+    without autocast."""
 
     __slots__ = ("_call", "text")
 
@@ -74,6 +75,9 @@ class _Linked:
         self.text = program.text
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if is_autocast_on():
+            with without_autocast():
+                return self(inputs)
         if not torch.is_grad_enabled():
             return self._call(inputs)  # type: ignore[no-any-return]
         set_grad_enabled(False)

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.dispatch import FAST_CALLS, direct_call
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep, Schedule
@@ -178,7 +179,8 @@ class _Program:
 
     def _extern(self, number: int, step: ExternStep) -> None:
         call = step.call
-        self.names[f"op{number}"] = step.out_op or call.op
+        op = step.out_op or call.op
+        self.names[f"op{number}"] = FAST_CALLS.get(op) or direct_call(op)
         written, clones = _written_names(call.op), _Clones(self)
         arguments = []
         for name, value in (*zip(_argument_names(call.op), call.args), *call.kwargs):

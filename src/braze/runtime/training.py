@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.backward import VERSION, drop_saved_tensors, keeps_graph, quick_apply
+from braze.compat.backward import VERSION, keeps_graph, quick_apply
 from braze.ir.entry import GraphCallable
 from braze.ir.run_graph import view_for, write_back
 from braze.ir.training import Backward, ForwardBackward, SavedInput, ViewOfInput
@@ -151,10 +151,10 @@ class CompiledFunction(torch.autograd.Function):
         given = tuple([tangent is not None for tangent in tangents])
         backward = graph.backward_for(given)
         unpacked = ctx.saved_tensors
-        saved = [unpacked[n] for n in graph.order]
+        saved = list(unpacked) if graph.order is None else [unpacked[n] for n in graph.order]
         del unpacked
         if not keeps_graph():
-            drop_saved_tensors(ctx)
+            ctx.maybe_clear_saved_tensors()
             ctx.inputs = None
         return (None, None, *backward(saved, tangents))
 
@@ -221,11 +221,12 @@ def _getter(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     return operator.itemgetter(*indices)
 
 
-def _order(pair: ForwardBackward) -> list[int]:
-    """Where each saved value is, when inputs are saved first and then outputs."""
+def _order(pair: ForwardBackward) -> list[int] | None:
+    """Where each saved value is, when inputs are saved first and then outputs; None for there."""
     count = sum(isinstance(one, SavedInput) for one in pair.saved)
     inputs, outputs = iter(range(count)), iter(range(count, len(pair.saved)))
-    return [next(inputs if isinstance(one, SavedInput) else outputs) for one in pair.saved]
+    order = [next(inputs if isinstance(one, SavedInput) else outputs) for one in pair.saved]
+    return None if order == list(range(len(order))) else order
 
 
 def _layout(kind: Any) -> tuple[torch.dtype, tuple[int, ...]]:
