@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 
+from braze.compat.operators import TRAINING_FORMS
 from braze.ir.graph import Graph, Node, Output, Value
 from braze.ir.training import (
     Backward,
@@ -51,7 +53,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
     forward = Graph(
         inputs=graph.inputs,
         constants=graph.constants,
-        nodes=(*copies, *graph.nodes),
+        nodes=(*copies, *map(_for_training, graph.nodes)),
         outputs=tuple(map(Output, outputs)),
         mutations=tuple(m for m in graph.mutations if m.input not in outside),
     )
@@ -75,6 +77,12 @@ def _fresh_numbers(joint: JointGraph) -> Iterator[int]:
     made = [v.index for node in whole.nodes for v in node.outputs if v is not None]
     given = [v.index for v in (*whole.inputs, *(c.value for c in whole.constants))]
     return itertools.count(max([*made, *given], default=-1) + 1)
+
+
+def _for_training(node: Node) -> Node:
+    """The node such that its kernel makes what the backward needs, though gradients are off."""
+    form = TRAINING_FORMS.get(node.op)
+    return node if form is None else replace(node, op=form)
 
 
 def _copy(value: Value, number: int) -> Node:

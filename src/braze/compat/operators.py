@@ -38,3 +38,20 @@ with_data = torch.ops.braze.with_data.default
 What a tensor that requires grad is after a write that autograd did not see (under `no_grad`, or
 through `.detach()`): its data are new, its history is the old one.
 """
+
+_RNN = torch.ops.aten.mkldnn_rnn_layer.default
+_LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
+
+
+def _rnn_training(*args: Any) -> Any:
+    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+        return _RNN(*args)
+
+
+_LIBRARY.impl("mkldnn_rnn_training", _rnn_training, "CompositeExplicitAutograd")
+
+TRAINING_FORMS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
+    _RNN: torch.ops.braze.mkldnn_rnn_training.default
+}
+"""Operators whose kernels look at the grad mode to see whether a backward will follow, and what
+does the same whatever the mode is."""
