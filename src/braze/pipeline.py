@@ -335,7 +335,9 @@ class FrameCompiler:
         return compile_graph_runner(graph)
 
     def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
-        if refused.kind != "raises":
+        if refused.kind == "raises":
+            recorder.note_raise(refused.reason, refused.origin)
+        else:
             note = _note_of(refused)
             if self.options.fullgraph:
                 raise _graph_break(note)

@@ -73,6 +73,7 @@ class CompileRecord:
     stages: wall seconds by stage, in the order in which they began.
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.
+    raised: what the program raised while it was captured, so that it was left to eager; or "".
     """
 
     function: str
@@ -86,6 +87,7 @@ class CompileRecord:
     guards: tuple[str, ...]
     graph_break: BreakNote | None
     fallbacks: tuple[str, ...]
+    raised: str = ""
 
 
 @final
@@ -152,6 +154,7 @@ class Recorder:
         self._guards: tuple[str, ...] = ()
         self._break: BreakNote | None = None
         self._fallbacks: list[str] = []
+        self._raised = ""
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -191,6 +194,11 @@ class Recorder:
         hint = f"\n  {note.hint}" if note.hint else ""
         self.emit("graph_breaks", f"{note.reason} [{note.code}]{hint}", origin=note.origin)
 
+    def note_raise(self, reason: str, origin: object) -> None:
+        """The program raised: the frame runs eagerly, for the exact exception."""
+        self._raised = f"{origin}: {reason}"
+        self.emit("graph_breaks", reason, origin=origin)
+
     def note_fallback(self, reason: str) -> None:
         """Something in this compile runs otherwise than asked."""
         self._fallbacks.append(reason)
@@ -229,6 +237,7 @@ class Recorder:
             guards=self._guards,
             graph_break=self._break,
             fallbacks=tuple(dict.fromkeys(self._fallbacks)),
+            raised=self._raised,
         )
         self.journal.add(record)
         times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)

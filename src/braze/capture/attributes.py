@@ -16,6 +16,7 @@ from braze.capture.module_attributes import module_entry, store_module_attribute
 from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute, store_tensor_attribute
+from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
@@ -39,9 +40,9 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     if cls in CONSTANTS or cls is super:
         return _load_native(interpreter, owner, name)
     world = interpreter.world
-    if isinstance(owner, types.ModuleType):
+    if issubclass(type(owner), types.ModuleType):
         return _load_from_module(interpreter, owner, name)
-    if isinstance(owner, type):
+    if issubclass(type(owner), type):
         return load_class_attribute(interpreter, owner, name)
     getattribute = world.lookup(cls, "__getattribute__")
     if isinstance(getattribute, types.FunctionType):
@@ -55,7 +56,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     world = interpreter.world
-    if cls not in TENSORS and not isinstance(owner, (type, types.ModuleType, super)):
+    if cls not in TENSORS and not issubclass(type(owner), (type, types.ModuleType, super)):
         function = world.lookup(cls, name)
         if type(function) in _PAIRED:
             getattribute = world.lookup(cls, "__getattribute__")
@@ -196,6 +197,8 @@ def _bind(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
         return _bind_class_method(world, meta, cls)
     if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
         return _load_slot(interpreter, meta, owner, cls, name)
+    if kind is types.BuiltinFunctionType:
+        return world.class_value(cls, name, meta)
     if kind in _C_METHODS:
         return interpreter.native(meta.__get__, owner, cls)
     if kind is functools.cached_property:
@@ -206,7 +209,7 @@ def _bind(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
         return interpreter.call(getter, meta, owner, cls)
     if getter is not ABSENT and not isinstance(meta, type):
         return interpreter.native(meta.__get__, owner, cls)
-    return world.enroll(meta, AttributeSource(ObjectSource(cls.__qualname__, cls), name))
+    return world.class_value(cls, name, meta)
 
 
 def _bind_class_method(world: Any, meta: classmethod[Any, Any, Any], cls: type) -> Any:
@@ -226,6 +229,8 @@ def _load_cached(interpreter: Any, meta: Any, owner: Any) -> Any:
 
 def _load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
     world = interpreter.world
+    if name == "__code__" and cls is types.FunctionType:
+        return code_of(owner)
     if id(owner) not in world.known:
         if name == "__class__":
             return cls
@@ -290,10 +295,7 @@ def load_class_attribute(interpreter: Any, owner: type, name: str) -> Any:
             return interpreter.call(getter, value, None, owner)
         if getter is not ABSENT:
             value = interpreter.native(getattr, owner, name)
-    source = AttributeSource(ObjectSource(owner.__qualname__, owner), name)
-    if id(owner) in world.known or kind not in CONSTANTS:
-        return world.enroll(value, source)
-    return value
+    return world.class_value(owner, name, value)
 
 
 def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any) -> Any:
@@ -356,11 +358,9 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
     if cls in TENSORS:
         store_tensor_attribute(interpreter, owner, name, value)
         return
-    if isinstance(owner, types.ModuleType):
+    if issubclass(type(owner), types.ModuleType):
         interpreter.overlay.write(vars(owner), name, value)
         return
-    if isinstance(owner, type):
-        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
     method = world.lookup(cls, "__setattr__")
     if method is torch.nn.Module.__setattr__ and store_module_attribute(
         interpreter, owner, name, value
@@ -375,6 +375,9 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
 def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
     """`object.__setattr__`."""
     world = interpreter.world
+    if issubclass(type(owner), type):
+        _change_class(interpreter, owner, name, value)
+        return
     meta = world.lookup(type(owner), name)
     kind = type(meta)
     if kind is property:
@@ -396,6 +399,19 @@ def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
         interpreter.call(setter, meta, owner, value)
         return
     set_instance_entry(interpreter, owner, name, value)
+
+
+def _change_class(interpreter: Any, owner: type, name: str, value: Any) -> None:
+    """`Class.name = value`, DELETED: `del Class.name`, of a class made in the frame."""
+    if id(owner) not in interpreter.world.made_classes:
+        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
+    setter = interpreter.world.lookup(type(interpreter.world.lookup(type(owner), name)), "__set__")
+    if isinstance(setter, types.FunctionType):
+        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
+    if value is DELETED:
+        interpreter.native(type.__delattr__, owner, name)
+    else:
+        interpreter.native(type.__setattr__, owner, name, value)
 
 
 def set_instance_entry(interpreter: Any, owner: Any, name: str, value: Any) -> None:
@@ -421,6 +437,9 @@ def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
 
 def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
     """`object.__delattr__`."""
+    if issubclass(type(owner), type):
+        _change_class(interpreter, owner, name, DELETED)
+        return
     if id(owner) not in interpreter.world.known:
         interpreter.native(object.__delattr__, owner, name)
         return

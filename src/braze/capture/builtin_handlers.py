@@ -24,7 +24,7 @@ from braze.capture.handler_table import answers
 from braze.capture.instructions_build import mapping_contents
 from braze.capture.iteration import iterator_of, native_iterable, next_of
 from braze.capture.leaf_calls import leaf_call
-from braze.capture.native_calls import call_natively
+from braze.capture.native_calls import call_natively, call_seen
 from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, unary
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import length, truth
@@ -40,7 +40,7 @@ _NOTHING = object()
 @answers(type)
 def type_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1:
-        raise BreakRequested("unsupported-function", "making a class with type()")
+        return construct(interpreter, type, args, kwargs)
     if type(args[0]) is InlinedGenerator:
         return types.GeneratorType
     return interpreter.world.type_of(args[0])
@@ -69,24 +69,36 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
     own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__instancecheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
         return truth(interpreter, interpreter.call(check, classes, value))
-    return interpreter.native(isinstance, value, classes)
+    return call_seen(interpreter, isinstance, (value, classes), {})  # type: ignore[no-any-return]
 
 
 def _tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
     actual = interpreter.world.type_of(value)
-    if isinstance(cls, type) and type(cls).__instancecheck__ is not type.__instancecheck__:
+    if issubclass(type(cls), type) and type(cls).__instancecheck__ is not type.__instancecheck__:
         real = interpreter.tracer.real_of(value)
         if real is not None:
             return isinstance(real, cls)
         if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
             return False
-        return isinstance(value, cls)
+        return issubclass(type(value), cls)
     return interpreter.native(issubclass, actual, cls)
 
 
 @answers(issubclass)
 def is_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return interpreter.native(issubclass, args[0], interpreter.overlay.native(args[1]))
+    cls, classes = args
+    return is_subclass_of(interpreter, cls, interpreter.overlay.native(classes))
+
+
+def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
+    """issubclass(); a metaclass's own method is interpreted."""
+    if isinstance(classes, tuple):
+        return any(is_subclass_of(interpreter, cls, each) for each in classes)
+    check = interpreter.world.lookup(type(classes), "__subclasscheck__")
+    own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__subclasscheck__
+    if own and not check.__module__.startswith(("torch", "typing", "enum")):
+        return truth(interpreter, interpreter.call(check, classes, cls))
+    return call_seen(interpreter, issubclass, (cls, classes), {})  # type: ignore[no-any-return]
 
 
 @answers(callable)
@@ -300,7 +312,11 @@ def _from_iterable(cls: type) -> Any:
         value = args[0]
         if cls is tuple and type(value) is tuple:
             return value
-        return interpreter.native(cls, native_iterable(interpreter, value))
+        iterable = native_iterable(interpreter, value)
+        if cls is list or cls is tuple:
+            return interpreter.native(cls, iterable)
+        items = interpreter.native(list, iterable)
+        return call_seen(interpreter, cls, (items,), {})
 
     return make
 
@@ -320,19 +336,19 @@ def make_dict(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 
 def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
     """`dict.update(target, value)` with a mapping or pairs."""
-    if isinstance(value, dict) or interpreter.world.lookup(type(value), "keys") is not ABSENT:
+    if interpreter.world.lookup(type(value), "keys") is not ABSENT:
         dict.update(target, mapping_contents(interpreter, value))
         return
     pairs = interpreter.native(list, native_iterable(interpreter, value))
     entries = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
-    interpreter.native(dict.update, target, entries)
+    call_seen(interpreter, dict.update, (target, entries), {})
 
 
 def _over_iterables(cls: Any) -> Any:
     """zip, enumerate, reversed, map, filter: each item still comes from the program."""
 
     def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if cls is reversed and not isinstance(args[0], (list, tuple, dict, range)):
+        if cls is reversed and not issubclass(type(args[0]), (list, tuple, dict, range)):
             method = interpreter.world.lookup(type(args[0]), "__reversed__")
             if isinstance(method, types.FunctionType):
                 return interpreter.call(method, args[0])

@@ -23,6 +23,7 @@ from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, call_transformed
 from braze.capture.world import is_constant, is_identity
 from braze.compat.ambient import call_untraced
@@ -73,12 +74,12 @@ def prepare(
             function = function.__func__
             interpreter.world.source_of_function(function)
             continue
-        if isinstance(function, _BUILTINS):
+        if issubclass(cls, _BUILTINS):
             marked = call_marked(interpreter, function, args, kwargs)
             if marked is not NOT_MARKED:
                 return None, marked
             return None, call_builtin(interpreter, function, args, kwargs)
-        if isinstance(function, type):
+        if issubclass(type(function), type):
             return None, _call_class(interpreter, function, args, kwargs)
         if cls is functools.partial:
             function, args, kwargs = _open_partial(interpreter, function, args, kwargs)
@@ -189,7 +190,9 @@ def _open_instance(
     if isinstance(method, (staticmethod, classmethod)):
         raise BreakRequested("unseen-callable", f"{type(function).__qualname__}.__call__")
     if isinstance(method, types.WrapperDescriptorType):
-        raise BreakRequested("unseen-callable", repr(type(function)))
+        if id(function) in interpreter.world.known:
+            raise BreakRequested("unseen-callable", repr(type(function)))
+        return method, (function, *args)
     return method.__get__(function, type(function)), args
 
 
@@ -234,7 +237,7 @@ def _prepare_function(
         return prepare(interpreter, replaced, args, kwargs)
     if function.__module__ in _OWN_MODULES:
         return None, interpreter.native(function, *args, **kwargs)
-    if function.__code__ in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):
+    if code_of(function) in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):
         interpreter.world.source_of_function(function.__wrapped__)
         return prepare(interpreter, function.__wrapped__, args, kwargs)
     if is_leaf_function(interpreter, function, args, kwargs):
@@ -268,7 +271,7 @@ def make_frame(
     kwargs: dict[str, Any],
 ) -> Prepared:
     """The frame of a call, its arguments bound; a generator function's call is its generator."""
-    code = function.__code__
+    code = code_of(function)
     if code.co_flags & COROUTINE_FLAGS:
         raise BreakRequested("unsupported-function", f"the coroutine {function.__qualname__}")
     world = interpreter.world
@@ -319,7 +322,7 @@ def _open_closure(
 ) -> None:
     overlay = interpreter.overlay
     cells = function.__closure__ or ()
-    for index, (name, cell) in enumerate(zip(function.__code__.co_freevars, cells)):
+    for index, (name, cell) in enumerate(zip(frame.code.co_freevars, cells)):
         frame.cells[name] = cell
         if fresh or id(cell) in interpreter.world.fresh or id(cell) in overlay.cell_sources:
             continue

@@ -1,8 +1,8 @@
-"""Class statements: `class C(Base): ...` inside an interpreted function.
+"""Class statements, and classes made by calling a metaclass.
 
-The class is really made, natively, where that runs no code but the making of functions: its body
-only defines plain, static and class methods, properties and constants, and its bases' metaclass
-does nothing else. Such a class does not leave the frame: `RecipeWriter` has no recipe for it.
+The body is interpreted, and so are `__prepare__`, a metaclass's own methods, `__set_name__` and
+`__init_subclass__`. The class itself is a real one. It does not leave the frame: `RecipeWriter`
+has no recipe for it, so the frame is left before it is made.
 """
 
 from __future__ import annotations
@@ -13,61 +13,207 @@ from typing import Any
 
 import torch
 
+from braze.capture.attributes import load_super_attribute
+from braze.capture.calls import make_frame
 from braze.capture.handler_table import answers
-from braze.capture.signals import BreakRequested
-from braze.compat.bytecode import decode
-
-_KNOWN_METACLASSES = frozenset({type, type(torch.autograd.Function)})
-_DECORATORS = {"staticmethod": staticmethod, "classmethod": classmethod, "property": property}
-_INSTRUCTIONS = frozenset(
-    "RESUME NOP CACHE COPY_FREE_VARS MAKE_CELL PUSH_NULL LOAD_CONST LOAD_NAME STORE_NAME "
-    "LOAD_CLOSURE LOAD_FAST BUILD_TUPLE BUILD_MAP BUILD_CONST_KEY_MAP MAKE_FUNCTION "
-    "SET_FUNCTION_ATTRIBUTE PRECALL CALL COPY STORE_DEREF RETURN_VALUE RETURN_CONST".split()
-)
+from braze.capture.items import store_item
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.trampolines import own_special_functions, redirect
+from braze.compat.bytecode_versions import BYTECODE
+from braze.ir.guard import ABSENT
 
 
 @answers(builtins.__build_class__)  # type: ignore[attr-defined]
 def build_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Make the class; a break where that could run the program's code."""
-    body, name, *bases = args
-    if kwargs or not _only_defines(body) or not all(map(_makes_plainly, bases)):
-        raise BreakRequested("unsupported-function", f"the class statement of {name}")
-    made = builtins.__build_class__(body, name, *bases)  # type: ignore[attr-defined]
-    world = interpreter.world
-    world.fresh[id(made)] = made
-    world.made_classes[id(made)] = interpreter.outer_step
-    for value in vars(made).values():
-        functions = (value, getattr(value, "__func__", None), getattr(value, "fget", None))
-        for function in functions:
-            if type(function) is types.FunctionType:
-                world.fresh[id(function)] = function
+    """`class name(*bases, **keywords): body`."""
+    body, name, *given = args
+    keywords = dict(kwargs)
+    bases = _resolved_bases(interpreter, tuple(given))
+    metaclass = _metaclass(interpreter, bases, keywords)
+    space = _prepared(interpreter, metaclass, name, bases, keywords)
+    cell = _run_body(interpreter, body, space)
+    if bases != tuple(given):
+        store_item(interpreter, space, "__orig_bases__", tuple(given))
+    made = interpreter.call(metaclass, name, bases, space, **keywords)
+    if type(cell) is types.CellType and isinstance(made, type):
+        _check_cell(name, made, cell)
     return made
 
 
-# --- private ---------------------------------------------------------------------------------
+def _check_cell(name: str, made: type, cell: types.CellType) -> None:
+    """A metaclass that loses `__classcell__` is told so."""
+    try:
+        found = cell.cell_contents
+    except ValueError:
+        message = (
+            f"__class__ not set defining {name!r} as {made!r}. Was __classcell__ propagated to "
+            "type.__new__?"
+        )
+        raise ProgramRaised(RuntimeError(message)) from None
+    if found is not made:
+        message = f"__class__ set to {found!r} defining {name!r} as {made!r}"
+        raise ProgramRaised(TypeError(message))
 
 
-def _only_defines(body: types.FunctionType) -> bool:
-    """Whether running the body makes functions and nothing else."""
-    defined = {"__name__", "__qualname__", "__module__"}
-    for instruction in decode(body.__code__).instructions:
-        if instruction.name not in _INSTRUCTIONS:
-            return False
-        if instruction.name == "LOAD_NAME" and instruction.value not in defined:
-            name = instruction.value
-            if name not in _DECORATORS or name in body.__globals__:
-                return False
-        if instruction.name == "STORE_NAME":
-            defined.add(instruction.value)
-            if instruction.value in _DECORATORS:
-                return False
-    return True
+def _resolved_bases(interpreter: Any, given: tuple[Any, ...]) -> tuple[Any, ...]:
+    """What the bases are that are no classes (`list[int]`): `__mro_entries__` says."""
+    bases: list[Any] = []
+    for base in given:
+        if issubclass(type(base), type):
+            bases.append(base)
+            continue
+        try:
+            entries = interpreter.attribute(base, "__mro_entries__")
+        except ProgramRaised as raised:
+            if not isinstance(raised.exception, AttributeError):
+                raise
+            bases.append(base)
+            continue
+        found = interpreter.call(entries, given)
+        if not isinstance(found, tuple):
+            raise ProgramRaised(TypeError("__mro_entries__ must return a tuple"))
+        bases += found
+    return tuple(bases)
 
 
-def _makes_plainly(base: Any) -> bool:
-    """Whether a subclass is made without code of the program."""
-    return (
-        isinstance(base, type)
-        and type(base) in _KNOWN_METACLASSES
-        and all("__init_subclass__" not in vars(cls) for cls in base.__mro__[:-1])
-    )
+def _metaclass(interpreter: Any, bases: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
+    """The most derived metaclass."""
+    metaclass = keywords.pop("metaclass", None)
+    if metaclass is None:
+        metaclass = interpreter.world.type_of(bases[0]) if bases else type
+    if not isinstance(metaclass, type):
+        return metaclass
+    for base in bases:
+        other = interpreter.world.type_of(base)
+        if issubclass(metaclass, other):
+            continue
+        if not issubclass(other, metaclass):
+            message = (
+                "metaclass conflict: the metaclass of a derived class must be a (non-strict) "
+                "subclass of the metaclasses of all its bases"
+            )
+            raise ProgramRaised(TypeError(message))
+        metaclass = other
+    return metaclass
+
+
+def _prepared(
+    interpreter: Any, metaclass: Any, name: str, bases: tuple[Any, ...], keywords: dict[str, Any]
+) -> Any:
+    """The namespace in which the body runs."""
+    try:
+        prepare = interpreter.attribute(metaclass, "__prepare__")
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, AttributeError):
+            raise
+        return {}
+    if prepare == type.__prepare__:
+        return {}
+    space = interpreter.call(prepare, name, bases, **keywords)
+    if interpreter.world.lookup(type(space), "__getitem__") is ABSENT:
+        owner = metaclass.__name__ if isinstance(metaclass, type) else "<metaclass>"
+        message = f"{owner}.__prepare__() must return a mapping, not {type(space).__name__}"
+        raise ProgramRaised(TypeError(message))
+    return space
+
+
+def _run_body(interpreter: Any, body: types.FunctionType, space: Any) -> Any:
+    frame, _ = make_frame(interpreter, body, (), {})
+    frame.names = space
+    return interpreter.run(frame)
+
+
+# --- type.__new__ --------------------------------------------------------------------------------
+
+
+class _Quiet:
+    """First among the bases while a class is made: its `__init_subclass__` hides theirs, which
+    are interpreted afterwards. Its instances are laid out as those of a class without slots."""
+
+    @classmethod
+    def __init_subclass__(cls) -> None:
+        """Nothing."""
+
+
+class _QuietSlots:
+    """The same, for bases whose instances have no `__dict__`."""
+
+    __slots__ = ()
+
+    @classmethod
+    def __init_subclass__(cls) -> None:
+        """Nothing."""
+
+
+@answers(type.__new__)
+def new_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A real class; what making it calls in the program is interpreted."""
+    if len(args) != 4 or not isinstance(args[2], tuple) or not isinstance(args[3], dict):
+        return interpreter.native(type.__new__, *args, **kwargs)
+    metaclass, name, bases, space = args
+    world = interpreter.world
+    if isinstance(world.lookup(metaclass, "mro"), types.FunctionType):
+        raise BreakRequested("unsupported-function", f"the mro() of {metaclass.__qualname__}")
+    contents = dict(interpreter.overlay.contents(space))
+    named = {
+        key: value
+        for key, value in contents.items()
+        if isinstance(world.lookup(type(value), "__set_name__"), types.FunctionType)
+    }
+    contents.update(dict.fromkeys(named))
+    quiet = any(_has_hook(world, base) for base in bases)
+    if quiet:
+        first = _Quiet if any(base.__dictoffset__ for base in bases) else _QuietSlots
+        made = interpreter.native(type.__new__, metaclass, name, (first, *bases), contents)
+        interpreter.native(type.__setattr__, made, "__bases__", bases)
+    else:
+        made = interpreter.native(type.__new__, metaclass, name, bases, contents, **kwargs)
+    world.note_class(made, interpreter.outer_step)
+    redirect(interpreter, _made_here(world, made))
+    for key, value in named.items():
+        type.__setattr__(made, key, value)
+    for key, value in named.items():
+        _set_name(interpreter, value, made, key)
+    if quiet:
+        hook = load_super_attribute(interpreter, super(made, made), "__init_subclass__")
+        interpreter.call(hook, **kwargs)
+    return made
+
+
+def _made_here(world: Any, made: type) -> list[types.FunctionType]:
+    """A new class's special methods whose functions the program made in this frame."""
+    return [function for function in own_special_functions(made) if id(function) in world.fresh]
+
+
+def _has_hook(world: Any, base: Any) -> bool:
+    """Whether subclasses of a class are told to Python code of the program."""
+    if not issubclass(type(base), type):
+        return False
+    hook = world.lookup(base, "__init_subclass__")
+    return isinstance(getattr(hook, "__func__", None), types.FunctionType)
+
+
+def _set_name(interpreter: Any, value: Any, owner: type, name: str) -> None:
+    method = interpreter.world.lookup(type(value), "__set_name__")
+    try:
+        interpreter.call(method, value, owner, name)
+    except ProgramRaised as raised:
+        note_failed_name(raised, value, owner, name)
+        raise
+
+
+def note_failed_name(raised: ProgramRaised, value: Any, owner: type, name: str) -> None:
+    """What Python says of an exception that `__set_name__` raised: until 3.11 another error."""
+    what = f"Error calling __set_name__ on {type(value).__name__!r} instance {name!r} in "
+    if BYTECODE.set_name_adds_note:
+        raised.exception.add_note(what + repr(owner.__name__))
+        return
+    error = RuntimeError(what + repr(owner.__name__))
+    error.__cause__ = raised.exception
+    raised.exception = error
+
+
+@answers(type(torch.autograd.Function).__init__)
+def make_autograd_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """torch's metaclass numbers the class and makes one for its backward."""
+    return interpreter.native(type(torch.autograd.Function).__init__, *args, **kwargs)

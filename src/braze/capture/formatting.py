@@ -6,7 +6,9 @@ import types
 from collections.abc import Callable
 from typing import Any
 
-from braze.capture.signals import BreakRequested
+from braze.capture.native_calls import call_seen
+from braze.capture.overlay import EXACT
+from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 
 _METHODS: dict[Any, str] = {str: "__str__", repr: "__repr__", ascii: "__repr__"}
@@ -25,22 +27,17 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     if convert is str and method is object.__str__:
         method = interpreter.world.lookup(cls, "__repr__")
     if isinstance(method, types.FunctionType):
-        return interpreter.call(method, value)
-    if isinstance(value, BaseException):
-        return interpreter.native(convert, value)
-    contents = interpreter.overlay.native(value)
-    if cls in (list, tuple, dict, set, frozenset) and _is_plain(contents):
-        return interpreter.native(convert, contents)
-    raise BreakRequested("unseen-python", f"the text of a {cls.__qualname__}")
-
-
-def _is_plain(value: Any) -> bool:
-    cls = type(value)
-    if cls in (list, tuple, set, frozenset):
-        return all(map(_is_plain, value))
-    if cls is dict:
-        return all(_is_plain(k) and _is_plain(v) for k, v in value.items())
-    return cls in CONSTANTS
+        text = interpreter.call(method, value)
+        if not isinstance(text, str):
+            message = f"{method.__name__} returned non-string (type {type(text).__name__})"
+            raise ProgramRaised(TypeError(message))
+        return interpreter.native(ascii, text) if convert is ascii else text
+    if id(value) in interpreter.world.known and cls not in EXACT:
+        raise BreakRequested("unseen-python", f"the text of a {cls.__qualname__}")
+    result = call_seen(interpreter, convert, (interpreter.overlay.native(value),), {})
+    if type(result) is not str:
+        result = str.__str__(result)
+    return result
 
 
 def format_value(
@@ -55,5 +52,11 @@ def format_value(
         raise BreakRequested("data-dependent-value", "formatting a tensor")
     method = interpreter.world.lookup(type(value), "__format__")
     if isinstance(method, types.FunctionType):
-        return interpreter.call(method, value, spec)
-    return interpreter.native(format, text_of(interpreter, value, str), spec)
+        text = interpreter.call(method, value, spec)
+        if not isinstance(text, str):
+            message = f"__format__ must return a str, not {type(text).__name__}"
+            raise ProgramRaised(TypeError(message))
+        return text
+    if method is object.__format__ and not spec:
+        return text_of(interpreter, value, str)
+    return call_seen(interpreter, format, (interpreter.overlay.native(value), spec), {})

@@ -30,8 +30,9 @@ class Frame:
     """One activation of a Python function.
 
     index: of the next step. locals and cells: by name. handled: the exceptions being handled,
-    innermost last. call_stack, call_offset, call_step: of the caller, as it was before the call
-    that made this frame. runs_eagerly: its own tensor operations break the graph.
+    innermost last. names: the namespace of a class body, else None. call_stack, call_offset,
+    call_step: of the caller, as it was before the call that made this frame.
+    runs_eagerly: its own tensor operations break the graph.
     """
 
     __slots__ = (
@@ -47,6 +48,7 @@ class Frame:
         "handled",
         "index",
         "locals",
+        "names",
         "runs_eagerly",
         "stack",
         "steps",
@@ -70,6 +72,7 @@ class Frame:
         self.call_step = -1
         self.generator: Any = None
         self.runs_eagerly = False
+        self.names: Any = None
 
 
 class CannotBind(Exception):

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import builtins
+import weakref
 from collections.abc import Iterator
 from typing import Any, final
 
 from braze.capture.frames import Frame
-from braze.capture.signals import ProgramRaised
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.compat.bytecode_versions import BYTECODE
 
 # From Python 3.12 a handler with this intrinsic is around the whole body of every generator.
 STOPITERATION_ERROR = 3
@@ -18,10 +20,20 @@ _ONLY_MATCHING = frozenset({"PUSH_EXC_INFO", "LOAD_GLOBAL", "COPY", "POP_EXCEPT"
 
 
 @final
+class Suspension:
+    """What a generator's frame knows of it: whether it stopped at a yield (else it returned).
+    The frame does not hold the generator, so that one that is dropped is closed at once."""
+
+    __slots__ = ("suspended",)
+
+    def __init__(self) -> None:
+        self.suspended = False
+
+
+@final
 class InlinedGenerator:
     """A suspended frame. Native code may iterate it like any generator.
 
-    suspended: the frame stopped at a yield (else it returned, or has not started).
     call: the function, args and kwargs that made it; made_at: the step of the outermost loop.
     """
 
@@ -30,11 +42,13 @@ class InlinedGenerator:
         self.frame = frame
         self.call = call
         self.made_at = interpreter.outer_step
-        frame.generator = self
-        interpreter.generators.append(self)
+        self._suspension = frame.generator = Suspension()
+        interpreter.generators.append(weakref.ref(self))
         self.started = False
         self.finished = False
-        self.suspended = False
+        self._running = False
+        function = call[0]
+        self.__name__, self.__qualname__ = function.__name__, function.__qualname__
 
     def __iter__(self) -> Iterator[Any]:
         return self
@@ -42,8 +56,9 @@ class InlinedGenerator:
     def __next__(self) -> Any:
         return self.send(None)
 
-    def send(self, value: Any) -> Any:
+    def send(self, value: Any, /) -> Any:
         """Resume with a value; StopIteration with the result when the frame returns."""
+        self._check_idle()
         if self.finished:
             raise StopIteration
         if self.started:
@@ -53,34 +68,54 @@ class InlinedGenerator:
         self.started = True
         return self._resume()
 
-    def throw(self, kind: Any, value: Any = None, traceback: Any = None) -> Any:
-        """Raise an exception where the frame waits."""
-        exception = kind if isinstance(kind, BaseException) else value
-        if exception is None:
-            exception = kind()
-        elif not isinstance(exception, BaseException):
-            exception = kind(exception)
-        region = self.frame.current[1].region
-        if self.finished or not self.started or region is None:
-            self.finished = True
-            raise exception
-        del self.frame.stack[region.depth :]
-        if region.push_offset:
-            self.frame.stack.append(self.frame.current[1].offset)
-        self.frame.stack.append(exception)
-        self.frame.index = region.target
-        return self._resume()
+    def throw(self, kind: Any, value: Any = None, traceback: Any = None, /) -> Any:
+        """Raise an exception where the frame waits, or where what it yields from waits."""
+        exception = _exception(self._interpreter, kind, value, traceback)
+        self._check_idle()
+        receiver = self._delegate()
+        if receiver is not None:
+            if isinstance(exception, GeneratorExit):
+                try:
+                    self._close_delegate(receiver)
+                except BaseException as problem:
+                    exception = problem
+            elif hasattr(receiver, "throw"):
+                return self._throw_to(receiver, exception)
+        return self._raise_here(exception)
 
-    def close(self) -> None:
+    def close(self) -> Any:
         """Raise GeneratorExit where the frame waits, and let it end."""
+        self._check_idle()
         if self.finished or not self.started:
             self.finished = True
-            return
+            return None
         try:
             self.throw(GeneratorExit())
-        except (GeneratorExit, StopIteration):
-            return
+        except GeneratorExit:
+            return None
+        except StopIteration as end:
+            return end.value if BYTECODE.close_returns_value else None
         raise RuntimeError("generator ignored GeneratorExit")
+
+    @property
+    def gi_code(self) -> Any:
+        """The code."""
+        return self.frame.code
+
+    @property
+    def gi_running(self) -> bool:
+        """Whether it is being run."""
+        return self._running
+
+    @property
+    def gi_suspended(self) -> bool:
+        """Whether it stopped at a yield."""
+        return self._suspension.suspended and not self.finished
+
+    @property
+    def gi_yieldfrom(self) -> Any:
+        """What it yields from."""
+        return self._delegate()
 
     def waits_to_clean_up(self) -> bool:
         """Whether it is suspended in a `try` or `with`, whose end runs when it is thrown away."""
@@ -88,20 +123,122 @@ class InlinedGenerator:
             return False
         return _acts_on_exit(self.frame)
 
+    def __del__(self) -> None:
+        interpreter = self._interpreter
+        if interpreter.over or self._running or not self.waits_to_clean_up():
+            return
+        try:
+            self.close()
+        except BreakRequested as request:
+            interpreter.missed_break = request
+        except Exception as problem:
+            text = f"an exception that a dropped generator raises: {problem!r}"
+            interpreter.missed_break = BreakRequested("unsupported-function", text)
+
+    # --- private -----------------------------------------------------------------------------
+
+    def _check_idle(self) -> None:
+        if self._running:
+            raise ValueError("generator already executing")
+
+    def _delegate(self) -> Any:
+        """The iterator of the `yield from` at which the frame waits, or None."""
+        frame = self.frame
+        if self.finished or not self._suspension.suspended:
+            return None
+        waiting = frame.index - 1
+        if waiting > 0 and frame.steps[waiting - 1][1].name == "SEND":
+            return frame.stack[-1]
+        return None
+
+    def _close_delegate(self, receiver: Any) -> None:
+        close = getattr(receiver, "close", None)
+        if close is not None:
+            self._running = True
+            try:
+                self._interpreter.call_raising(close)
+            finally:
+                self._running = False
+
+    def _throw_to(self, receiver: Any, exception: BaseException) -> Any:
+        self._running = True
+        try:
+            return self._interpreter.call_raising(receiver.throw, exception)
+        except StopIteration as end:
+            value = end.value
+        except Exception as problem:
+            raised: BaseException = problem
+            self._running = False
+            return self._raise_here(raised)
+        finally:
+            self._running = False
+        frame = self.frame
+        if not BYTECODE.send_keeps_receiver:
+            frame.stack.pop()
+        frame.stack.append(value)
+        frame.index = frame.steps[frame.index - 2][1].target
+        return self._resume()
+
+    def _raise_here(self, exception: BaseException) -> Any:
+        region = self.frame.current[1].region
+        if self.finished or not self.started or region is None:
+            self.finished = True
+            _raise(exception)
+        del self.frame.stack[region.depth :]
+        if region.push_offset:
+            self.frame.stack.append(self.frame.current[1].offset)
+        self.frame.stack.append(exception)
+        self.frame.index = region.target
+        return self._resume()
+
     def _resume(self) -> Any:
-        self.suspended = False
+        self._suspension.suspended = False
+        self._running = True
+        problem: BaseException | None = None
         try:
             value = self._interpreter.run(self.frame)
         except ProgramRaised as raised:
+            problem = raised.exception
+        finally:
+            self._running = False
+        if problem is not None:
             self.finished = True
-            exception = raised.exception
-            if isinstance(exception, StopIteration):
-                raise RuntimeError("generator raised StopIteration") from exception
-            raise exception from None
-        if self.suspended:
+            if isinstance(problem, StopIteration):
+                error = RuntimeError("generator raised StopIteration")
+                error.__cause__ = error.__context__ = problem
+                problem = error
+            raise problem
+        if self._suspension.suspended:
             return value
         self.finished = True
         raise StopIteration(value)
+
+
+def _raise(exception: BaseException) -> None:
+    raise exception
+
+
+def _exception(interpreter: Any, kind: Any, value: Any, traceback: Any) -> BaseException:
+    """The exception of `throw(kind, value, traceback)`."""
+    if isinstance(kind, type) and issubclass(kind, BaseException):
+        if isinstance(value, kind):
+            return value
+        given = () if value is None else value if isinstance(value, tuple) else (value,)
+        exception = interpreter.call_raising(kind, *given)
+        if not isinstance(exception, BaseException):
+            raise TypeError(
+                f"calling {kind!r} should have returned an instance of BaseException, "
+                f"not {type(exception)!r}"
+            )
+        return exception
+    if not isinstance(kind, BaseException):
+        name = type(kind).__name__
+        raise TypeError(
+            f"exceptions must be classes or instances deriving from BaseException, not {name}"
+        )
+    if value is not None:
+        raise TypeError("instance exception may not have a separate value")
+    return kind
 
 
 def _acts_on_exit(frame: Frame) -> bool:

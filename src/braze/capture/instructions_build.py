@@ -6,10 +6,12 @@ from typing import Any
 
 from braze.capture.formatting import format_value
 from braze.capture.frames import Frame
+from braze.capture.items import store_item
 from braze.capture.iteration import native_iterable
-from braze.capture.overlay import ordered_items
+from braze.capture.native_calls import call_seen
+from braze.capture.overlay import EXACT, ordered_items
 from braze.capture.program import opcode
-from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.signals import ProgramRaised
 from braze.compat.bytecode import Instruction
 from braze.ir.guard import ABSENT
 
@@ -34,13 +36,14 @@ def build_list(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 @opcode("BUILD_SET")
 def build_set(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(interpreter.native(set, _take(frame.stack, instruction.arg)))
+    frame.stack.append(call_seen(interpreter, set, (_take(frame.stack, instruction.arg),), {}))
 
 
 @opcode("BUILD_MAP")
 def build_map(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     items = _take(frame.stack, 2 * instruction.arg)
-    frame.stack.append(interpreter.native(dict, zip(items[::2], items[1::2])))
+    pairs = list(zip(items[::2], items[1::2]))
+    frame.stack.append(call_seen(interpreter, dict, (pairs,), {}))
 
 
 @opcode("BUILD_CONST_KEY_MAP")
@@ -76,14 +79,15 @@ def list_append(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 @opcode("SET_ADD")
 def set_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    interpreter.native(_grown(interpreter, frame, instruction).add, value)
+    call_seen(interpreter, set.add, (_grown(interpreter, frame, instruction), value), {})
 
 
 @opcode("MAP_ADD")
 def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
-    interpreter.native(_grown(interpreter, frame, instruction).__setitem__, key, value)
+    owner = _grown(interpreter, frame, instruction)
+    call_seen(interpreter, dict.__setitem__, (owner, key, value), {})
 
 
 @opcode("LIST_EXTEND")
@@ -94,8 +98,8 @@ def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 @opcode("SET_UPDATE")
 def set_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    value = native_iterable(interpreter, frame.stack.pop())
-    interpreter.native(_grown(interpreter, frame, instruction).update, value)
+    items = interpreter.native(list, native_iterable(interpreter, frame.stack.pop()))
+    call_seen(interpreter, set.update, (_grown(interpreter, frame, instruction), items), {})
 
 
 @opcode("LIST_TO_TUPLE")
@@ -124,7 +128,8 @@ def dict_merge(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 def mapping_contents(interpreter: Any, value: Any) -> dict[Any, Any]:
     """The entries of a mapping, as a dict that may be read natively."""
-    if isinstance(value, dict):
+    iterates_plainly = interpreter.world.lookup(type(value), "__iter__") is dict.__iter__
+    if type(value) in EXACT or (issubclass(type(value), dict) and iterates_plainly):
         return dict(ordered_items(interpreter.overlay.contents(value)))
     world = interpreter.world
     if world.lookup(type(value), "keys") is ABSENT:
@@ -269,4 +274,6 @@ _SELF_MATCHING = frozenset(
 
 @opcode("SETUP_ANNOTATIONS")
 def setup_annotations(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    raise BreakRequested("unsupported-function", "a class statement")
+    found = interpreter.call(dict.get, frame.names, "__annotations__", ABSENT)
+    if found is ABSENT:
+        store_item(interpreter, frame.names, "__annotations__", {})

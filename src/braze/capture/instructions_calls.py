@@ -11,7 +11,8 @@ from braze.capture.frames import Frame, Unread
 from braze.capture.instructions_data import read_local
 from braze.capture.iteration import native_iterable
 from braze.capture.program import opcode
-from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.signals import ProgramRaised
+from braze.capture.trampolines import code_of
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
 from braze.ir.frame import NULL
@@ -50,17 +51,19 @@ def _call(interpreter: Any, frame: Frame, count: int, names: tuple[str, ...]) ->
         stack.append(_implicit_super(interpreter, frame))
         return False
     if function is locals or (function is vars and not args):
-        stack.append(_locals(interpreter, frame))
+        stack.append(local_variables(interpreter, frame))
         return False
-    if function is globals:
-        raise BreakRequested("unsupported-function", "globals()")
     if BYTECODE.callable_first and names:
         operands = [*operands, names]
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
 
 
-def _locals(interpreter: Any, frame: Frame) -> dict[str, Any]:
+def local_variables(interpreter: Any, frame: Frame) -> Any:
     """`locals()`: the variables that have a value, those in cells too, as the frame orders them."""
+    if frame.names is frame.globals:
+        return interpreter.call(globals)
+    if frame.names is not None:
+        return frame.names
     code = frame.code
     found: dict[str, Any] = {}
     for name in dict.fromkeys((*code.co_varnames, *code.co_cellvars, *code.co_freevars)):
@@ -144,7 +147,7 @@ def make_function(interpreter: Any, frame: Frame, instruction: Instruction) -> N
 
 
 def _annotations(value: Any) -> dict[str, Any]:
-    if isinstance(value, tuple):
+    if issubclass(type(value), tuple):
         return dict(zip(value[::2], value[1::2]))
     return dict(value)
 
@@ -155,7 +158,7 @@ def set_function_attribute(interpreter: Any, frame: Frame, instruction: Instruct
     value = frame.stack.pop()
     if instruction.arg == _CLOSURE:
         made = types.FunctionType(
-            function.__code__, function.__globals__, function.__name__, None, value
+            code_of(function), function.__globals__, function.__name__, None, value
         )
         made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         made.__qualname__ = function.__qualname__

@@ -158,12 +158,9 @@ def load_closure(interpreter: Any, frame: Frame, instruction: Instruction) -> No
     frame.stack.append(frame.cells[instruction.value])
 
 
-@opcode("LOAD_DEREF", "LOAD_CLASSDEREF")
+@opcode("LOAD_DEREF")
 def load_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     name = instruction.value
-    if instruction.name == "LOAD_CLASSDEREF" and name in frame.locals:
-        frame.stack.append(frame.locals[name])
-        return
     value = interpreter.overlay.read_cell(frame.cells[name])
     if value is ABSENT:
         free = name in frame.code.co_freevars
@@ -195,7 +192,9 @@ def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
     space = frame.globals
     overlay = interpreter.overlay
     value = ABSENT
-    if overlay.writes or overlay.shadows:
+    if id(space) in interpreter.world.fresh:
+        value = space.get(name, DELETED)
+    elif overlay.writes or overlay.shadows:
         value = overlay.written(space, name)
     if value is ABSENT:
         value = interpreter.world.read_namespace(space, name, None)
@@ -218,27 +217,87 @@ def load_global(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 @opcode("STORE_GLOBAL")
 def store_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    interpreter.overlay.write(frame.globals, instruction.value, frame.stack.pop())
+    _write_global(interpreter, frame, instruction.value, frame.stack.pop())
+
+
+def _write_global(interpreter: Any, frame: Frame, name: str, value: Any) -> None:
+    space = frame.globals
+    if id(space) not in interpreter.world.fresh:
+        interpreter.overlay.write(space, name, value)
+    elif value is DELETED:
+        del space[name]
+    else:
+        space[name] = value
 
 
 @opcode("DELETE_GLOBAL")
 def delete_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     read_global(interpreter, frame, instruction.value)
-    interpreter.overlay.write(frame.globals, instruction.value, DELETED)
+    _write_global(interpreter, frame, instruction.value, DELETED)
 
 
 @opcode("LOAD_NAME")
 def load_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    name = instruction.value
-    if name in frame.locals:
-        frame.stack.append(frame.locals[name])
-    else:
-        frame.stack.append(read_global(interpreter, frame, name))
+    value = _read_name(interpreter, frame.names, instruction.value)
+    if value is ABSENT:
+        value = read_global(interpreter, frame, instruction.value)
+    frame.stack.append(value)
+
+
+def _read_name(interpreter: Any, names: Any, name: str) -> Any:
+    """An entry of a class body's namespace, or ABSENT."""
+    if type(names) is dict:
+        return names.get(name, ABSENT)
+    try:
+        return get_item(interpreter, names, name)
+    except ProgramRaised as raised:
+        if isinstance(raised.exception, KeyError):
+            return ABSENT
+        raise
 
 
 @opcode("STORE_NAME")
 def store_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.locals[instruction.value] = frame.stack.pop()
+    store_item(interpreter, frame.names, instruction.value, frame.stack.pop())
+
+
+@opcode("DELETE_NAME")
+def delete_name(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    try:
+        delete_item(interpreter, frame.names, instruction.value)
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, KeyError):
+            raise
+        message = f"name {instruction.value!r} is not defined"
+        raise ProgramRaised(NameError(message)) from None
+
+
+@opcode("LOAD_LOCALS")
+def load_locals(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(frame.names)
+
+
+@opcode("LOAD_FROM_DICT_OR_GLOBALS")
+def load_from_dict_or_globals(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = _read_name(interpreter, frame.stack.pop(), instruction.value)
+    if value is ABSENT:
+        value = read_global(interpreter, frame, instruction.value)
+    frame.stack.append(value)
+
+
+@opcode("LOAD_FROM_DICT_OR_DEREF")
+def load_from_dict_or_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    value = _read_name(interpreter, frame.stack.pop(), instruction.value)
+    if value is ABSENT:
+        load_deref(interpreter, frame, instruction)
+    else:
+        frame.stack.append(value)
+
+
+@opcode("LOAD_CLASSDEREF")
+def load_class_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    frame.stack.append(frame.names)
+    load_from_dict_or_deref(interpreter, frame, instruction)
 
 
 # --- attributes ------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from braze.capture.attributes import load_attribute
 from braze.capture.frames import Frame
 from braze.capture.operators import UNARY, unary
 from braze.capture.program import opcode
-from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.signals import BreakRequested, ProgramRaised, chain
 from braze.compat.bytecode import Instruction
 from braze.ir.guard import ABSENT
 
@@ -42,38 +42,50 @@ def check_exc_match(interpreter: Any, frame: Frame, instruction: Instruction) ->
 
 @opcode("RERAISE")
 def reraise(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    raise ProgramRaised(frame.stack.pop())
+    raise ProgramRaised(frame.stack.pop(), again=True)
 
 
 @opcode("RAISE_VARARGS")
 def raise_varargs(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     cause = frame.stack.pop() if instruction.arg == 2 else ABSENT
     if instruction.arg == 0:
-        handled = _innermost_handled(interpreter)
+        handled = interpreter.handled()
         if handled is None:
             raise ProgramRaised(RuntimeError("No active exception to reraise"))
-        raise ProgramRaised(handled)
+        raise ProgramRaised(handled, again=True)
     exception = _instantiate(interpreter, frame.stack.pop())
-    handled = _innermost_handled(interpreter)
-    fresh = interpreter.world.source_of(exception) is None
-    if handled is not None and handled is not exception and fresh:
-        exception.__context__ = handled
-    if cause is not ABSENT and fresh:
-        exception.__cause__ = None if cause is None else _instantiate(interpreter, cause)
+    handled = interpreter.handled()
+    chained = handled is not None and handled is not exception
+    changed = chained or cause is not ABSENT
+    if changed and interpreter.world.source_of(exception) is not None:
+        raise BreakRequested("unsupported-attribute", "the context of an exception from outside")
+    if cause is not ABSENT:
+        exception.__cause__ = None if cause is None else _cause(interpreter, cause)
+    if chained:
+        exception.__context__ = None
+        chain(exception, handled)
     raise ProgramRaised(exception)
 
 
-def _innermost_handled(interpreter: Any) -> Any:
-    for frame in reversed(interpreter.frames):
-        if frame.handled:
-            return frame.handled[-1]
-    return None
+def _cause(interpreter: Any, value: Any) -> BaseException:
+    """What stands behind `from`."""
+    if issubclass(type(value), type) and issubclass(value, BaseException):
+        value = interpreter.call(value)
+    if not issubclass(type(value), BaseException):
+        raise ProgramRaised(TypeError("exception causes must derive from BaseException"))
+    return value
 
 
 def _instantiate(interpreter: Any, value: Any) -> BaseException:
-    if isinstance(value, type) and issubclass(value, BaseException):
-        value = interpreter.call(value)
-    if not isinstance(value, BaseException):
+    if issubclass(type(value), type) and issubclass(value, BaseException):
+        cls, value = value, interpreter.call(value)
+        if not issubclass(type(value), BaseException):
+            message = (
+                f"calling {cls!r} should have returned an instance of BaseException, "
+                f"not {type(value)!r}"
+            )
+            raise ProgramRaised(TypeError(message))
+    if not issubclass(type(value), BaseException):
         raise ProgramRaised(TypeError("exceptions must derive from BaseException"))
     return value
 
@@ -86,8 +98,8 @@ def load_assertion_error(interpreter: Any, frame: Frame, instruction: Instructio
 @opcode("CLEANUP_THROW")
 def cleanup_throw(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack[-1]
-    if not isinstance(exception, StopIteration):
-        raise ProgramRaised(exception)
+    if not issubclass(type(exception), StopIteration):
+        raise ProgramRaised(exception, again=True)
     del frame.stack[-3:]
     frame.stack.extend((None, exception.value))
 
@@ -122,10 +134,10 @@ def check_group_match(interpreter: Any, frame: Frame, instruction: Instruction) 
     kinds = interpreter.overlay.native(frame.stack.pop())
     exception = frame.stack[-1]
     match, rest = None, exception
-    if isinstance(exception, BaseExceptionGroup):
+    if issubclass(type(exception), BaseExceptionGroup):
         match, rest = interpreter.native(exception.split, kinds)
     elif exception is not None and interpreter.native(isinstance, exception, kinds):
-        kind = ExceptionGroup if isinstance(exception, Exception) else BaseExceptionGroup
+        kind = ExceptionGroup if issubclass(type(exception), Exception) else BaseExceptionGroup
         match, rest = kind("", [exception]), None
     frame.stack[-1] = rest
     frame.stack.append(match)
@@ -160,7 +172,7 @@ def _is_part_of(exception: BaseException, original: BaseException) -> bool:
 
 
 def _leaves(exception: BaseException) -> list[int]:
-    if isinstance(exception, BaseExceptionGroup):
+    if issubclass(type(exception), BaseExceptionGroup):
         return [leaf for part in exception.exceptions for leaf in _leaves(part)]
     return [id(exception)]
 
@@ -172,7 +184,7 @@ def _leaves(exception: BaseException) -> list[int]:
 def call_intrinsic(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     if instruction.arg == 3:  # STOPITERATION_ERROR
-        if isinstance(value, StopIteration):
+        if issubclass(type(value), StopIteration):
             error = RuntimeError("generator raised StopIteration")
             error.__cause__ = value
             frame.stack[-1] = error

@@ -22,7 +22,7 @@ from braze.capture.items import get_item
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
-from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
+from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, chain
 from braze.capture.truth import length
 from braze.capture.world import World
 from braze.compat.ambient import autocast_depth
@@ -41,7 +41,9 @@ class Interpreter:
 
     frames: the explicit stack, nested loops above the frame that led to them. steps_done counts
     interpreted instructions. leave_at: the step before which to stop, or -1.
-    generators: all that the program made.
+    generators: weak references to all that the program made.
+    over: the program is not run any further. missed_break: one that was met where no exception
+    can pass, in the end of an object that was dropped.
     transforms: how many of torch.func's transforms are under way.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     entered: torch's context managers that run for real and have not been left.
@@ -65,6 +67,8 @@ class Interpreter:
         self.tensor_names = TensorNames(tracer)
         self.transforms = 0
         self.generators: list[Any] = []
+        self.over = False
+        self.missed_break: BreakRequested | None = None
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
         # Iterators over dicts: identity -> (iterator, the dict or view, its length at the start).
         self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}
@@ -84,6 +88,7 @@ class Interpreter:
 
     def release(self) -> None:
         """Let go of every stand-in: the tables refer to each other in cycles."""
+        self.over = True
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()
@@ -110,6 +115,17 @@ class Interpreter:
     def index_at(self, code: types.CodeType, offset: int) -> int:
         """The index of the step at a byte offset."""
         return decode(code).index_at[offset]
+
+    def run_root(self, frame: Frame) -> Any:
+        """Interpret the frame that is captured; then the program is over."""
+        try:
+            value = self.run(frame)
+            del frame
+        finally:
+            self.over = True
+        if self.missed_break is not None:
+            raise self.missed_break
+        return value
 
     def run(self, frame: Frame) -> Any:
         """Interpret a frame to its end (or a generator's to its next yield); gives the result.
@@ -155,6 +171,7 @@ class Interpreter:
             except ProgramRaised as raised:
                 self._unwind(base, raised)
             except BreakRequested as request:
+                self.over = True
                 if request.origin is UNKNOWN:
                     request.origin = self.origin()
                 if outermost and request.step is None:
@@ -188,6 +205,8 @@ class Interpreter:
             region = frame.current[1].region
             if raised.origin is None:
                 raised.origin = self.origin()
+                if not raised.again:
+                    chain(raised.exception, self.handled())
             if region is not None:
                 del frame.stack[region.depth :]
                 if region.push_offset:
@@ -198,6 +217,13 @@ class Interpreter:
             self.frames.pop()
         raise raised
 
+    def handled(self) -> BaseException | None:
+        """The exception that is being handled, innermost."""
+        for frame in reversed(self.frames):
+            if frame.handled:
+                return frame.handled[-1]  # type: ignore[no-any-return]
+        return None
+
     def _resumable_step(self, step: int) -> int:
         """The innermost step of the explicit stack before which every frame can be rebuilt."""
         for frame in self.frames:
@@ -207,10 +233,18 @@ class Interpreter:
 
     # --- calls -------------------------------------------------------------------------------
 
-    def call(self, function: Any, *args: Any, **kwargs: Any) -> Any:
+    def call(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
         """Call anything the program can call, to completion, in a nested loop."""
         frame, result = prepare(self, function, args, kwargs)
         return result if frame is None else self.run(frame)
+
+    def call_raising(self, function: Any, /, *args: Any, **kwargs: Any) -> Any:
+        """`call` for native code: what the program raises is raised itself."""
+        try:
+            return self.call(function, *args, **kwargs)
+        except ProgramRaised as raised:
+            problem = raised.exception
+        raise problem
 
     def enter(
         self,
@@ -241,7 +275,7 @@ class Interpreter:
         frame, result = make_frame(self, function, args, kwargs)
         return result if frame is None else self.run(frame)
 
-    def native(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
         try:
             return as_seen(function(*args, **kwargs))

@@ -36,7 +36,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return interpreter.call(method, owner, key)
     if method is ABSENT:
         return _class_item(interpreter, owner, key)
-    if id(owner) in world.known and isinstance(owner, (list, tuple, dict)):
+    if id(owner) in world.known and issubclass(type(owner), (list, tuple, dict)):
         return _known_item(interpreter, owner, key)
     if id(owner) in world.known and not is_identity(owner):
         raise BreakRequested("unsupported-container", f"an item of {cls.__qualname__}")
@@ -55,7 +55,7 @@ def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
 
 
 def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
-    if type(key) in TENSORS and not isinstance(owner, dict):
+    if type(key) in TENSORS and not issubclass(type(owner), dict):
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
     try:
         return owner[key]
@@ -65,7 +65,7 @@ def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
 
 def _class_item(interpreter: Any, owner: Any, key: Any) -> Any:
     """`Class[key]`: generic aliases, enum classes."""
-    if isinstance(owner, type):
+    if issubclass(type(owner), type):
         method = interpreter.world.lookup(owner, "__class_getitem__")
         if isinstance(method, classmethod) and isinstance(method.__func__, types.FunctionType):
             return interpreter.call(method.__func__, owner, key)
@@ -79,7 +79,7 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
     if shadow is not None:
         return _native_item(interpreter, shadow.copy, key)
     source = world.known[id(owner)][1]
-    if isinstance(owner, dict):
+    if issubclass(type(owner), dict):
         if not (is_constant(key) or is_identity(key)):
             return _native_item(interpreter, overlay.contents(owner), key)
         value = overlay.read(owner, key, source)
@@ -119,7 +119,7 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
         return
     if id(owner) not in world.known:
         interpreter.native(operator.setitem, owner, key, value)
-    elif isinstance(owner, dict) and id(owner) not in interpreter.overlay.shadows:
+    elif issubclass(type(owner), dict) and id(owner) not in interpreter.overlay.shadows:
         if is_constant(key) or is_identity(key):
             interpreter.overlay.write(owner, key, value)
         else:
@@ -138,7 +138,7 @@ def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
         interpreter.call(method, owner, key)
     elif id(owner) not in world.known:
         interpreter.native(operator.delitem, owner, key)
-    elif isinstance(owner, dict) and id(owner) not in interpreter.overlay.shadows:
+    elif issubclass(type(owner), dict) and id(owner) not in interpreter.overlay.shadows:
         if interpreter.overlay.read(owner, key, world.known[id(owner)][1]) is ABSENT:
             raise ProgramRaised(KeyError(key))
         interpreter.overlay.write(owner, key, DELETED)

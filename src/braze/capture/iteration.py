@@ -13,7 +13,6 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS
-from braze.errors import CaptureError
 from braze.ir.guard import ABSENT
 
 DICT_VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
@@ -33,7 +32,8 @@ class ProtocolIterator:
         try:
             return next_of(self._interpreter, self.iterator)
         except ProgramRaised as raised:
-            raise raised.exception from None
+            problem = raised.exception
+        raise problem
 
 
 class GetitemIterator:
@@ -54,9 +54,10 @@ class GetitemIterator:
         try:
             return self._interpreter.call(self._method, self.owner, index)
         except ProgramRaised as raised:
-            if isinstance(raised.exception, IndexError):
-                raise StopIteration from None
-            raise raised.exception from None
+            problem = raised.exception
+        if isinstance(problem, (IndexError, StopIteration)):
+            problem = StopIteration()
+        raise problem
 
 
 def iterator_of(interpreter: Any, value: Any) -> Any:
@@ -80,13 +81,13 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
         getitem = world.lookup(cls, "__getitem__")
         if isinstance(getitem, types.FunctionType):
             return GetitemIterator(interpreter, value, getitem)
-        if isinstance(value, type):
+        if issubclass(type(value), type):
             return _iterate_class(interpreter, value)
         return interpreter.native(iter, value)
     if id(value) in world.known:
-        if isinstance(value, (tuple, list, dict)):
+        if issubclass(type(value), (tuple, list, dict)):
             return iter(interpreter.overlay.contents(value))
-        if isinstance(value, type):
+        if issubclass(type(value), type):
             return _iterate_class(interpreter, value)
         raise BreakRequested("unsupported-container", f"iterating over {cls.__qualname__}")
     return interpreter.native(iter, value)
@@ -119,12 +120,7 @@ def next_of(interpreter: Any, iterator: Any) -> Any:
             return interpreter.call(method, iterator)
     if id(iterator) in interpreter.world.known:
         raise BreakRequested("unseen-callable", f"next of {cls.__qualname__} from outside")
-    try:
-        return next(iterator)
-    except CaptureError:
-        raise
-    except Exception as exception:
-        raise ProgramRaised(exception) from None
+    return interpreter.native(next, iterator)
 
 
 def native_iterable(interpreter: Any, value: Any) -> Any:

@@ -86,7 +86,7 @@ class TensorNames:
             return {key: self.noted(item) for key, item in value.items()}
         if cls is slice:
             return slice(*[self.noted(v) for v in (value.start, value.stop, value.step)])
-        if isinstance(value, tuple):
+        if issubclass(type(value), tuple):
             return tuple([self.noted(item) for item in value])
         return value
 
@@ -143,7 +143,9 @@ def as_seen(result: Any) -> Any:
 
 
 def program_raised(exception: Exception) -> ProgramRaised:
-    """An exception that native code raised, its message as eager would have it."""
+    """An exception that native code raised, its message as eager would have it, and its traceback
+    without the frames of capture."""
+    exception.__traceback__ = None
     if any(isinstance(arg, str) and _NAME in arg for arg in exception.args):
         if any(isinstance(arg, str) and f"{_NAME}(" in arg for arg in exception.args):
             raise BreakRequested("data-dependent-value", "the text of a tensor in an error")

@@ -90,7 +90,7 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value.values()))
     if cls is slice:
         return True
-    return cls in EXACT or isinstance(value, (torch.Generator, type, tuple))
+    return cls in EXACT or issubclass(type(value), (torch.Generator, type, tuple))
 
 
 def is_leaf_builtin(function: Any) -> bool:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import dataclasses
+import gc
 import importlib.metadata
 import importlib.util
 import inspect
@@ -12,9 +13,11 @@ import os
 import re
 import sys
 import typing
+import weakref
 from typing import Any
 
 from braze.capture.handler_table import answers
+from braze.capture.signals import BreakRequested
 from braze.ir.source import ObjectSource
 
 _QUESTIONS = (
@@ -64,6 +67,18 @@ def get_logger(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     return interpreter.world.enroll(logger, ObjectSource(f"logger {logger.name}", logger))
 
 
+@answers(weakref.proxy)
+def weak_proxy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise BreakRequested("unsupported-function", "a weak proxy, which passes for another object")
+
+
+@answers(gc.collect)
+def collect_garbage(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Now, for what the program made here, and again after the graph ran."""
+    interpreter.late_calls.append((gc.collect, args))
+    return interpreter.native(gc.collect, *args, **kwargs)
+
+
 @answers(typing.cast)
 def cast(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return args[1]
@@ -79,7 +94,4 @@ def exc_info(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 @answers(sys.exception)
 def handled_exception(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    for frame in reversed(interpreter.frames):
-        if frame.handled:
-            return frame.handled[-1]
-    return None
+    return interpreter.handled()

@@ -46,7 +46,7 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
 def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any) -> bool:
     """`Module.__setattr__` for a value that is no parameter, module or tensor; True if done."""
     world = interpreter.world
-    if type(value) in TENSORS or isinstance(value, torch.nn.Module):
+    if type(value) in TENSORS or issubclass(type(value), torch.nn.Module):
         return False
     if world.lookup(type(module), name) is not ABSENT:
         return False

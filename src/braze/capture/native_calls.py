@@ -7,6 +7,7 @@ the first Python frame: that call would be unseen.
 
 from __future__ import annotations
 
+import collections
 import sys
 import types
 from collections.abc import Callable
@@ -22,11 +23,15 @@ from braze.capture.native_tables import (
     ITERATING,
     ITERATING_METHODS,
     SAFE_CLASSES,
+    SAFE_FUNCTIONS,
     SAFE_MODULES,
+    STATE_READERS,
 )
 from braze.capture.overlay import EXACT
-from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.signals import BreakRequested
+from braze.capture.trampolines import redirect, restore, special_functions
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.compat.code_swap import target_of
 from braze.ir.guard import ABSENT
 
 
@@ -39,10 +44,7 @@ class Callback:
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        try:
-            return self._interpreter.call(self.function, *args, **kwargs)
-        except ProgramRaised as raised:
-            raise raised.exception from None
+        return self._interpreter.call_raising(self.function, *args, **kwargs)
 
 
 def call_builtin(
@@ -53,7 +55,7 @@ def call_builtin(
     if handler is not None:
         return answer(interpreter, function, handler, args, kwargs)
     owner = getattr(function, "__self__", None)
-    bound = owner is not None and not isinstance(owner, types.ModuleType)
+    bound = owner is not None and not issubclass(type(owner), types.ModuleType)
     if bound and not is_binding_record(owner):
         return _call_bound(interpreter, function, owner, args, kwargs)
     if is_leaf_builtin(function):
@@ -62,9 +64,21 @@ def call_builtin(
     if holder is not None:
         return _call_method(interpreter, function, holder, args, kwargs)
     module = getattr(function, "__module__", None)
-    if module not in SAFE_MODULES:
+    if module not in SAFE_MODULES and function not in SAFE_FUNCTIONS:
         raise BreakRequested("unseen-callable", describe(function))
+    if module in STATE_READERS:
+        _check_all_fresh(interpreter, function, (*args, *kwargs.values()))
     return call_natively(interpreter, function, args, kwargs)
+
+
+def _check_all_fresh(interpreter: Any, function: Any, values: tuple[Any, ...]) -> None:
+    """Break where C code would read attributes of objects from outside."""
+    objects: list[Any] = []
+    _note_classes(values, set(), set(), objects)
+    for value in objects:
+        if id(value) in interpreter.world.known:
+            detail = f"{describe(function)} of a {type(value).__qualname__} from outside"
+            raise BreakRequested("unseen-callable", detail)
 
 
 def _handler_of(function: Any) -> Any:
@@ -78,7 +92,7 @@ def _call_bound(
     interpreter: Any, function: Any, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin method bound to a value: as the class's method with the value first."""
-    if isinstance(owner, type):
+    if issubclass(type(owner), type):
         if is_leaf_builtin(function):
             return leaf_call(interpreter, function, args, kwargs)
         if function.__name__ == "__new__":
@@ -139,18 +153,18 @@ def _call_method(
         raise BreakRequested("unseen-callable", describe(function))
     world = interpreter.world
     if id(owner) in world.known and not is_identity(owner):
-        if isinstance(owner, tuple(EXACT)):
+        if issubclass(type(owner), tuple(EXACT)):
             changing = function.__name__ in CHANGING_METHODS
             overlay = interpreter.overlay
             owner = overlay.changed(owner) if changing else overlay.contents(owner)
         elif holder is not object:
             raise BreakRequested("unseen-callable", describe(function))
     if holder in _HOLDERS and function.__name__ in _STORING_METHODS:
-        return _guarded(interpreter, function, (owner, *rest), kwargs)
+        return call_seen(interpreter, function, (owner, *rest), kwargs)
     fit = _fitting(function)
     native = [fit(interpreter, value) for value in rest]
     keywords = {name: fit(interpreter, value) for name, value in kwargs.items()}
-    return _guarded(interpreter, function, (owner, *native), keywords)
+    return call_seen(interpreter, function, (owner, *native), keywords)
 
 
 # Methods that keep their argument itself: it must not be replaced by a copy.
@@ -168,7 +182,7 @@ def call_natively(
     fit = _fitting(function)
     native = tuple([fit(interpreter, value) for value in args])
     keywords = {name: fit(interpreter, value) for name, value in kwargs.items()}
-    return _guarded(interpreter, function, native, keywords)
+    return call_seen(interpreter, function, native, keywords)
 
 
 def _fitting(function: Any) -> Any:
@@ -205,54 +219,94 @@ def iterable_argument(interpreter: Any, value: Any) -> Any:
     return native_argument(interpreter, value)
 
 
-def _guarded(interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    simple = all(map(_runs_no_python, args)) and all(map(_runs_no_python, kwargs.values()))
+def call_seen(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Call C code on values that it may have; what it calls in the program is interpreted, or
+    breaks."""
     if any(type(arg) in TENSORS for arg in args):
-        result = unnoted_call(interpreter, function, args, kwargs)
-    elif simple:
-        result = interpreter.native(function, *args, **kwargs)
-    else:
+        return interpreter.overlay.original(unnoted_call(interpreter, function, args, kwargs))
+    classes: set[type] = set()
+    _note_classes((*args, *kwargs.values()), classes, set())
+    if not classes:
+        return interpreter.overlay.original(interpreter.native(function, *args, **kwargs))
+    functions = [f for cls in classes for f in special_functions(cls)]
+    trampolines = redirect(interpreter, functions)
+    try:
         result = interpreter.native(_with_tripwire, function, args, kwargs)
+    finally:
+        restore(trampolines)
     return interpreter.overlay.original(result)
 
 
-def _runs_no_python(value: Any) -> bool:
-    cls = type(value)
-    if cls in CONSTANTS or cls in TENSORS or is_identity(value):
-        return True
-    if cls in (list, tuple, set, frozenset):
-        return all(map(_runs_no_python, value))
-    if cls is dict:
-        return all(map(_runs_no_python, value.values()))
-    return cls.__module__ == "builtins"
+def _note_classes(
+    values: Any, classes: set[type], seen: set[int], objects: list[Any] | None = None
+) -> None:
+    """The classes, of values and of what containers among them hold, that may run Python code;
+    and the values that are of such classes."""
+    for value in values:
+        cls = type(value)
+        if cls in CONSTANTS or cls in TENSORS or is_identity(value) or id(value) in seen:
+            continue
+        for base, items in _ITEMS:
+            if issubclass(type(value), base):
+                seen.add(id(value))
+                _note_classes(list(items(value)), classes, seen, objects)
+        if cls.__module__ != "builtins":
+            classes.add(cls)
+            if objects is not None:
+                objects.append(value)
+
+
+# How C code sees the items of a builtin container, whatever a subclass makes of it.
+_ITEMS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (list, list.__iter__),
+    (tuple, tuple.__iter__),
+    (set, set.__iter__),
+    (frozenset, frozenset.__iter__),
+    (collections.deque, collections.deque.__iter__),
+    (dict, dict.__iter__),
+    (dict, lambda value: iter(dict.values(value))),
+)
+
+
+# Whose Python code may run unseen: capture itself, torch on stand-ins, `__new__` of named tuples.
+_SEEN_MODULES = ("braze.", "torch", "namedtuple_")
+
+
+@final
+class _Tripwire:
+    """A profile function: BreakRequested at the first frame of Python code that is neither
+    capture's own nor redirected to it."""
+
+    def __init__(self, function: Any) -> None:
+        self._function = function
+        self._own_frames = 0
+
+    def __call__(self, frame: types.FrameType, event: str, argument: Any) -> None:
+        if event not in ("call", "return"):
+            return
+        own = str(frame.f_globals.get("__name__", "")).startswith(_SEEN_MODULES)
+        if own or target_of(frame.f_code) is not None:
+            self._own_frames += 1 if event == "call" else -1
+        elif event == "call" and not self._own_frames:
+            name = frame.f_code.co_qualname
+            raise BreakRequested("unseen-python", f"{describe(self._function)} calls {name}")
 
 
 def _with_tripwire(
     function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Run C code; BreakRequested at the first frame of Python code that is not capture's own.
-    Where a profiler is active its hook is left alone, and there is no tripwire."""
+    """Run C code; BreakRequested where it runs Python code unseen. Where a profiler is active its
+    hook is left alone, and there is no tripwire."""
     before = sys.getprofile()
-    if before is not None:
+    if before is not None and type(before) is not _Tripwire:
         return function(*args, **kwargs)
-    depth = [0]
-
-    def watch(frame: types.FrameType, event: str, argument: Any) -> None:
-        own = frame.f_globals.get("__name__", "").startswith(("braze.", "torch"))
-        if event == "call":
-            if own:
-                depth[0] += 1
-            elif not depth[0]:
-                name = frame.f_code.co_qualname
-                raise BreakRequested("unseen-python", f"{describe(function)} calls {name}")
-        elif event == "return" and own:
-            depth[0] -= 1
-
     try:
-        sys.setprofile(watch)
+        sys.setprofile(_Tripwire(function))
         return function(*args, **kwargs)
     finally:
-        sys.setprofile(None)
+        sys.setprofile(before)
 
 
 def describe(function: Any) -> str:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import collections
 import functools
+import gc
 import itertools
 import math
 import operator
+import sys
 import types
 
 import torch
@@ -35,6 +37,41 @@ SAFE_MODULES = frozenset(
         "_statistics",
         "unicodedata",
         "types",
+        "weakref",
+        "_string",
+        "_random",
+        "_json",
+        "_datetime",
+        "datetime",
+        "decimal",
+        "_decimal",
+        "fractions",
+        "binascii",
+        "zlib",
+        "array",
+        "_codecs",
+        "_stat",
+        "_pickle",
+        "_io",
+        "_thread",
+        "_queue",
+        "_csv",
+        "marshal",
+    }
+)
+# Those of them whose functions read what objects have.
+STATE_READERS = frozenset({"_pickle", "_json", "marshal"})
+# Functions of other modules that only ask, or change what they are given.
+SAFE_FUNCTIONS = frozenset(
+    {
+        sys.getrecursionlimit,
+        sys.getsizeof,
+        sys.intern,
+        sys.getdefaultencoding,
+        sys.is_finalizing,
+        gc.is_tracked,
+        gc.isenabled,
+        gc.get_threshold,
     }
 )
 SAFE_CLASSES = frozenset(

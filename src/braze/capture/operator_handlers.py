@@ -98,7 +98,8 @@ class _Ordered:
         try:
             return truth(interpreter, binary(interpreter, COMPARISONS["<"], self.key, other.key))
         except ProgramRaised as raised:
-            raise raised.exception from None
+            problem = raised.exception
+        raise problem
 
 
 def sorted_items(interpreter: Any, items: list[Any], key: Any, reverse: Any) -> list[Any]:

@@ -10,7 +10,7 @@ from typing import Any, final
 
 from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call
-from braze.capture.native_calls import call_natively, native_argument
+from braze.capture.native_calls import call_natively, call_seen, native_argument
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
@@ -158,20 +158,38 @@ def equal(interpreter: Any, left: Any, right: Any) -> bool:
     if type(left) in EXACT and type(right) in EXACT:
         overlay = interpreter.overlay
         first, second = overlay.contents(left), overlay.contents(right)
-        if isinstance(first, (list, tuple)) and type(first) is type(second):
-            return len(first) == len(second) and all(
-                _same_or_equal(interpreter, a, b) for a, b in zip(first, second)
-            )
-        if isinstance(first, dict) and isinstance(second, dict):
-            return first.keys() == second.keys() and all(
-                _same_or_equal(interpreter, first[key], second[key]) for key in first
-            )
-        return interpreter.native(operator.eq, first, second)
+        if not _holds_tensors(first) and not _holds_tensors(second):
+            pair = (overlay.native(first), overlay.native(second))
+            return bool(call_seen(interpreter, operator.eq, pair, {}))
+        return _equal_items(interpreter, first, second)
     method = interpreter.world.lookup(type(left), "__eq__")
     other = interpreter.world.lookup(type(right), "__eq__")
     if method is object.__eq__ and other is object.__eq__:
         return left is right
     return bool(call_natively(interpreter, operator.eq, (left, right), {}))
+
+
+def _equal_items(interpreter: Any, first: Any, second: Any) -> bool:
+    """Equality of containers, item by item."""
+    if isinstance(first, (list, tuple)) and type(first) is type(second):
+        return len(first) == len(second) and all(
+            _same_or_equal(interpreter, a, b) for a, b in zip(first, second)
+        )
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first.keys() == second.keys() and all(
+            _same_or_equal(interpreter, first[key], second[key]) for key in first
+        )
+    return interpreter.native(operator.eq, first, second)  # type: ignore[no-any-return]
+
+
+def _holds_tensors(value: Any) -> bool:
+    """Whether a container of exact builtin class holds a tensor, at any depth."""
+    cls = type(value)
+    if cls in TENSORS:
+        return True
+    if cls in CONSTANTS or cls not in EXACT:
+        return False
+    return any(map(_holds_tensors, value.values() if issubclass(cls, dict) else value))
 
 
 def _same_or_equal(interpreter: Any, left: Any, right: Any) -> bool:
@@ -205,9 +223,9 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
     method = world.lookup(cls, "__contains__")
     if isinstance(method, types.FunctionType):
         return truth(interpreter, interpreter.call(method, container, item))
-    if isinstance(container, dict) and method is dict.__contains__:
+    if issubclass(type(container), dict) and method is dict.__contains__:
         return _dict_contains(interpreter, container, item)
-    if isinstance(container, (list, tuple)) or method is ABSENT:
+    if issubclass(type(container), (list, tuple)) or method is ABSENT:
         items = native_iterable(interpreter, container)
         iterator = interpreter.native(iter, items)
         while True:
@@ -216,7 +234,7 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
                 return False
             if _same_or_equal(interpreter, candidate, item):
                 return True
-    if id(container) in world.known and cls not in EXACT and not isinstance(container, type):
+    if id(container) in world.known and cls not in EXACT and not issubclass(type(container), type):
         raise BreakRequested("unsupported-container", f"`in` on {cls.__qualname__}")
     contents = native_argument(interpreter, container) if cls in EXACT else container
     return interpreter.native(operator.contains, contents, item)

@@ -27,7 +27,7 @@ EXACT: frozenset[type] = frozenset({*SEQUENCES, *MAPPINGS, *SETS})
 
 def ordered_items(value: Any) -> Any:
     """items() of a dict by its builtin base class: an OrderedDict keeps its order apart."""
-    base = collections.OrderedDict if isinstance(value, collections.OrderedDict) else dict
+    base = collections.OrderedDict if issubclass(type(value), collections.OrderedDict) else dict
     return base.items(value)
 
 
@@ -250,7 +250,7 @@ class Overlay:
         cls = type(value)
         if cls in CONSTANTS:
             return value
-        if cls in EXACT or isinstance(value, (tuple, list)):
+        if cls in EXACT or issubclass(type(value), (tuple, list)):
             if id(value) in self.world.known:
                 value = self._shadow(value).copy
                 cls = type(value)
@@ -294,15 +294,15 @@ class Overlay:
         return shadow
 
     def _copy(self, value: Any, source: Source) -> Any:
-        if isinstance(value, SEQUENCES):
+        if issubclass(type(value), SEQUENCES):
             return self._copy_sequence(value, source)
-        if isinstance(value, dict):
+        if issubclass(type(value), dict):
             return self._copy_dict(value, source)
-        if isinstance(value, SETS):
+        if issubclass(type(value), SETS):
             if not all(is_constant(item) or is_identity(item) for item in value):
                 raise BreakRequested("unsupported-container", "a set of objects")
             self.world.guard(source, GuardKind.EQUALS_MATCH, type(value)(value))
-            return set(value) if isinstance(value, set) else frozenset(value)
+            return set(value) if issubclass(type(value), set) else frozenset(value)
         raise BreakRequested("unsupported-container", type(value).__qualname__)
 
     def _copy_sequence(self, value: Any, source: Source) -> Any:
@@ -314,7 +314,7 @@ class Overlay:
             if key not in world.reads:
                 world.reads[key] = world.adopt(item, ItemSource(source, index))
             items.append(world.reads[key])
-        if isinstance(value, tuple):
+        if issubclass(type(value), tuple):
             return tuple.__new__(type(value), items)
         return collections.deque(items, value.maxlen) if type(value) is collections.deque else items
 
@@ -330,7 +330,7 @@ class Overlay:
                     raise BreakRequested("unsupported-container", "a dict keyed by objects")
                 world.adopt(key, DictKeySource(source, index))
         copy: Any = {}
-        if isinstance(value, collections.OrderedDict):
+        if issubclass(type(value), collections.OrderedDict):
             copy = collections.OrderedDict()
         elif type(value) is collections.defaultdict:
             copy = collections.defaultdict(world.enroll(value.default_factory, source))

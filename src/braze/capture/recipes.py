@@ -21,6 +21,7 @@ from braze.capture.rebuild import (
     rebuild_exception,
     rebuild_iterator,
 )
+from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, is_identity
 from braze.ir.frame import (
     NULL,
@@ -88,7 +89,10 @@ class RecipeWriter:
         found = self._recipes.get(id(value))
         if found is None:
             self._kept.append(value)
-            found = self._make(value, cls)
+            try:
+                found = self._make(value, cls)
+            except RecursionError:
+                raise CannotRebuild(f"a deeply nested {cls.__qualname__}") from None
             self._recipes[id(value)] = found
         return found
 
@@ -153,7 +157,10 @@ class RecipeWriter:
         return NewCall(slice, self.recipes((value.start, value.stop, value.step)))
 
     def method(self, value: types.MethodType) -> Recipe:
-        """A bound method."""
+        """A bound method; a generator's is a builtin one outside of capture."""
+        if type(value.__self__) is InlinedGenerator:
+            name = FromConstant(value.__func__.__name__)
+            return NewCall(getattr, (self.recipe(value.__self__), name))
         return NewCall(types.MethodType, self.recipes((value.__func__, value.__self__)))
 
     def bound_builtin(self, value: Any) -> Recipe:
@@ -186,7 +193,10 @@ class RecipeWriter:
             if left or not list(value.__reduce__()[1][0]):
                 arguments = (self.recipe(owner), FromConstant(length - left))
                 return NewCall(rebuild_dict_iterator, arguments, after_effects=True)
-        reduced = value.__reduce__()
+        try:
+            reduced = value.__reduce__()
+        except TypeError:
+            raise CannotRebuild(f"a {type(value).__qualname__}") from None
         kind, arguments = reduced[0], reduced[1]
         state = reduced[2] if len(reduced) > 2 else None
         return NewCall(
@@ -228,7 +238,7 @@ class RecipeWriter:
 
     def _function(self, value: types.FunctionType) -> Recipe:
         return NewFunction(
-            code=value.__code__,
+            code=code_of(value),
             globals=value.__globals__,
             name=value.__name__,
             qualname=value.__qualname__,
@@ -244,14 +254,14 @@ class RecipeWriter:
     # --- other instances -------------------------------------------------------------------------
 
     def _instance(self, value: Any, cls: type) -> Recipe:
-        if isinstance(value, BaseException):
+        if issubclass(cls, BaseException):
             if id(value) in self._interpreter.raised:
                 # Its traceback holds frames, which only raising it natively makes.
                 step = self._interpreter.raised[id(value)][1]
                 raise CannotRebuild(f"the {cls.__qualname__} that was raised", step)
             parts = (value.args, value.__cause__, value.__dict__)
             return NewCall(rebuild_exception, (FromConstant(cls), *self.recipes(parts)))
-        if isinstance(value, tuple):
+        if issubclass(type(value), tuple):
             return self._tuple_subclass(value, cls)
         if not cls.__flags__ & (1 << 9):
             if hasattr(cls, "__next__"):
@@ -259,7 +269,7 @@ class RecipeWriter:
             if cls in _SHARED_CLASSES:
                 return FromConstant(value)
             raise CannotRebuild(f"a {cls.__qualname__}")
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             raise CannotRebuild(f"a tensor of class {cls.__qualname__}")
         if not _is_made_by_new_alone(cls):
             raise CannotRebuild(f"a {cls.__qualname__}, which keeps its state in C")
@@ -282,11 +292,11 @@ class RecipeWriter:
                 attributes.append((name, self.recipe(descriptor.__get__(value, cls))))
             except AttributeError:
                 continue
-        list_items = self.recipes(list.__iter__(value)) if isinstance(value, list) else None
+        list_items = self.recipes(list.__iter__(value)) if issubclass(type(value), list) else None
         dict_items = None
-        if isinstance(value, dict):
+        if issubclass(type(value), dict):
             dict_items = tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)])
-        if isinstance(value, (set, frozenset, collections.deque)):
+        if issubclass(type(value), (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import braze.capture.builtin_handlers
 import braze.capture.class_statements
+import braze.capture.code_handlers
 import braze.capture.container_handlers
 import braze.capture.copying
 import braze.capture.gradient_handlers
@@ -120,7 +121,7 @@ def _interpret(
     interpreter.world.guard(None, GuardKind.AMBIENT, before)
     frame = _root_frame(interpreter, interpreter.request)
     try:
-        value = interpreter.run(frame)
+        value = interpreter.run_root(frame)
     except LeaveFrame:
         assert reason is not None
         return _leave(interpreter, reason, before)
@@ -165,8 +166,9 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
 def _finish(
     interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
 ) -> CapturedFrame | Refused:
-    for generator in interpreter.generators:
-        if generator.waits_to_clean_up():
+    for reference in interpreter.generators:
+        generator = reference()
+        if generator is not None and generator.waits_to_clean_up():
             name = generator.frame.code.co_qualname
             raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
     writes = write_effects(interpreter, writer)

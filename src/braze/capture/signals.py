@@ -12,12 +12,27 @@ from braze.ir.origin import UNKNOWN, Origin
 
 @final
 class ProgramRaised(BaseException):
-    """The interpreted program raised `exception`; origin: where, once known."""
+    """The interpreted program raised `exception`; origin: where, once known. again: it was raised
+    before and goes on, so that its context stays as it is."""
 
-    def __init__(self, exception: BaseException) -> None:
+    def __init__(self, exception: BaseException, *, again: bool = False) -> None:
         super().__init__(exception)
         self.exception = exception
+        self.again = again
         self.origin: Origin | None = None
+
+
+def chain(exception: BaseException, handled: BaseException | None) -> None:
+    """Give an exception its context as raising does, unless it has one."""
+    if handled is None or handled is exception or exception.__context__ is not None:
+        return
+    link = handled
+    while (context := link.__context__) is not None:
+        if context is exception:
+            link.__context__ = None
+            break
+        link = context
+    exception.__context__ = handled
 
 
 @final

@@ -22,7 +22,7 @@ def truth(interpreter: Any, value: Any) -> bool:
         return _tensor_truth(interpreter, value)
     if cls in EXACT:
         return interpreter.overlay.length(value) > 0 if id(value) in world.known else bool(value)
-    if is_identity(value) and not isinstance(value, type) and cls.__module__ == "builtins":
+    if is_identity(value) and not issubclass(type(value), type) and cls.__module__ == "builtins":
         return True
     method = world.lookup(cls, "__bool__")
     if method is not ABSENT:
@@ -55,7 +55,7 @@ def length(interpreter: Any, value: Any) -> int:
     method = world.lookup(cls, "__len__")
     if isinstance(method, types.FunctionType):
         return interpreter.native(int, interpreter.call(method, value))
-    if known and isinstance(value, CONTAINERS):
+    if known and issubclass(type(value), CONTAINERS):
         return interpreter.overlay.length(value)
     if known:
         raise BreakRequested("unseen-callable", f"len of {cls.__qualname__}")

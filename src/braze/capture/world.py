@@ -12,6 +12,7 @@ import enum
 import functools
 import re
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any, final
 
@@ -19,6 +20,7 @@ import torch
 
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.signals import BreakRequested
+from braze.capture.trampolines import code_of
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -92,10 +94,10 @@ def is_identity(value: Any) -> bool:
     cls = type(value)
     if cls in _MAYBE_BOUND:
         owner = value.__self__
-        return owner is None or isinstance(owner, (types.ModuleType, type))
-    if cls in IDENTITIES or isinstance(value, (type, enum.Enum, types.ModuleType)):
+        return owner is None or issubclass(type(owner), (types.ModuleType, type))
+    if cls in IDENTITIES or issubclass(type(value), (type, enum.Enum, types.ModuleType)):
         return True
-    return isinstance(value, (str, int, float)) and cls not in CONSTANTS
+    return issubclass(type(value), (str, int, float)) and cls not in CONSTANTS
 
 
 def is_constant(value: Any) -> bool:
@@ -198,7 +200,7 @@ class World:
         if id(function) not in self._functions:
             self._functions[id(function)] = (
                 function,
-                function.__code__,
+                code_of(function),
                 function.__defaults__,
                 function.__kwdefaults__,
             )
@@ -218,7 +220,6 @@ class World:
         gathered += [
             Guard(ObjectSource(cls.__qualname__, cls), GuardKind.CLASS_LOOKUPS, tuple(n.items()))
             for cls, n in self._lookups.items()
-            if id(cls) not in self.made_classes
         ]
         gathered += [
             Guard(source, GuardKind.DICT_LACKS, frozenset(names))
@@ -250,14 +251,16 @@ class World:
         if cls in SINGLETONS:
             self.guard(source, GuardKind.ID_MATCH, value)
             return value
+        if cls in weakref.ProxyTypes:
+            raise BreakRequested("unsupported-container", "a weak proxy")
         entry = self.known.get(id(value))
-        if entry is not None and not isinstance(value, torch.Tensor):
+        if entry is not None and not issubclass(type(value), torch.Tensor):
             if type(entry[1]) is ObjectSource:
                 self.guard(source, GuardKind.ID_MATCH, value)
             elif entry[1] != source:
                 self.guard(source, GuardKind.SAME_OBJECT, entry[1])
             return value
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return self._adopt_tensor(value, source)
         if is_identity(value):
             self.guard(source, GuardKind.ID_MATCH, value)
@@ -271,7 +274,7 @@ class World:
 
     def enroll(self, value: Any, source: Source) -> Any:
         """Make an object known without a guard: something already guarded holds it."""
-        if isinstance(value, torch.Tensor):
+        if issubclass(type(value), torch.Tensor):
             return self._adopt_tensor(value, source)
         if type(value) not in CONSTANTS and id(value) not in self.known:
             if is_identity(value) and type(source) is not ObjectSource:
@@ -316,9 +319,24 @@ class World:
         if names is not None and name in names:
             return names[name]
         value = raw_lookup(cls, name)
-        if cls.__flags__ & _HEAP_TYPE:
+        if id(cls) in self.made_classes:
+            for base in type.__dict__["__bases__"].__get__(cls):
+                self.lookup(base, name)
+        elif cls.__flags__ & _HEAP_TYPE:
             self._lookups.setdefault(cls, {})[name] = value
         return value
+
+    def note_class(self, made: type, step: int) -> None:
+        """A class that the program made in this frame, at a step of the outermost loop."""
+        self.fresh[id(made)] = made
+        self.made_classes[id(made)] = step
+
+    def class_value(self, cls: type, name: str, value: Any) -> Any:
+        """What the MRO of a class has under a name: known where an outside class has it."""
+        owner = next((b for b in cls.__mro__ if name in type.__dict__["__dict__"].__get__(b)), cls)
+        if id(owner) in self.made_classes:
+            return value
+        return self.enroll(value, AttributeSource(ObjectSource(owner.__qualname__, owner), name))
 
     def read_namespace(self, space: dict[str, Any], name: str, source: Source | None) -> Any:
         """An entry of a module's dict; ABSENT if there is none. Guards it once."""
@@ -347,6 +365,8 @@ class World:
         """The source of a function from outside, which may be reached unguarded by itself."""
         entry = self.known.get(id(function))
         if entry is None:
+            if id(function) in self.fresh:
+                return ObjectSource(_name_of(function, None), function)
             self.enroll(function, ObjectSource(_name_of(function, None), function))
             entry = self.known[id(function)]
         return entry[1]

@@ -36,6 +36,7 @@ from braze.compat.continuation import (
     write_handlers,
     write_locations,
 )
+from braze.runtime.tracebacks import give_traceback
 
 _STATE = ".state"  # no identifier, so that it collides with no variable
 
@@ -63,6 +64,7 @@ class Continuation:
     """The code of one Point, to be started any number of times.
 
     offset_slots: stack slots that hold the byte offset of an exception, for RERAISE.
+    exception_slots: those that hold an exception that is being handled.
     units: code units of the prologue.
     """
 
@@ -70,6 +72,7 @@ class Continuation:
     original: types.CodeType
     point: Point
     offset_slots: frozenset[int]
+    exception_slots: frozenset[int]
     units: int
 
     def function(
@@ -86,6 +89,8 @@ class Continuation:
         slots = list(stack)
         for index in self.offset_slots:
             slots[index] = slots[index] // UNIT + self.units
+        for index in self.exception_slots:
+            give_traceback(slots[index], self.original, self.point.offset)
         state = (*slots, *[values[name] for name in self.point.bound], exception)
         cells = [values[name] for name in self.original.co_freevars]
         count = self.original.co_argcount
@@ -127,6 +132,7 @@ def make_continuation(code: types.CodeType, point: Point) -> Continuation:
         code,
         point,
         handler_slots(code, target).offsets,
+        handler_slots(code, target).saved,
         units,
     )
 

@@ -6,8 +6,33 @@ import types
 from pathlib import Path
 from typing import TypeVar
 
+from braze.compat.continuation import position_of
+
 _HERE = str(Path(__file__).parent)
 _Exception = TypeVar("_Exception", bound=BaseException)
+
+
+def _raise(exception: BaseException) -> None:
+    raise exception
+
+
+def give_traceback(exception: object, code: types.CodeType, offset: int) -> None:
+    """Let an exception that was raised while its frame was captured have a traceback, as one that
+    is being handled must: WITH_EXCEPT_START passes it on unchecked."""
+    if not isinstance(exception, BaseException) or exception.__traceback__ is not None:
+        return
+    here = _raise.__code__.replace(
+        co_filename=code.co_filename,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+        co_firstlineno=(position_of(code, offset)[0] or code.co_firstlineno) - 1,
+    )
+    try:
+        types.FunctionType(here, {})(exception)
+    except BaseException as raised:
+        entry = raised.__traceback__
+        assert entry is not None
+        raised.__traceback__ = entry.tb_next
 
 
 def without_driver_frames(exception: _Exception) -> _Exception:

@@ -9,7 +9,7 @@ import torch
 
 from braze.capture import break_codes, capture_frame
 from braze.compat.bytecode_versions import BYTECODE
-from braze.ir.frame import Break, CapturedFrame, Refused
+from braze.ir.frame import Break, CapturedFrame, Refused, ReplaceContents, Return
 from tests.unit.capture.replay import Replay, outcome, request_for
 
 X = torch.ones(3)
@@ -210,7 +210,7 @@ def test_manager_from_outside_is_left_alone():
 
 @pytest.mark.parametrize("kind", ["catching", "delegating", "finishing"])
 def test_generators_left_in_the_middle(kind):
-    """One that would clean up when it is thrown away must be a real one."""
+    """One that is dropped with its frame cleans up there; one that stays must be a real one."""
     log = []
 
     def catching(items):
@@ -236,6 +236,14 @@ def test_generators_left_in_the_middle(kind):
 
     made = {"catching": catching, "delegating": delegating, "finishing": finishing}[kind]
     captured = outcome(first, X, made)
-    assert isinstance(captured.exit, Break) is (kind == "finishing")
-    if kind == "finishing":
-        assert captured.exit.reason.code == "unbuildable-object"
+    assert isinstance(captured.exit, Return)
+    written = any(isinstance(effect, ReplaceContents) for effect in captured.effects)
+    assert written is (kind == "finishing")
+    assert log == []
+
+    def keep(x, items):
+        generator = items([1, 2])
+        return x + next(generator), generator
+
+    kept = outcome(keep, X, finishing)
+    assert isinstance(kept.exit, Break) and kept.exit.reason.code == "unbuildable-object"

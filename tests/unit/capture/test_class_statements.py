@@ -66,8 +66,8 @@ def test_a_class_that_leaves_is_the_callers_own() -> None:
     assert type(first) is not type(second)
 
 
-def test_a_body_that_computes_breaks() -> None:
+def test_a_body_that_computes() -> None:
     x = torch.randn(3)
     report = braze.explain(with_code_in_the_body)(x)
-    assert report.break_reasons[0].code == "unsupported-function"
+    assert report.break_count == 0
     assert torch.equal(report.result, x * 4)

@@ -1,0 +1,92 @@
+"""eval, exec, compile and globals(): code that the program makes is interpreted like its own."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame
+from braze.capture.handler_table import answers
+from braze.capture.instructions_calls import local_variables
+from braze.capture.program import steps_of
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import BUILTINS
+from braze.ir.source import ObjectSource
+
+# `from __future__` features of a code object, which what it compiles inherits.
+_FEATURES = 0x1FF0000
+
+
+@answers(globals)
+def globals_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args or kwargs:
+        return interpreter.native(globals, *args, **kwargs)
+    return _space(interpreter, interpreter.frames[-1].globals)
+
+
+def _space(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:
+    """A module's dict as an object that the program has."""
+    world = interpreter.world
+    if id(space) in world.fresh:
+        return space
+    label = f"globals of {space.get('__name__', '?')}"
+    return world.enroll(space, ObjectSource(label, space))  # type: ignore[no-any-return]
+
+
+@answers(compile)
+def compile_source(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    names = ("source", "filename", "mode", "flags", "dont_inherit")
+    given = {**dict(zip(names, args)), **kwargs}
+    if not given.pop("dont_inherit", False):
+        features = interpreter.frames[-1].code.co_flags & _FEATURES
+        given["flags"] = given.get("flags", 0) | features
+    return interpreter.native(compile, **given, dont_inherit=True)
+
+
+@answers(eval)
+def evaluate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return _run(interpreter, "eval", args, kwargs)
+
+
+@answers(exec)
+def execute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if kwargs:
+        raise BreakRequested("unsupported-function", "exec() with a closure")
+    _run(interpreter, "exec", args, kwargs)
+
+
+def _run(interpreter: Any, mode: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("source", "globals", "locals"), args))
+    given.update(kwargs)
+    source = given["source"]
+    code = source
+    if not isinstance(source, types.CodeType):
+        text = source.lstrip(" \t") if isinstance(source, str) and mode == "eval" else source
+        code = compile_source(interpreter, (text, "<string>", mode), {})
+    if code.co_flags & (GENERATOR_FLAGS | COROUTINE_FLAGS) or code.co_freevars:
+        raise BreakRequested("unsupported-function", f"{mode}() of code of a function")
+    space, names = _spaces(interpreter, mode, given.get("globals"), given.get("locals"))
+    frame = Frame(code, space, steps_of(code), None)
+    frame.names = names
+    return interpreter.run(frame)
+
+
+def _spaces(interpreter: Any, mode: str, space: Any, names: Any) -> tuple[dict[str, Any], Any]:
+    """Globals and locals for the code: the caller's where none are given."""
+    caller = interpreter.frames[-1]
+    if space is None:
+        names = local_variables(interpreter, caller) if names is None else names
+        return caller.globals, names
+    if not isinstance(space, dict):
+        message = {
+            "eval": "globals must be a real dict; try eval(code, {}, mapping)",
+            "exec": f"exec() globals must be a dict, not {type(space).__name__}",
+        }[mode]
+        raise ProgramRaised(TypeError(message))
+    world = interpreter.world
+    if id(space) not in world.known:
+        world.fresh[id(space)] = space
+        space.setdefault("__builtins__", BUILTINS)
+    elif "__builtins__" not in space:
+        raise BreakRequested("unsupported-function", f"{mode}() in a dict from outside")
+    return space, space if names is None else names

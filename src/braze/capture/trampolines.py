@@ -1,0 +1,114 @@
+"""Special methods of the program that C code calls: the call is interpreted all the same.
+
+A dict asks its keys for `__hash__` and `__eq__`, `sorted` for `__lt__`, `zip` for `__next__`. While
+a frame is captured such a method's function has redirected code, which comes back to the
+interpreter: those of classes made in the frame for as long as it is captured, those of other
+classes while C code runs on their instances.
+"""
+
+from __future__ import annotations
+
+import threading
+import types
+from collections.abc import Iterable
+from typing import Any, final
+
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.compat.code_swap import redirected_code, target_of
+
+# What C code calls only where a class is made or called, which capture does itself.
+_NOT_FROM_C = frozenset(
+    "__new__ __init__ __call__ __init_subclass__ __set_name__ __class_getitem__ __prepare__ "
+    "__getattribute__ __mro_entries__".split()
+)
+_OWN = ("braze", "torch")
+
+
+@final
+class Trampoline:
+    """The redirected calls of one function. In another thread, and when the capture is over, the
+    function does what it always did."""
+
+    def __init__(self, interpreter: Any, function: types.FunctionType) -> None:
+        self._interpreter = interpreter
+        self._function = function
+        self._thread = threading.get_ident()
+        self.code = function.__code__
+
+    def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        interpreter = self._interpreter
+        if interpreter.over or threading.get_ident() != self._thread:
+            return self._as_always()(*args, **kwargs)
+        try:
+            return interpreter.call(self._function, *args, **kwargs)
+        except ProgramRaised as raised:
+            problem = raised.exception
+        except BreakRequested as request:
+            if self.code.co_name == "__del__":  # Python would print it and go on
+                interpreter.missed_break = request
+                return None
+            raise
+        raise problem
+
+    def restore(self) -> None:
+        """Give the function its own code again."""
+        self._function.__code__ = self.code
+
+    def _as_always(self) -> types.FunctionType:
+        function = self._function
+        copy = types.FunctionType(
+            self.code,
+            function.__globals__,
+            function.__name__,
+            function.__defaults__,
+            function.__closure__,
+        )
+        copy.__kwdefaults__ = function.__kwdefaults__
+        return copy
+
+
+def code_of(function: types.FunctionType) -> types.CodeType:
+    """The program's own code of a function."""
+    code = function.__code__
+    target = target_of(code)
+    return target.code if issubclass(type(target), Trampoline) else code
+
+
+def special_functions(cls: type) -> list[types.FunctionType]:
+    """The Python functions behind the special methods of a class and its bases."""
+    found: list[types.FunctionType] = []
+    for base in cls.__mro__:
+        if base.__flags__ & _HEAP_TYPE and not base.__module__.startswith(_OWN):
+            found += own_special_functions(base)
+    return found
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def own_special_functions(cls: type) -> list[types.FunctionType]:
+    """Those that the class itself defines."""
+    found: list[types.FunctionType] = []
+    for name, value in type.__dict__["__dict__"].__get__(cls).items():
+        if name.startswith("__") and name.endswith("__") and name not in _NOT_FROM_C:
+            function = value.__func__ if type(value) is classmethod else value
+            if type(function) is types.FunctionType:
+                found.append(function)
+    return found
+
+
+def redirect(interpreter: Any, functions: Iterable[types.FunctionType]) -> list[Trampoline]:
+    """Give functions redirected code, unless they have it; gives the new trampolines."""
+    made: list[Trampoline] = []
+    for function in functions:
+        if target_of(function.__code__) is None:
+            trampoline = Trampoline(interpreter, function)
+            function.__code__ = redirected_code(trampoline.code, trampoline)
+            made.append(trampoline)
+    return made
+
+
+def restore(trampolines: Iterable[Trampoline]) -> None:
+    """Give functions their own code again."""
+    for trampoline in trampolines:
+        trampoline.restore()

@@ -1,0 +1,46 @@
+"""Code that calls a Python object instead of doing what the function did.
+
+A function whose `__code__` is swapped for it does so wherever it is called from, C code included.
+"""
+
+from __future__ import annotations
+
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+# target(args, kwargs) -> result
+Target = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+
+_PLACE = "target"
+_NAME = "<braze: redirected>"
+
+
+def _make_template() -> types.CodeType:
+    space: dict[str, Any] = {}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", SyntaxWarning)  # a constant is called: it is replaced
+        exec(f"def template(*args, **kwargs): return {_PLACE!r}(args, kwargs)", space)
+    return space["template"].__code__.replace(co_filename=_NAME)  # type: ignore[no-any-return]
+
+
+_TEMPLATE = _make_template()
+
+
+def redirected_code(code: types.CodeType, target: Target) -> types.CodeType:
+    """Code for a function that has `code`: a call calls `target(args, kwargs)`."""
+    constants = tuple([target if c == _PLACE else c for c in _TEMPLATE.co_consts])
+    return _TEMPLATE.replace(
+        co_consts=constants,
+        co_freevars=code.co_freevars,
+        co_name=code.co_name,
+        co_qualname=code.co_qualname,
+    )
+
+
+def target_of(code: types.CodeType) -> Target | None:
+    """Where redirected code goes; None for any other code."""
+    if code.co_filename != _NAME:
+        return None
+    return next(c for c in code.co_consts if callable(c))  # type: ignore[no-any-return]
