@@ -169,7 +169,7 @@ def new_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     else:
         made = interpreter.native(type.__new__, metaclass, name, bases, contents, **kwargs)
     world.note_class(made, interpreter.outer_step)
-    redirect(interpreter, _made_here(world, made))
+    redirect(interpreter, _made_here(world, made), [])
     for key, value in named.items():
         type.__setattr__(made, key, value)
     for key, value in named.items():

@@ -29,7 +29,7 @@ from braze.capture.native_tables import (
 )
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested
-from braze.capture.trampolines import redirect, restore, special_functions
+from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.compat.code_swap import target_of
 from braze.ir.guard import ABSENT
@@ -231,8 +231,9 @@ def call_seen(
     if not classes:
         return interpreter.overlay.original(interpreter.native(function, *args, **kwargs))
     functions = [f for cls in classes for f in special_functions(cls)]
-    trampolines = redirect(interpreter, functions)
+    trampolines: list[Trampoline] = []
     try:
+        redirect(interpreter, functions, trampolines)
         result = interpreter.native(_with_tripwire, function, args, kwargs)
     finally:
         restore(trampolines)

@@ -97,15 +97,16 @@ def own_special_functions(cls: type) -> list[types.FunctionType]:
     return found
 
 
-def redirect(interpreter: Any, functions: Iterable[types.FunctionType]) -> list[Trampoline]:
-    """Give functions redirected code, unless they have it; gives the new trampolines."""
-    made: list[Trampoline] = []
+def redirect(
+    interpreter: Any, functions: Iterable[types.FunctionType], made: list[Trampoline]
+) -> None:
+    """Give functions redirected code, unless they have it; the new trampolines are added to
+    `made`, each before it serves, so that an interrupt leaves none behind."""
     for function in functions:
         if target_of(function.__code__) is None:
             trampoline = Trampoline(interpreter, function)
-            function.__code__ = redirected_code(trampoline.code, trampoline)
             made.append(trampoline)
-    return made
+            function.__code__ = redirected_code(trampoline.code, trampoline)
 
 
 def restore(trampolines: Iterable[Trampoline]) -> None:
