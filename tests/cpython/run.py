@@ -1,71 +1,89 @@
 """The whole run: modules side by side in processes of their own, and one table of the results.
 
-python -m tests.cpython.run [--jobs 2] [--json out.jsonl] test_list test_dict ...
+python -m tests.cpython.run [--jobs 2] [--part 0/1] [--json out.jsonl] [--write] [module ...]
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
+import os
 import subprocess
 import sys
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tests.cpython.worker import MethodReport
+from tests.cpython import known
+from tests.cpython.modules import MODULES
+from tests.cpython.worker import MethodReport, module_exists
 
 
 def run_module(module: str, part: str = "0/1", only: str = "") -> list[MethodReport]:
     """The reports of one module, made by a process of its own."""
+    if not module_exists(module):
+        return []
     command = [sys.executable, "-m", "tests.cpython.worker", module, "--part", part]
-    done = subprocess.run([*command, "--only", only], stdout=subprocess.PIPE, text=True)
+    done = subprocess.run(
+        [*command, "--only", only],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "PYTHONHASHSEED": "0"},
+    )
     if done.returncode:
         raise RuntimeError(f"the worker for {module} ended with status {done.returncode}")
     return [MethodReport(**json.loads(line)) for line in done.stdout.splitlines()]
 
 
 def main(arguments: list[str]) -> None:
+    """Run modules, print a line for each, and the commonest reasons."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("modules", nargs="*")
+    parser.add_argument("modules", nargs="*", default=MODULES)
     parser.add_argument("--jobs", type=int, default=2)
-    parser.add_argument("--json", type=Path)
+    parser.add_argument("--part", default="0/1", help="i/n: every n-th method, from the i-th")
+    parser.add_argument("--json", type=Path, help="where to write the reports, one a line")
+    parser.add_argument("--write", action="store_true", help="write the list of known failures")
     given = parser.parse_args(arguments)
     reports: list[MethodReport] = []
     with ThreadPoolExecutor(given.jobs) as pool:
-        for module, found in zip(given.modules, pool.map(run_module, given.modules)):
+        runs = pool.map(lambda module: run_module(module, given.part), given.modules)
+        for module, found in zip(given.modules, runs):
             reports += found
             print(line_of(module, found), flush=True)
     print(line_of("all", reports))
-    for (code, reason), count in break_counts(reports).most_common(60):
-        print(f"{count:5d} {code}: {reason}")
+    for reason, count in reasons(reports).most_common(40):
+        print(f"{count:5d} {reason}")
     if given.json:
-        import dataclasses
-
-        given.json.write_text("".join(json.dumps(dataclasses.asdict(r)) + "\n" for r in reports))
+        lines = [json.dumps(dataclasses.asdict(report)) + "\n" for report in reports]
+        given.json.write_text("".join(lines))
+    if given.write:
+        known.write(reports)
 
 
 def line_of(name: str, reports: list[MethodReport]) -> str:
-    plain = [r for r in reports if r.plain == "pass"]
-    passed = [r for r in plain if r.outcome == "pass"]
-    whole = sum(r.whole for r in plain)
-    total = max(1, len(plain))
+    """One line of the table."""
+    how = Counter(map(known.verdict, reports))
+    total = how["whole"] + how["breaks"] + how["fails"]
+    passed = total - how["fails"]
+    counted = [report for report in reports if report.plain == "pass"]
     return (
-        f"{name:24} methods {len(reports):4} plain {len(plain):4} pass {len(passed):4} "
-        f"{100 * len(passed) / total:5.1f}% whole {whole:4} {100 * whole / total:5.1f}% "
-        f"graphs {sum(r.graphs for r in plain):5} breaks {sum(len(r.breaks) for r in plain):5} "
-        f"bytecodes {sum(r.bytecodes for r in plain):8} {sum(r.seconds for r in reports):6.1f} s"
+        f"{name:26} {total:5} pass {_percent(passed, total)} whole {_percent(how['whole'], total)}"
+        f" graphs {sum(r.graphs for r in counted):5} breaks {sum(len(r.breaks) for r in counted):5}"
+        f" bytecodes {sum(r.bytecodes for r in counted):8}"
+        f" {sum(report.seconds for report in reports):6.1f} s"
     )
 
 
-def break_counts(reports: list[MethodReport]) -> Counter[tuple[str, str]]:
-    counts: Counter[tuple[str, str]] = Counter()
-    for report in reports:
-        if report.plain == "pass":
-            counts.update({(code, reason) for code, reason, _ in report.breaks[:1]})
-            if not report.breaks and not report.whole:
-                counts.update({("raised", raised) for raised in report.raised[:1]})
-    return counts
+def _percent(part: int, whole: int) -> str:
+    return f"{part:5} {100 * part / max(1, whole):5.1f} %"
+
+
+def reasons(reports: list[MethodReport]) -> Counter[str]:
+    """Why methods do not run whole, by count."""
+    return Counter(
+        known.reason(report) for report in reports if known.verdict(report) in ("breaks", "fails")
+    )
 
 
 if __name__ == "__main__":

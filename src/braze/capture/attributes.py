@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.generators import InlinedGenerator
 from braze.capture.module_attributes import module_entry, store_module_attribute
 from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -56,6 +57,8 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     world = interpreter.world
+    if cls is InlinedGenerator:
+        return load_attribute(interpreter, owner, name), NULL
     if cls not in TENSORS and not issubclass(type(owner), (type, types.ModuleType, super)):
         function = world.lookup(cls, name)
         if type(function) in _PAIRED:

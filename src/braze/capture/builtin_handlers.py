@@ -403,7 +403,7 @@ def _number(function: Any, method: str) -> Any:
     def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if function is int and len(args) == 1 and type(args[0]) is ProgramInt:
             return args[0]
-        if not args or type(args[0]) in CONSTANTS:
+        if all(type(value) in CONSTANTS for value in (*args, *kwargs.values())):
             return interpreter.native(function, *args, **kwargs)
         if type(args[0]) in TENSORS:
             return leaf_call(interpreter, function, args, kwargs)

@@ -193,6 +193,8 @@ def _open_instance(
         if id(function) in interpreter.world.known:
             raise BreakRequested("unseen-callable", repr(type(function)))
         return method, (function, *args)
+    if interpreter.world.lookup(type(method), "__get__") is ABSENT:
+        return method, args
     return method.__get__(function, type(function)), args
 
 

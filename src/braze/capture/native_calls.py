@@ -22,6 +22,7 @@ from braze.capture.native_tables import (
     CHANGING_METHODS,
     ITERATING,
     ITERATING_METHODS,
+    KEEPING,
     SAFE_CLASSES,
     SAFE_FUNCTIONS,
     SAFE_MODULES,
@@ -134,6 +135,8 @@ def _call_new(
     if owner.__module__ not in SAFE_MODULES:
         raise BreakRequested("unseen-callable", describe(function))
     cls, *rest = args
+    if owner in KEEPING:
+        return interpreter.native(function, *args, **kwargs)
     native = tuple([native_argument(interpreter, value) for value in rest])
     return interpreter.native(function, cls, *native, **kwargs)
 
@@ -179,6 +182,8 @@ def call_natively(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Really call C code; containers from outside and callbacks are made fit for it."""
+    if function in KEEPING:
+        return interpreter.native(function, *args, **kwargs)
     fit = _fitting(function)
     native = tuple([fit(interpreter, value) for value in args])
     keywords = {name: fit(interpreter, value) for name, value in kwargs.items()}
@@ -202,6 +207,8 @@ def native_argument(interpreter: Any, value: Any) -> Any:
         return interpreter.overlay.native(value)
     if cls in (types.FunctionType, types.MethodType):
         return Callback(interpreter, value)
+    if id(value) in interpreter.world.known and hasattr(cls, "__next__"):
+        raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
     return value
 
 
@@ -271,8 +278,10 @@ _ITEMS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 )
 
 
-# Whose Python code may run unseen: capture itself, torch on stand-ins, `__new__` of named tuples.
-_SEEN_MODULES = ("braze.", "torch", "namedtuple_")
+# Whose Python code may run unseen, and all that it calls: capture itself, torch on stand-ins.
+_SEEN_MODULES = ("braze.", "torch")
+# Whose Python code only passes on what it is given.
+_PASSING_MODULES = ("abc", "_collections_abc", "copyreg", "namedtuple_")
 
 
 @final
@@ -287,10 +296,10 @@ class _Tripwire:
     def __call__(self, frame: types.FrameType, event: str, argument: Any) -> None:
         if event not in ("call", "return"):
             return
-        own = str(frame.f_globals.get("__name__", "")).startswith(_SEEN_MODULES)
-        if own or target_of(frame.f_code) is not None:
+        module = str(frame.f_globals.get("__name__", ""))
+        if module.startswith(_SEEN_MODULES) or target_of(frame.f_code) is not None:
             self._own_frames += 1 if event == "call" else -1
-        elif event == "call" and not self._own_frames:
+        elif event == "call" and not self._own_frames and not module.startswith(_PASSING_MODULES):
             name = frame.f_code.co_qualname
             raise BreakRequested("unseen-python", f"{describe(self._function)} calls {name}")
 

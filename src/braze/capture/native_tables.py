@@ -91,6 +91,10 @@ SAFE_CLASSES = frozenset(
         torch.iinfo,
     }
 )
+# What only keeps its arguments, and calls them no sooner than it is called itself.
+KEEPING = frozenset(
+    {functools.partial, staticmethod, classmethod, property, types.MethodType, types.CellType}
+)
 # Methods of builtin containers that change them.
 CHANGING_METHODS = frozenset(
     {

@@ -347,7 +347,9 @@ def _function(builder: _Builder, recipe: NewFunction) -> str:
 
 def _instance(builder: _Builder, recipe: NewInstance) -> str:
     name = builder.writer.constant(recipe.cls)
-    return f"{name}.__new__({name})"
+    makers = (vars(base).get("__new__") for base in recipe.cls.__mro__)
+    make = next(new for new in makers if isinstance(new, types.BuiltinFunctionType))
+    return f"{builder.writer.constant(make)}({name})"
 
 
 def _sizes(builder: _Builder, recipe: FromSizes) -> str:

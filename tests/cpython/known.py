@@ -1,0 +1,79 @@
+"""The list of test methods that do not run whole, one file a Python version; it may only shrink.
+
+test_set.TestSet.test_pickling breaks unseen-callable: a callable that cannot be ...
+test_iter.TestCase.test_countOf fails AssertionError: 0 != 1
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+from tests.cpython.worker import MethodReport
+
+FILE = Path(__file__).with_name("known_{}.{}.txt".format(*sys.version_info))
+HEADER = """\
+# Methods of CPython's own tests that pass plainly but, compiled, fail or break the graph, with the
+# first reason. A fixed one must be taken off. Written by `python -m tests.cpython.run --write`.
+"""
+_LENGTH = 150
+
+
+def verdict(report: MethodReport) -> str:
+    """ "whole", "breaks" (it passes, in several graphs or none) or "fails"; "" if it does not
+    count."""
+    if report.plain != "pass":
+        return ""
+    if report.outcome != "pass":
+        return "fails"
+    return "whole" if report.whole else "breaks"
+
+
+def reason(report: MethodReport) -> str:
+    """Why a method does not run whole, in a line that says the same in each run."""
+    if report.outcome != "pass":
+        text = report.outcome
+    elif report.breaks:
+        code, detail, _ = report.breaks[0]
+        text = f"{code}: {detail}"
+    elif report.raised:
+        text = report.raised[0].rpartition("the program ")[2]
+    else:
+        text = "no graph"
+    line = " ".join(text.split())
+    return line.partition(" at 0x")[0][:_LENGTH]
+
+
+def known() -> dict[str, str]:
+    """Method -> "fails" or "breaks", as listed for the running Python."""
+    entries = {}
+    for line in FILE.read_text().splitlines() if FILE.exists() else ():
+        if line and not line.startswith("#"):
+            method, how, _ = line.split(" ", 2)
+            entries[method] = how
+    return entries
+
+
+def write(reports: Iterable[MethodReport]) -> None:
+    """Make the list anew from a run of the whole."""
+    lines = [
+        f"{report.id} {verdict(report)} {reason(report)}\n"
+        for report in sorted(reports, key=lambda report: report.id)
+        if verdict(report) in ("fails", "breaks")
+    ]
+    FILE.write_text(HEADER + "".join(lines))
+
+
+def differences(reports: Iterable[MethodReport]) -> list[str]:
+    """Methods that are worse than listed, or better."""
+    listed = known()
+    found = []
+    for report in reports:
+        now, before = verdict(report), listed.get(report.id, "whole")
+        if not now or now == before or "timeout" in (report.outcome, report.plain):
+            continue
+        worse = now == "fails" or before == "whole"
+        advice = f"new: {reason(report)}" if worse else "better: take it off the list"
+        found.append(f"{report.id} was listed as {before!r} and now {now!r}: {advice}")
+    return found
