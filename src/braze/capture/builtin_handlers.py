@@ -26,6 +26,7 @@ from braze.capture.iteration import iterator_of, native_iterable, next_of
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively, call_seen
 from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, unary
+from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import length, truth
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
@@ -116,15 +117,22 @@ def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 @answers(hash)
 def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    value = args[0]
-    method = interpreter.world.lookup(interpreter.world.type_of(value), "__hash__")
-    if isinstance(method, types.FunctionType) and type(value) not in TENSORS:
-        return interpreter.call(method, value)
-    if type(value) in CONSTANTS or is_identity(value):
-        return interpreter.native(hash, value)
-    if type(value) in (tuple, frozenset):
-        return call_natively(interpreter, hash, (value,), {})
-    return identity(interpreter, args, kwargs)
+    (value,) = args
+    if type(value) in TENSORS:
+        real = interpreter.tracer.real_of(value)
+        return hash(value if real is None else real)
+    method = interpreter.world.lookup(type(value), "__hash__")
+    if method is object.__hash__:
+        interpreter.world.keep(value)
+    elif _hides_contents(interpreter, value) and not isinstance(method, types.FunctionType):
+        raise BreakRequested("unseen-callable", f"hash of a {type(value).__qualname__}")
+    return call_seen(interpreter, hash, (interpreter.overlay.native(value),), {})
+
+
+def _hides_contents(interpreter: Any, value: Any) -> bool:
+    """Whether a value from outside has contents that are not guarded when C code reads them."""
+    known = id(value) in interpreter.world.known
+    return known and not is_identity(value) and type(value) not in EXACT
 
 
 @answers(len)

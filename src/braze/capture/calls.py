@@ -43,7 +43,12 @@ from braze.marks import MARKS, Mark
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
-    {"braze.capture.generators", "braze.capture.iteration", "braze.capture.native_calls"}
+    {
+        "braze.capture.frame_views",
+        "braze.capture.generators",
+        "braze.capture.iteration",
+        "braze.capture.native_calls",
+    }
 )
 Prepared = tuple[Frame | None, Any]
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)

@@ -21,10 +21,10 @@ _FEATURES = 0x1FF0000
 def globals_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args or kwargs:
         return interpreter.native(globals, *args, **kwargs)
-    return _space(interpreter, interpreter.frames[-1].globals)
+    return space_of(interpreter, interpreter.frames[-1].globals)
 
 
-def _space(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:
+def space_of(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:
     """A module's dict as an object that the program has."""
     world = interpreter.world
     if id(space) in world.fresh:

@@ -207,9 +207,14 @@ def native_argument(interpreter: Any, value: Any) -> Any:
         return interpreter.overlay.native(value)
     if cls in (types.FunctionType, types.MethodType):
         return Callback(interpreter, value)
-    if id(value) in interpreter.world.known and hasattr(cls, "__next__"):
+    if id(value) in interpreter.world.known and (hasattr(cls, "__next__") or _changes(cls)):
         raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
     return value
+
+
+def _changes(cls: type) -> bool:
+    """Whether a value has contents that C code reads or changes."""
+    return issubclass(cls, (list, dict, set, collections.deque, bytearray))
 
 
 def iterable_argument(interpreter: Any, value: Any) -> Any:
@@ -281,7 +286,7 @@ _ITEMS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 # Whose Python code may run unseen, and all that it calls: capture itself, torch on stand-ins.
 _SEEN_MODULES = ("braze.", "torch")
 # Whose Python code only passes on what it is given.
-_PASSING_MODULES = ("abc", "_collections_abc", "copyreg", "namedtuple_")
+_PASSING_MODULES = ("abc", "collections.abc", "_collections_abc", "copyreg", "namedtuple_")
 
 
 @final

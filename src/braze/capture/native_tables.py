@@ -67,6 +67,7 @@ SAFE_FUNCTIONS = frozenset(
         sys.getrecursionlimit,
         sys.getsizeof,
         sys.intern,
+        sys.get_int_max_str_digits,
         sys.getdefaultencoding,
         sys.is_finalizing,
         gc.is_tracked,

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.frame_views import FrameView
 from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
 from braze.capture.iteration import ProtocolIterator
@@ -217,6 +218,10 @@ class RecipeWriter:
         entries = tuple([(name, self.recipe(item)) for name, item in vars(value).items()])
         return NewCall(types.SimpleNamespace, (), entries)
 
+    def frame_view(self, value: Any) -> Recipe:
+        """An interpreted frame."""
+        raise CannotRebuild("a frame that sys._getframe() gave")
+
     def super(self, value: Any) -> Recipe:
         """A super() object."""
         return NewCall(super, self.recipes((value.__thisclass__, value.__self__)))
@@ -371,6 +376,7 @@ _MAKERS: dict[type, Any] = {
     super: RecipeWriter.super,
     types.SimpleNamespace: RecipeWriter.namespace,
     Callback: RecipeWriter.callback,
+    FrameView: RecipeWriter.frame_view,
     ProtocolIterator: RecipeWriter.protocol_iterator,
     InlinedGenerator: RecipeWriter.generator,
     **dict.fromkeys(_VIEWS, RecipeWriter.view),

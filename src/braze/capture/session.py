@@ -10,6 +10,7 @@ import braze.capture.class_statements
 import braze.capture.code_handlers
 import braze.capture.container_handlers
 import braze.capture.copying
+import braze.capture.frame_views
 import braze.capture.gradient_handlers
 import braze.capture.instructions_build
 import braze.capture.instructions_calls

@@ -27,7 +27,11 @@ def truth(interpreter: Any, value: Any) -> bool:
     method = world.lookup(cls, "__bool__")
     if method is not ABSENT:
         if isinstance(method, types.FunctionType):
-            return bool(interpreter.call(method, value))
+            found = interpreter.call(method, value)
+            if type(found) is not bool:
+                message = f"__bool__ should return bool, returned {type(found).__name__}"
+                raise ProgramRaised(TypeError(message))
+            return found
         return bool(interpreter.native(bool, value))
     if world.lookup(cls, "__len__") is not ABSENT:
         return length(interpreter, value) > 0
@@ -43,6 +47,16 @@ def _tensor_truth(interpreter: Any, value: Any) -> bool:
         raise ProgramRaised(exception) from None
 
 
+class _Sized:
+    """Of the length that a `__len__` gave: `len` says what is wrong with it."""
+
+    def __init__(self, found: Any) -> None:
+        self._found = found
+
+    def __len__(self) -> int:
+        return self._found  # type: ignore[no-any-return]
+
+
 def length(interpreter: Any, value: Any) -> int:
     """`len(value)`."""
     cls = type(value)
@@ -54,7 +68,8 @@ def length(interpreter: Any, value: Any) -> int:
         return interpreter.overlay.length(value)
     method = world.lookup(cls, "__len__")
     if isinstance(method, types.FunctionType):
-        return interpreter.native(int, interpreter.call(method, value))
+        found = interpreter.call(method, value)
+        return interpreter.native(len, _Sized(found))  # type: ignore[no-any-return]
     if known and issubclass(type(value), CONTAINERS):
         return interpreter.overlay.length(value)
     if known:

@@ -6,6 +6,7 @@ Builtins that look at the frame which calls them (`locals`, `super`) are answere
 from __future__ import annotations
 
 import builtins
+import sys
 import types
 from collections.abc import Callable
 from typing import Any, Protocol, final
@@ -72,7 +73,15 @@ _WITHOUT_ARGUMENTS: dict[Any, Callable[[ExecutableFrame], Any]] = {
     builtins.globals: lambda frame: frame.globals,
 }
 _HASHABLE = (type, types.BuiltinFunctionType)
-_ALWAYS_NATIVE = (builtins.eval, builtins.exec, builtins.breakpoint, *FRAME_WALKERS)
+# They look at the frame, or at each line that it runs from now on.
+_ALWAYS_NATIVE = (
+    builtins.eval,
+    builtins.exec,
+    builtins.breakpoint,
+    sys.settrace,
+    sys.setprofile,
+    *FRAME_WALKERS,
+)
 
 
 def call_in_frame(
