@@ -124,18 +124,22 @@ class InlinedGenerator:
         return _acts_on_exit(self.frame)
 
     def __del__(self) -> None:
+        try:
+            self._end_dropped()
+        except BaseException as problem:  # Python would print it and go on: an interrupt too
+            self._interpreter.missed = problem
+
+    # --- private -----------------------------------------------------------------------------
+
+    def _end_dropped(self) -> None:
         interpreter = self._interpreter
         if interpreter.over or self._running or not self.waits_to_clean_up():
             return
         try:
             self.close()
-        except BreakRequested as request:
-            interpreter.missed_break = request
         except Exception as problem:
             text = f"an exception that a dropped generator raises: {problem!r}"
-            interpreter.missed_break = BreakRequested("unsupported-function", text)
-
-    # --- private -----------------------------------------------------------------------------
+            raise BreakRequested("unsupported-function", text) from None
 
     def _check_idle(self) -> None:
         if self._running:

@@ -256,8 +256,7 @@ def _match_class(
         if cls in _SELF_MATCHING:
             found.append(subject)
         else:
-            positions = interpreter.attribute(cls, "__match_args__")
-            found += [interpreter.attribute(subject, name) for name in positions[:count]]
+            names = (*_positions(interpreter, cls, count), *names)
     try:
         found += [interpreter.attribute(subject, name) for name in names]
     except ProgramRaised as raised:
@@ -265,6 +264,33 @@ def _match_class(
             return None
         raise
     return tuple(found)
+
+
+def _positions(interpreter: Any, cls: type, count: int) -> tuple[str, ...]:
+    """The attributes that positional patterns of a class match."""
+    try:
+        positions = interpreter.attribute(cls, "__match_args__")
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, AttributeError):
+            raise
+        positions = ()
+    if type(positions) is not tuple:
+        kind = type(positions).__name__
+        message = f"{cls.__name__}.__match_args__ must be a tuple (got {kind})"
+        raise ProgramRaised(TypeError(message))
+    if len(positions) < count:
+        plural = "" if len(positions) == 1 else "s"
+        message = (
+            f"{cls.__name__}() accepts {len(positions)} positional sub-pattern{plural} "
+            f"({count} given)"
+        )
+        raise ProgramRaised(TypeError(message))
+    for name in positions[:count]:
+        if type(name) is not str:
+            kind = type(name).__name__
+            message = f"__match_args__ elements must be strings (got {kind})"
+            raise ProgramRaised(TypeError(message))
+    return positions[:count]  # type: ignore[no-any-return]
 
 
 _SELF_MATCHING = frozenset(

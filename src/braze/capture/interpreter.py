@@ -42,8 +42,8 @@ class Interpreter:
     frames: the explicit stack, nested loops above the frame that led to them. steps_done counts
     interpreted instructions. leave_at: the step before which to stop, or -1.
     generators: weak references to all that the program made.
-    over: the program is not run any further. missed_break: one that was met where no exception
-    can pass, in the end of an object that was dropped.
+    over: the program is not run any further. missed: a break or an interrupt that was met where
+    no exception can pass, in the end of an object that was dropped.
     transforms: how many of torch.func's transforms are under way.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     entered: torch's context managers that run for real and have not been left.
@@ -68,7 +68,7 @@ class Interpreter:
         self.transforms = 0
         self.generators: list[Any] = []
         self.over = False
-        self.missed_break: BreakRequested | None = None
+        self.missed: BaseException | None = None
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
         # Iterators over dicts: identity -> (iterator, the dict or view, its length at the start).
         self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}
@@ -123,8 +123,8 @@ class Interpreter:
             del frame
         finally:
             self.over = True
-        if self.missed_break is not None:
-            raise self.missed_break
+        if self.missed is not None:
+            raise self.missed
         return value
 
     def run(self, frame: Frame) -> Any:

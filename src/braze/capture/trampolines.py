@@ -13,7 +13,7 @@ import types
 from collections.abc import Iterable
 from typing import Any, final
 
-from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.signals import ProgramRaised
 from braze.compat.code_swap import redirected_code, target_of
 
 # What C code calls only where a class is made or called, which capture does itself.
@@ -43,11 +43,11 @@ class Trampoline:
             return interpreter.call(self._function, *args, **kwargs)
         except ProgramRaised as raised:
             problem = raised.exception
-        except BreakRequested as request:
-            if self.code.co_name == "__del__":  # Python would print it and go on
-                interpreter.missed_break = request
-                return None
-            raise
+        except BaseException as passing:
+            if self.code.co_name != "__del__":
+                raise
+            interpreter.missed = passing  # Python would print it and go on
+            return None
         raise problem
 
     def restore(self) -> None:
