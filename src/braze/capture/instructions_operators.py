@@ -9,6 +9,7 @@ from braze.capture.frames import Frame
 from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, contains, unary
 from braze.capture.program import opcode
 from braze.capture.truth import truth
+from braze.capture.world import TENSORS
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BINARY_SIGNS, BYTECODE
 
@@ -27,7 +28,8 @@ def compare_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None
     right = frame.stack.pop()
     comparison = _COMPARISON_OF[instruction.arg >> BYTECODE.compare_shift]
     result = binary(interpreter, comparison, frame.stack[-1], right)
-    if BYTECODE.compare_to_bool_bit and instruction.arg & BYTECODE.compare_to_bool_bit:
+    to_bool = BYTECODE.compare_to_bool_bit and instruction.arg & BYTECODE.compare_to_bool_bit
+    if to_bool and type(result) not in TENSORS:  # of a tensor the jump behind it asks the truth
         result = truth(interpreter, result)
     frame.stack[-1] = result
 

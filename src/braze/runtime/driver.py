@@ -19,7 +19,7 @@ import torch
 
 from braze.errors import BrazeWarning
 from braze.ir.entry import CompileFrame, FrameValues
-from braze.ir.frame import Break
+from braze.ir.frame import Break, Refused
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.continuation import Continuation
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
@@ -139,6 +139,12 @@ class Dispatcher:
             return run_frames(self, frames)
         return function(*args, **kwargs)
 
+    def note_return(self, refused: Refused) -> None:
+        """A frame that was refused ran eagerly and returned. Had capture seen it raise, then
+        capture was wrong: no exception of the program's, but a fault of ours."""
+        if refused.kind == "raises":
+            self.observe("unraised", f"{refused.origin}: {refused.reason}")
+
     def report_fault(self, fault: Exception, entry: Entry) -> None:
         """Say, once an entry, that its graph failed and the frame runs eagerly."""
         text = f"{type(fault).__name__}: {fault}"
@@ -184,7 +190,9 @@ class CompiledCallable:
         if values is None:  # outside of the except clause, so that the error has no context
             return function(*args, **kwargs)
         try:
+            refusals = self._cache.refusals
             found = self._cache.find(values) or self._miss(values)
+            refused = None if self._cache.refusals is refusals else self._cache.refusals[-1]
             if found is not None:
                 entry, inputs = found
                 if not entry.is_plain:
@@ -195,7 +203,10 @@ class CompiledCallable:
                     self._dispatcher.report_fault(fault, entry)
                 else:
                     return entry.replay(values, results)
-            return function(*args, **kwargs)
+            result = function(*args, **kwargs)
+            if refused is not None:
+                self._dispatcher.note_return(refused)
+            return result
         except BaseException as exception:
             raise without_driver_frames(exception)  # noqa: B904
 

@@ -18,7 +18,7 @@ from typing import Any, Protocol, TypeAlias, final
 from braze.compat.bytecode import decode
 from braze.errors import InternalError
 from braze.ir.entry import FrameValues
-from braze.ir.frame import NULL
+from braze.ir.frame import NULL, Refused
 from braze.runtime.continuation import Continuation, Point, make_continuation
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
 from braze.runtime.frame_calls import RunNatively
@@ -38,6 +38,7 @@ class Host(Protocol):
     ) -> Found | None: ...
     def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
     def observe(self, event: str, detail: str) -> None: ...
+    def note_return(self, refused: Refused) -> None: ...
     def report_fault(self, fault: Exception, entry: Entry) -> None: ...
 
 
@@ -119,9 +120,14 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     values = FrameValues(frame.locals, frame.stack, frame.globals)
     key = continuation_key(frame.code, frame.offset, values)
     cache = host.cache(key, frame.code, frame.offset)
+    refusals = cache.refusals
     found = host.find(cache, values, frame.function)
     if found is None:
-        return _run_rest(host, frame)
+        refused = None if cache.refusals is refusals else cache.refusals[-1]
+        state = _run_rest(host, frame)
+        if refused is not None and type(state) is Finished:
+            host.note_return(refused)
+        return state
     entry, inputs = found
     try:
         results = entry.run_graph(inputs)
