@@ -360,6 +360,8 @@ def _over_iterables(cls: Any) -> Any:
             method = interpreter.world.lookup(type(args[0]), "__reversed__")
             if isinstance(method, types.FunctionType):
                 return interpreter.call(method, args[0])
+            if id(args[0]) not in interpreter.world.known:
+                return call_seen(interpreter, reversed, args, kwargs)
         return call_natively(interpreter, cls, args, kwargs)
 
     return make

@@ -44,6 +44,8 @@ def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
 
 @answers(dict.pop)
 def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1:
+        return interpreter.native(dict.pop, {})
     owner, key, *default = args
     found = _entry(interpreter, owner, key)
     if found is not ABSENT:

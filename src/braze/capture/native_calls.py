@@ -152,6 +152,8 @@ def _call_method(
     if not args:
         return interpreter.native(function, *args, **kwargs)
     owner, *rest = args
+    if holder in KEEPING and id(owner) not in interpreter.world.known:
+        return interpreter.native(function, *args, **kwargs)
     if holder.__module__ not in SAFE_MODULES and holder not in SAFE_CLASSES:
         raise BreakRequested("unseen-callable", describe(function))
     world = interpreter.world
