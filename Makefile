@@ -40,6 +40,7 @@ help:
 	@echo "make format     rewrite the source in the project's format"
 	@echo "make docs       rewrite the generated pages and golden files; then look at the diff"
 	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
+	@echo "make cpython    all of CPython's own tests of the language, each compiled: the table"
 	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
 	@echo "make test-gpu   the tests that need a GPU"
@@ -75,6 +76,9 @@ fuzz: $(READY)/packages
 
 zoo: $(READY)/packages
 	$(PYTEST) -m "not gpu" tests/models/test_zoo.py $(ARGS)
+
+cpython: $(READY)/packages
+	BRAZE_CPYTHON_SHARE=1 $(PYTEST) tests/cpython $(ARGS)
 
 test-gpu: $(READY)/packages
 	$(BIN)/python -m pytest -m gpu $(ARGS) || test $$? -eq 5 # 5: there are none

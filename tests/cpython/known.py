@@ -13,6 +13,7 @@ from pathlib import Path
 from tests.cpython.worker import MethodReport
 
 FILE = Path(__file__).with_name("known_{}.{}.txt".format(*sys.version_info))
+_RELEASE = "# Of CPython {}.{}.{}."
 HEADER = """\
 # Methods of CPython's own tests that pass plainly but, compiled, fail or break the graph, with the
 # first reason. A fixed one must be taken off. Written by `python -m tests.cpython.run --write`.
@@ -62,7 +63,13 @@ def write(reports: Iterable[MethodReport]) -> None:
         for report in sorted(reports, key=lambda report: report.id)
         if verdict(report) in ("fails", "breaks")
     ]
-    FILE.write_text(HEADER + "".join(lines))
+    release = _RELEASE.format(*sys.version_info) + "\n"
+    FILE.write_text(release + HEADER + "".join(lines))
+
+
+def is_listed_release() -> bool:
+    """Whether the list was made with the running release of Python, whose tests it names."""
+    return FILE.exists() and FILE.read_text().startswith(_RELEASE.format(*sys.version_info))
 
 
 def differences(reports: Iterable[MethodReport]) -> list[str]:

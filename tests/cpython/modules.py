@@ -73,3 +73,6 @@ MODULES: tuple[str, ...] = (
     "test_with",
     "test_yield_from",
 )
+
+# Those whose methods are listed one by one, and tested with every run of the tests.
+CHECKED: tuple[str, ...] = ("test_dict", "test_generators", "test_list", "test_tuple")

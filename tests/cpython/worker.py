@@ -40,8 +40,8 @@ from braze.options import config, resolve
 from braze.trace import Journal
 
 # Of processor time, so that a busy machine changes nothing; and of waiting for something else.
-PLAIN_SECONDS = 2
-COMPILED_SECONDS = 12
+PLAIN_SECONDS = 1
+COMPILED_SECONDS = 8
 IDLE_SECONDS = 120.0
 TICK = 0.25
 _OPTIONS = {"suppress_errors": False}
