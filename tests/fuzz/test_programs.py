@@ -8,7 +8,7 @@ from tests.fuzz.isolation import check_seeds
 
 PROGRAMS = 50
 # Differences that are known and not mended yet.
-KNOWN = frozenset({64, 118, 249})
+KNOWN = frozenset({249})
 
 
 @pytest.mark.slow

@@ -146,6 +146,10 @@ class CompiledFunction(torch.autograd.Function):
     def backward(ctx: Any, *tangents: Any) -> Any:
         """Run the backward for the tangents that came in."""
         graph: TrainingGraph = ctx.graph
+        if all(tangent is None for tangent in tangents):
+            # The engine passes through on its way from a result that needs none of this one's; in
+            # eager nothing would be there, and nothing be freed.
+            return (None,) * len(ctx.needs_input_grad)
         if torch.is_grad_enabled():
             return (None, None, *_differentiable_backward(ctx, graph, tangents))
         given = tuple([tangent is not None for tangent in tangents])

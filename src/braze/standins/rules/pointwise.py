@@ -106,15 +106,34 @@ def _bool(operands: tuple[Any, ...]) -> torch.dtype:
     return torch.bool
 
 
+def _bits(operands: tuple[Any, ...]) -> torch.dtype:
+    """Kernels refuse floating dtypes only when they run; the frame must not get so far."""
+    dtype = promoted(operands)
+    if dtype.is_floating_point or dtype.is_complex:
+        raise NotImplementedError(f"bitwise operators are not implemented for {dtype}")
+    return dtype
+
+
+def _difference(operands: tuple[Any, ...]) -> torch.dtype:
+    if any(getattr(o, "dtype", type(o)) in (torch.bool, bool) for o in operands):
+        raise RuntimeError("Subtraction, the `-` operator, with a bool tensor is not supported.")
+    return promoted(operands)
+
+
 _register(
-    "add.Tensor sub.Tensor mul.Tensor add.Scalar sub.Scalar mul.Scalar remainder.Tensor "
+    "add.Tensor mul.Tensor add.Scalar mul.Scalar remainder.Tensor "
     "remainder.Scalar fmod.Tensor fmod.Scalar maximum minimum fmax fmin pow.Tensor_Tensor "
-    "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar "
-    "bitwise_or.Scalar bitwise_xor.Scalar bitwise_left_shift.Tensor bitwise_right_shift.Tensor "
+    "bitwise_left_shift.Tensor bitwise_right_shift.Tensor "
     "floor_divide floor_divide.Scalar hypot gcd lcm __lshift__.Scalar "
     "__rshift__.Scalar __lshift__.Tensor __rshift__.Tensor",
     promoted,
 )
+_register(
+    "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar "
+    "bitwise_or.Scalar bitwise_xor.Scalar",
+    _bits,
+)
+_register("sub.Tensor sub.Scalar", _difference)
 _register(
     "div.Tensor div.Scalar atan2 xlogy.Tensor logaddexp logaddexp2 copysign.Tensor special_xlog1py",
     _floating_promoted,
