@@ -232,7 +232,7 @@ class FrameCompiler:
         """Which sizes are symbols; a user's backend gets the sizes at hand."""
         request.history.begin()
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
-        return SizePolicy(not foreign and self.options.dynamic is True, request.history)
+        return SizePolicy(False if foreign else self.options.dynamic, request.history)
 
     def _graph_callable(
         self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder

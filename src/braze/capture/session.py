@@ -192,13 +192,15 @@ def _finish(
         return _unsupported(interpreter, problem)
     guard_written_objects(interpreter.world, interpreter.overlay)
     guard_used_offsets(interpreter.world, interpreter.tracer)
-    renamed = trace.expressions.noted if trace.expressions is not None else _same
+    renamed = trace.expressions.value if trace.expressions is not None else _same
+    # Torch-level calls are for user backends, which get the sizes at hand.
+    calls = interpreter.calls if trace.expressions is None else ()
     return CapturedFrame(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
         inputs=(*[sources[i] for i in trace.inputs], *passed_sources(trace.sizes)),
         graph=trace.graph,
-        calls=tuple(map(renamed, interpreter.calls)),
+        calls=tuple(calls),
         effects=tuple(effects),
         exit=exit_recipe,
         bytecodes=interpreter.steps_done,

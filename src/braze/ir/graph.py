@@ -13,7 +13,7 @@ import torch
 
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size, TensorType, ValueType
-from braze.shapes.expr import Expr
+from braze.shapes.binding import NO_SIZES, Sizes
 
 
 @final
@@ -108,15 +108,15 @@ class Constant:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Graph:
-    """sizes: numbers that are passed after the inputs, as the expressions that they are: what the
-    graph needs of symbols and the sizes of its inputs do not say."""
+    """sizes: what the graph needs of symbols and the sizes of its inputs do not say; its numbers
+    are passed after the inputs."""
 
     inputs: tuple[Value, ...]
     constants: tuple[Constant, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[Output, ...]
     mutations: tuple[Mutation, ...]
-    sizes: tuple[Expr, ...] = ()
+    sizes: Sizes = NO_SIZES
 
 
 def devices_of(graph: Graph) -> frozenset[str]:

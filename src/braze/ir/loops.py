@@ -18,6 +18,7 @@ import torch
 
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
+from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol
 
 # --- buffers ---------------------------------------------------------------------------------
@@ -274,4 +275,4 @@ class LoopProgram:
     statements: tuple[Statement, ...]
     outputs: tuple[BufferView, ...]
     mutations: tuple[tuple[Buffer, BufferView], ...]
-    sizes: tuple[Expr, ...] = ()
+    sizes: Sizes = NO_SIZES

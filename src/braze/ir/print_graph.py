@@ -29,6 +29,7 @@ import torch
 from braze.ir.graph import Alias, Argument, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import DTYPE_NAMES, DTYPES_BY_NAME, ScalarType, Size, TensorType, ValueType
+from braze.shapes.binding import Sizes
 from braze.shapes.expr import (
     Expr,
     IntLike,
@@ -70,7 +71,8 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     lines = ["graph {"]
     lines += [f"  {_print_symbol(s)}" for s in _symbols_of(graph)]
     lines += [f"  input {_print_value(value)}" for value in graph.inputs]
-    lines += [f"  number {size}" for size in graph.sizes]
+    lines += [f"  number {size}" for size in graph.sizes.numbers]
+    lines += [f"  derived {symbol} = {expr}" for symbol, expr in graph.sizes.derived]
     lines += [
         f"  constant {_print_value(c.value)} = {print_data(c.tensor)}" for c in graph.constants
     ]
@@ -161,8 +163,7 @@ def _symbols_of(graph: Graph) -> list[Symbol]:
             for size in (*value.type.shape, *value.type.stride):
                 if not isinstance(size, int):
                     found |= symbols(size)
-    for size in graph.sizes:
-        found |= symbols(size)
+    found |= graph.sizes.symbols()
     return sorted(found, key=str)
 
 
@@ -213,7 +214,8 @@ class _Parser:
         self.values: dict[int, Value] = {}
         self.symbols: dict[str, Symbol] = {}
         self.inputs: list[Value] = []
-        self.sizes: list[Expr] = []
+        self.numbers: list[Expr] = []
+        self.derived: list[tuple[Symbol, Expr]] = []
         self.constants: list[Constant] = []
         self.nodes: list[Node] = []
         self.outputs: list[Output] = []
@@ -239,7 +241,7 @@ class _Parser:
             tuple(self.nodes),
             tuple(self.outputs),
             tuple(self.mutations),
-            tuple(self.sizes),
+            Sizes(tuple(self.numbers), tuple(self.derived)),
         )
 
     def parse_symbol(self, text: str) -> None:
@@ -253,7 +255,11 @@ class _Parser:
         self.inputs.append(value)
 
     def parse_number(self, text: str) -> None:
-        self.sizes.append(as_expr(self._size(text)))
+        self.numbers.append(as_expr(self._size(text)))
+
+    def parse_derived(self, text: str) -> None:
+        name, _, expr = text.partition(" = ")
+        self.derived.append((self.symbols[name], as_expr(self._size(expr))))
 
     def parse_constant(self, text: str) -> None:
         found = _matched(_CONSTANT, text)
@@ -388,6 +394,7 @@ _LINE_PARSERS = {
     "symbol": _Parser.parse_symbol,
     "input": _Parser.parse_input,
     "number": _Parser.parse_number,
+    "derived": _Parser.parse_derived,
     "constant": _Parser.parse_constant,
     "output": _Parser.parse_output,
     "write": _Parser.parse_write,

@@ -25,7 +25,7 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
 
     inputs: real tensors (or stand-ins) in the order of `graph.inputs`.
     """
-    expected = len(graph.inputs) + len(graph.sizes)
+    expected = len(graph.inputs) + len(graph.sizes.numbers)
     if len(inputs) != expected:
         raise ValueError(f"the graph has {expected} inputs, got {len(inputs)}")
     if bindings_of(graph):
@@ -59,8 +59,8 @@ def bindings_of(graph: Graph) -> list[Binding]:
             for name, sizes in (("size", value.type.shape), ("stride", value.type.stride)):
                 numbers += [((number, f".{name}({d})"), size) for d, size in enumerate(sizes)]
     after = len(graph.inputs)
-    numbers += [((after + number, ""), size) for number, size in enumerate(graph.sizes)]
-    return bind_symbols(numbers)
+    numbers += [((after + number, ""), size) for number, size in enumerate(graph.sizes.numbers)]
+    return bind_symbols(numbers, graph.sizes.derived)
 
 
 def written_and_read(graph: Graph) -> list[Value]:
@@ -237,11 +237,11 @@ class _RunnerSource:
         last_use = _last_uses(graph)
         pad = "        " if self._switches else "    "
         lines = ["def run(inputs):"]
-        names = [*map(_name, graph.inputs), *(f"n{i}" for i in range(len(graph.sizes)))]
+        names = [*map(_name, graph.inputs), *(f"n{i}" for i in range(len(graph.sizes.numbers)))]
         if names:
             lines.append(f"    ({', '.join(names)},) = inputs")
         for binding in bindings_of(graph):
-            number, suffix = binding.place
+            number, suffix = binding.place or (0, "")
             text = binding.text(f"{names[number]}{suffix}", self._symbols)
             name = self._symbols[binding.symbol] = f"n_{binding.symbol.name}"
             lines.append(f"    {name} = {text}")

@@ -194,11 +194,12 @@ def _bind_sizes(program: LoopProgram, inputs: Sequence[Any]) -> dict[Symbol, int
     for buffer, tensor in zip(program.inputs, inputs):
         actual = (*tensor.shape, *tensor.stride())
         numbers += zip(actual, (*buffer.shape, *buffer.stride), strict=True)
-    numbers += zip(inputs[len(program.inputs) :], program.sizes, strict=True)
+    numbers += zip(inputs[len(program.inputs) :], program.sizes.numbers, strict=True)
     found: dict[Symbol, int] = {}
-    for binding in bind_symbols(numbers):
+    for binding in bind_symbols(numbers, program.sizes.derived):
         rest = evaluate(binding.rest, found)
-        found[binding.symbol] = (binding.place - rest) // binding.factor
+        place = binding.place
+        found[binding.symbol] = rest if place is None else (place - rest) // binding.factor
     return found
 
 

@@ -26,6 +26,7 @@ import torch
 from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
+from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol, dot
 
 Loop: TypeAlias = tuple[Symbol, Size]
@@ -142,7 +143,7 @@ class Schedule:
 
     arena_size: bytes of the arena that slots lie in; slots: the buffers that live there.
     fresh: buffers that the launch program allocates at each call (outputs, symbolic sizes).
-    sizes: numbers that calls pass after the inputs, as the expressions that they are.
+    sizes: as `Graph.sizes`.
     last_use: for a buffer that extern calls allocate or that is fresh but no output, the index
         of the last step that needs it: it is dropped after that. For an input too, which is
         dropped if the call takes its inputs over.
@@ -158,7 +159,7 @@ class Schedule:
     outputs: tuple[BufferView, ...]
     mutations: tuple[tuple[Buffer, BufferView], ...]
     refusals: tuple[Refusal, ...] = ()
-    sizes: tuple[Expr, ...] = ()
+    sizes: Sizes = NO_SIZES
 
 
 def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:

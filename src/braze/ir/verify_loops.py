@@ -59,8 +59,7 @@ def verify_loops(program: LoopProgram) -> None:
     for buffer in program.inputs:
         for size in (*buffer.shape, *buffer.stride):
             known.size_symbols |= symbols(size)
-    for size in program.sizes:
-        known.size_symbols |= symbols(size)
+    known.size_symbols |= program.sizes.symbols()
     for statement in program.statements:
         try:
             _verify_statement(statement, known)

@@ -95,7 +95,7 @@ class _Program:
         results = self._finish()
         unpacked = ", ".join(["table", "sizes", "size_values", *self.views.values()])
         inputs = "".join(f"{self.tensors[b]}, " for b in schedule.inputs)
-        inputs += "".join(f"n{number}, " for number in range(len(schedule.sizes)))
+        inputs += "".join(f"n{number}, " for number in range(len(schedule.sizes.numbers)))
         lines = [
             f"{inputs}= inputs".strip() if inputs else "",
             "inputs.clear()" if self.takes_inputs else "",
@@ -116,9 +116,10 @@ class _Program:
             name = self.tensors[buffer]
             for method, values in (("size", buffer.shape), ("stride", buffer.stride)):
                 numbers += [(f"{name}.{method}({d})", size) for d, size in enumerate(values)]
-        numbers += [(f"n{number}", size) for number, size in enumerate(self.schedule.sizes)]
+        given = self.schedule.sizes
+        numbers += [(f"n{number}", size) for number, size in enumerate(given.numbers)]
         lines = []
-        for binding in bind_symbols(numbers):
+        for binding in bind_symbols(numbers, given.derived):
             text = binding.text(binding.place, self.sizes)
             name = self.sizes[binding.symbol] = f"n_{binding.symbol.name}"
             lines.append(f"{name} = {text}")

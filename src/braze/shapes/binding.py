@@ -24,7 +24,8 @@ from braze.shapes.expr import (
 @final
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before."""
+    """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before.
+    place None: the symbol is `rest` itself."""
 
     symbol: Symbol
     place: Any
@@ -33,11 +34,36 @@ class Binding:
 
     def text(self, place: str, names: Mapping[Symbol, str]) -> str:
         """The Python expression of the symbol's value; `place` is the number's text."""
+        if self.place is None:
+            return python_text(self.rest, names)
         moved = f"({place} - ({python_text(self.rest, names)}))" if self.rest.terms else place
         return moved if self.factor == 1 else f"{moved} // {self.factor}"
 
 
-def bind_symbols(numbers: Iterable[tuple[Any, IntLike]]) -> list[Binding]:
+@final
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """What a program is told of its symbols beside the sizes of its inputs.
+
+    numbers: passed after the inputs, as the expressions that they are.
+    derived: symbols that follow from others: `q0` is `(s0 + 1) // 2`.
+    """
+
+    numbers: tuple[Expr, ...] = ()
+    derived: tuple[tuple[Symbol, Expr], ...] = ()
+
+    def symbols(self) -> set[Symbol]:
+        """Every symbol in them."""
+        found = {symbol for symbol, _ in self.derived}
+        return found.union(*map(symbols, self.numbers), *(symbols(e) for _, e in self.derived))
+
+
+NO_SIZES = Sizes()
+
+
+def bind_symbols(
+    numbers: Iterable[tuple[Any, IntLike]], derived: Iterable[tuple[Symbol, Expr]] = ()
+) -> list[Binding]:
     """Bindings of every symbol that can be had from numbers that calls bring along, in an order in
     which each needs only those before it. numbers: (place, the expression that it is)."""
     left = [(place, as_expr(value)) for place, value in numbers if not isinstance(value, int)]
@@ -56,6 +82,8 @@ def bind_symbols(numbers: Iterable[tuple[Any, IntLike]]) -> list[Binding]:
             if solved is not None:
                 found[solved.symbol] = solved
                 progress = True
+    for symbol, expr in derived:
+        found.setdefault(symbol, Binding(symbol, None, 1, expr))
     return list(found.values())
 
 

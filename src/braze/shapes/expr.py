@@ -191,6 +191,11 @@ def as_expr(value: IntLike) -> Expr:
     return Expr((((), int(value)),)) if value else ZERO  # type: ignore[arg-type]
 
 
+def as_expr_of(atom: Atom) -> Expr:
+    """An atom by itself as an expression."""
+    return Expr((((atom,), 1),))
+
+
 def constant_value(value: IntLike) -> int | None:
     """The int that the expression always is, or None."""
     if isinstance(value, int):

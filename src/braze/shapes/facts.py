@@ -4,7 +4,8 @@ Every question about sizes is `decide(Relation)`. It follows from what is known,
 by the sizes at hand and becomes a guard, and is known from then on:
 
     s0 == s1       s1 is written as s0 from now on
-    s0 % 2 == 0    s0 is written as 2*s0_2
+    s0 // 2        is q0 from now on
+    s0 % 2 == 0    s0 is written as 2*q0
     s0 >= 3        the range of s0
     s0 >= s1 + 1   an inequality, kept as it is
     s0 == 4        s0 is specialised: written as 4
@@ -22,10 +23,13 @@ from typing import Any, Literal, TypeAlias, final
 
 from braze.shapes.expr import (
     Expr,
+    FloorDiv,
     IntLike,
     Mod,
     Symbol,
     as_expr,
+    as_expr_of,
+    bounds,
     constant_value,
     evaluate,
     floor_div,
@@ -120,6 +124,7 @@ class Facts:
         self.written: dict[Symbol, Expr] = {}  # symbols that are written as something else
         self.meaning: dict[Symbol, Expr] = {}  # symbols made here, in terms of inputs' symbols
         self._inequalities: list[Expr] = []
+        self._names: dict[Any, Symbol] = {}
         self._known: dict[tuple[Expr, Kind], bool] = {}
         self._range_origins: dict[Symbol, Any] = {}
         self.objects: dict[Expr | int, Any] = {}  # the one symbolic integer of each expression
@@ -164,16 +169,73 @@ class Facts:
             final[symbol] = substitute(self.current(as_expr(symbol)), final)
         return final
 
-    def admits(self, values: Mapping[Symbol, int]) -> bool:
-        """Whether all that is known holds for other values of the symbols that are free."""
+    def named(self, expr: Expr) -> Expr:
+        """The expression with a symbol in the place of each division, remainder, minimum and
+        maximum: what is learned of one then holds wherever it stands."""
+        if all(type(atom) is Symbol for monomial, _ in expr.terms for atom in monomial):
+            return expr
+        total = as_expr(0)
+        for monomial, coefficient in expr.terms:
+            product = as_expr(coefficient)
+            for atom in monomial:
+                product = product * (atom if type(atom) is Symbol else self._name(atom))
+            total = total + product
+        return self.current(total)
+
+    def _name(self, atom: Any) -> Expr:
+        if isinstance(atom, Mod):
+            quotient = self.named(floor_div(atom.dividend, atom.divisor))
+            return atom.dividend - atom.divisor * quotient
+        known = self._names.get(atom)
+        if known is not None:
+            return as_expr(known)
+        expr = as_expr_of(atom)
+        low, high = bounds(substitute(expr, self._bounded()))
+        symbol = Symbol(f"q{len(self._names)}", low, high, self.hint_of(expr))
+        self._names[atom] = symbol
+        self.hints[symbol] = self.hint_of(expr)
+        self.meaning[symbol] = self.in_inputs(expr)
+        here = as_expr(symbol)
+        if isinstance(atom, FloorDiv):
+            rest = atom.dividend - atom.divisor * here
+            self._inequalities += [rest, atom.divisor - 1 - rest]
+        else:
+            sign = 1 if atom.maximum else -1
+            self._inequalities += [(here - operand) * sign for operand in atom.operands]
+        return here
+
+    def _bounded(self) -> dict[Symbol, IntLike]:
+        """Symbols with the ranges that are known now."""
+        return {s: Symbol(s.name, *range_of(s, self.ranges)) for s in self.hints}
+
+    def assignment(self, changes: Mapping[Symbol, int]) -> dict[Symbol, int] | None:
+        """Values of all symbols where some have others than at hand; None where something that is
+        known does not hold for them."""
+        values = dict(self.hints)
+        free = [symbol for symbol in self.hints if symbol not in self.written]
+        for symbol in free:
+            meaning = self.meaning.get(symbol)
+            if meaning is None:
+                values[symbol] = changes.get(symbol, values[symbol])
+            elif self.written.keys().isdisjoint(symbols(meaning)):
+                values[symbol] = evaluate(meaning, values)
+            else:
+                values[symbol] = changes.get(symbol, values[symbol])
+        for symbol, expr in self.written.items():
+            values[symbol] = evaluate(expr, values)
         for symbol, value in values.items():
             low, high = range_of(symbol, self.ranges)
-            if symbol in self.written:
-                continue
             if (low is not None and value < low) or (high is not None and value > high):
-                return False
+                return None
         relations = [assumed.relation for assumed in self.assumed]
-        return all(r.holds(evaluate(self.current(r.expr), values)) for r in relations)
+        holds = all(r.holds(evaluate(r.expr, values)) for r in relations) and all(
+            evaluate(meaning, values) == values[symbol] for symbol, meaning in self.meaning.items()
+        )
+        return values if holds else None
+
+    def derived(self) -> list[tuple[Symbol, Expr]]:
+        """Symbols that are not written as something else, and what they are in terms of inputs."""
+        return [(s, meaning) for s, meaning in self.meaning.items() if s not in self.written]
 
     # --- questions -------------------------------------------------------------------------------
 
@@ -284,21 +346,6 @@ class Facts:
         solved = _solved(expr)
         if solved is not None:
             self._write(*solved)
-            return
-        whole = _divisible(expr)
-        if whole is None:
-            return
-        symbol, divisor, rest = whole
-        low, high = range_of(symbol, self.ranges)
-        part = Symbol(
-            f"{symbol.name}_{divisor}",
-            None if low is None else -((rest - low) // divisor),
-            None if high is None else (high - rest) // divisor,
-            (self.hints[symbol] - rest) // divisor,
-        )
-        self.hints[part] = (self.hints[symbol] - rest) // divisor
-        self.meaning[part] = floor_div(substitute(as_expr(symbol), self.meaning) - rest, divisor)
-        self._write(symbol, part * divisor + rest)
 
     def _write(self, symbol: Symbol, expr: Expr) -> None:
         """Write a symbol as something else from now on; what was known of it stays known."""
@@ -400,25 +447,6 @@ def _solved(expr: Expr) -> tuple[Symbol, Expr] | None:
     symbol, factor = max(candidates, key=lambda c: (len(c[0].name), c[0].name))
     rest = expr - as_expr(symbol) * factor
     return symbol, Expr(tuple((m, -c // factor) for m, c in rest.terms))
-
-
-def _divisible(expr: Expr) -> tuple[Symbol, int, int] | None:
-    """(symbol, divisor, rest): the symbol is `divisor * n + rest`, of `(f*symbol + k) % d == 0`."""
-    if len(expr.terms) != 1 or len(expr.terms[0][0]) != 1:
-        return None
-    atom = expr.terms[0][0][0]
-    if not isinstance(atom, Mod):
-        return None
-    divisor, linear = constant_value(atom.divisor), _linear(atom.dividend)
-    if divisor is None or linear is None:
-        return None
-    symbol, factor, rest = linear
-    common = math.gcd(factor, divisor)
-    if rest % common:
-        return None
-    step = divisor // common
-    start = (-(rest // common) * pow(factor // common, -1, step)) % step if step > 1 else 0
-    return (symbol, step, start) if step > 1 else None
 
 
 def _can_be_zero(expr: Expr) -> bool:

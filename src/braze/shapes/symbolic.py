@@ -159,8 +159,35 @@ class SymbolicSize(torch.SymInt):
     def sym_float(self) -> Any:
         raise NotImplementedError("a size as a symbolic float")
 
+    def neg(self) -> Any:
+        return as_node(self.facts, _combined("sub", 0, self))
+
+    def floor(self) -> Any:
+        return self
+
+    ceil = trunc = round = floor
+
     def is_non_overlapping_and_dense_indicator(self, sizes: Any, strides: Any) -> Any:
         return self.wrap_int(int(_is_dense(sizes, strides)))
+
+    def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> Any:
+        return Condition(lambda default: _is_dense(sizes, strides))
+
+    def is_contiguous(self, sizes: Any, strides: Any) -> Any:
+        order = range(len(sizes) - 1, -1, -1)
+        return Condition(lambda default: _is_dense_in_order(sizes, strides, order))
+
+    def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> Any:
+        return Condition(lambda default: _is_dense_in_order(sizes, strides, (1, 3, 2, 0)))
+
+    def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> Any:
+        return Condition(lambda default: _is_dense_in_order(sizes, strides, (1, 4, 3, 2, 0)))
+
+    def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> Any:
+        return Condition(lambda default: _are_strides_in_order(sizes, strides, (1, 3, 2, 0)))
+
+    def is_channels_last_strides_3d(self, sizes: Any, strides: Any) -> Any:
+        return Condition(lambda default: _are_strides_in_order(sizes, strides, (1, 4, 3, 2, 0)))
 
 
 @final
@@ -252,6 +279,9 @@ _OPERATIONS: dict[str, tuple[_Operation, Callable[[int, int], int]]] = {
 }
 
 
+_RING = ("add", "sub", "mul")
+
+
 def _combined(name: str, left: Any, right: Any) -> Any:
     """The result of an operation on a symbolic and another integer."""
     symbolic = left if isinstance(left, SymbolicSize) else right
@@ -281,7 +311,7 @@ def _calculated(
         if not facts.decide(Relation(second - 1, ">=")):
             first, second = -first, -second
             if name == "mod":
-                return -of_expression(facts, facts.current(modulo(first, second)))
+                return -of_expression(facts, facts.named(modulo(first, second)))
     elif name in ("min", "max"):
         larger = facts.follows(Relation(first - second, ">="))
         if larger is None:
@@ -291,7 +321,10 @@ def _calculated(
             expr = first if larger is (name == "max") else second
             return of_expression(facts, expr)
     symbolic, numeric = _OPERATIONS[name]
-    return of_expression(facts, facts.current(symbolic(first, second)), numeric(*hints))
+    made = facts.current(symbolic(first, second))
+    if name not in _RING:
+        made = facts.named(made)
+    return of_expression(facts, made, numeric(*hints))
 
 
 def _current(facts: Facts, value: Any) -> Expr:
@@ -492,6 +525,30 @@ def _node_comparison(name: str) -> Any:
         return Condition(ask)
 
     return method
+
+
+def _is_dense_in_order(sizes: Any, strides: Any, order: Any) -> bool:
+    """Whether memory has no gaps, the dimensions going from the fastest to the slowest."""
+    expected = 1
+    for dim in order:
+        size, step = sizes[dim], strides[dim]
+        if size == 1:
+            continue
+        if step != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def _are_strides_in_order(sizes: Any, strides: Any, order: Any) -> bool:
+    least = 0
+    for dim in order:
+        if sizes[dim] == 0 or strides[dim] < least:
+            return False
+        if dim == 0 and least == strides[1]:
+            return False
+        least = strides[dim] * max(sizes[dim], 1)
+    return True
 
 
 def _is_dense(sizes: Any, strides: Any) -> bool:

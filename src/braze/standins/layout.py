@@ -49,6 +49,12 @@ def same_layout(shape: Shape, stride: Shape, other: Shape) -> bool:
     return all(a == b or size == 1 for size, a, b in zip(shape, stride, other)) or 0 in shape
 
 
+def is_same(shape: Shape, other: Shape) -> bool:
+    """Whether two shapes are equal; sizes of other ranks are not compared: with symbols each
+    comparison may become a guard."""
+    return len(shape) == len(other) and shape == other
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def memory_order(shape: Shape, stride: Shape) -> Shape:
     """The dimensions from the largest stride to the smallest."""
@@ -195,7 +201,7 @@ def _compare_dims(shape: Shape, strides: list[Shape], a: int, b: int) -> int:
 def pointwise_layout(*operands: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
     """The result's (shape, stride) in eager's pointwise kernels; so are the operands given."""
     first = operands[0][0]
-    if all(shape == first for shape, _ in operands):
+    if all(shape is first or is_same(shape, first) for shape, _ in operands):
         fast = _uniform_layout(first, operands)
         if fast is not None:
             return first, fast

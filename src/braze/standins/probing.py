@@ -100,13 +100,18 @@ def _numbers(argument: Any, facts: Facts, values: dict[Symbol, int]) -> Any:
 
 def _probes(facts: Facts, sizes: Sequence[SymbolicSize]) -> Iterable[dict[Symbol, int]]:
     """Other values of the symbols for which all that is known holds."""
-    free = sorted({s for size in sizes for s in symbols(facts.current(size.expr))}, key=str)
+    named = {s for size in sizes for s in symbols(facts.current(size.expr))}
+    for symbol, meaning in facts.derived():
+        if symbol in named:
+            named |= symbols(meaning)
+    free = sorted(named, key=str)
     for attempt in range(_MOST_TRIES):
-        probe = dict(facts.hints)
+        changes = {}
         for place, symbol in enumerate(free):
             step = _STEPS[(attempt * (place + 1) + 5 * place) % len(_STEPS)]
-            probe[symbol] += step * (1 + attempt // len(_STEPS))
-        if facts.admits(probe):
+            changes[symbol] = facts.hints[symbol] + step * (1 + attempt // len(_STEPS)) ** 2
+        probe = facts.assignment(changes)
+        if probe is not None:
             yield probe
 
 

@@ -13,10 +13,9 @@ import dataclasses
 from collections.abc import Iterable, Sequence
 from typing import Any, final
 
-from braze.ir.frame import TorchCall
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.types import Size, TensorType
-from braze.shapes.binding import bind_symbols
+from braze.shapes.binding import Sizes, bind_symbols
 from braze.shapes.expr import Expr, Symbol, as_expr, simplified, substitute, symbols
 from braze.shapes.facts import Facts, Unknown
 from braze.shapes.symbolic import SymbolicSize
@@ -82,24 +81,6 @@ class Expressions:
             return cls([self.argument(item) for item in argument])
         return self.size(argument)
 
-    def noted(self, noted: Any) -> Any:
-        """A torch-level call, or what it holds, in the graph's values."""
-        if isinstance(noted, TorchCall):
-            return dataclasses.replace(
-                noted,
-                args=self.noted(noted.args),
-                kwargs=self.noted(noted.kwargs),
-                result=self.noted(noted.result),
-            )
-        if isinstance(noted, (tuple, list)):
-            items = [self.noted(item) for item in noted]
-            return type(noted)(*items) if hasattr(noted, "_fields") else type(noted)(items)
-        if isinstance(noted, dict):
-            return {key: self.noted(item) for key, item in noted.items()}
-        if isinstance(noted, slice):
-            return slice(*[self.noted(p) for p in (noted.start, noted.stop, noted.step)])
-        return self.value(noted) if type(noted) is Value else self.size(noted)
-
     def node(self, node: Node) -> Node:
         """One node."""
         return Node(
@@ -121,9 +102,17 @@ class Expressions:
             tuple(map(self._mutation, graph.mutations)),
         )
         missing = _symbols_of(made) - _bound(made.inputs)
+        derived: list[tuple[Symbol, Expr]] = []
+        for symbol, meaning in reversed(self.facts.derived()):
+            final = as_expr(self._final[symbol])
+            (here,) = symbols(final)
+            expr = substitute(self.facts.current(meaning), self._final)
+            if here in missing and here not in symbols(expr):
+                derived.insert(0, (here, expr))
+                missing = (missing - {here}) | (symbols(expr) - _bound(made.inputs))
         passed = self._passed(missing)
         numbers = tuple([self._final_of(unknown) for unknown in passed])
-        return dataclasses.replace(made, sizes=numbers), passed
+        return dataclasses.replace(made, sizes=Sizes(numbers, tuple(derived))), passed
 
     def _output(self, output: Output) -> Output:
         value, alias = self.value(output.value), self._alias(output.alias)

@@ -77,8 +77,7 @@ def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
     for buffer in schedule.inputs:
         for size in (*buffer.shape, *buffer.stride):
             found |= symbols(size)
-    for size in schedule.sizes:
-        found |= symbols(size)
+    found |= schedule.sizes.symbols()
     return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 
