@@ -6,10 +6,14 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from braze.capture.native_calls import call_seen
 from braze.capture.overlay import EXACT
+from braze.capture.shown_text import ShownText, at_hand, shown, symbolic_numbers
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.shapes.symbolic import ProgramInt
 
 _METHODS: dict[Any, str] = {str: "__str__", repr: "__repr__", ascii: "__repr__"}
 
@@ -17,6 +21,11 @@ _METHODS: dict[Any, str] = {str: "__str__", repr: "__repr__", ascii: "__repr__"}
 def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     """`str(value)`, `repr(value)` or `ascii(value)`."""
     cls = type(value)
+    numbers = symbolic_numbers(value)
+    if numbers and (cls is ProgramInt or cls is torch.Size):
+        return shown(convert(at_hand(value)), numbers)
+    if cls is ShownText and convert is str:
+        return value
     if cls in CONSTANTS:
         return interpreter.native(convert, value)
     if cls in TENSORS:
@@ -46,6 +55,11 @@ def format_value(
     """One field of an f-string."""
     if conversion is not None:
         value = text_of(interpreter, value, conversion)
+    numbers = symbolic_numbers(value)
+    if numbers and (type(value) is ProgramInt or type(value) is torch.Size):
+        return shown(format(at_hand(value), spec), numbers)
+    if type(value) is ShownText:
+        return value if not spec else format(value.settle(), spec)
     if type(value) in CONSTANTS:
         return interpreter.native(format, value, spec)
     if type(value) in TENSORS and not value.dim():

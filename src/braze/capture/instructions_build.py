@@ -11,6 +11,7 @@ from braze.capture.iteration import native_iterable
 from braze.capture.native_calls import call_seen
 from braze.capture.overlay import EXACT, ordered_items
 from braze.capture.program import opcode
+from braze.capture.shown_text import joined
 from braze.capture.signals import ProgramRaised
 from braze.compat.bytecode import Instruction
 from braze.ir.guard import ABSENT
@@ -54,7 +55,7 @@ def build_const_key_map(interpreter: Any, frame: Frame, instruction: Instruction
 
 @opcode("BUILD_STRING")
 def build_string(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append("".join(_take(frame.stack, instruction.arg)))
+    frame.stack.append(joined(_take(frame.stack, instruction.arg)))
 
 
 @opcode("BUILD_SLICE")

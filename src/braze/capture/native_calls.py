@@ -29,6 +29,7 @@ from braze.capture.native_tables import (
     STATE_READERS,
 )
 from braze.capture.overlay import EXACT
+from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
@@ -203,6 +204,8 @@ def _fitting(function: Any) -> Any:
 def native_argument(interpreter: Any, value: Any) -> Any:
     """A value as native code may have it."""
     cls = type(value)
+    if cls is ShownText:
+        return value.settle()
     if cls in CONSTANTS or cls in TENSORS:
         return value
     if cls in EXACT or cls is slice:
@@ -222,6 +225,8 @@ def _changes(cls: type) -> bool:
 def iterable_argument(interpreter: Any, value: Any) -> Any:
     """The same, for native code that iterates its arguments."""
     cls = type(value)
+    if cls is ShownText:
+        return value.settle()
     if cls in EXACT:
         return interpreter.overlay.contents(value)
     if cls in CONSTANTS or cls in TENSORS or cls is InlinedGenerator or cls is Callback:

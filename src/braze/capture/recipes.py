@@ -22,6 +22,7 @@ from braze.capture.rebuild import (
     rebuild_exception,
     rebuild_iterator,
 )
+from braze.capture.shown_text import ShownText
 from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, is_identity
 from braze.ir.frame import (
@@ -83,6 +84,8 @@ class RecipeWriter:
         cls = type(value)
         if cls is ProgramInt:
             return self._number(value)
+        if cls is ShownText:
+            return FromConstant(value.settle())
         if cls is torch.Size and any(type(size) is ProgramInt for size in value):
             return NewSequence(torch.Size, self.recipes(tuple(value)))
         if cls in CONSTANTS or value is NULL:

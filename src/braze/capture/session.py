@@ -21,6 +21,7 @@ import braze.capture.instructions_imports
 import braze.capture.instructions_operators
 import braze.capture.library_handlers
 import braze.capture.operator_handlers
+import braze.capture.resizing
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.dynamic_sizes import passed_sources

@@ -68,6 +68,12 @@ def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> A
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
+def computes_with_sizes(op: torch._ops.OpOverload) -> bool:
+    """Whether the operator's parts are found by floating point arithmetic on sizes, though it has
+    a kernel of its own."""
+    return op._schema.name.startswith(("aten::upsample", "aten::_upsample"))
+
+
 def needs_data(op: torch._ops.OpOverload) -> bool:
     """Whether the operator's result, or its result's shape, depends on the values of tensors."""
     return any(tag in op.tags for tag in _TAGS_OF_DATA)

@@ -22,6 +22,7 @@ class Kind(enum.Enum):
     METADATA = "metadata"  # changes sizes or storage of an existing tensor
     DATA = "data"  # needs values
     COMPOSITE = "composite"
+    SIZES = "sizes"  # C++ that needs the numbers of sizes
 
 
 @final
@@ -39,6 +40,7 @@ class OpFacts:
     argument_names: tuple[str, ...] = ()
 
 
+_SIZE_QUESTIONS = frozenset({"aten::size", "aten::stride"})
 _METADATA_CHANGES = frozenset(
     f"aten::{name}"
     for name in (
@@ -69,6 +71,8 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
     schema = op._schema
     names = tuple(argument.name for argument in schema.arguments)
     qualified = schema.name
+    if qualified in _SIZE_QUESTIONS:
+        return OpFacts(op, Kind.SIZES, argument_names=names)
     if qualified in _METADATA_CHANGES:
         return OpFacts(op, Kind.METADATA, argument_names=names)
     if qualified in _DATA or str(op).replace(".default", "").replace("aten.", "aten::") in _DATA:

@@ -532,8 +532,16 @@ def _data(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[st
 def _composite(
     tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
+    if tracer.facts is not None and dispatch.computes_with_sizes(facts.op):
+        return tracer.call(facts.op, args, kwargs)
     with tracer:
         return dispatch.decompose(facts.op, args, kwargs)
+
+
+def _sizes(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """C++ code that takes no symbols specialises them."""
+    type = tracer.standin_of(args[0]).place.type
+    return [int(n) for n in (type.stride if facts.op is aten.stride.default else type.shape)]
 
 
 _HANDLERS: dict[Kind, Callable[..., Any]] = {
@@ -543,6 +551,7 @@ _HANDLERS: dict[Kind, Callable[..., Any]] = {
     Kind.METADATA: _metadata,
     Kind.DATA: _data,
     Kind.COMPOSITE: _composite,
+    Kind.SIZES: _sizes,
 }
 
 __all__ = ["Argument", "Tracer"]
