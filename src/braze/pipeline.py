@@ -8,13 +8,14 @@ they share is `braze.ir`.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import threading
 import types
 import warnings
 import weakref
 from collections.abc import Callable
-from typing import Any, TypeAlias, final
+from typing import Any, TypeAlias, TypeGuard, final
 
 import torch
 
@@ -51,7 +52,7 @@ from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
-from braze.ir.run_graph import compile_graph_runner
+from braze.ir.run_graph import bindings_of, compile_graph_runner
 from braze.ir.schedule import Kernel
 from braze.ir.training import Backward, ForwardBackward, print_joint
 from braze.ir.verify_graph import verify_graph
@@ -211,8 +212,14 @@ class FrameCompiler:
             recorder.finish(outcome)
 
     def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
+        policy = self._policy(request)
         with recorder.stage("capture"):
-            captured = capture_frame(frame_request(request, self.options, self._policy(request)))
+            captured = capture_frame(frame_request(request, self.options, policy))
+            if _is_symbolic(captured) and needs_gradients(captured.graph):
+                # The backward is traced with the sizes at hand.
+                recorder.emit("dynamic", "gradients are needed: sizes are compiled as they are")
+                static = dataclasses.replace(policy, dynamic=False)
+                captured = capture_frame(frame_request(request, self.options, static))
         if isinstance(captured, Refused):
             return self._refused(captured, recorder)
         if isinstance(captured.exit, Break):
@@ -357,6 +364,10 @@ class FrameCompiler:
         warnings.warn(str(failure), BrazeWarning, stacklevel=2)
         origin = failure.origin if isinstance(failure.origin, Origin) else Origin("", 0)
         return Refused("unsupported", "internal-error", str(failure.cause), "", origin)
+
+
+def _is_symbolic(captured: CapturedFrame | Refused) -> TypeGuard[CapturedFrame]:
+    return isinstance(captured, CapturedFrame) and bool(bindings_of(captured.graph))
 
 
 def _note_of(reason: GraphBreak | Refused) -> BreakNote:
