@@ -7,6 +7,7 @@ they come out as they do in eager.
         UserError             the call of Braze itself is wrong
             InvalidOption     unknown or ill-typed option or mode
             InvalidBackend    unknown backend
+            ConstraintViolated  a program that needs the size of a dimension marked as dynamic
         Unsupported           the program does something that cannot be compiled
             GraphBreakError   a graph break, where `fullgraph=True` forbids it
             RecompileLimitExceeded
@@ -54,6 +55,11 @@ class BrazeError(RuntimeError):
 
 class UserError(BrazeError):
     """Braze was called with arguments that make no sense."""
+
+
+@final
+class ConstraintViolated(UserError):
+    """A dimension that was marked as dynamic is used in a way that fixes or narrows its size."""
 
 
 class InvalidOption(UserError, ValueError, AttributeError):

@@ -11,7 +11,8 @@ import enum
 import threading
 import types
 import weakref
-from collections.abc import MutableMapping
+from collections.abc import MutableMapping, Sequence
+from dataclasses import dataclass
 from typing import Any, final
 
 from braze.errors import UserError
@@ -110,3 +111,77 @@ def _mark_each(function: Any, mark: Mark) -> Any:
 
 MARKS.put(is_compiling, Mark.IS_COMPILING)
 MARKS.put(graph_break, Mark.GRAPH_BREAK)
+
+
+# --- dimensions ----------------------------------------------------------------------------------
+
+
+class DimensionMark(enum.Enum):
+    """What a user said about a dimension of a tensor."""
+
+    DYNAMIC = "dynamic"  # an error where the program needs its number
+    MAYBE = "maybe dynamic"  # symbolic from the first compile, if the program lets it
+    STATIC = "static"
+    UNBACKED = "unbacked"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Marked:
+    """One marked dimension; least and most: the sizes that it takes."""
+
+    mark: DimensionMark
+    least: int | None = None
+    most: int | None = None
+
+
+_ATTRIBUTE = "_braze_dimensions"
+
+
+def marks_of_dimensions(tensor: Any) -> dict[int, Marked]:
+    """The marked dimensions of a tensor."""
+    found: dict[int, Marked] = getattr(tensor, _ATTRIBUTE, None) or {}
+    return found
+
+
+def mark_dynamic(
+    tensor: Any,
+    index: int | Sequence[int],
+    *,
+    min: int | None = None,
+    max: int | None = None,
+) -> None:
+    """Compile for any size of a dimension (or several) of the tensor, from the first call.
+
+    A program that needs the size to be one number is an error that names the line, as is one that
+    allows less than [min, max]. Mark before the call that compiles.
+    """
+    if min is not None and max is not None and min > max:
+        raise UserError(f"mark_dynamic: min={min} is greater than max={max}")
+    _mark(tensor, index, Marked(DimensionMark.DYNAMIC, min, max))
+
+
+def maybe_mark_dynamic(tensor: Any, index: int | Sequence[int]) -> None:
+    """As mark_dynamic, but a program that needs the size is compiled for it."""
+    _mark(tensor, index, Marked(DimensionMark.MAYBE))
+
+
+def mark_static(tensor: Any, index: int | Sequence[int] | None = None) -> None:
+    """Compile for the very size of a dimension (None: of all), however often it changes."""
+    _mark(tensor, range(tensor.dim()) if index is None else index, Marked(DimensionMark.STATIC))
+
+
+def mark_unbacked(tensor: Any, index: int | Sequence[int]) -> None:
+    """Compile for any size of a dimension without looking at the one at hand: a question that
+    only the size can answer is an error that names the line."""
+    _mark(tensor, index, Marked(DimensionMark.UNBACKED))
+
+
+def _mark(tensor: Any, index: int | Sequence[int], marked: Marked) -> None:
+    rank = tensor.dim()
+    found = dict(marks_of_dimensions(tensor))
+    for dim in (index,) if isinstance(index, int) else tuple(index):
+        if not -rank <= dim < rank:
+            raise UserError(f"a tensor of {rank} dimensions has no dimension {dim} to be marked")
+        found[dim % rank] = marked
+    setattr(tensor, _ATTRIBUTE, found)

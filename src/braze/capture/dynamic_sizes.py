@@ -6,13 +6,13 @@ from typing import Any, final
 
 import torch
 
-from braze.errors import UserError
 from braze.ir.guard import Guard, GuardKind, SizeCondition
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import ItemSource, LocalSource, SizeSource, Source, StackSource, StrideSource
+from braze.marks import DimensionMark, Marked, marks_of_dimensions
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
-from braze.shapes.facts import MOST, Facts, Unknown
-from braze.shapes.policy import DimensionMark, Marked, SizePolicy, marks_of
+from braze.shapes.facts import MOST, Facts, SpecialisedError, Unknown
+from braze.shapes.policy import SizePolicy
 from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
 
 Layout = tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -33,6 +33,7 @@ class DynamicSizes:
         self.facts: Facts | None = None
         self.notes: list[tuple[str, Origin]] = []
         self._numbers: dict[Source, Any] = {}
+        self._promised: list[tuple[Symbol, int | None, int | None]] = []
         self._strides: list[tuple[Source, Any, Origin]] = []
 
     # --- taking in -------------------------------------------------------------------------------
@@ -43,10 +44,15 @@ class DynamicSizes:
         if policy is None or real.layout is not torch.strided or not real.dim():
             return None
         numbers = (*real.shape, *real.stride())
-        marks = marks_of(real)
+        marks = marks_of_dimensions(real)
         is_parameter = isinstance(real, torch.nn.Parameter) and not marks
+        static = [dim for dim, marked in marks.items() if marked.mark is DimensionMark.STATIC]
         chosen = policy.sizes(
-            str(source), numbers, marks, is_argument=is_argument(source) and not is_parameter
+            str(source),
+            numbers,
+            asked=marks.keys() - static,
+            static=static,
+            is_argument=is_argument(source) and not is_parameter,
         )
         rank = real.dim()
         if is_parameter or not any(place < rank for place in chosen):
@@ -74,9 +80,10 @@ class DynamicSizes:
         marked = marks.get(dim, Marked(DimensionMark.MAYBE))
         place = SizeSource(source, dim)
         if number < 2 and marked.mark in _STRICT:
-            raise UserError(
+            raise SpecialisedError(
                 f"{place} was marked as {marked.mark.value} and is {number} at the first call: "
-                "compile with a size of at least 2"
+                "compile with a size of at least 2",
+                self._origin(),
             )
         return self._symbol(place, number, marked) if number > 1 else number
 
@@ -85,7 +92,23 @@ class DynamicSizes:
         least = marked.least if number < 0 else max(marked.least or 2, 2)
         most = MOST if marked.most is None else marked.most
         strict = marked.mark in _STRICT
-        return symbol_size(facts, facts.new_symbol(source, number, least, most, strict=strict))
+        symbol = facts.new_symbol(source, number, least, most, strict=strict)
+        if strict and (marked.least, marked.most) != (None, None):
+            self._promised.append((symbol, marked.least, marked.most))
+        return symbol_size(facts, symbol)
+
+    def check_marks(self) -> None:
+        """Raise SpecialisedError where a dimension takes less sizes than the user said."""
+        for symbol, least, most in self._promised:
+            assert self.facts is not None
+            low, high = self.facts.range_now(symbol)
+            if (low or 0) > max(least or 2, 2) or (most is not None and (high or MOST) < most):
+                source = self.facts.unknowns[symbol].source
+                raise SpecialisedError(
+                    f"{source} was marked as dynamic in [{least}, {most}], and the program allows "
+                    f"[{low}, {high}]",
+                    self.facts.narrowed_at(symbol),
+                )
 
     def _opened(self) -> Facts:
         if self.facts is None:

@@ -192,6 +192,7 @@ def _finish(
     if problem is not None:
         return _unsupported(interpreter, problem)
     guard_written_objects(interpreter.world, interpreter.overlay)
+    interpreter.sizes.check_marks()
     guard_used_offsets(interpreter.world, interpreter.tracer)
     renamed = trace.expressions.value if trace.expressions is not None else _same
     # Torch-level calls are for user backends, which get the sizes at hand.

@@ -237,6 +237,14 @@ class Facts:
         """Symbols that are not written as something else, and what they are in terms of inputs."""
         return [(s, meaning) for s, meaning in self.meaning.items() if s not in self.written]
 
+    def range_now(self, symbol: Symbol) -> Range:
+        """The range of an input's symbol as it is known now."""
+        return bounds(substitute(self.current(as_expr(symbol)), self._bounded()))
+
+    def narrowed_at(self, symbol: Symbol) -> Any:
+        """Where the range of a symbol was narrowed last."""
+        return self._range_origins.get(symbol)
+
     # --- questions -------------------------------------------------------------------------------
 
     def decide(self, relation: Relation) -> bool:

@@ -9,29 +9,9 @@ Zero and one are never symbols: programs and kernels treat them apart.
 
 from __future__ import annotations
 
-import enum
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
-
-
-class DimensionMark(enum.Enum):
-    """What a user said about a dimension of a tensor."""
-
-    DYNAMIC = "dynamic"  # an error where the program needs its number
-    MAYBE = "maybe"  # symbolic from the first compile
-    STATIC = "static"
-    UNBACKED = "unbacked"  # as DYNAMIC, and 0 and 1 are not told apart
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Marked:
-    """One marked dimension; least and most: the range that the user gave."""
-
-    mark: DimensionMark
-    least: int | None = None
-    most: int | None = None
+from typing import final
 
 
 @final
@@ -86,23 +66,24 @@ class SizePolicy:
         self,
         name: str,
         numbers: Sequence[int],
-        marks: dict[int, Marked],
         *,
+        asked: Collection[int],
+        static: Collection[int],
         is_argument: bool,
     ) -> frozenset[int]:
-        """The places of `numbers` (sizes, then strides) that are symbols."""
+        """The places of `numbers` (sizes, then strides) that are symbols. asked, static:
+        dimensions that the user marked so."""
         changed = self.history.changed(name, numbers)
         rank = len(numbers) // 2
         if self.dynamic is True and is_argument:
             changed |= frozenset(range(rank))
         elif self.dynamic is False:
             changed = frozenset()
-        static = {dim for dim, marked in marks.items() if marked.mark is DimensionMark.STATIC}
-        changed |= frozenset(marks)
+        changed |= frozenset(asked)
         return frozenset(
             place
             for place in changed
-            if place not in static and (numbers[place] > 1 or place in marks)
+            if place not in static and (numbers[place] > 1 or place in asked)
         )
 
     def is_symbolic(self, name: str, number: int, *, is_argument: bool) -> bool:
@@ -111,12 +92,3 @@ class SizePolicy:
         if self.dynamic is False or number in (0, 1, -1):
             return False
         return bool(changed) or (self.dynamic is True and is_argument)
-
-
-MARK_ATTRIBUTE = "_braze_dimensions"
-
-
-def marks_of(tensor: Any) -> dict[int, Marked]:
-    """The marked dimensions of a tensor."""
-    found: dict[int, Marked] = getattr(tensor, MARK_ATTRIBUTE, None) or {}
-    return found

@@ -154,3 +154,83 @@ def test_other_backends(backend: str) -> None:
         for batch in (3, 5):
             arguments = rand(batch, 4, 8), rand(10, 8)
             torch.testing.assert_close(compiled(*arguments), projected(*arguments))
+
+
+# --- what users say about dimensions -------------------------------------------------------------
+
+
+def compiled_marked(program: Any, size: int, mark: Any, *later: int) -> int:
+    compiled = braze.compile(program)
+    with torch.no_grad():
+        for number, n in enumerate((size, *later)):
+            x = rand(n, 3)
+            if not number:
+                mark(x)
+            torch.testing.assert_close(compiled(x), program(x))
+    return len(JOURNAL.records())
+
+
+def test_marked_dimensions_are_symbols_at_once() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.sum(0) * x.shape[0]
+
+    assert compiled_marked(program, 5, lambda x: braze.mark_dynamic(x, 0), 7, 9) == 1
+    JOURNAL.clear()
+    assert compiled_marked(program, 5, lambda x: braze.maybe_mark_dynamic(x, -2), 7, 9) == 1
+    JOURNAL.clear()
+    assert compiled_marked(program, 5, lambda x: braze.mark_unbacked(x, [0]), 7, 9) == 1
+
+
+def test_marked_dimensions_must_stay_symbols() -> None:
+    def fixed(x: torch.Tensor) -> torch.Tensor:
+        return x.view(5, 3) + 1
+
+    def narrowed(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if x.shape[0] < 8 else x
+
+    with pytest.raises(braze.exc.ConstraintViolated, match=r"test_dynamic.py:\d+: L\['x'\]"):
+        compiled_marked(fixed, 5, lambda x: braze.mark_dynamic(x, 0))
+    with pytest.raises(braze.exc.ConstraintViolated, match=r"allows \[2, 7\]"):
+        compiled_marked(narrowed, 5, lambda x: braze.mark_dynamic(x, 0, min=2, max=64))
+    with pytest.raises(braze.exc.UserError, match="is 1 at the first call"):
+        compiled_marked(fixed, 1, lambda x: braze.mark_dynamic(x, 0))
+    with pytest.raises(braze.exc.UserError, match="no dimension 4"):
+        braze.mark_dynamic(rand(3), 4)
+    assert compiled_marked(fixed, 5, lambda x: braze.maybe_mark_dynamic(x, 0)) > 0
+
+
+def test_static_dimensions_are_compiled_as_they_are() -> None:
+    compiled = braze.compile(flattened, dynamic=True)
+    with torch.no_grad():
+        for n in (3, 4, 5):
+            x = rand(n, 4, 8)
+            braze.mark_static(x)
+            compiled(x)
+    assert len(JOURNAL.records()) == 3
+
+
+def test_sizes_that_change_become_symbols() -> None:
+    calls = [(rand(b, s),) for b, s in ((4, 8), (5, 8), (6, 8), (6, 9), (3, 7), (8, 4))]
+    assert compiles(weighted, calls, dynamic=None) == 3
+
+
+def test_a_growing_cache() -> None:
+    class Cached(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.proj = nn.Linear(8, 8)
+
+        def forward(self, x: Any, keys: Any) -> Any:
+            keys = torch.cat([keys, self.proj(x)], 1)
+            return torch.softmax(x @ keys.mT, -1) @ keys, keys
+
+    model = Cached().eval()
+    compiled = braze.compile(model)
+    mine = theirs = rand(2, 1, 8)
+    with torch.no_grad():
+        for _ in range(16):
+            x = rand(2, 1, 8)
+            found, mine = compiled(x, mine)
+            expected, theirs = model(x, theirs)
+            torch.testing.assert_close(found, expected)
+    assert len(JOURNAL.records()) <= 3
