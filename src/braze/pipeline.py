@@ -32,14 +32,7 @@ from braze.capture import FrameRequest, capture_frame
 from braze.codegen.cpp import generate, supports
 from braze.compat.isolation import run_isolated
 from braze.compat.modules import has_hooks
-from braze.errors import (
-    BackendFailed,
-    BrazeError,
-    BrazeWarning,
-    ConstraintViolated,
-    GraphBreakError,
-    InternalError,
-)
+from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.export import Exported, export_graph
@@ -80,7 +73,6 @@ from braze.runtime.module_shield import call_of, is_shielded, original_of, shiel
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.schedule import schedule
-from braze.shapes.facts import SpecialisedError
 from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
 from braze.trace import JOURNAL, BreakNote, Journal, Recorder
@@ -214,8 +206,6 @@ class FrameCompiler:
             return answer
         except (BrazeError, UserWarning):
             raise
-        except SpecialisedError as error:
-            raise ConstraintViolated(f"{error.origin}: {error}") from None
         except Exception as error:
             return self._give_up(InternalError(recorder.failed_stage or "", error, origin=origin))
         finally:

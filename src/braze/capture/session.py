@@ -40,6 +40,7 @@ from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
+from braze.errors import ConstraintViolated
 from braze.ir.frame import (
     NULL,
     Break,
@@ -58,6 +59,7 @@ from braze.ir.guard import GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
 from braze.marks import MARKS, Mark
+from braze.shapes.facts import SpecialisedError
 from braze.standins import Untraceable
 
 MAX_ATTEMPTS = 12
@@ -112,6 +114,8 @@ def _attempt(
         return request_to_break
     except ProgramRaised as raised:
         return _refuse_raise(raised)
+    except SpecialisedError as error:
+        raise ConstraintViolated(f"{error.origin}: {error}") from None
     finally:
         set_ambient_state(before, interpreter.autocast_depth - autocast_depth())
         interpreter.release()
