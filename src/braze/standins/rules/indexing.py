@@ -177,12 +177,14 @@ def _triangle(x: TensorType, diagonal: int = 0) -> Any:
 
 @rule(aten.constant_pad_nd.default)
 def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
-    if not is_contiguous(x.shape, x.stride) or len(padding) % 2 or min(padding, default=0) < 0:  # type: ignore[arg-type]
+    if not is_contiguous(x.shape, x.stride) or len(padding) % 2:  # type: ignore[arg-type]
+        return NotImplemented
+    if any(amount < 0 for amount in padding):
         return NotImplemented
     shape = list(x.shape)
     for index in range(len(padding) // 2):
         shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]  # type: ignore[operator]
-    if len(padding) > 2 * len(x.shape) or min(shape, default=1) <= 0:  # type: ignore[type-var]
+    if len(padding) > 2 * len(x.shape) or any(size <= 0 for size in shape):  # type: ignore[operator]
         return NotImplemented
     return contiguous(x.dtype, tuple(shape), x.device)  # type: ignore[arg-type]
 

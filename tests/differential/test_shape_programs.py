@@ -1,0 +1,43 @@
+"""Random programs about shapes: one compile serves every size, and results are eager's."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+import torch
+
+import braze
+from braze.trace import JOURNAL
+from tests.differential.shape_programs import ShapeProgram, shape_program
+
+PROGRAMS = int(os.environ.get("BRAZE_SHAPE_PROGRAMS", "60"))
+_A_TEST = 20
+
+
+def faults(program: ShapeProgram) -> str:
+    """What differs from eager; "" where nothing does."""
+
+    def run(x: torch.Tensor) -> torch.Tensor:
+        return program(x)
+
+    compiled = braze.compile(run, dynamic=True, options={"suppress_errors": False})
+    JOURNAL.clear()
+    for x in program.calls:
+        expected = run(x)
+        found = compiled(x)
+        if found.shape != expected.shape or found.stride() != expected.stride():
+            return f"{found.shape} {found.stride()}, not {expected.shape} {expected.stride()}"
+        if not torch.allclose(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
+            return f"off by {(found - expected).abs().max()} at {tuple(x.shape)}"
+    refused = [record for record in JOURNAL.records() if record.outcome != "graph"]
+    return f"refused: {refused}" if refused else "; ".join(JOURNAL.fallbacks())
+
+
+@pytest.mark.parametrize("start", range(0, PROGRAMS, _A_TEST))
+def test_shape_programs(start: int) -> None:
+    with torch.no_grad():
+        for seed in range(start, min(start + _A_TEST, PROGRAMS)):
+            program = shape_program(seed)
+            fault = faults(program)
+            assert not fault, f"seed {seed}: {fault}\n{program}"
