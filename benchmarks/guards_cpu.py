@@ -1,6 +1,6 @@
 """What a call of a compiled function costs beside its graph: guards above all.
 
-    python benchmarks/guards_cpu.py [--rounds 30]
+    python -m benchmarks.guards_cpu [--rounds 30]
 
 For each program: guards, parameters, microseconds to check all guards by generated Python and by
 the snapshot that a second call leaves behind, and to make that snapshot. Last, a function of one

@@ -1,0 +1,146 @@
+"""What a call costs beside its kernels: eager, torch.compile and Braze in one process.
+
+    python -m benchmarks.overhead_cpu [--rounds 40]
+
+Dispatch alone: both compilers get a backend whose graph does nothing but return results made
+before, so that what is left is guards and dispatch. Whole calls: a function of one operator, as it
+is used. Samples of all systems are interleaved, in an order drawn anew each round; of each the
+least and the median over the rounds are shown, in microseconds a call.
+"""
+
+from __future__ import annotations
+
+import argparse
+import random
+import statistics
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import torch
+
+import braze
+from benchmarks.guards_cpu import Linears
+from braze.runtime.guards_native import LOADER
+
+Call = Callable[[], Any]
+
+_SAMPLE_S = 0.002
+_WARM_UP_CALLS = 5
+
+
+class AddOne(torch.autograd.Function):
+    """What one operator costs in an autograd Function of eager."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+        return x + 1
+
+    @staticmethod
+    def backward(ctx: Any, tangent: torch.Tensor) -> torch.Tensor:
+        return tangent
+
+
+def add_one(x: torch.Tensor) -> torch.Tensor:
+    """A function of one operator."""
+    return x + 1
+
+
+def nothing(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., Any]:
+    """A backend whose graphs return what the first call computes."""
+    with torch.no_grad():
+        made = module(*inputs)
+    return lambda *_: made
+
+
+def dispatch_only(gradients: bool) -> dict[str, dict[str, Call]]:
+    """Calls by program and system, with graphs that do nothing."""
+    model, x, one = Linears().eval(), torch.randn(2, 8), torch.ones(4)
+    torch_model = torch.compile(Linears().eval(), backend=nothing)
+    braze_model = braze.compile(model, backend=nothing)
+    torch_one = torch.compile(add_one, backend=nothing)
+    braze_one = braze.compile(add_one, backend=nothing)
+    one.requires_grad_(gradients)
+    return {
+        "300 parameters": {
+            "torch.compile": lambda: torch_model(x),
+            "Braze": lambda: braze_model(x),
+        },
+        "one operator": {
+            "torch.compile": lambda: torch_one(one),
+            "Braze": lambda: braze_one(one),
+        },
+    }
+
+
+def whole_calls(gradients: bool) -> dict[str, dict[str, Call]]:
+    """Calls of the function of one operator, each system with its own kernels."""
+    x = torch.ones(4, requires_grad=gradients)
+    torch_one, braze_one = torch.compile(add_one), braze.compile(add_one)
+    calls: dict[str, Call] = {
+        "eager": lambda: add_one(x),
+        "torch.compile": lambda: torch_one(x),
+        "Braze": lambda: braze_one(x),
+    }
+    if gradients:
+        calls["eager autograd.Function"] = lambda: AddOne.apply(x)
+    return {"one operator": calls}
+
+
+def interleaved(calls: Mapping[str, Call], rounds: int, seed: int = 0) -> dict[str, list[float]]:
+    """Microseconds a call, one figure a round, of each system."""
+    repeats: dict[str, int] = {}
+    for name, call in calls.items():
+        for _ in range(_WARM_UP_CALLS):
+            call()
+        repeats[name] = max(1, int(_SAMPLE_S / _seconds(call, 10)))
+    shuffler = random.Random(seed)
+    times: dict[str, list[float]] = {name: [] for name in calls}
+    for _ in range(rounds):
+        order = list(calls)
+        shuffler.shuffle(order)
+        for name in order:
+            times[name].append(1e6 * _seconds(calls[name], repeats[name]))
+    return times
+
+
+def _seconds(call: Call, repeats: int) -> float:
+    began = time.perf_counter()
+    for _ in range(repeats):
+        call()
+    return (time.perf_counter() - began) / repeats
+
+
+def report(title: str, times: Mapping[str, list[float]]) -> None:
+    """One line a system; ratios are the median of those within rounds."""
+    print(title)
+    base = times["Braze"]
+    for name, samples in times.items():
+        ratio = statistics.median([other / own for other, own in zip(samples, base)])
+        print(
+            f"  {name:24} least {min(samples):8.2f} us  median {statistics.median(samples):8.2f} us"
+            f"  {ratio:6.2f} of Braze's"
+        )
+
+
+def main() -> None:
+    """Print a block for each program, without gradients and with."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rounds", type=int, default=40)
+    rounds = parser.parse_args().rounds
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    if LOADER.wait() is None:
+        print("the extension cannot be built: guards are generated Python")
+    for gradients in (False, True):
+        mode = "with gradients" if gradients else "without gradients"
+        with torch.set_grad_enabled(gradients):
+            for program, calls in dispatch_only(gradients).items():
+                report(f"dispatch alone, {program}, {mode}", interleaved(calls, rounds))
+            for program, calls in whole_calls(gradients).items():
+                report(f"whole calls, {program}, {mode}", interleaved(calls, rounds))
+
+
+if __name__ == "__main__":
+    main()
