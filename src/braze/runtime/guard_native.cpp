@@ -505,7 +505,7 @@ static PyObject* connect(PyObject*, PyObject* args) {
     libtorch.get_requires_grad = definition_of(requires_grad);
     libtorch.get_is_leaf = definition_of(is_leaf);
     if (PyErr_Occurred()) return NULL;
-    for (int i = 0; i < 4; i++) libtorch.codes[i] = (AskInt32)found[i];
+    for (int i = 0; i < CODES; i++) libtorch.codes[i] = (AskInt32)found[i];
     libtorch.rank = (AskInt64)found[4];
     libtorch.sizes = (AskArray)found[5];
     libtorch.strides = (AskArray)found[6];
@@ -520,18 +520,36 @@ static PyObject* connect(PyObject*, PyObject* args) {
 // codes_of(tensor): ((dtype, device, index of the device, layout) as libtorch numbers them,
 // requires_grad, is_leaf).
 static PyObject* codes_of(PyObject*, PyObject* tensor) {
-    int codes[4];
+    int codes[CODES];
     void* handle = (char*)tensor + libtorch.offset;
-    for (int i = 0; i < 4; i++)
+    for (int i = 0; i < CODES; i++)
         if (libtorch.codes[i] == NULL || libtorch.codes[i](handle, &codes[i])) Py_RETURN_NONE;
     return Py_BuildValue("((iiii)ii)", codes[0], codes[1], codes[2], codes[3],
                          requires_grad(tensor, handle), is_leaf(tensor, handle));
+}
+
+// bytes_of(tensor, start, count): of its implementation.
+static PyObject* bytes_of(PyObject*, PyObject* args) {
+    PyObject* tensor;
+    Py_ssize_t start, count;
+    if (!PyArg_ParseTuple(args, "Onn", &tensor, &start, &count)) return NULL;
+    const char* implementation = *(const char**)((char*)tensor + libtorch.offset);
+    return PyBytes_FromStringAndSize(implementation + start, count);
+}
+
+// set_rank_offset(offset): where an implementation keeps its rank and what follows it; 0: unknown.
+static PyObject* set_rank_offset(PyObject*, PyObject* offset) {
+    libtorch.rank_offset = PyLong_AsSsize_t(offset);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
 }
 
 static PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "Tell where tensors are asked."},
     {"offset_of", offset_of, METH_VARARGS, "Where an address stands in an object."},
     {"codes_of", codes_of, METH_O, "What is compared beside the sizes, or None."},
+    {"bytes_of", bytes_of, METH_VARARGS, "Bytes of a tensor's implementation."},
+    {"set_rank_offset", set_rank_offset, METH_O, "Tell where the rank is."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -128,10 +128,14 @@ struct Step {
 #endif
 };
 
+enum { CODES = 4, KIND_BYTES = 16, INLINE_SIZES = 5 };
+
 // sizes and strides: -1 matches any. requires_grad, is_leaf: 0, 1 or -1 for any.
 struct Facts {
     PyTypeObject* type;
-    int codes[4];  // dtype, kind of device, index of device (-1: any), layout
+    int codes[CODES];  // dtype, kind of device, index of device (-1: any), layout
+    char kind[KIND_BYTES];  // how an implementation that matched says the same
+    bool has_kind;
     int requires_grad;
     int is_leaf;
     int rank;
@@ -185,7 +189,7 @@ typedef int (*AskArray)(void*, int64**);
 typedef bool (*AskFlag)(const void*);
 
 static struct {
-    AskInt32 codes[4];
+    AskInt32 codes[CODES];
     AskInt64 rank;
     AskArray sizes, strides;
     AskInt64 storage_offset;
@@ -194,6 +198,9 @@ static struct {
     AskFlag is_leaf;        // of the handle
     PyGetSetDef *get_requires_grad, *get_is_leaf;
     Py_ssize_t offset;  // of the pointer to the implementation in the Python object
+    // Of the rank in the implementation, followed by INLINE_SIZES sizes and as many strides, the
+    // storage offset, the number of elements and the bytes of a kind; 0: unknown.
+    Py_ssize_t rank_offset;
 } libtorch;
 
 // 1, 0, or -2 where the getter fails.
@@ -224,21 +231,45 @@ static int same_sizes(const int64* actual, const int64* expected, int rank) {
     return 1;
 }
 
-static int matches(PyObject* tensor, const Facts* facts) {
-    if (Py_TYPE(tensor) != facts->type) return 0;
-    void* handle = (char*)tensor + libtorch.offset;
-    if (*(void**)handle == NULL) return 0;
-    for (int i = 0; i < 4; i++) {
+// The same without a call: 1, or 0 for unknown. Bytes of one kind mean one dtype, device and
+// layout, which is tried when the extension is loaded (guards_native.py).
+static int is_known_to_match(const char* implementation, const Facts* facts) {
+    if (!facts->has_kind) return 0;
+    const int64* rank = (const int64*)(implementation + libtorch.rank_offset);
+    const int64 *sizes = rank + 1, *strides = sizes + INLINE_SIZES;
+    return *rank == facts->rank && same_sizes(sizes, facts->sizes, facts->rank) &&
+           same_sizes(strides, facts->strides, facts->rank) &&
+           memcmp(strides + INLINE_SIZES + 2, facts->kind, KIND_BYTES) == 0;
+}
+
+static void remember_kind(const char* implementation, Facts* facts) {
+    const int64* rank = (const int64*)(implementation + libtorch.rank_offset);
+    if (libtorch.rank_offset == 0 || facts->rank > INLINE_SIZES || *rank != facts->rank) return;
+    memcpy(facts->kind, rank + 1 + 2 * INLINE_SIZES + 2, KIND_BYTES);
+    facts->has_kind = true;
+}
+
+static int metadata_matches(void* handle, const Facts* facts) {
+    for (int i = 0; i < CODES; i++) {
         int code;
         if (facts->codes[i] == -1 && i == 2) continue;
         if (libtorch.codes[i](handle, &code) || code != facts->codes[i]) return 0;
     }
     int64 rank, *sizes, *strides;
     if (libtorch.rank(handle, &rank) || rank != facts->rank) return 0;
-    if (rank) {
-        if (libtorch.sizes(handle, &sizes) || !same_sizes(sizes, facts->sizes, rank)) return 0;
-        if (libtorch.strides(handle, &strides) || !same_sizes(strides, facts->strides, rank))
-            return 0;
+    if (rank == 0) return 1;
+    if (libtorch.sizes(handle, &sizes) || !same_sizes(sizes, facts->sizes, rank)) return 0;
+    return libtorch.strides(handle, &strides) == 0 && same_sizes(strides, facts->strides, rank);
+}
+
+static int matches(PyObject* tensor, Facts* facts) {
+    if (Py_TYPE(tensor) != facts->type) return 0;
+    void* handle = (char*)tensor + libtorch.offset;
+    const char* implementation = *(const char**)handle;
+    if (implementation == NULL) return 0;
+    if (!is_known_to_match(implementation, facts)) {
+        if (!metadata_matches(handle, facts)) return 0;
+        remember_kind(implementation, facts);
     }
     if (facts->requires_grad >= 0 && requires_grad(tensor, handle) != facts->requires_grad)
         return 0;

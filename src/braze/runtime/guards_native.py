@@ -9,6 +9,7 @@ import importlib.machinery
 import importlib.resources
 import importlib.util
 import logging
+import struct
 import sysconfig
 import threading
 from collections.abc import Callable
@@ -35,16 +36,25 @@ from braze.runtime.toolchain import NoCompiler, find_toolchain
 TensorCodes = tuple[tuple[int, int, int, int], int, int]
 
 
+# Implementations have more bytes than that.
+_SEARCHED = 128
+_DTYPES = (
+    torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
+    torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
+    torch.int64, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
+)  # fmt: skip
 _SOURCES = ("guard_steps.cpp", "guard_native.cpp")
 
 
 class NativeGuards(NamedTuple):
     """The loaded extension. snapshot: see `make` in guard_native.cpp. absent: stands in its
-    arguments for "no such entry". codes_of: what it compares of a tensor beside the sizes."""
+    arguments for "no such entry". codes_of: what it compares of a tensor beside the sizes.
+    reads_tensors: whether it reads most metadata itself instead of asking libtorch."""
 
     snapshot: Callable[..., Any]
     absent: object
     codes_of: Callable[[torch.Tensor], TensorCodes | None]
+    reads_tensors: bool
 
 
 @final
@@ -104,7 +114,9 @@ def load_native_guards(options: Options) -> NativeGuards | str:
     module.connect(functions, REQUIRES_GRAD, IS_LEAF, offset)
     if not _answers_right(module.codes_of):
         return "the C interface to tensors of this build gives other answers than Python's"
-    return NativeGuards(module.Snapshot, module.ABSENT, module.codes_of)
+    rank_offset = _rank_offset(module.bytes_of)
+    module.set_rank_offset(rank_offset)
+    return NativeGuards(module.Snapshot, module.ABSENT, module.codes_of, rank_offset > 0)
 
 
 def build_extension(options: Options) -> Path | str:
@@ -151,6 +163,45 @@ def _offset(module: Any) -> int | None:
     found = {module.offset_of(sample, implementation_address(sample)) for sample in samples}
     offset = found.pop()
     return None if found or offset < 0 else int(offset)
+
+
+def _rank_offset(bytes_of: Callable[[torch.Tensor, int, int], bytes]) -> int:
+    """Where the implementations of tensors keep their rank, five sizes, five strides, the storage
+    offset, the number of elements, and sixteen bytes that tell dtype, device and layout apart.
+
+    0 where this build does not keep them so: then libtorch is asked for each.
+    """
+    shape = (1009, 2003, 3001)
+    sample = torch.empty(shape, device="meta")
+    start = bytes_of(sample, 0, _SEARCHED).find(struct.pack("4q", len(shape), *shape))
+    if start <= 0 or start % 8:
+        return 0
+    kinds: dict[bytes, Any] = {}
+    for sample in _samples():
+        rank = sample.dim()
+        found = struct.unpack("13q", bytes_of(sample, start, 104))
+        if found[: 1 + rank] != (rank, *sample.shape):
+            return 0
+        facts = (sample.dtype, sample.device, sample.layout)
+        if kinds.setdefault(bytes_of(sample, start + 104, 16), facts) != facts:
+            return 0
+        if sample.layout is torch.strided and (
+            found[6 : 6 + rank] != sample.stride()
+            or found[11:] != (sample.storage_offset(), sample.numel())
+        ):
+            return 0
+    return start
+
+
+def _samples() -> list[torch.Tensor]:
+    """Tensors of many kinds, of each rank that is kept in line."""
+    samples = [torch.empty(2, 3, dtype=dtype) for dtype in _DTYPES]
+    samples += [torch.empty(2, 3, dtype=dtype, device="meta") for dtype in _DTYPES]
+    samples += [torch.empty(tuple(range(2, 2 + rank))) for rank in range(6)]
+    samples += [torch.empty(tuple(range(2, 2 + rank)))[..., 1:].mT for rank in range(2, 6)]
+    samples += [torch.empty(4, requires_grad=True), torch.nn.Parameter(torch.empty(4))]
+    matrix = torch.eye(2)
+    return [*samples, matrix.to_sparse(), matrix.to(torch.int8).to_sparse()]
 
 
 def _answers_right(codes_of: Callable[[torch.Tensor], TensorCodes | None]) -> bool:

@@ -12,7 +12,11 @@ import torch
 
 import braze.runtime.guards_native as guards_native
 from braze.errors import BuildFailed
+from braze.ir.entry import FrameValues
+from braze.ir.guard import Guard, GuardKind
+from braze.ir.source import LocalSource
 from braze.options import config
+from braze.runtime.guards import compile_entry_check, compile_guards
 from braze.runtime.guards_native import (
     LOADER,
     NativeLoader,
@@ -22,6 +26,7 @@ from braze.runtime.guards_native import (
 )
 from braze.runtime.toolchain import Toolchain, find_toolchain
 from tests.unit.runtime.test_continuation import interpreter
+from tests.unit.runtime.test_guards import facts
 
 _CHECK = Path(__file__).with_name("snapshot_check.py")
 
@@ -69,6 +74,46 @@ def test_codes_of_tensors() -> None:
     for other in (torch.empty(2, dtype=torch.int8), torch.empty(2, device="meta")):
         codes = native.codes_of(other)
         assert codes is not None and codes[0] != plain[0]
+
+
+def test_implementations_are_read_where_their_layout_is_known() -> None:
+    native = load_native_guards(config.snapshot())
+    assert not isinstance(native, str), native
+    assert native.reads_tensors
+
+
+DTYPES = [torch.float32, torch.float64, torch.int32, torch.int64, torch.complex64, torch.bool]
+KINDS: list[torch.Tensor] = [
+    *[torch.zeros(2, 3, dtype=dtype) for dtype in DTYPES],
+    *[torch.zeros(2, 3, dtype=dtype, device="meta") for dtype in DTYPES],
+    *[torch.zeros([2] * rank) for rank in range(8)],
+    *[torch.zeros([3] + [2] * rank) for rank in range(6)],
+    *[torch.zeros([2] * rank).transpose(0, 1) for rank in range(2, 7)],
+    torch.zeros(4, 2, 3)[1],
+    torch.zeros(2, 6)[:, ::2],
+    torch.zeros(2, 3).to_sparse(),
+    torch.zeros(2, 3, requires_grad=True),
+    torch.zeros(2, 3, requires_grad=True).exp(),
+    torch.nn.Parameter(torch.zeros(2, 3)),
+    torch.zeros(2, 3, dtype=torch.complex64).conj(),
+    torch.empty(0, 3),
+    torch.empty_strided((1, 3), (17, 1)),
+]
+
+
+def test_tensors_of_many_kinds_are_told_apart() -> None:
+    x = LocalSource("x")
+    assert LOADER.wait() is not None
+    for sample in KINDS:
+        guard = Guard(x, GuardKind.TENSOR_MATCH, facts(sample, is_leaf=sample.is_leaf))
+        check = compile_entry_check([guard], [x])
+        for _ in range(3):
+            assert check(FrameValues({"x": sample}, (), {})) is not None
+        for other in [*KINDS, sample]:
+            frame = FrameValues({"x": other}, (), {})
+            expected = compile_guards([guard])(frame)
+            for known in check.memory.checks:  # type: ignore[attr-defined]
+                assert (known(frame) is not None) is expected, (sample, other)
 
 
 @pytest.mark.parametrize("lack", ["headers", "compiler", "libtorch", "layout", "cache"])
