@@ -149,6 +149,8 @@ def _steady(worker: _Worker) -> Result:
         results[name] = worker.attempt(name, "preparing", work)
     worker.say("timing")
     running = {name: f for name, f in compiled.items() if "error" not in results[name]}
+    for name in running:
+        SYSTEMS[name].settle()
     arguments = partial(case.arguments, 0)
     times = interleave(running, arguments, worker.device, worker.request.settings.rounds)
     for name, seconds in times.items():
@@ -214,6 +216,8 @@ def _overhead_of(worker: _Worker, function: Any) -> Result:
     for name in worker.request.systems:
         results[name] = worker.attempt(name, "overhead", partial(compile_for, name))
     running = {name: f for name, f in compiled.items() if "error" not in results[name]}
+    for name in running:
+        SYSTEMS[name].settle()
     rounds = worker.request.settings.rounds
     times = interleave(running, lambda: ((x,), {}), worker.device, rounds)
     for name, seconds in times.items():

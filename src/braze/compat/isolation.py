@@ -63,18 +63,29 @@ def run_isolated(function: Callable[[], _Result]) -> _Result:
     before = _ThreadState(
         ambient_state(), autocast_depth(), sys.getprofile(), dispatch_mode_count()
     )
+    try:
+        return without_collection(function)
+    finally:
+        try:
+            _put_back(before)
+        finally:
+            _put_back(before)
+
+
+def without_collection(function: Callable[[], _Result]) -> _Result:
+    """The result of a call during which no automatic garbage collection happens."""
     holder = object()
     try:
         _PAUSES.begin(holder)
         return function()
     finally:
         try:
-            _put_back(before, holder)
+            _PAUSES.end(holder)
         finally:
-            _put_back(before, holder)
+            _PAUSES.end(holder)
 
 
-def _put_back(before: _ThreadState, holder: object) -> None:
+def _put_back(before: _ThreadState) -> None:
     if sys.getprofile() is not before.profile:
         sys.setprofile(before.profile)
     while dispatch_mode_count() > before.dispatch_modes:
@@ -82,4 +93,3 @@ def _put_back(before: _ThreadState, holder: object) -> None:
     deeper = before.autocast_depth - autocast_depth()
     if deeper or ambient_state() != before.ambient:
         set_ambient_state(before.ambient, deeper)
-    _PAUSES.end(holder)

@@ -360,26 +360,27 @@ def _write_ambient(writer: SourceWriter, guard: Guard) -> str:
 
 
 def _explain_tensor(guard: Guard, value: Any, frame: FrameValues) -> str | None:
-    facts: TensorFacts = guard.expected
-    what = f"tensor '{guard.source}'"
+    difference = _tensor_difference(guard.expected, value)
+    return None if difference is None else f"tensor '{guard.source}' {difference}"
+
+
+def _tensor_difference(facts: TensorFacts, value: Any) -> str | None:
     tensor_class: Any = facts.tensor_class
     if type(value) is not tensor_class:
-        return f"{what} type mismatch. expected {facts.tensor_class}, actual {type(value)}"
+        return f"type mismatch. expected {facts.tensor_class}, actual {type(value)}"
     for name in ("dtype", "device", "layout", "requires_grad", "is_leaf"):
         expected, actual = getattr(facts, name), getattr(value, name)
         if expected is not None and expected != actual:
-            return f"{what} {name} mismatch. expected {expected}, actual {actual}"
+            return f"{name} mismatch. expected {expected}, actual {actual}"
     if len(facts.shape) != value.dim():
-        return f"{what} rank mismatch. expected {len(facts.shape)}, actual {value.dim()}"
+        return f"rank mismatch. expected {len(facts.shape)}, actual {value.dim()}"
     pairs = [("size", facts.shape, value.shape)]
     if facts.layout is torch.strided:
         pairs.append(("stride", facts.stride, value.stride()))
     for name, expected_sizes, actual_sizes in pairs:
         for index, (expected, actual) in enumerate(zip(expected_sizes, actual_sizes)):
             if expected is not None and expected != actual:
-                return (
-                    f"{what} {name} mismatch at index {index}. expected {expected}, actual {actual}"
-                )
+                return f"{name} mismatch at index {index}. expected {expected}, actual {actual}"
     return None
 
 

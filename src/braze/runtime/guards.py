@@ -67,7 +67,6 @@ def compile_entry_check(
                 return found
         return memory.check_all(frame)
 
-    check.__braze_source__ = memory.generated.__braze_source__  # type: ignore[attr-defined]
     check.memory = memory  # type: ignore[attr-defined]
     return check
 

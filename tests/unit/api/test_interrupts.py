@@ -12,6 +12,7 @@ import gc
 import importlib.machinery
 import importlib.util
 import logging
+import signal
 import sys
 import sysconfig
 import threading
@@ -142,6 +143,7 @@ class EndOfCompile(logging.Handler):
 
 
 def run_interrupted(interrupts: Any, run: Callable[[], Any], at: int) -> BaseException | None:
+    handler = signal.signal(signal.SIGINT, signal.default_int_handler)
     try:
         interrupts.start(at)
         run()
@@ -149,11 +151,12 @@ def run_interrupted(interrupts: Any, run: Callable[[], Any], at: int) -> BaseExc
         return exception
     finally:
         interrupts.stop()
+        signal.signal(signal.SIGINT, handler)
     return None
 
 
-def check_point(interrupts: Any, program: str, at: int, end: int) -> None:
-    """A call that is interrupted, and two more that must be right.
+def check_point(interrupts: Any, program: str, at: int, end: int) -> bool:
+    """A call that is interrupted, and two more that must be right; whether it was.
 
     end: the line at which the compile ends; later interrupts are those of the program itself.
     """
@@ -167,7 +170,7 @@ def check_point(interrupts: Any, program: str, at: int, end: int) -> None:
     assert raised is None or type(raised) is KeyboardInterrupt
     assert thread_state() == threads
     if at >= end:
-        return
+        return raised is not None
     torch.testing.assert_close(programs_state(model, log), before, rtol=0, atol=0)
     expected_log: dict[str, int] = {}
     for _ in range(2):
@@ -179,6 +182,7 @@ def check_point(interrupts: Any, program: str, at: int, end: int) -> None:
         torch.testing.assert_close(
             programs_state(model, log), programs_state(reference, expected_log)
         )
+    return raised is not None
 
 
 def check_program(interrupts: Any, program: str, points: int, offset: int = 0) -> None:
@@ -193,8 +197,11 @@ def check_program(interrupts: Any, program: str, points: int, offset: int = 0) -
             check_point(interrupts, program, sys.maxsize, 0)
         last, ended = interrupts.count(), end.line
         assert ended > 1000
-        for number in range(points):
+        interrupted = [
             check_point(interrupts, program, 1 + (number * last + offset) // points, ended)
+            for number in range(points)
+        ]
+        assert sum(interrupted) > points // 2
     finally:
         logger.setLevel(level)
         logger.removeHandler(end)

@@ -15,6 +15,8 @@ from torch import nn
 
 from braze.interop.backends import Backend, Level
 from braze.ir.entry import FrameValues
+from braze.ir.guard import Guard, GuardKind
+from braze.ir.source import LocalSource
 from braze.options import config
 from braze.pipeline import make_dispatcher
 from braze.runtime.binding import make_binder
@@ -123,8 +125,12 @@ class World:
         return self.memory.checks[0](self.frame)
 
     def compare(self) -> None:
-        """Where the snapshot says yes, so does the generated check, and the inputs are the same."""
+        """Where the snapshot says yes, so does the generated check, and the inputs are the same;
+        asking guard by guard always gives what the generated check gives."""
         expected = self.memory.generated(self.frame)
+        asked = self.memory.ask_each(self.frame)
+        assert (asked is None) is (expected is None)
+        assert expected is None or list(map(id, asked or ())) == list(map(id, expected))
         for _ in range(3):
             answer = self.answer()
             if answer is not None:
@@ -325,6 +331,21 @@ def test_every_change_is_noticed(world: World, change: str) -> None:
         if callable(undo) and not isinstance(undo, nn.Module):
             undo()
     world.compare()
+
+
+def test_python_is_generated_when_snapshots_do_not_serve() -> None:
+    x = LocalSource("x")
+    guard = Guard(x, GuardKind.EQUALS_MATCH, "text")
+    generated: list[int] = []
+
+    def generate(guards: Any, inputs: Any) -> Any:
+        generated.append(len(guards))
+        return lambda frame: None
+
+    memory = SnapshotMemory([guard], [], generate)
+    for call in range(20):
+        assert memory.check_all(FrameValues({"x": "other"}, (), {})) is None
+        assert generated == ([] if call < 9 else [1])
 
 
 def test_most_changes_fail_both_checks() -> None:
