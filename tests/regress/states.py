@@ -1,6 +1,6 @@
 """The whole state that a call leaves, in comparable form: values, metadata, identity, aliasing.
 
-    check(make)     eager and compiled calls of the program that `make` makes leave the same state
+check(make)     eager and compiled calls of the program that `make` makes leave the same state
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ class Describer:
         """The value as nested tuples; an object that was met before as its number."""
         if isinstance(value, _SHOWN):
             return (type(value).__name__, value if value == value else "nan")
-        if isinstance(value, (type, torch._ops.OpOverload)) or callable(value) and not isinstance(
-            value, nn.Module
+        if isinstance(value, (type, torch._ops.OpOverload)) or (
+            callable(value) and not isinstance(value, nn.Module)
         ):
             return ("callable", getattr(value, "__name__", type(value).__name__))
         if id(value) in self.objects:
@@ -63,7 +63,9 @@ class Describer:
             address = plain.untyped_storage().data_ptr() or id(tensor)
             storage = self.storages.setdefault(address, len(self.storages))
             values = plain.double() if plain.is_floating_point() else plain
-            numbers = [round(v, 4) if isinstance(v, float) else v for v in values.flatten().tolist()]
+            numbers = [
+                round(v, 4) if isinstance(v, float) else v for v in values.flatten().tolist()
+            ]
         return (
             plain.dtype,
             tuple(plain.shape),
@@ -138,3 +140,14 @@ def difference(mine: Any, other: Any, where: str) -> str:
             if a != b:
                 return difference(a, b, f"{where}[{index}]")
     return f"{where}: compiled {mine!r}, eager {other!r}"
+
+
+def break_codes(make: Callable[[], tuple[Any, ...]]) -> tuple[str, ...]:
+    """The codes of the graph breaks of a first call, each once, in order."""
+    function, args, *_ = make()
+    explain = braze.explain(function)
+    try:
+        explanation = explain(*args)
+    except Exception:
+        return ("raises",)
+    return tuple(dict.fromkeys(note.code for note in explanation.break_reasons))

@@ -35,7 +35,7 @@ from braze.compat.compiler_questions import (
     is_disabled_by_torch,
     replaced_by_compiler,
 )
-from braze.compat.module_hooks import MODULE_CALLS
+from braze.compat.modules import MODULE_CALLS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource

@@ -7,6 +7,7 @@ from typing import Any, final
 import torch
 
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.world import CONSTANTS
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
@@ -36,6 +37,7 @@ def leaf_call(
     interpreter.tracer.origin = origin
     if interpreter.transforms:
         return traced(function, args, kwargs)
+    subclass = result_class(interpreter, args, kwargs) if interpreter.world.has_subclasses else None
     note = interpreter.tensor_names.noted
     noted_args = note(args)
     noted_kwargs = tuple([(key, note(value)) for key, value in kwargs.items()])
@@ -44,7 +46,7 @@ def leaf_call(
     interpreter.calls.append(
         TorchCall(_target(function), noted_args, noted_kwargs, note(result), origin, gradients)
     )
-    return result
+    return result if subclass is None else of_class(interpreter, result, subclass, args)
 
 
 @final
@@ -53,14 +55,19 @@ class TensorNames:
 
     def __init__(self, tracer: Any) -> None:
         self._value_of = tracer.value_of
+        self._new_value = tracer.recorder.new_value
+        self._taken: set[Value] = set()
         self._names: dict[int, tuple[Any, Value, int]] = {}
 
     def name(self, standin: Any) -> Value:
         """The name of a stand-in."""
         entry = self._names.get(id(standin))
         if entry is None:
-            version = _writes_to(standin)
-            entry = self._names[id(standin)] = (standin, self._value_of(standin), version)
+            value = self._value_of(standin)
+            if value in self._taken:  # a view of all of a tensor is a tensor object of its own
+                value = self._new_value(value.type)
+            self._taken.add(value)
+            entry = self._names[id(standin)] = (standin, value, _writes_to(standin))
         return entry[1]
 
     def written(self) -> frozenset[Value]:

@@ -8,7 +8,7 @@ import torch
 
 from braze.capture.overlay import DELETED
 from braze.capture.world import TENSORS
-from braze.compat.module_hooks import HOOK_DICT_NAMES, global_hook_dicts
+from braze.compat.modules import has_global_hooks, instance_hooks
 from braze.ir.guard import ABSENT
 from braze.ir.source import AttributeSource
 
@@ -63,9 +63,7 @@ def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any)
 def has_no_hooks(interpreter: Any, module: Any) -> bool:
     """Whether calling a module is calling its `forward`; guarded if so."""
     space = object.__getattribute__(module, "__dict__")
-    if any(space.get(name) for name in HOOK_DICT_NAMES):
-        return False
-    if any(global_hook_dicts()):
+    if instance_hooks(space) or has_global_hooks():
         return False
     world = interpreter.world
     world.guard_no_hooks(None, None)

@@ -139,7 +139,11 @@ class RecipeWriter:
             return FromSource(source)
         self._result_index[id(value)] = len(self.results)
         self.results.append(value)
-        return FromGraph(len(self.results) - 1)
+        made = FromGraph(len(self.results) - 1)
+        cls = self._world.classes_of.get(id(value))
+        if cls is not None and cls is not torch.Tensor:
+            return NewCall(torch.Tensor.as_subclass, (made, FromConstant(cls)))
+        return made
 
     # --- exact builtin classes -------------------------------------------------------------------
 

@@ -9,6 +9,7 @@ import torch
 
 from braze.capture.leaf_calls import leaf_call, traced
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import CONSTANTS
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource
 
@@ -62,6 +63,8 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     meta = interpreter.world.lookup(cls, name)
     if meta is ABSENT:
         return _instance_attribute(interpreter, tensor, real, name)
+    if name not in _TENSOR_NAMES:
+        return _subclass_attribute(interpreter, tensor, real, cls, name)
     if isinstance(meta, (types.MethodDescriptorType, types.FunctionType)):
         return types.MethodType(meta, tensor)
     if isinstance(meta, types.GetSetDescriptorType):
@@ -69,6 +72,29 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     if isinstance(meta, property):
         return leaf_call(interpreter, meta.fget, (tensor,), {})
     return interpreter.native(getattr, tensor, name)
+
+
+_TENSOR_NAMES = frozenset(dir(torch.Tensor))
+
+
+def _subclass_attribute(interpreter: Any, tensor: Any, real: Any, cls: type, name: str) -> Any:
+    """What a subclass of Tensor defines beside what every tensor has."""
+    meta = interpreter.world.lookup(cls, name)
+    kind = type(meta)
+    if kind is property:
+        interpreter.world.source_of_function(meta)
+        return interpreter.call(meta.fget, tensor)
+    if real is not None and name in getattr(real, "__dict__", {}):
+        return _instance_attribute(interpreter, tensor, real, name)
+    if kind is types.FunctionType:
+        interpreter.world.source_of_function(meta)
+        return types.MethodType(meta, tensor)
+    if kind in CONSTANTS:
+        return meta
+    if kind is classmethod or kind is staticmethod:
+        interpreter.world.source_of_function(meta.__func__)
+        return meta.__func__ if kind is staticmethod else types.MethodType(meta.__func__, cls)
+    raise BreakRequested("unsupported-attribute", f"{cls.__qualname__}.{name}")
 
 
 def _class_or_dict(interpreter: Any, tensor: Any, name: str) -> Any:

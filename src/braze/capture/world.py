@@ -21,6 +21,7 @@ import torch
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
+from braze.compat.dispatch import TorchFunction, torch_function_of
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -136,6 +137,8 @@ class World:
     """Reads of everything that existed before the call.
 
     known: identity -> (object, its first source). standins: identity of a real tensor -> stand-in.
+    classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
+    passes itself on to results.
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
@@ -148,6 +151,7 @@ class World:
         self.known: dict[int, tuple[Any, Source]] = {}
         self.standins: dict[int, Any] = {}
         self.classes_of: dict[int, type] = {}
+        self.has_subclasses = False
         self.input_sources: list[Source] = []
         self.reads: dict[tuple[int, Any], Any] = {}
         self.fresh: dict[int, Any] = {}
@@ -291,6 +295,10 @@ class World:
             return standin
         if self.tracer.is_standin(real):
             return real
+        if torch_function_of(type(real)) is TorchFunction.OWN:  # even its metadata runs user code
+            name = type(real).__qualname__
+            detail = f"{source}: the tensor subclass {name} with a __torch_function__ of its own"
+            raise BreakRequested("unsupported-tensor", detail)
         layout = self.sizes.layout(real, source)
         self.guard(source, GuardKind.TENSOR_MATCH, tensor_facts(real, layout))
         try:
@@ -301,8 +309,15 @@ class World:
         self.standins[id(real)] = standin
         self.known[id(real)] = (real, source)
         self.known[id(standin)] = (standin, source)
-        self.classes_of[id(standin)] = type(real)
+        self.give_class(standin, type(real))
         return standin
+
+    def give_class(self, standin: Any, cls: type) -> None:
+        """The program sees the stand-in as a tensor of this class."""
+        self.classes_of[id(standin)] = cls
+        self._keep.append(standin)
+        if torch_function_of(cls) is TorchFunction.DEFAULT:
+            self.has_subclasses = True
 
     # --- classes, namespaces, functions ------------------------------------------------------
 

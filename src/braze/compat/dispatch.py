@@ -5,6 +5,8 @@ The only place where stand-ins reach below torch's public surface.
 
 from __future__ import annotations
 
+import enum
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -15,6 +17,7 @@ push_dispatch_mode: Callable[[Any], None] = torch._C._push_on_torch_dispatch_sta
 pop_dispatch_mode: Callable[[Any], Any] = torch._C._pop_torch_dispatch_stack
 dispatch_mode_count: Callable[[], int] = torch._C._len_torch_dispatch_stack
 disabled_torch_function: Any = torch._C._disabled_torch_function_impl
+torch_function_enabled: Callable[[], bool] = torch._C._is_torch_function_enabled
 disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
 is_functorch_wrapped: Callable[[torch.Tensor], bool] = (
     torch._C._functorch.is_functorch_wrapped_tensor
@@ -55,6 +58,32 @@ def has_custom_dispatch(tensor_class: type) -> bool:
     return tensor_class.__torch_dispatch__ is not disabled_torch_dispatch
 
 
+class TorchFunction(enum.Enum):
+    """What a tensor class does when torch functions are called on it."""
+
+    NONE = "results are plain tensors"
+    DEFAULT = "results are of the class"
+    OWN = "its own Python code runs"
+
+
+@functools.cache
+def torch_function_of(tensor_class: type) -> TorchFunction:
+    """By what the class inherits."""
+    if tensor_class is torch.Tensor:
+        return TorchFunction.NONE
+    for base in tensor_class.__mro__:
+        found = vars(base).get("__torch_function__")
+        if found is not None:
+            break
+    if found is disabled_torch_function or tensor_class in _PLAIN_AFTER_ALL:
+        return TorchFunction.NONE
+    own = found is not vars(torch.Tensor)["__torch_function__"]
+    return TorchFunction.OWN if own else TorchFunction.DEFAULT
+
+
+_PLAIN_AFTER_ALL = frozenset({torch.nn.Parameter, torch.nn.Buffer})
+
+
 def is_composite(op: torch._ops.OpOverload) -> bool:
     """Whether eager runs the operator as a composition of others. PyTorch has more compositions,
     in Python, which choose other operators (resizing becomes indexing): they do not count."""
@@ -77,11 +106,6 @@ def computes_with_sizes(op: torch._ops.OpOverload) -> bool:
 def needs_data(op: torch._ops.OpOverload) -> bool:
     """Whether the operator's result, or its result's shape, depends on the values of tensors."""
     return any(tag in op.tags for tag in _TAGS_OF_DATA)
-
-
-def is_random(op: torch._ops.OpOverload) -> bool:
-    """Whether the operator draws random numbers."""
-    return torch.Tag.nondeterministic_seeded in op.tags
 
 
 def overloads(namespace: str, name: str) -> list[torch._ops.OpOverload]:

@@ -1,6 +1,8 @@
-"""Where `torch.nn.Module` keeps its hooks."""
+"""Where `torch.nn.Module` keeps its hooks, and the functions that run them."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import torch
 from torch.nn.modules import module as module_file
@@ -12,12 +14,19 @@ INSTANCE_HOOKS = (
     "_forward_hooks",
     "_forward_pre_hooks",
 )
-GLOBAL_HOOKS = (
-    "_global_backward_hooks",
-    "_global_backward_pre_hooks",
-    "_global_forward_hooks",
-    "_global_forward_pre_hooks",
-)
+# Their like for all modules together, in the module's file.
+GLOBAL_HOOKS = tuple([f"_global{name}" for name in INSTANCE_HOOKS])
+MODULE_CALLS = frozenset({torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl})
+
+
+def instance_hooks(attributes: dict[str, Any]) -> list[str]:
+    """The names of the dictionaries that hold hooks, in a module's `__dict__`."""
+    return [name for name in INSTANCE_HOOKS if attributes.get(name)]
+
+
+def has_global_hooks() -> bool:
+    """Whether a hook for all modules is registered."""
+    return any(getattr(module_file, name) for name in GLOBAL_HOOKS)
 
 
 def has_hooks(module: torch.nn.Module) -> bool:

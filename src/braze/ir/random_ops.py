@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import functools
+
 import torch
 
 from braze.ir.graph import Graph
 
 
+@functools.cache
 def is_random(op: torch._ops.OpOverload) -> bool:
     """Whether a call advances a generator, so that it is neither merged, moved nor dropped."""
     return torch.Tag.nondeterministic_seeded in op.tags

@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from braze.ir.graph import Alias, Graph, Node, Value
+from braze.ir.random_ops import is_random
 
 
 def values_in(argument: Any) -> Iterator[Value]:
@@ -69,12 +70,6 @@ def is_view(op: torch._ops.OpOverload) -> bool:
         argument.alias_info is not None and not argument.alias_info.is_write
         for argument in op._schema.arguments
     )
-
-
-@functools.cache
-def is_random(op: torch._ops.OpOverload) -> bool:
-    """Whether two calls with the same arguments may differ."""
-    return torch.Tag.nondeterministic_seeded in op.tags
 
 
 @functools.cache

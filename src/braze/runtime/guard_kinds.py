@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, final
 import torch
 
 from braze.compat.ambient_check import ambient_questions
+from braze.compat.modules import INSTANCE_HOOKS, has_global_hooks, instance_hooks
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.runtime.guard_sizes import explain_condition, write_condition
@@ -25,12 +26,6 @@ _SHARED_BY_VALUE = (int, str, bytes)
 _ATOMS = (bool, type(None), type(Ellipsis), type(NotImplemented))
 _SIZED = (dict, list, tuple, set, frozenset, deque, str, bytes, bytearray, range)
 _PLAIN_DICTS = (dict, OrderedDict)
-_HOOK_DICTS = (
-    "_forward_hooks",
-    "_forward_pre_hooks",
-    "_backward_hooks",
-    "_backward_pre_hooks",
-)
 
 
 # --- predicates that generated text calls ------------------------------------------------------
@@ -316,22 +311,12 @@ def _write_lacks(writer: SourceWriter, guard: Guard) -> str:
 
 def _write_no_hooks(writer: SourceWriter, guard: Guard) -> str:
     if guard.source is None:
-        writer.namespace["no_global_hooks"] = no_global_hooks
-        return "no_global_hooks()"
+        writer.namespace["has_global_hooks"] = has_global_hooks
+        return "not has_global_hooks()"
     value = writer.read(guard.source)
     name = f"hooks{len(writer.lines)}"
     writer.lines.append(f"{name} = {value}.__dict__")
-    return f"not ({' or '.join(f'{name}[{hooks!r}]' for hooks in _HOOK_DICTS)})"
-
-
-def no_global_hooks() -> bool:
-    """Whether no hook for all modules is registered."""
-    return not any(_global_hook_dicts())
-
-
-def _global_hook_dicts() -> list[Any]:
-    module = torch.nn.modules.module
-    return [getattr(module, f"_global{name}") for name in _HOOK_DICTS]
+    return f"not ({' or '.join(f'{name}[{hooks!r}]' for hooks in INSTANCE_HOOKS)})"
 
 
 def _write_functions(writer: SourceWriter, guard: Guard) -> str:
@@ -516,8 +501,8 @@ def _explain_lacks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
 
 def _explain_no_hooks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     if guard.source is None:
-        return None if no_global_hooks() else "a hook for all modules was registered"
-    hooks = [name for name in _HOOK_DICTS if value.__dict__[name]]
+        return "a hook for all modules was registered" if has_global_hooks() else None
+    hooks = instance_hooks(value.__dict__)
     return f"'{guard.source}' now has hooks in {hooks[0]}" if hooks else None
 
 

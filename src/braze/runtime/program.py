@@ -238,7 +238,17 @@ class _Program:
                 value = f"m{number}"
             writes.append(f"{self.tensors[target]}.copy_({value})")
         self.body += writes
-        return [self._view(view) for view in self.schedule.outputs]
+        given = {self.tensors[buffer] for buffer in self.schedule.inputs}
+        return [self._result(view, given) for view in self.schedule.outputs]
+
+    def _result(self, view: BufferView, given: set[str]) -> str:
+        """A tensor object that the caller has not got yet: a view of all of one is another one."""
+        text = self._view(view)
+        if text not in given:
+            given.add(text)
+            return text
+        shape, stride = self._sizes(view.shape), self._sizes(view.stride)
+        return f"{text}.as_strided({shape}, {stride}, {text}.storage_offset())"
 
     # --- arguments ---------------------------------------------------------------------------
 

@@ -9,8 +9,8 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.dispatch import is_random
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
+from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts, Unknown
 from braze.standins.layout import is_dense, same_layout

@@ -6,7 +6,12 @@ from typing import Any, TypeAlias
 
 import torch
 
-from braze.compat.dispatch import has_custom_dispatch, is_functorch_wrapped
+from braze.compat.dispatch import (
+    TorchFunction,
+    has_custom_dispatch,
+    is_functorch_wrapped,
+    torch_function_of,
+)
 from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import tensor_type
@@ -20,6 +25,10 @@ def check_traceable(tensor: torch.Tensor) -> None:
     """Raise Untraceable for a tensor that strided metadata does not describe."""
     if type(tensor) is not torch.Tensor and has_custom_dispatch(type(tensor)):
         raise Untraceable(f"a tensor subclass with its own dispatch: {type(tensor).__name__}")
+    if torch_function_of(type(tensor)) is TorchFunction.OWN:
+        raise Untraceable(
+            f"a tensor subclass with a __torch_function__ of its own: {type(tensor).__name__}"
+        )
     if tensor.layout is not torch.strided:
         raise Untraceable(f"a tensor of layout {tensor.layout}")
     if tensor.is_quantized or tensor.is_nested:

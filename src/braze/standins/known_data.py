@@ -6,8 +6,8 @@ from typing import Any
 
 import torch
 
-from braze.compat.dispatch import is_random
 from braze.ir.graph import Value
+from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
 from braze.standins.recorder import Call, Recorder
 

@@ -10,6 +10,7 @@ from typing import final
 import torch
 
 from braze.compat import dispatch
+from braze.ir.random_ops import is_random
 
 
 class Kind(enum.Enum):
@@ -84,7 +85,7 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
         for position, argument in enumerate(schema.arguments)
         if argument.alias_info is not None and argument.alias_info.is_write
     )
-    random = dispatch.is_random(op)
+    random = is_random(op)
     if written:
         functional = _functional_overload(op, written)
         kind = Kind.WRITE if functional is not None else Kind.OPAQUE_WRITE

@@ -1,0 +1,76 @@
+"""Tensor subclasses that inherit `Tensor.__torch_function__`: results of torch calls on them are
+of their class. A class with a `__torch_function__` of its own breaks the graph where it is met.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+
+from braze.capture.handler_table import answers
+from braze.capture.signals import BreakRequested
+from braze.compat.dispatch import TorchFunction, torch_function_enabled, torch_function_of
+from braze.standins.standin import Standin
+
+
+def result_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> type | None:
+    """The class that a call's results get, or None: of the arguments' classes, the most derived,
+    which all others must be bases of."""
+    classes = interpreter.world.classes_of
+    found: list[type] = []
+    for standin in _standins((args, tuple(kwargs.values()))):
+        cls = classes.get(id(standin))
+        if cls is not None and torch_function_of(cls) is TorchFunction.DEFAULT:
+            found.append(cls)
+    if not found or not torch_function_enabled():
+        return None
+    chosen = found[0]
+    for cls in found[1:]:
+        chosen = cls if issubclass(cls, chosen) else chosen
+    if not all(issubclass(chosen, cls) for cls in found):
+        raise BreakRequested("unsupported-tensor", "a call on tensors of unrelated subclasses")
+    return chosen
+
+
+def of_class(interpreter: Any, result: Any, cls: type, args: tuple[Any, ...]) -> Any:
+    """A call's results as tensors of the class; arguments among them that are not stay as they
+    are, and another tensor object is given."""
+    if type(result) is Standin:
+        world = interpreter.world
+        known = world.classes_of.get(id(result))
+        if known is not None and issubclass(known, cls):
+            return result
+        if known is not None or any(result is standin for standin in _standins(args)):
+            result = torch.ops.aten.alias.default(result)
+        world.give_class(result, cls)
+        return result
+    if type(result) in (list, tuple):
+        return type(result)([of_class(interpreter, item, cls, args) for item in result])
+    if isinstance(result, tuple):
+        raise BreakRequested("unsupported-tensor", "several results of a tensor subclass by name")
+    return result
+
+
+@answers(torch.Tensor.as_subclass)
+def as_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Another tensor object on the same memory."""
+    tensor, cls = args if not kwargs else (*args, kwargs["cls"])
+    if not isinstance(cls, type) or not issubclass(cls, torch.Tensor):
+        return interpreter.native(torch.empty(0).as_subclass, cls)
+    if torch_function_of(cls) is TorchFunction.OWN:
+        raise BreakRequested("unsupported-tensor", f"as_subclass({cls.__qualname__})")
+    made = interpreter.native(torch.ops.aten.alias.default, tensor)
+    interpreter.world.give_class(made, cls)
+    return made
+
+
+def _standins(value: Any) -> Iterator[Any]:
+    if type(value) is Standin:
+        yield value
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            yield from _standins(item)
+    elif type(value) is dict:
+        yield from _standins(tuple(value.values()))
