@@ -474,8 +474,7 @@ BREAKS = {
     "unsqueeze_inplace_input": ("unsupported-tensor",),
     "t_inplace_input": ("unsupported-tensor",),
     "set_": ("unsupported-tensor",),
-    "new_parameter": ("unseen-callable",),
-    "new_parameter_used": ("unseen-callable",),
+    "new_parameter_used": ("unsupported-tensor",),
     "new_leaf": ("unsupported-tensor",),
     "grad_inside": ("unsupported-tensor",),
     "backward_inside": ("unsupported-tensor",),
@@ -494,14 +493,11 @@ BREAKS = {
     "dlpack_": ("unsupported-tensor",),
     "numpy_": ("unsupported-tensor", "data-dependent-value"),
     "tolist_": ("data-dependent-value",),
-    "deepcopy_": ("unsupported-tensor",),
     "copy_copy": ("data-dependent-value", "unsupported-tensor", "unsupported-attribute"),
-    "deepcopy_param": ("unsupported-tensor",),
     "tensor_bool_int": ("data-dependent-value", "data-dependent-branch"),
     "contains": ("data-dependent-value",),
     "repr_": ("data-dependent-value",),
     "expand_write_error": ("raises",),
-    "requires_grad_setter": ("unsupported-tensor",),
 }
 
 

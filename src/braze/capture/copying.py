@@ -7,8 +7,6 @@ import copyreg
 import types
 from typing import Any
 
-import torch
-
 from braze.capture.attributes import instance_dict
 from braze.capture.handler_table import answers
 from braze.capture.native_calls import call_natively
@@ -48,8 +46,3 @@ def _state(interpreter: Any, owner: Any) -> Any:
         world.enroll(space, world.instance_dict_source(owner))
         space = interpreter.overlay.contents(space)
     return dict(space) or None
-
-
-@answers(torch.Tensor.__deepcopy__, torch.nn.Parameter.__deepcopy__)
-def deepcopy_tensor(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise BreakRequested("unsupported-tensor", "copy.deepcopy of a tensor")

@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from braze.capture.handler_table import answers
-from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested
 
 
@@ -33,12 +32,3 @@ _HISTORY = {
 }
 for _name, _function in _HISTORY.items():
     answers(_function)(_breaks(_name))
-
-
-@answers(torch.Tensor.requires_grad_)
-def require_gradient(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A tensor that begins to need gradients in the frame is a leaf that the graph cannot make."""
-    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
-    if args[0].requires_grad is not bool(wanted):
-        raise BreakRequested("unsupported-tensor", f"Tensor.requires_grad_({wanted})")
-    return leaf_call(interpreter, torch.Tensor.requires_grad_, args, kwargs)

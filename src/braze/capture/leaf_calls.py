@@ -30,7 +30,8 @@ def leaf_call(
     args = tuple([native(arg) for arg in args])
     if kwargs:
         if kwargs.get("requires_grad"):
-            raise BreakRequested("unsupported-tensor", f"{call_name(function)}(requires_grad=True)")
+            rest = {name: value for name, value in kwargs.items() if name != "requires_grad"}
+            return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
         kwargs = {name: native(value) for name, value in kwargs.items()}
     name = call_name(function)
     origin = interpreter.origin(name)
@@ -160,6 +161,14 @@ def program_raised(exception: Exception) -> ProgramRaised:
             [a.replace(_NAME, "Tensor") if isinstance(a, str) else a for a in exception.args]
         )
     return ProgramRaised(exception)
+
+
+def begin_leaf(interpreter: Any, tensor: Any, requires_grad: bool) -> Any:
+    """Let a tensor made in this frame need gradients from now on, or not."""
+    unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, requires_grad), {})
+    tensor.place.tracks_gradient = False
+    interpreter.world.new_leaves[id(tensor)] = tensor
+    return tensor
 
 
 def call_name(function: Any) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
+import torch
+
 
 def rebuild_iterator(kind: Any, arguments: tuple[Any, ...], state: Any) -> Iterator[Any]:
     """An iterator from what its `__reduce__` gave."""
@@ -35,6 +37,13 @@ def rebuild_exception(
         exception.__cause__ = cause
     exception.__dict__.update(attributes)
     return exception
+
+
+def rebuild_leaf(data: torch.Tensor, cls: type[torch.Tensor], requires_grad: bool) -> torch.Tensor:
+    """A leaf of autograd's graph on the memory of a graph's result."""
+    if cls is torch.nn.Parameter:
+        return torch.nn.Parameter(data.detach(), requires_grad)
+    return data.detach().requires_grad_(requires_grad)
 
 
 def rebuild_call(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:

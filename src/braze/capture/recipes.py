@@ -15,6 +15,7 @@ from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
 from braze.capture.iteration import ProtocolIterator
 from braze.capture.native_calls import Callback
+from braze.capture.new_leaves import leaf_recipe
 from braze.capture.overlay import MAPPINGS, ordered_items
 from braze.capture.rebuild import (
     rebuild_call,
@@ -137,13 +138,20 @@ class RecipeWriter:
         source = self._world.source_of(value)
         if source is not None:
             return FromSource(source)
-        self._result_index[id(value)] = len(self.results)
-        self.results.append(value)
-        made = FromGraph(len(self.results) - 1)
+        leaf = leaf_recipe(self._interpreter, value, self._result)
+        if leaf is not None:
+            return leaf
+        made = self._result(value)
         cls = self._world.classes_of.get(id(value))
         if cls is not None and cls is not torch.Tensor:
             return NewCall(torch.Tensor.as_subclass, (made, FromConstant(cls)))
         return made
+
+    def _result(self, value: Any) -> Recipe:
+        self._kept.append(value)
+        self._result_index[id(value)] = len(self.results)
+        self.results.append(value)
+        return FromGraph(len(self.results) - 1)
 
     # --- exact builtin classes -------------------------------------------------------------------
 

@@ -45,7 +45,7 @@ METADATA = frozenset(
 )
 # What a stand-in's answer would be wrong for, or what hands out its memory.
 FORBIDDEN = frozenset({"data_ptr", "untyped_storage", "storage", "numpy", "__array__", "grad_fn"})
-_SETTABLE = frozenset({"data", "requires_grad", "grad"})
+_SETTABLE = frozenset({"data", "grad"})
 
 
 def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
@@ -137,8 +137,9 @@ def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> 
 def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any) -> None:
     """`tensor.name = value`: on a tensor made here it really happens; `grad` of an input is kept
     back; else it breaks."""
-    if name == "requires_grad" and tensor.requires_grad is not bool(value):
-        raise BreakRequested("unsupported-tensor", f"setting Tensor.requires_grad to {value}")
+    if name == "requires_grad":
+        interpreter.call(torch.Tensor.requires_grad_, tensor, value)
+        return
     if name in _SETTABLE and interpreter.tracer.real_of(tensor) is None and name != "grad":
         traced(torch.Tensor.__setattr__, (tensor, name, value), {})
         return

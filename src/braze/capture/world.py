@@ -138,7 +138,8 @@ class World:
 
     known: identity -> (object, its first source). standins: identity of a real tensor -> stand-in.
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
-    passes itself on to results.
+    passes itself on to results. new_leaves: stand-ins that began to need gradients in this frame.
+    deep_copies: (memo, memory) of tensors that were deep-copied.
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
@@ -152,6 +153,8 @@ class World:
         self.standins: dict[int, Any] = {}
         self.classes_of: dict[int, type] = {}
         self.has_subclasses = False
+        self.new_leaves: dict[int, Any] = {}
+        self.deep_copies: dict[tuple[int, int], Any] = {}
         self.input_sources: list[Source] = []
         self.reads: dict[tuple[int, Any], Any] = {}
         self.fresh: dict[int, Any] = {}

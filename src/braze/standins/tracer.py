@@ -323,7 +323,7 @@ class Tracer(dispatch.TorchDispatchMode):
             return strided_view(self, place, *args[1:])
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
         grad = _is_grad_enabled()
-        if grad and viewed.requires_grad:
+        if grad and viewed.requires_grad and op is not aten.detach.default:
             value = self._read_tracked(place)
         else:
             value = self.recorder.read(place)

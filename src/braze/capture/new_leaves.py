@@ -1,0 +1,121 @@
+"""Tensors that begin to need gradients in the frame: parameters made here, `requires_grad_()`.
+
+Such a tensor is a leaf of autograd's graph, which no captured graph can make. Its data is a result
+like any other and the leaf is made of it after the graph ran; until then it may be passed on,
+stored and, without gradients, written to. The first operator that gradients would flow through
+breaks the graph, and goes on with the leaf as an input.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import begin_leaf, unnoted_call
+from braze.capture.rebuild import rebuild_leaf
+from braze.capture.signals import BreakRequested
+from braze.capture.world import TENSORS
+from braze.compat.dispatch import TorchFunction, storage_identity, torch_function_of
+from braze.ir.frame import FromConstant, NewCall, Recipe
+from braze.standins.layout import is_dense
+from braze.standins.standin import Standin
+
+
+def leaf_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe | None:
+    """How a leaf that began here is made, or None for any other tensor. `result(data)` is the
+    recipe of its data as a result of the graph."""
+    if id(tensor) not in interpreter.world.new_leaves:
+        return None
+    data = torch.Tensor.detach(tensor)
+    cls = interpreter.world.type_of(tensor)
+    settings = (FromConstant(cls), FromConstant(tensor.requires_grad))
+    return NewCall(rebuild_leaf, (result(data), *settings))
+
+
+@answers(torch.nn.Parameter)
+def make_parameter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`nn.Parameter(data, requires_grad)`: a leaf on the memory of the data."""
+    given = dict(zip(("data", "requires_grad"), args)) | kwargs
+    if given.keys() - {"data", "requires_grad"} or len(args) > 2:
+        return interpreter.native(torch.nn.Parameter, *args, **kwargs)
+    data = given.get("data")
+    if data is None:
+        data = unnoted_call(interpreter, torch.empty, (0,), {})
+    if type(data) is not Standin:
+        raise BreakRequested("unsupported-tensor", f"nn.Parameter of a {type(data).__name__}")
+    if interpreter.world.type_of(data) not in _PLAIN:
+        raise BreakRequested("unsupported-tensor", "nn.Parameter of a tensor subclass")
+    return _new_parameter(interpreter, data, given.get("requires_grad", True))
+
+
+_PLAIN = (torch.Tensor, torch.nn.Parameter)
+
+
+def _new_parameter(interpreter: Any, data: Any, requires_grad: Any) -> Any:
+    made = unnoted_call(interpreter, torch.Tensor.detach, (data,), {})
+    made._is_param = True
+    interpreter.world.give_class(made, torch.nn.Parameter)
+    return begin_leaf(interpreter, made, bool(requires_grad))
+
+
+@answers(torch.Tensor.requires_grad_)
+def require_gradient(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An input that begins to need gradients would be another kind of input."""
+    wanted = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
+    return set_requires_grad(interpreter, args[0], wanted)
+
+
+def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
+    """`tensor.requires_grad_(wanted)`."""
+    if type(tensor) is Standin and interpreter.tracer.real_of(tensor) is None:
+        if tensor.requires_grad is wanted or not tensor.is_leaf:
+            return unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, wanted), {})
+        return begin_leaf(interpreter, tensor, wanted)
+    if tensor.requires_grad is not wanted:
+        raise BreakRequested("unsupported-tensor", f"Tensor.requires_grad_({wanted}) of an input")
+    return tensor
+
+
+# --- copies --------------------------------------------------------------------------------------
+
+
+@answers(torch.nn.Parameter.__deepcopy__)
+def deepcopy_parameter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A parameter on a clone of the data; the memo is `copy.deepcopy`'s own business."""
+    tensor = args[0]
+    if interpreter.world.type_of(tensor) is not torch.nn.Parameter:
+        raise BreakRequested("unsupported-tensor", "copy.deepcopy of a parameter's subclass")
+    data = unnoted_call(interpreter, torch.Tensor.detach, (tensor,), {})
+    data = unnoted_call(interpreter, torch.Tensor.clone, (data,), {})
+    return _new_parameter(interpreter, data, tensor.requires_grad)
+
+
+@answers(torch.Tensor.__deepcopy__)
+def deepcopy_tensor(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A clone, where nothing but the elements has to be copied: deep copies of tensors that share
+    memory share memory, too."""
+    tensor, memo = args
+    if type(tensor) not in TENSORS or not tensor.is_leaf:
+        raise BreakRequested("unsupported-tensor", "copy.deepcopy of a tensor with a history")
+    world = interpreter.world
+    real = interpreter.tracer.real_of(tensor)
+    place = tensor.place
+    shape, stride = place.type.shape, place.type.stride
+    key = id(place.base or place) if real is None else storage_identity(real)
+    plain = (
+        torch_function_of(world.type_of(tensor)) is TorchFunction.NONE
+        and is_dense(shape, stride)
+        and place.offset == 0
+        and not getattr(real, "__dict__", None)
+        and interpreter.attribute(tensor, "grad") is None
+        and (id(memo), key) not in world.deep_copies
+    )
+    if not plain:
+        raise BreakRequested("unsupported-tensor", "copy.deepcopy of a tensor with more than data")
+    interpreter.tracer.note_offset(place)
+    world.deep_copies[(id(memo), key)] = memo
+    data = unnoted_call(interpreter, torch.Tensor.detach, (tensor,), {})
+    made = unnoted_call(interpreter, torch.Tensor.clone, (data,), {})
+    return begin_leaf(interpreter, made, True) if tensor.requires_grad else made
