@@ -70,6 +70,10 @@ CATALOGUE: dict[str, BreakReason] = {
         "a container whose contents cannot be guarded: {detail}",
         "pass the entries as separate arguments",
     ),
+    "opaque-object": BreakReason(
+        "a value that only C code can read, and no guard can compare: {detail}",
+        "pass a Python number or a tensor: int(n), float(n), torch.from_numpy(a)",
+    ),
     "unsupported-function": BreakReason(
         "a kind of function that is not interpreted: {detail}",
         "call it outside of the compiled function",

@@ -20,6 +20,7 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
+from braze.capture.opaque_objects import check_opaque
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, chain
@@ -277,6 +278,8 @@ class Interpreter:
 
     def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
+        if self.world.opaque and function is not getattr and not _reads_attribute(function):
+            check_opaque(self, function, (args, kwargs))
         try:
             return as_seen(function(*args, **kwargs))
         except (CaptureError, RecursionError):
@@ -297,3 +300,8 @@ class Interpreter:
     def length(self, value: Any) -> int:
         """`len(value)`."""
         return length(self, value)
+
+
+def _reads_attribute(function: Any) -> bool:
+    """Whether a callable is a descriptor's `__get__`: what it gives is guarded."""
+    return getattr(function, "__name__", None) == "__get__"

@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 from braze.capture.leaf_calls import leaf_call
+from braze.capture.opaque_objects import check_opaque
 from braze.capture.overlay import DELETED, EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_constant, is_identity
@@ -22,6 +23,8 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     world = interpreter.world
     if type(owner) in TENSORS:
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
+    if world.opaque:
+        check_opaque(interpreter, operator.getitem, (key,))
     if type(key) is ProgramInt:
         key = int(key)
     if cls is collections.defaultdict:

@@ -6,6 +6,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.opaque_objects import check_opaque
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.world import CONSTANTS
@@ -26,6 +27,8 @@ def leaf_call(
     if frame.runs_eagerly:
         name = frame.code.co_qualname
         raise BreakRequested("disabled", f"{call_name(function)} in {name}")
+    if interpreter.world.opaque:
+        check_opaque(interpreter, function, (args, kwargs))
     native = interpreter.overlay.native
     args = tuple([native(arg) for arg in args])
     if kwargs:
@@ -113,6 +116,8 @@ def unnoted_call(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call C code that is not torch's on values among which are stand-ins."""
+    if interpreter.world.opaque:
+        check_opaque(interpreter, function, (args, kwargs))
     interpreter.tracer.origin = interpreter.origin(call_name(function))
     return traced(function, args, kwargs)
 

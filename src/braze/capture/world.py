@@ -19,6 +19,7 @@ from typing import Any, final
 import torch
 
 from braze.capture.dynamic_sizes import DynamicSizes
+from braze.capture.opaque_objects import keeps_state_in_c
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
 from braze.compat.dispatch import TorchFunction, torch_function_of
@@ -138,7 +139,9 @@ class World:
 
     known: identity -> (object, its first source). standins: identity of a real tensor -> stand-in.
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
-    passes itself on to results. new_leaves: stand-ins that began to need gradients in this frame.
+    passes itself on to results.
+    opaque: identities of objects whose state is C's.
+    new_leaves: stand-ins that began to need gradients in this frame.
     deep_copies: (memo, memory) of tensors that were deep-copied.
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
@@ -153,6 +156,7 @@ class World:
         self.standins: dict[int, Any] = {}
         self.classes_of: dict[int, type] = {}
         self.has_subclasses = False
+        self.opaque: set[int] = set()
         self.new_leaves: dict[int, Any] = {}
         self.deep_copies: dict[tuple[int, int], Any] = {}
         self.input_sources: list[Source] = []
@@ -275,6 +279,8 @@ class World:
         if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
             self.guard(source, GuardKind.EQUALS_MATCH, value)
             return value
+        if keeps_state_in_c(cls):
+            self.opaque.add(id(value))
         self.guard(source, GuardKind.TYPE_MATCH, cls)
         self.enroll(cls, ObjectSource(cls.__qualname__, cls))
         return self.enroll(value, source)
