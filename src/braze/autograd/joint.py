@@ -22,9 +22,10 @@ from braze.autograd.simplify import simplify
 from braze.compat.backward import gradients, plain_autograd
 from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.run_graph import bindings_of, call_node, flat_tensors
+from braze.ir.run_graph import call_node, flat_tensors
 from braze.ir.training import JointGraph
 from braze.ir.types import TensorType
+from braze.shapes.binding import NO_SIZES
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.recorder import node_of
 
@@ -44,8 +45,6 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph
     given: per result, whether its gradient comes in; None: wherever one can.
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
-    if bindings_of(graph):
-        raise NotDifferentiable("sizes are symbols", UNKNOWN)
     if _is_symbolic(graph):
         raise NotDifferentiable("its sizes are symbols", graph.nodes[0].origin)
     replay = _Replay(graph, Tracer(replayable=False))
@@ -180,7 +179,7 @@ class _Replay:
 def _is_symbolic(graph: Graph) -> bool:
     kinds = [value.type for value in graph.inputs if isinstance(value.type, TensorType)]
     sizes = (size for kind in kinds for size in (*kind.shape, *kind.stride))
-    return bool(graph.sizes) or not all(isinstance(size, int) for size in sizes)
+    return graph.sizes != NO_SIZES or not all(isinstance(size, int) for size in sizes)
 
 
 def is_tracked(mutation: Mutation, value: torch.Tensor) -> bool:
