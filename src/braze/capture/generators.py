@@ -166,15 +166,19 @@ class InlinedGenerator:
 
     def _throw_to(self, receiver: Any, exception: BaseException) -> Any:
         self._running = True
+        frames = self._interpreter.frames
+        depth = len(frames)
+        frames.append(self.frame)  # as the caller of what it delegates to
         try:
             return self._interpreter.call_raising(receiver.throw, exception)
         except StopIteration as end:
             value = end.value
         except Exception as problem:
-            raised: BaseException = problem
+            del frames[depth:]
             self._running = False
-            return self._raise_here(raised)
+            return self._raise_here(problem)
         finally:
+            del frames[depth:]
             self._running = False
         frame = self.frame
         if not BYTECODE.send_keeps_receiver:
