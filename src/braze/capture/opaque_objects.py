@@ -37,6 +37,8 @@ _READ_THROUGH = (
     types.MethodType,
     types.CellType,
     types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodWrapperType,
     types.ModuleType,
     functools.partial,
     weakref.ReferenceType,
