@@ -11,7 +11,6 @@ QUICK = (
     "guard left out: numbers",
     "guard left out: LENGTH",
     "guard left out: STORAGE_OVERLAP",
-    "guard left out: strides of tensors",
 )
 
 

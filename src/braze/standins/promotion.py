@@ -78,7 +78,8 @@ def real_of(dtype: torch.dtype) -> torch.dtype:
 
 
 def common_device(operands: tuple[Any, ...]) -> torch.device:
-    """The device of the result; a 0-dim CPU tensor may stand beside any. Raises as eager."""
+    """The device of the result; a 0-dim CPU tensor may stand beside any, and numbers alone make a
+    tensor on the CPU. Raises as eager."""
     found: torch.device | None = None
     scalar: torch.device | None = None
     for operand in operands:
@@ -96,6 +97,4 @@ def common_device(operands: tuple[Any, ...]) -> torch.device:
                 "Expected all tensors to be on the same device, but found at least two devices, "
                 f"{found} and {device}!"
             )
-    result = found if found is not None else scalar
-    assert result is not None
-    return result
+    return found or scalar or torch.device("cpu")
