@@ -200,6 +200,10 @@ class ProgramInt(SymbolicSize):
         super().__init__(size.facts, size.expr, size.hint)
         self.size = size
 
+    def __sym_float__(self) -> float:
+        """`torch.sym_float`: floats are not symbols, so the size is one value from here on."""
+        return float(int(self))
+
     @property
     def node(self) -> Any:
         """The shape rules' object."""
