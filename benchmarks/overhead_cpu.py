@@ -11,7 +11,6 @@ least and the median over the rounds are shown, in microseconds a call.
 from __future__ import annotations
 
 import argparse
-import random
 import statistics
 import time
 import warnings
@@ -22,6 +21,7 @@ import torch
 
 import braze
 from benchmarks.guards_cpu import Linears
+from benchmarks.timing import turns
 from braze.runtime.guards_native import LOADER
 
 Call = Callable[[], Any]
@@ -95,13 +95,9 @@ def interleaved(calls: Mapping[str, Call], rounds: int, seed: int = 0) -> dict[s
         for _ in range(_WARM_UP_CALLS):
             call()
         repeats[name] = max(1, int(_SAMPLE_S / _seconds(call, 10)))
-    shuffler = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in calls}
-    for _ in range(rounds):
-        order = list(calls)
-        shuffler.shuffle(order)
-        for name in order:
-            times[name].append(1e6 * _seconds(calls[name], repeats[name]))
+    for name in turns(calls, rounds, seed):
+        times[name].append(1e6 * _seconds(calls[name], repeats[name]))
     return times
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, TypeAlias
 
 from benchmarks.clocks import synchronize
@@ -42,15 +42,21 @@ def interleave(
     """
     slowest = max(warm_up(function, arguments, device) for function in functions.values())
     calls = max(1, round(_SHORTEST_SAMPLE_S / slowest))
-    shuffler = random.Random(seed)
     times: dict[str, list[float]] = {name: [] for name in functions}
-    for _ in range(rounds):
-        order = list(functions)
-        shuffler.shuffle(order)
-        for name in order:
-            prepared = [arguments() for _ in range(calls)]
-            times[name].append(_sample(functions[name], prepared, device))
+    for name in turns(functions, rounds, seed):
+        prepared = [arguments() for _ in range(calls)]
+        times[name].append(_sample(functions[name], prepared, device))
     return times
+
+
+def turns(names: Iterable[str], rounds: int, seed: int) -> Iterator[str]:
+    """Whose turn it is: every name once a round, in an order drawn anew."""
+    shuffler = random.Random(seed)
+    order = list(names)
+    for _ in range(rounds):
+        drawn = list(order)
+        shuffler.shuffle(drawn)
+        yield from drawn
 
 
 def _sample(function: Callable[..., Any], prepared: list[CallArguments], device: str) -> float:
