@@ -20,12 +20,12 @@ from torch import nn
 from braze.interop.backends import Backend, Level
 from braze.ir.entry import FrameValues
 from braze.options import config
-from braze.pipeline import make_dispatcher
 from braze.runtime.binding import make_binder
 from braze.runtime.driver import CompiledCallable, Dispatcher
 from braze.runtime.guards import order_guards
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.guards_native import LOADER
+from braze.targets import make_dispatcher
 from braze.trace import JOURNAL
 
 Program = Callable[[], tuple[nn.Module, torch.Tensor]]

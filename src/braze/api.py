@@ -1,6 +1,6 @@
 """The face of Braze: `torch.compile`'s signature and what belongs to it.
 
-What is expected of `braze.pipeline`:
+What is expected of `braze.targets`:
     compile_function(function, options, backend, journal) -> a plain function, usable as a method,
         with `function`'s name, signature and `__wrapped__`
     compile_module(module, options, backend, journal) -> an instance of the module's own class
@@ -19,7 +19,7 @@ from typing import Any, TypeVar, final, overload
 
 import torch
 
-from braze import pipeline
+from braze import targets
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
 from braze.errors import InvalidOption, UserError
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
@@ -137,7 +137,7 @@ def _compile_target(target: Any, order: _Order) -> Any:
     """Compile by the kind of thing that was given."""
     arguments = (order.options, order.backend, order.journal)
     if isinstance(target, torch.nn.Module):
-        return pipeline.compile_module(pipeline.original_module(target), *arguments)
+        return targets.compile_module(targets.original_module(target), *arguments)
     if isinstance(target, type):
         return _compile_class(target, order)
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
@@ -158,7 +158,7 @@ def _compile_function(function: types.FunctionType, order: _Order) -> Any:
     original = compiled_by_torch(function)
     if type(original) is types.FunctionType:
         function = original
-    compiled = pipeline.compile_function(function, order.options, order.backend, order.journal)
+    compiled = targets.compile_function(function, order.options, order.backend, order.journal)
     MARKS.put(compiled, Mark.COMPILED)
     return compiled
 
@@ -218,7 +218,7 @@ def run(compiled: Any) -> Any:
     new kinds of input, which run eagerly. What was never compiled is given back as it is."""
     if isinstance(compiled, types.MethodType):
         return types.MethodType(run(compiled.__func__), compiled.__self__)
-    found = pipeline.run_only(compiled)
+    found = targets.run_only(compiled)
     if found is not compiled and not isinstance(compiled, torch.nn.Module):
         MARKS.put(found, Mark.COMPILED)
     return found
@@ -235,7 +235,7 @@ def export(
     """
     order = _resolve_order("braze", None, True, False, options, JOURNAL)
     target, bound = _frame_of(function)
-    return lambda *args, **kwargs: pipeline.export_function(
+    return lambda *args, **kwargs: targets.export_function(
         target, order.options, bound, args, kwargs
     )
 
@@ -243,8 +243,8 @@ def export(
 def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
     """The Python function behind a callable, and the arguments that it has already."""
     if isinstance(function, torch.nn.Module):
-        original = pipeline.original_module(function)
-        return pipeline.call_function(original), (original,)
+        original = targets.original_module(function)
+        return targets.call_function(original), (original,)
     if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
         return function.__func__, (function.__self__,)
     if MARKS.of(function) is Mark.COMPILED:
@@ -258,7 +258,7 @@ def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
 
 def reset() -> None:
     """Forget everything that was compiled in this process, and the records of it."""
-    pipeline.reset()
+    targets.reset()
     JOURNAL.clear()
 
 
@@ -301,7 +301,7 @@ def disable(function: Any = None, recursive: bool = True, *, reason: str | None 
     if not recursive:
         return _disable_frame(function, reason or "")
     if isinstance(function, torch.nn.Module):
-        return pipeline.disable_module(pipeline.original_module(function))
+        return targets.disable_module(targets.original_module(function))
     if isinstance(function, type):
         MARKS.put(function, Mark.DISABLE, reason or "")
         return function

@@ -2,8 +2,9 @@
 
     capture -> (autograd) -> rewrite -> lower -> schedule -> codegen -> link
 
-This is the only file that imports the stages. Each is a plain function from data to data; what
-they share is `braze.ir`.
+This is the only file that imports the stages; `braze.targets`, which makes callables of functions
+and modules, knows only the last, the runtime. Each stage is a plain function from data to data;
+what they share is `braze.ir`.
 """
 
 from __future__ import annotations
@@ -13,11 +14,8 @@ import functools
 import threading
 import types
 import warnings
-import weakref
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard, final
-
-import torch
 
 from braze.autograd import (
     NotDifferentiable,
@@ -31,17 +29,14 @@ from braze.autograd import (
 from braze.capture import FrameRequest, capture_frame
 from braze.codegen.cpp import generate, supports
 from braze.compat.isolation import run_isolated
-from braze.compat.modules import has_hooks
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
-from braze.interop.export import Exported, export_graph
 from braze.interop.fx_graph import to_fx
 from braze.ir.entry import (
     CompileAnswer,
     CompiledEntry,
     CompileRequest,
-    FrameValues,
     GraphCallable,
 )
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
@@ -59,25 +54,38 @@ from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
 from braze.ir.verify_training import verify_pair
 from braze.lower import lower
-from braze.marks import MARKS, Mark
 from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.rewrite import rewrite
-from braze.runtime.binding import make_binder
-from braze.runtime.callees import compile_callees
-from braze.runtime.driver import CompiledCallable, Dispatcher
-from braze.runtime.entries import Entry
-from braze.runtime.guards import compile_entry_check, explain_failure
+from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
-from braze.runtime.module_shield import call_of, is_shielded, original_of, shield
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.schedule import schedule
 from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
-from braze.trace import JOURNAL, BreakNote, Journal, Recorder
+from braze.trace import BreakNote, Journal, Recorder
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
+
+
+@final
+class _Warned:
+    """What has been said of the machine, once in a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: set[str] = set()
+
+    def once(self, message: str) -> None:
+        with self._lock:
+            known = message in self._messages
+            self._messages.add(message)
+        if not known:
+            warnings.warn(message, BrazeWarning, stacklevel=3)
+
+
+_WARNED = _Warned()
 
 
 def compile_graph(
@@ -114,7 +122,7 @@ def compile_graph(
         linked = link(plan, sources, options, takes_inputs)
     if isinstance(linked, NoCompiler):
         recorder.note_fallback("no C++ compiler: the graph runs by eager kernels")
-        _PROCESS.warn_once(linked.reason)
+        _WARNED.once(linked.reason)
         return compile_graph_runner(graph, takes_inputs)
     recorder.emit("output_code", lambda: linked.text)
     return linked
@@ -233,7 +241,7 @@ class FrameCompiler:
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:
             verify_graph(captured.graph)
-        return _entry_of(captured, self._graph_callable(captured, request, recorder))
+        return entry_of(captured, self._graph_callable(captured, request, recorder))
 
     def _policy(self, request: CompileRequest) -> SizePolicy:
         """Which sizes are symbols; a user's backend gets the sizes at hand."""
@@ -385,7 +393,8 @@ def _graph_break(note: BreakNote, graph: Graph | None = None) -> GraphBreakError
     )
 
 
-def _entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
+def entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
+    """What the dispatcher keeps of a captured frame."""
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
@@ -432,166 +441,19 @@ def _origin_of(error: BaseException, graph: Graph) -> Origin | None:
     return graph.nodes[0].origin if graph.nodes else None
 
 
-# --- what `braze.api` calls ----------------------------------------------------------------------
+def capture_whole(
+    request: CompileRequest, options: Options, run_eagerly: Callable[[], Any]
+) -> CapturedFrame:
+    """A frame that one graph holds.
 
-
-@final
-class _Process:
-    """What belongs to the process: every dispatcher alive, so that `reset` finds them, and what
-    has been said once."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
-        self._warned: set[str] = set()
-
-    def add(self, dispatcher: Dispatcher) -> Dispatcher:
-        with self._lock:
-            self._dispatchers.add(dispatcher)
-        return dispatcher
-
-    def reset(self) -> None:
-        with self._lock:
-            for dispatcher in self._dispatchers:
-                dispatcher.reset()
-
-    def warn_once(self, message: str) -> None:
-        """Warn of something about the machine, the first time only."""
-        with self._lock:
-            known = message in self._warned
-            self._warned.add(message)
-        if not known:
-            warnings.warn(message, BrazeWarning, stacklevel=2)
-
-
-_PROCESS = _Process()
-
-
-def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dispatcher:
-    """The entries, guards and driver of one `braze.compile` call."""
-
-    def observe(event: str, detail: str) -> None:
-        if event == "fault":
-            journal.note_fallback(f"a compiled graph failed: {detail}")
-        elif event == "unraised":
-            journal.note_fallback(f"run eagerly, where it does not raise: {detail}")
-
-    dispatcher = Dispatcher(
-        FrameCompiler(options, backend, journal),
-        recompile_limit=options.recompile_limit,
-        fullgraph=options.fullgraph,
-        observe=observe,
-    )
-    compile_callees(dispatcher)
-    return _PROCESS.add(dispatcher)
-
-
-def compile_function(
-    function: types.FunctionType, options: Options, backend: Backend, journal: Journal
-) -> Callable[..., Any]:
-    """A function that compiles `function` at its first call and at each new kind of input."""
-    return CompiledCallable(function, make_dispatcher(options, backend, journal))
-
-
-def compile_module(
-    module: torch.nn.Module, options: Options, backend: Backend, journal: Journal
-) -> torch.nn.Module:
-    """An instance of the module's own class that shares everything with it and calls compiled."""
-    calls = ModuleCalls(make_dispatcher(options, backend, journal))
-    remake = functools.partial(_remake, options=options, backend=backend)
-    return shield(module, calls, forward=calls.forward, remake=remake)
-
-
-@final
-class ModuleCalls:
-    """What calls of a compiled module do: `calls(original, ...)`."""
-
-    def __init__(self, dispatcher: Dispatcher) -> None:
-        self.dispatcher = dispatcher
-
-    def __call__(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        function = call_function(original)
-        return self.dispatcher.compiled(function)(original, *args, **kwargs)
-
-    def forward(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        """`compiled.forward(...)`, past the hooks."""
-        function = _forward_function(original)
-        return self.dispatcher.compiled(function)(original, *args, **kwargs)
-
-
-def call_function(module: torch.nn.Module) -> Any:
-    """The function that a call of a module runs, with the module first."""
-    return torch.nn.Module.__call__ if has_hooks(module) else _forward_function(module)
-
-
-def _forward_function(module: torch.nn.Module) -> Any:
-    function = type(module).forward
-    plain = type(function) is types.FunctionType and "forward" not in module.__dict__
-    return function if plain else torch.nn.Module.__call__
-
-
-def run_only(compiled: Any) -> Any:
-    """A compiled function or module by what is compiled of it already; any other as it is."""
-    call = call_of(compiled) if is_shielded(compiled) else compiled
-    if not isinstance(call, CompiledCallable | ModuleCalls):
-        return compiled
-    dispatcher = call.dispatcher.without_compiling()
-    compile_callees(dispatcher)
-    if isinstance(call, CompiledCallable):
-        return CompiledCallable(call.__wrapped__, dispatcher)  # type: ignore[attr-defined]
-    calls = ModuleCalls(dispatcher)
-    return shield(original_of(compiled), calls, forward=calls.forward)
-
-
-def _remake(module: torch.nn.Module, *, options: Options, backend: Backend) -> torch.nn.Module:
-    """The compiled module of a copied or unpickled model."""
-    return compile_module(module, options, backend, JOURNAL)
-
-
-def export_function(
-    function: types.FunctionType,
-    options: Options,
-    bound: tuple[Any, ...],
-    args: tuple[Any, ...],
-    kwargs: dict[str, Any],
-) -> Exported:
-    """Call `function(*bound, *args, **kwargs)` once, captured whole, as a module that takes args
-    and kwargs. Raises GraphBreakError where one graph cannot hold it."""
-    values = FrameValues(make_binder(function)(*bound, *args, **kwargs), (), function.__globals__)
-    request = CompileRequest(function.__code__, 0, values, function)
+    run_eagerly: runs the frame where it raises, for the user's own exception. Raises
+    GraphBreakError, with the graph so far, where one graph cannot hold it.
+    """
     captured = capture_frame(frame_request(request, options))
     if isinstance(captured, Refused):
         if captured.kind == "raises":
-            function(*bound, *args, **kwargs)
+            run_eagerly()
         raise _graph_break(_note_of(captured))
     if isinstance(captured.exit, Break):
         raise _graph_break(_note_of(captured.exit.reason), captured.graph)
-    entry = Entry(_entry_of(captured, compile_graph_runner(captured.graph)))
-    inputs = entry.check(values)
-    if inputs is None:
-        raise InternalError("export", explain_failure(captured.guards, values))
-    results = entry.run_graph(inputs)
-    result = entry.replay(values, results)
-    names = tuple(function.__code__.co_varnames[len(bound) : function.__code__.co_argcount])
-    module = export_graph(to_fx(captured), inputs, (names, args, kwargs), results, result)
-    return Exported(module, captured.guards)
-
-
-def disable_module(module: torch.nn.Module) -> torch.nn.Module:
-    """A module that shares everything with `module` and is never compiled."""
-
-    def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        return original(*args, **kwargs)
-
-    MARKS.put(call, Mark.DISABLE)
-    return shield(module, call, remake=disable_module)
-
-
-def original_module(module: torch.nn.Module) -> torch.nn.Module:
-    """What a compiled module was made from; any other module itself."""
-    return original_of(module)
-
-
-def reset() -> None:
-    """Every compiled function starts afresh."""
-    _PROCESS.reset()
+    return captured

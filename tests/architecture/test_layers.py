@@ -28,8 +28,10 @@ ALLOWED: dict[str, frozenset[str]] = {
     # torch_compile is the way in from PyTorch: it calls the face as a user does.
     "interop": DATA | {"api"},
     "pipeline": DATA | STAGES | {"standins", "interop"},
+    # What is compiled is called through the runtime.
+    "targets": DATA | {"pipeline", "runtime", "interop"},
     # Of the stages the face knows only reports, which it hands to the user.
-    "api": BASE | {"pipeline", "interop", "report"},
+    "api": BASE | {"targets", "interop", "report"},
     "__init__": frozenset({"api", "exc", "options", "report"}),
 }
 

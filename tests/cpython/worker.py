@@ -34,7 +34,7 @@ from typing import Any, final
 import torch
 from test import support
 
-from braze import pipeline
+from braze import targets
 from braze.interop.backends import OWN
 from braze.options import config, resolve
 from braze.trace import Journal
@@ -89,7 +89,7 @@ def run_compiled(case: unittest.TestCase) -> dict[str, Any]:
     """The fields of a MethodReport that the compiled run tells."""
     journal = Journal()
     options = resolve(config.snapshot(), mode=None, fullgraph=False, dynamic=None, options=_OPTIONS)
-    compiled = pipeline.compile_function(around, options, OWN["aot_eager"], journal)
+    compiled = targets.compile_function(around, options, OWN["aot_eager"], journal)
     results: list[Any] = []
 
     def call(method: Callable[[], Any]) -> None:

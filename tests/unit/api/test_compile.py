@@ -1,6 +1,6 @@
-"""The face: what `compile` accepts, and what it hands to the pipeline.
+"""The face: what `compile` accepts, and what it hands to `braze.targets`.
 
-The pipeline is replaced by one that records its orders and calls the original.
+A stand-in for it records its orders and calls the original.
 """
 
 from __future__ import annotations
@@ -31,8 +31,8 @@ class Order:
 
 
 @dataclass
-class RecordingPipeline:
-    """Stands for `braze.pipeline`."""
+class RecordingTargets:
+    """Stands for `braze.targets`."""
 
     orders: list[Order] = field(default_factory=list)
     resets: int = 0
@@ -58,9 +58,9 @@ class RecordingPipeline:
 
 
 @pytest.fixture
-def pipeline(monkeypatch: pytest.MonkeyPatch) -> RecordingPipeline:
-    recording = RecordingPipeline()
-    monkeypatch.setattr(api, "pipeline", recording)
+def targets(monkeypatch: pytest.MonkeyPatch) -> RecordingTargets:
+    recording = RecordingTargets()
+    monkeypatch.setattr(api, "targets", recording)
     return recording
 
 
@@ -69,39 +69,39 @@ def double(x: int) -> int:
     return 2 * x
 
 
-def test_function_form(pipeline: RecordingPipeline) -> None:
+def test_function_form(targets: RecordingTargets) -> None:
     compiled = api.compile(double)
     assert compiled(3) == 6
     assert compiled.__name__ == "double" and compiled.__doc__ == "Twice."
-    (order,) = pipeline.orders
+    (order,) = targets.orders
     assert order.target is double
     assert order.backend is OWN["braze"]
     assert order.journal is JOURNAL
     assert order.options == Options(verify=order.options.verify, cache_dir=order.options.cache_dir)
 
 
-def test_decorator_without_arguments(pipeline: RecordingPipeline) -> None:
+def test_decorator_without_arguments(targets: RecordingTargets) -> None:
     @api.compile
     def triple(x: int) -> int:
         return 3 * x
 
     assert triple(2) == 6
-    assert len(pipeline.orders) == 1
+    assert len(targets.orders) == 1
 
 
 @pytest.mark.parametrize("model", [{}, {"model_or_function": None}])
-def test_decorator_with_arguments(pipeline: RecordingPipeline, model: dict[str, Any]) -> None:
+def test_decorator_with_arguments(targets: RecordingTargets, model: dict[str, Any]) -> None:
     @api.compile(fullgraph=True, dynamic=False, mode="max-autotune", **model)
     def triple(x: int) -> int:
         return 3 * x
 
     assert triple(2) == 6
-    (order,) = pipeline.orders
+    (order,) = targets.orders
     assert order.options.fullgraph and order.options.dynamic is False
     assert order.options.mode == "max-autotune"
 
 
-def test_methods_and_classes(pipeline: RecordingPipeline) -> None:
+def test_methods_and_classes(targets: RecordingTargets) -> None:
     class Scale:
         def __init__(self, factor: int) -> None:
             self.factor = factor
@@ -125,42 +125,42 @@ def test_methods_and_classes(pipeline: RecordingPipeline) -> None:
 
     assert api.compile(Adder) is Adder
     assert Adder()(1) == 2
-    assert pipeline.orders[-1].target.__qualname__.endswith("Adder.__call__")
+    assert targets.orders[-1].target.__qualname__.endswith("Adder.__call__")
 
 
-def test_other_callables_become_functions(pipeline: RecordingPipeline) -> None:
+def test_other_callables_become_functions(targets: RecordingTargets) -> None:
     assert api.compile(functools.partial(double, 4))() == 8
     assert api.compile(abs)(-2) == 2
-    assert all(isinstance(order.target, types.FunctionType) for order in pipeline.orders)
-    assert pipeline.orders[1].target.__name__ == "abs"
+    assert all(isinstance(order.target, types.FunctionType) for order in targets.orders)
+    assert targets.orders[1].target.__name__ == "abs"
 
 
-def test_modules(pipeline: RecordingPipeline) -> None:
+def test_modules(targets: RecordingTargets) -> None:
     model = torch.nn.Linear(2, 2)
     assert api.compile(model) is model
-    assert pipeline.orders[0].target is model
+    assert targets.orders[0].target is model
 
 
-def test_compiling_what_is_compiled_starts_from_the_original(pipeline: RecordingPipeline) -> None:
+def test_compiling_what_is_compiled_starts_from_the_original(targets: RecordingTargets) -> None:
     again = api.compile(api.compile(double), fullgraph=True)
     assert again(1) == 2
-    assert [order.target for order in pipeline.orders] == [double, double]
+    assert [order.target for order in targets.orders] == [double, double]
 
 
-def test_disabled_is_what_was_given(pipeline: RecordingPipeline) -> None:
+def test_disabled_is_what_was_given(targets: RecordingTargets) -> None:
     assert api.compile(double, disable=True) is double
     assert api.compile(disable=True)(double) is double
     assert api.compile(double, options={"disable": True}) is double
     with braze.options.config.patch(disable=True):
         assert api.compile(double) is double
-    assert pipeline.orders == []
+    assert targets.orders == []
 
 
-def test_configuration_is_taken_when_compile_is_called(pipeline: RecordingPipeline) -> None:
+def test_configuration_is_taken_when_compile_is_called(targets: RecordingTargets) -> None:
     with braze.options.config.patch(recompile_limit=3):
         api.compile(double)
     api.compile(double, options={"recompile_limit": 4})
-    assert [order.options.recompile_limit for order in pipeline.orders] == [3, 4]
+    assert [order.options.recompile_limit for order in targets.orders] == [3, 4]
 
 
 @pytest.mark.parametrize(
@@ -193,7 +193,7 @@ def test_what_cannot_be_compiled() -> None:
         api.compile(type("Empty", (), {}))
 
 
-def test_foreign_backends_get_what_is_not_ours(pipeline: RecordingPipeline) -> None:
+def test_foreign_backends_get_what_is_not_ours(targets: RecordingTargets) -> None:
     seen: list[Any] = []
 
     def backend(graph: Any, example_inputs: Any, **keywords: Any) -> Any:
@@ -201,7 +201,7 @@ def test_foreign_backends_get_what_is_not_ours(pipeline: RecordingPipeline) -> N
         return graph
 
     api.compile(double, backend=backend, options={"their_switch": 1, "recompile_limit": 3})
-    (order,) = pipeline.orders
+    (order,) = targets.orders
     assert (order.backend.level, order.backend.name) == (Level.TORCH, "backend")
     assert order.options.recompile_limit == 3
     assert order.options.backend == "backend"
@@ -210,23 +210,23 @@ def test_foreign_backends_get_what_is_not_ours(pipeline: RecordingPipeline) -> N
     assert seen == [{"options": {"their_switch": 1}}]
 
 
-def test_explain_compiles_afresh_with_a_journal_of_its_own(pipeline: RecordingPipeline) -> None:
+def test_explain_compiles_afresh_with_a_journal_of_its_own(targets: RecordingTargets) -> None:
     explanation = api.explain(api.compile(double), backend="eager")(4)
     assert explanation.result == 8
     assert explanation.function == "double"
-    assert pipeline.orders[-1].journal is not JOURNAL
-    assert pipeline.orders[-1].journal.detailed
-    assert pipeline.orders[-1].backend.name == "eager"
+    assert targets.orders[-1].journal is not JOURNAL
+    assert targets.orders[-1].journal.detailed
+    assert targets.orders[-1].backend.name == "eager"
 
 
-def test_reset(pipeline: RecordingPipeline) -> None:
+def test_reset(targets: RecordingTargets) -> None:
     JOURNAL.note_fallback("x")
     api.reset()
-    assert pipeline.resets == 1
+    assert targets.resets == 1
     assert JOURNAL.fallbacks() == ()
 
 
-def test_disable(pipeline: RecordingPipeline) -> None:
+def test_disable(targets: RecordingTargets) -> None:
     @api.disable
     def left_out(x: int) -> int:
         return x

@@ -18,10 +18,10 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.source import LocalSource
 from braze.options import config
-from braze.pipeline import make_dispatcher
 from braze.runtime.binding import make_binder
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.guards_native import LOADER
+from braze.targets import make_dispatcher
 from braze.trace import JOURNAL
 
 pytestmark = pytest.mark.skipif(LOADER.wait() is None, reason="the extension cannot be built")
