@@ -57,6 +57,7 @@ from braze.lower import lower
 from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.rewrite import rewrite
+from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
 from braze.runtime.toolchain import NoCompiler
@@ -222,12 +223,12 @@ class FrameCompiler:
     def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
         policy = self._policy(request)
         with recorder.stage("capture"):
-            captured = capture_frame(frame_request(request, self.options, policy))
+            captured = self._captured(request, policy)
             if _is_symbolic(captured) and needs_gradients(captured.graph):
                 # The backward is traced with the sizes at hand.
                 recorder.emit("dynamic", "gradients are needed: sizes are compiled as they are")
                 static = dataclasses.replace(policy, dynamic=False)
-                captured = capture_frame(frame_request(request, self.options, static))
+                captured = self._captured(request, static)
         if isinstance(captured, Refused):
             return self._refused(captured, recorder)
         if isinstance(captured.exit, Break):
@@ -242,6 +243,11 @@ class FrameCompiler:
         if self.options.verify:
             verify_graph(captured.graph)
         return entry_of(captured, self._graph_callable(captured, request, recorder))
+
+    def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
+        foreign = self.backend.level in (Level.TORCH, Level.JOINT)
+        watch = None if foreign else WATCH.is_watched
+        return capture_frame(frame_request(request, self.options, policy, watch))
 
     def _policy(self, request: CompileRequest) -> SizePolicy:
         """Which sizes are symbols; a user's backend gets the sizes at hand."""
@@ -406,7 +412,10 @@ def entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
 
 
 def frame_request(
-    request: CompileRequest, options: Options, policy: SizePolicy | None = None
+    request: CompileRequest,
+    options: Options,
+    policy: SizePolicy | None = None,
+    is_watched: Callable[[torch.Tensor], bool] | None = None,
 ) -> FrameRequest:
     """What capture is asked for, from what the dispatcher wants compiled."""
     code, values = request.code, request.values
@@ -424,6 +433,7 @@ def frame_request(
         stack=tuple(values.stack),
         options=options,
         policy=policy,
+        is_watched=is_watched,
     )
 
 

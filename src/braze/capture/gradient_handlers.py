@@ -22,9 +22,6 @@ def _breaks(name: str) -> Any:
 
 
 _HISTORY = {
-    "Tensor.backward": torch.Tensor.backward,
-    "torch.autograd.backward": torch.autograd.backward,
-    "torch.autograd.grad": torch.autograd.grad,
     "Tensor.register_hook": torch.Tensor.register_hook,
     "Tensor.register_post_accumulate_grad_hook": torch.Tensor.register_post_accumulate_grad_hook,
     "Tensor.retain_grad": torch.Tensor.retain_grad,

@@ -47,6 +47,8 @@ class Interpreter:
     no exception can pass, in the end of an object that was dropped.
     transforms: how many of torch.func's transforms are under way.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
+    backwards: of each backward in the frame, the nodes it began at, the outermost step that made
+    it, and whether it left the history usable.
     entered: torch's context managers that run for real and have not been left.
     autocast_depth: of the thread, before the frame.
     """
@@ -75,6 +77,7 @@ class Interpreter:
         self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}
         # Exceptions that were raised and caught: identity -> (exception, the step that raised it).
         self.raised: dict[int, tuple[BaseException, int]] = {}
+        self.backwards: list[tuple[list[Any], int, bool]] = []
         self.entered: list[Any] = []
         self.autocast_depth = autocast_depth()
 
@@ -94,6 +97,7 @@ class Interpreter:
         self.returned = None
         self.late_calls.clear()
         self.generators.clear()
+        self.backwards.clear()
         self.raised.clear()
         self.dict_iterators.clear()
         self.tensor_names.release()

@@ -14,8 +14,7 @@ import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
-from braze.capture.recipes import CannotRebuild
-from braze.capture.signals import BreakRequested
+from braze.capture.signals import BreakRequested, CannotRebuild
 from braze.capture.world import is_constant, is_identity
 from braze.standins.standin import Standin
 

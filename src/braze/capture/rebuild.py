@@ -46,6 +46,31 @@ def rebuild_leaf(data: torch.Tensor, cls: type[torch.Tensor], requires_grad: boo
     return data.detach().requires_grad_(requires_grad)
 
 
+class _UsedUp(torch.autograd.Function):
+    """The history of a tensor whose backward ran inside of a compiled frame."""
+
+    @staticmethod
+    def forward(ctx: Any, leaf: torch.Tensor, holder: list[torch.Tensor]) -> torch.Tensor:
+        tensor = holder.pop()
+        return tensor.detach() if tensor._is_view() else tensor
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: torch.Tensor) -> Any:
+        raise RuntimeError(
+            "Trying to backward through the graph a second time (or directly access saved tensors "
+            "after they have already been freed). The first time was in a compiled function, which "
+            "keeps nothing of the graph: specify retain_graph=True there."
+        )
+
+
+def rebuild_used_up(data: torch.Tensor) -> torch.Tensor:
+    """A tensor with a history that is used up, on a graph's result."""
+    with torch.enable_grad():
+        leaf = torch.empty(0, requires_grad=True)
+        made: torch.Tensor = _UsedUp.apply(leaf, [data])  # type: ignore[no-untyped-call]
+    return made
+
+
 def rebuild_call(function: Any, arguments: tuple[Any, ...], keywords: dict[str, Any]) -> Any:
     """What a call gives that runs no code yet: a generator that has not started."""
     return function(*arguments, **keywords)

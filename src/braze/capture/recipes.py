@@ -10,6 +10,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.backward_calls import used_up_recipe
 from braze.capture.frame_views import FrameView
 from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
@@ -24,6 +25,7 @@ from braze.capture.rebuild import (
     rebuild_iterator,
 )
 from braze.capture.shown_text import ShownText
+from braze.capture.signals import CannotRebuild
 from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, is_identity
 from braze.ir.frame import (
@@ -52,15 +54,6 @@ _VIEWS = {
     type({}.items()): dict.items,
 }
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)
-
-
-class CannotRebuild(Exception):
-    """A value for which there is no recipe; says which, and at which step it was made (-1: not
-    known), so that the frame can be left before."""
-
-    def __init__(self, what: str, made_at: int = -1) -> None:
-        super().__init__(what)
-        self.made_at = made_at
 
 
 @final
@@ -141,7 +134,7 @@ class RecipeWriter:
         leaf = leaf_recipe(self._interpreter, value, self._result)
         if leaf is not None:
             return leaf
-        made = self._result(value)
+        made = used_up_recipe(self._interpreter, value, self._result)
         cls = self._world.classes_of.get(id(value))
         if cls is not None and cls is not torch.Tensor:
             return NewCall(torch.Tensor.as_subclass, (made, FromConstant(cls)))

@@ -25,6 +25,7 @@ class FrameRequest:
     make_tracer: makes the Tracer that records this frame's operators.
     must_not_inline: says of a function that it gets graphs of its own: the call breaks.
     max_inline_depth: of inlined calls.
+    is_watched: whether somebody watches the gradient of a leaf; None: a backward breaks the graph.
     policy: which sizes and numbers are symbols; None: none is.
     """
 
@@ -39,4 +40,5 @@ class FrameRequest:
     options: Any = None
     must_not_inline: Callable[[Any], bool] | None = None
     max_inline_depth: int = 400
+    is_watched: Callable[[Any], bool] | None = None
     policy: SizePolicy | None = None

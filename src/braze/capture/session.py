@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import braze.capture.backward_calls
 import braze.capture.builtin_handlers
 import braze.capture.class_statements
 import braze.capture.code_handlers
@@ -23,6 +24,7 @@ import braze.capture.library_handlers
 import braze.capture.operator_handlers
 import braze.capture.resizing
 import braze.capture.torch_handlers  # noqa: F401
+from braze.capture.backward_calls import check_written, without_autograd
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.dynamic_sizes import passed_sources
 from braze.capture.effects import write_effects
@@ -35,9 +37,9 @@ from braze.capture.input_aliasing import (
 from braze.capture.interpreter import Interpreter
 from braze.capture.late_calls import final_values
 from braze.capture.program import steps_of
-from braze.capture.recipes import CannotRebuild, RecipeWriter
+from braze.capture.recipes import RecipeWriter
 from braze.capture.request import FrameRequest
-from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised
+from braze.capture.signals import BreakRequested, CannotRebuild, LeaveFrame, ProgramRaised
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
 from braze.errors import ConstraintViolated
@@ -187,6 +189,7 @@ def _finish(
     if after != before or deeper:
         effects.append(Call(set_ambient_state, (FromConstant(after), FromConstant(deeper))))
     try:
+        check_written(interpreter)
         trace = interpreter.tracer.finish(writer.results)
     except Untraceable as untraceable:
         return _unsupported(interpreter, str(untraceable))
@@ -205,7 +208,7 @@ def _finish(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
         inputs=(*[sources[i] for i in trace.inputs], *passed_sources(trace.sizes)),
-        graph=trace.graph,
+        graph=without_autograd(trace.graph) if interpreter.backwards else trace.graph,
         calls=tuple(calls),
         effects=tuple(effects),
         exit=exit_recipe,

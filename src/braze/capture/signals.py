@@ -1,6 +1,7 @@
 """How the interpreter's parts tell each other that the straight way ended.
 
-None of them derives from Exception: C code and `except Exception` must let them pass.
+Those of the interpreter do not derive from Exception: C code and `except Exception` must let them
+pass.
 """
 
 from __future__ import annotations
@@ -55,3 +56,12 @@ class BreakRequested(BaseException):
 @final
 class LeaveFrame(BaseException):
     """The step at which a former attempt broke is reached: the state is as it was before it."""
+
+
+class CannotRebuild(Exception):
+    """A value for which there is no recipe; says which, and at which step it was made (-1: not
+    known), so that the frame can be left before."""
+
+    def __init__(self, what: str, made_at: int = -1) -> None:
+        super().__init__(what)
+        self.made_at = made_at

@@ -58,6 +58,8 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     if name == "grad":
         return _gradient(interpreter, tensor, real)
     cls = interpreter.world.type_of(tensor)
+    if name == "grad_fn" and tensor.is_leaf:
+        return None
     if name in FORBIDDEN:
         raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
     meta = interpreter.world.lookup(cls, name)

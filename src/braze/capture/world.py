@@ -142,6 +142,7 @@ class World:
     passes itself on to results.
     opaque: identities of objects whose state is C's.
     new_leaves: stand-ins that began to need gradients in this frame.
+    unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
@@ -169,6 +170,8 @@ class World:
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}
         self._hookless: set[int] = set()
+        self.unwatched: dict[int, Source] = {}
+        self.watched_at = UNKNOWN
         self._keep: list[Any] = []
 
     def release(self) -> None:
@@ -239,6 +242,9 @@ class World:
         if self._functions:
             functions = tuple(self._functions.values())
             gathered.append(Guard(None, GuardKind.FUNCTIONS, functions))
+        if self.unwatched:
+            leaves = tuple(self.unwatched.values())
+            gathered.append(Guard(None, GuardKind.NONE_WATCHED, leaves, self.watched_at))
         return (*self._guards, *gathered, *self.sizes.guards())
 
     # --- taking in ---------------------------------------------------------------------------

@@ -33,6 +33,40 @@ def gradients(
     return found
 
 
+def run_engine(
+    results: Sequence[torch.Tensor],
+    tangents: Sequence[torch.Tensor],
+    keeps_graph: bool,
+    inputs: Sequence[torch.Tensor],
+    may_miss: bool,
+) -> tuple[torch.Tensor | None, ...]:
+    """The gradients of `inputs`, which nothing is accumulated to; `may_miss`: where one does not
+    depend on the other there is None, not an error."""
+    engine = torch.autograd.Variable._execution_engine
+    found: tuple[torch.Tensor | None, ...] = engine.run_backward(
+        tuple(results),
+        tuple(tangents),
+        keeps_graph,
+        False,
+        tuple(inputs),
+        may_miss,
+        accumulate_grad=False,
+    )
+    return found
+
+
+def history_nodes(roots: Sequence[Any]) -> list[Any]:
+    """Every node of autograd's graph above these; what this keeps alive keeps its identity."""
+    found: dict[int, Any] = {id(root): root for root in roots}
+    waiting = list(roots)
+    while waiting:
+        for node, _ in waiting.pop().next_functions:
+            if node is not None and id(node) not in found:
+                found[id(node)] = node
+                waiting.append(node)
+    return list(found.values())
+
+
 # tensor -> how often it was written to.
 VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__
 

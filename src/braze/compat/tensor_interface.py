@@ -30,6 +30,11 @@ _FLAGS = (
     ("libc10.so", "_ZNK3c1010TensorImpl13requires_gradEv"),
     ("libtorch_cpu.so", "_ZNK2at10TensorBase7is_leafEv"),
 )
+# try_get_grad_accumulator(const TensorBase&) and hooks(const Tensor&) of torch::autograd::impl.
+_HOOKS = (
+    "_ZN5torch8autograd4impl24try_get_grad_accumulatorERKN2at10TensorBaseE",
+    "_ZN5torch8autograd4impl5hooksERKN2at6TensorE",
+)
 _FOLDER = Path(torch.__file__).parent / "lib"
 
 # Classes whose metadata no `__torch_function__` of a user's changes.
@@ -44,6 +49,13 @@ def metadata_functions() -> tuple[int, ...] | None:
     tell `requires_grad` and `is_leaf`; they are 0 where they are not exported."""
     found = [_address("libtorch_cpu.so", name) for name in _FUNCTIONS]
     return (*found, *[_address(*flag) for flag in _FLAGS]) if all(found) else None
+
+
+def hook_functions() -> tuple[int, int] | None:
+    """The addresses of what finds a leaf's AccumulateGrad node, if it is alive, and a tensor's
+    hooks; None where this build of PyTorch does not export them."""
+    node, hooks = (_address("libtorch_cpu.so", name) for name in _HOOKS)
+    return (node, hooks) if node and hooks else None
 
 
 def _address(library: str, name: str) -> int:

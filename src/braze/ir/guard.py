@@ -41,6 +41,8 @@ class GuardKind(enum.Enum):
     DICT_LACKS = "DICT_LACKS"  # a dict (mostly an instance dict) has none of [frozenset of keys]
     NO_HOOKS = "NO_HOOKS"  # an nn.Module has no forward, pre-forward or backward hooks of its own
     #   [None]; with source None: the global module hooks are empty
+    NONE_WATCHED = "NONE_WATCHED"  # nobody watches the gradients of these leaves: no hooks, no
+    #   reducer; source is None [tuple of Source]
     FUNCTIONS = "FUNCTIONS"  # source is None [tuple of (function, code, defaults, kwdefaults)]:
     #   `__code__`, `__defaults__`, `__kwdefaults__` of each are those very objects
 

@@ -19,6 +19,7 @@ from braze.compat.ambient_check import ambient_questions
 from braze.compat.modules import INSTANCE_HOOKS, has_global_hooks, instance_hooks
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.runtime.gradient_hooks import WATCH, none_watched
 from braze.runtime.guard_sizes import explain_condition, write_condition
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, read_source
 
@@ -284,6 +285,11 @@ def storage_groups_hold(groups: tuple[tuple[torch.Tensor, ...], ...]) -> bool:
     return all(len(key) == 1 for key in keys) and len(set().union(*keys)) == len(groups)
 
 
+def _write_none_watched(writer: SourceWriter, guard: Guard) -> str:
+    writer.namespace["none_watched"] = none_watched
+    return f"none_watched(({''.join(f'{writer.read(source)}, ' for source in guard.expected)}))"
+
+
 def _write_entries(writer: SourceWriter, mapping: str, entries: Any) -> str:
     absent = writer.constant(ABSENT)
     terms = [
@@ -461,6 +467,14 @@ def _explain_overlap(guard: Guard, value: Any, frame: FrameValues) -> str | None
     return None
 
 
+def _explain_none_watched(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+    leaves = [read_source(source, frame) for source in guard.expected]
+    number = WATCH.first_watched(leaves)
+    if number < 0:
+        return None
+    return f"somebody watches the gradient of '{guard.expected[number]}' now: hooks, or a history"
+
+
 def _explain_ambient(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     changed: str | None = guard.expected.difference()
     return changed
@@ -567,6 +581,7 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     ),
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
     GuardKind.TENSORS_DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
+    GuardKind.NONE_WATCHED: GuardRow(700, _write_none_watched, _explain_none_watched),
     GuardKind.SIZES: GuardRow(300, write_condition, explain_condition),
     GuardKind.STORAGE_OVERLAP: GuardRow(900, _write_overlap, _explain_overlap),
 }

@@ -37,6 +37,7 @@ _OF_MANY_SOURCES = frozenset(
         GuardKind.DIFFERENT_OBJECT,
         GuardKind.TENSORS_DISTINCT,
         GuardKind.STORAGE_OVERLAP,
+        GuardKind.NONE_WATCHED,
         GuardKind.SIZES,
     }
 )

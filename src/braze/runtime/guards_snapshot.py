@@ -324,6 +324,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.DIFFERENT_OBJECT: _cover_pair,
     GuardKind.TENSORS_DISTINCT: _cover_distinct,
     GuardKind.STORAGE_OVERLAP: _cover_overlap,
+    GuardKind.NONE_WATCHED: _cover_nothing,
     GuardKind.SIZES: _cover_nothing,
     GuardKind.AMBIENT: _cover_ambient,
     GuardKind.NAMESPACE: _cover_namespace,

@@ -207,6 +207,10 @@ FUNCTION_FACTS = (
 )
 
 
+LEAF, WATCHED = torch.empty(1, requires_grad=True), torch.empty(1, requires_grad=True)
+HISTORY = WATCHED * 2
+
+
 class Ambient:
     def __init__(self, changed: str | None) -> None:
         self.changed = changed
@@ -264,6 +268,8 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
      "entry 'here' mismatch. expected 1, actual ABSENT"),
     (K.DICT_LACKS, X, frozenset({"a"}), {"x": {}}, {"x": {"a": 1}}, "now has the key 'a'"),
     (K.NO_HOOKS, X, None, {"x": MODULE}, {"x": HOOKED}, "now has hooks in _forward_hooks"),
+    (K.NONE_WATCHED, None, (X, Y), {"x": LEAF, "y": LEAF}, {"x": LEAF, "y": WATCHED},
+     "somebody watches the gradient of 'L['y']' now"),
     (K.FUNCTIONS, None, (FUNCTION_FACTS,), {}, {}, ""),
 ]  # fmt: skip
 

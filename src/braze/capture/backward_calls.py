@@ -1,0 +1,247 @@
+"""`backward()` and `torch.autograd.grad()` in a frame: PyTorch's engine runs on the stand-ins.
+
+    loss.backward()      the operators of the backward follow those of the forward in one graph;
+                         `.grad` of the leaves is state: read, added to in place, and written back
+
+Such a frame's graph holds all of its gradients and runs without autograd. What leaves the frame
+with a history that the backward used up is given one that raises eager's error when it is asked
+for gradients; a history that could still be used makes the frame break before the backward.
+Refused, by a break: `create_graph=True`, gradients that flow out to histories from before the
+frame, leaves with hooks (`runtime/gradient_hooks.py` looks), anomaly mode.
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import unnoted_call
+from braze.capture.rebuild import rebuild_used_up
+from braze.capture.signals import BreakRequested, CannotRebuild
+from braze.compat.backward import history_nodes, run_engine
+from braze.ir.frame import NewCall, Recipe
+from braze.ir.graph import Graph
+from braze.standins.layout import is_dense, same_layout
+from braze.standins.standin import Place, Standin, new_standin
+
+
+@answers(torch.Tensor.backward)
+def tensor_backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`tensor.backward(gradient, retain_graph, create_graph, inputs)`."""
+    given = _bound(torch.Tensor.backward, args, kwargs)
+    tangents = [given["gradient"]]
+    _backward(interpreter, [given["self"]], tangents, given)
+
+
+@answers(torch.autograd.backward)
+def backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.autograd.backward(tensors, grad_tensors, ...)`."""
+    given = _bound(torch.autograd.backward, args, kwargs)
+    if given["grad_variables"] is not None:
+        raise _needs_history("torch.autograd.backward(grad_variables=)")
+    tensors = _listed(interpreter, given["tensors"])
+    tangents = _listed(interpreter, given["grad_tensors"], len(tensors))
+    _backward(interpreter, tensors, tangents, given)
+
+
+@answers(torch.autograd.grad)
+def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`torch.autograd.grad(outputs, inputs, ...)`."""
+    given = _bound(torch.autograd.grad, args, kwargs)
+    if given["is_grads_batched"]:
+        raise _needs_history("torch.autograd.grad(is_grads_batched=True)")
+    outputs = _listed(interpreter, given["outputs"])
+    inputs = _listed(interpreter, given["inputs"])
+    _check(interpreter, outputs, given)
+    tangents = _tangents(
+        interpreter, outputs, _listed(interpreter, given["grad_outputs"], len(outputs))
+    )
+    materialize = bool(given["materialize_grads"])
+    unused = given["allow_unused"]
+    may_miss = materialize if unused is None else bool(unused)
+    _check_leaves(interpreter, [t for t in inputs if t.requires_grad and t.is_leaf])
+    arguments = (outputs, tangents, bool(given["retain_graph"]), inputs, may_miss)
+    made = unnoted_call(interpreter, run_engine, arguments, {})
+    _note(interpreter, outputs, bool(given["retain_graph"]) or True)
+    if materialize:
+        pairs = zip(made, inputs, strict=True)
+        made = [
+            unnoted_call(interpreter, torch.zeros_like, (t,), {}) if g is None else g
+            for g, t in pairs
+        ]
+    return tuple(made)
+
+
+def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
+    """How a tensor that leaves the frame is made: `result(tensor)`, with a history that is used
+    up where a backward of the frame did that. Raises CannotRebuild where it could still be used."""
+    if not interpreter.backwards or not tensor.requires_grad:
+        return result(tensor)
+    used: set[int] = set()
+    for roots, _, keeps in interpreter.backwards:
+        if not keeps:
+            used.update(map(id, history_nodes(roots)))
+    if tensor.grad_fn is None or not all(
+        id(node) in used for node in history_nodes([tensor.grad_fn])
+    ):
+        step = interpreter.backwards[0][1]
+        raise CannotRebuild("a tensor with a history that backward() has not used up", step)
+    return NewCall(rebuild_used_up, (result(tensor),))
+
+
+def check_written(interpreter: Any) -> None:
+    """Raise CannotRebuild where a backward ran and an input leaves the frame with a new history."""
+    for standin, _ in interpreter.tracer.inputs if interpreter.backwards else ():
+        place = standin.place
+        if place.version and place.tracked_write and standin.requires_grad:
+            step = interpreter.backwards[0][1]
+            raise CannotRebuild("an input with a history of this frame", step)
+
+
+def without_autograd(graph: Graph) -> Graph:
+    """A graph that holds all of its gradients, to be run without autograd."""
+    return replace(
+        graph,
+        nodes=tuple([replace(node, grad_enabled=False) for node in graph.nodes]),
+        mutations=tuple([replace(mutation, tracked=False) for mutation in graph.mutations]),
+    )
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _bound(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    bound = inspect.signature(function).bind(*args, **kwargs)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _needs_history(what: str) -> BreakRequested:
+    return BreakRequested("unsupported-tensor", f"{what} needs the gradients themselves")
+
+
+def _listed(interpreter: Any, given: Any, count: int = 0) -> list[Any]:
+    """One tensor or a sequence of them, as a list; `count` times None for None."""
+    if given is None:
+        return [None] * count
+    if type(given) is Standin:
+        return [given]
+    given = interpreter.overlay.native(given)
+    if type(given) not in (list, tuple) or not all(t is None or type(t) is Standin for t in given):
+        raise _needs_history("a backward of such arguments")
+    return list(given)
+
+
+def _check(interpreter: Any, results: Sequence[Any], given: dict[str, Any]) -> None:
+    if interpreter.transforms or interpreter.request.is_watched is None:
+        raise _needs_history("backward()")
+    if given["create_graph"]:
+        raise _needs_history("backward(create_graph=True)")
+    if torch.is_anomaly_enabled():
+        raise _needs_history("backward() under anomaly detection")
+    if not all(type(result) is Standin for result in results):
+        raise _needs_history("backward() of such a tensor")
+
+
+def _tangents(interpreter: Any, results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
+    """The incoming gradients: ones for a scalar of which none is given."""
+    made: list[Any] = []
+    if len(given) != len(results):
+        raise _needs_history("a backward of such arguments")
+    for result, tangent in zip(results, given):
+        if tangent is None and result.requires_grad and result.numel() == 1:
+            tangent = unnoted_call(interpreter, torch.ones_like, (result.detach(),), {})
+        elif tangent is None or tangent.requires_grad or tangent.shape != result.shape:
+            raise _needs_history("a backward from such gradients")
+        made.append(tangent)
+    return made
+
+
+def _backward(
+    interpreter: Any, results: Sequence[Any], given: Sequence[Any], options: dict[str, Any]
+) -> None:
+    _check(interpreter, results, options)
+    tangents = _tangents(interpreter, results, given)
+    only = options["inputs"]
+    leaves = _leaves(interpreter) if only is None else _listed(interpreter, only)
+    retain = bool(options["retain_graph"])
+    start = interpreter.tracer.recorder.new_value(results[0].place.type).index
+    arguments = (results, tangents, retain, leaves, True)
+    made = unnoted_call(interpreter, run_engine, arguments, {})
+    _note(interpreter, results, retain or only is not None)
+    found = [(leaf, g) for leaf, g in zip(leaves, made, strict=True) if g is not None]
+    _check_leaves(interpreter, [leaf for leaf, _ in found])
+    owned: set[Place] = set()
+    for leaf, gradient in found:
+        _accumulate(interpreter, leaf, _own(interpreter, leaf, gradient, start, owned))
+
+
+def _leaves(interpreter: Any) -> list[Any]:
+    inputs = [standin for standin, _ in interpreter.tracer.inputs]
+    leaves = [*inputs, *interpreter.world.new_leaves.values()]
+    return [leaf for leaf in leaves if leaf.requires_grad]
+
+
+def _note(interpreter: Any, results: Sequence[Any], keeps: bool) -> None:
+    roots = [result.grad_fn for result in results if result.grad_fn is not None]
+    interpreter.backwards.append((roots, interpreter.outer_step, keeps))
+
+
+def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
+    """Gradients must end at leaves from outside that nobody watches; guarded."""
+    world = interpreter.world
+    for leaf in leaves:
+        real = interpreter.tracer.real_of(leaf)
+        if real is None or not real.is_leaf:
+            raise _needs_history("backward() of a history from before the frame")
+        if interpreter.request.is_watched(real):
+            raise _needs_history("backward() to a leaf with hooks, or in another live history,")
+        world.unwatched[id(leaf)] = world.known[id(leaf)][1]
+        world.watched_at = interpreter.origin("backward")
+
+
+def _own(interpreter: Any, leaf: Any, gradient: Any, start: int, owned: set[Place]) -> Any:
+    """The gradient as a tensor of its own, in the strides that eager's accumulation gives it."""
+    place = gradient.place
+    base = place.base or place
+    kind, wanted = place.type, leaf.place.type
+    keeps = (
+        same_layout(kind.shape, wanted.stride, kind.stride)
+        if is_dense(wanted.shape, wanted.stride)
+        else gradient.is_contiguous()
+    )
+    is_new = base.value.index > start and base not in owned and base.type.shape is not None
+    if keeps and is_new and base.input_index < 0 and gradient.numel() == _size(base.type.shape):
+        owned.add(base)
+        return new_standin(Place(kind, interpreter.tracer.value_of(gradient)))
+    with torch.no_grad():
+        if keeps or not is_dense(wanted.shape, wanted.stride):
+            return unnoted_call(interpreter, torch.Tensor.contiguous, (gradient.clone(),), {})
+        empty = torch.empty_strided(
+            wanted.shape, wanted.stride, dtype=kind.dtype, device=kind.device
+        )
+        return unnoted_call(interpreter, torch.Tensor.copy_, (empty, gradient), {})
+
+
+def _size(shape: Sequence[Any]) -> Any:
+    count = 1
+    for size in shape:
+        count = count * size
+    return count
+
+
+def _accumulate(interpreter: Any, leaf: Any, gradient: Any) -> None:
+    """`leaf.grad` becomes the gradient, or is added to in place."""
+    before = interpreter.attribute(leaf, "grad")
+    if before is None:
+        interpreter.overlay.slots[(id(leaf), "grad")] = (leaf, gradient)
+        return
+    if type(before) is not Standin or before.requires_grad:
+        raise _needs_history("backward() to such a gradient")
+    with torch.no_grad():
+        unnoted_call(interpreter, torch.Tensor.add_, (before, gradient), {})

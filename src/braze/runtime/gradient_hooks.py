@@ -1,0 +1,115 @@
+"""Whether somebody watches the gradients of leaves: hooks, a reducer of DDP.
+
+Only where nobody does may a compiled step assign `.grad` itself: else each gradient has to go
+through its leaf's AccumulateGrad node. Hooks of such nodes cannot be listed in Python; a small C++
+function asks libtorch. Without it, everybody counts as watched.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib.resources
+import threading
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import torch
+
+from braze.compat.ambient import call_untraced
+from braze.compat.tensor_interface import hook_functions, implementation_address
+from braze.errors import BuildFailed
+from braze.ir.kernel import SourceUnit
+from braze.options import config
+from braze.runtime.build import build, load
+from braze.runtime.toolchain import NoCompiler, find_toolchain
+
+
+@final
+class GradientWatch:
+    """Asks libtorch; builds what it needs at the first question."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._ask: Callable[..., int] | None = None
+        self._tried = False
+
+    def first_watched(self, leaves: Sequence[torch.Tensor]) -> int:
+        """The number of the first leaf whose gradient somebody watches, or -1."""
+        for number, leaf in enumerate(leaves):
+            if leaf._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
+                return number
+        if self._ask is None and not self._is_ready():
+            return 0 if leaves else -1
+        assert self._ask is not None
+        addresses = (ctypes.c_void_p * len(leaves))(*map(implementation_address, leaves))
+        return self._ask(addresses, len(leaves))
+
+    def is_watched(self, leaf: torch.Tensor) -> bool:
+        """Whether somebody watches the gradient of one leaf."""
+        return self.first_watched((leaf,)) == 0
+
+    def _is_ready(self) -> bool:
+        with self._lock:
+            if not self._tried:
+                self._ask = _load()
+                self._tried = True
+        return self._ask is not None
+
+
+WATCH = GradientWatch()
+
+
+def none_watched(leaves: Sequence[torch.Tensor]) -> bool:
+    """Whether nobody watches the gradients of these leaves."""
+    return WATCH.first_watched(leaves) < 0
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _load() -> Callable[..., int] | None:
+    options = config.snapshot()
+    functions = hook_functions()
+    toolchain = find_toolchain(options)
+    if functions is None or isinstance(toolchain, NoCompiler):
+        return None
+    text = importlib.resources.files(__package__).joinpath("gradient_hooks.cpp").read_text()
+    flags = ("-shared", "-fPIC", "-O1", "-x", "c++", "-std=c++17")
+    plain = replace(toolchain, flags=flags, libraries=("-lstdc++",))
+    try:
+        library = load(build((SourceUnit("gradient_hooks", text),), plain, options))
+    except (BuildFailed, OSError):
+        return None
+    function: Any = library.first_watched
+    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long)
+    function.restype = ctypes.c_long
+
+    def ask(addresses: Any, count: int) -> int:
+        return int(function(*functions, addresses, count))
+
+    return ask if call_untraced(_answers_right, (ask,), {}) else None
+
+
+def _answers_right(ask: Callable[..., int]) -> bool:
+    """Whether the answers are right, time and again: before, with and after a history, and with
+    a hook."""
+
+    def is_watched(leaf: torch.Tensor) -> bool:
+        return ask((ctypes.c_void_p * 1)(implementation_address(leaf)), 1) == 0
+
+    with torch.enable_grad():
+        leaf = torch.empty(1, requires_grad=True)
+        for _ in range(3):
+            if is_watched(leaf):
+                return False
+            history = leaf * leaf
+            if not (is_watched(leaf) and is_watched(leaf)):
+                return False
+            del history
+        leaf.register_hook(_same)
+        return is_watched(leaf)
+
+
+def _same(gradient: torch.Tensor) -> torch.Tensor:
+    return gradient
