@@ -415,7 +415,7 @@ def frame_request(
     request: CompileRequest,
     options: Options,
     policy: SizePolicy | None = None,
-    is_watched: Callable[[torch.Tensor], bool] | None = None,
+    is_watched: Callable[[Any], bool] | None = None,
 ) -> FrameRequest:
     """What capture is asked for, from what the dispatcher wants compiled."""
     code, values = request.code, request.values
