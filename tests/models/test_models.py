@@ -5,15 +5,17 @@ Values are compared with eager, and with a float64 run where they differ from it
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 import torch
 from benchmarks.accuracy import Accuracy, compare, float64_outputs
-from benchmarks.models import MODELS, Case, Size, build, tensors_in
+from benchmarks.models import EIGHT, MODELS, Case, Size, build, tensors_in
 
 import braze
+from braze.errors import BrazeWarning
 
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 SEEDS = (0, 1)
@@ -86,6 +88,26 @@ def test_second_call_with_new_values_compiles_nothing_and_is_right(compiled: Com
 
 def test_calls_leave_the_model_as_it_was(compiled: Compiled) -> None:
     assert compiled.state_changed == []
+
+
+@pytest.mark.parametrize("name", EIGHT)
+def test_a_user_backend_gets_one_graph_that_does_what_eager_does(name: str) -> None:
+    """Its torch-level calls are eager's own, so the results are eager's to the last bit."""
+    case = build(MODELS[name], size=Size.TINY)
+    modules = []
+
+    def backend(module: torch.fx.GraphModule, example_inputs: list[Any]) -> Any:
+        modules.append(module)
+        return module.forward
+
+    compiled = braze.compile(case.model, backend=backend, options={"suppress_errors": False})
+    args, kwargs = case.arguments(0)
+    with torch.no_grad(), warnings.catch_warnings():
+        warnings.simplefilter("error", BrazeWarning)
+        results, expected = compiled(*args, **kwargs), case.model(*args, **kwargs)
+    assert len(modules) == 1
+    pairs = zip(tensors_in(results), tensors_in(expected), strict=True)
+    assert all(torch.equal(result, wanted) for result, wanted in pairs)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "gpt2"])

@@ -12,7 +12,7 @@ from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.world import CONSTANTS
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
-from braze.ir.graph import Value
+from braze.ir.graph import Value, values_in
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.standin import Standin
@@ -46,10 +46,15 @@ def leaf_call(
     noted_args = note(args)
     noted_kwargs = tuple([(key, note(value)) for key, value in kwargs.items()])
     gradients = torch.is_grad_enabled()
+    recorder = interpreter.tracer.recorder
+    before = recorder.progress
     result = traced(function, args, kwargs)
-    interpreter.calls.append(
-        TorchCall(_target(function), noted_args, noted_kwargs, note(result), origin, gradients)
-    )
+    noted_result = note(result)
+    if recorder.progress != before or any(True for _ in values_in(noted_result)):
+        target = _target(function)
+        interpreter.calls.append(
+            TorchCall(target, noted_args, noted_kwargs, noted_result, origin, gradients)
+        )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 import types
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -18,8 +18,9 @@ from torch import fx
 
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.frame import CapturedFrame, TorchCall
-from braze.ir.graph import Argument, Graph, Node, Output, Value
+from braze.ir.graph import Argument, Graph, Node, Output, Value, values_in
 from braze.ir.guard import GuardKind
+from braze.ir.origin import Origin
 from braze.ir.run_graph import flat_tensors
 from braze.ir.types import TensorType
 
@@ -123,7 +124,7 @@ class _Builder:
         kwargs = {name: self._bound(argument) for name, argument in node.kwargs}
         clones = self._clone_written(node, args, kwargs)
         made = self.call(node.op, tuple(args), kwargs)
-        made.meta["origin"] = node.origin
+        _note_origin(made, node.origin)
         fresh = len(node.outputs) - len(clones)
         for value, result in zip(node.outputs[fresh:], clones):
             if value is not None:
@@ -196,7 +197,7 @@ class _Builder:
         node = producers.get(value)
         if node is None:
             raise _NotNamed(value)
-        for needed in _values_in((*node.args, *(argument for _, argument in node.kwargs))):
+        for needed in values_in((*node.args, *(argument for _, argument in node.kwargs))):
             if needed in self._written:
                 raise _NotNamed(value)
             self.value(needed, producers)
@@ -212,7 +213,7 @@ class _Builder:
             made = self.call(getattr, (*args, call.target.__self__.__name__))  # type: ignore[attr-defined]
         else:
             made = self.call(_target_for(call.target, args), args, kwargs)
-        made.meta["origin"] = call.origin
+        _note_origin(made, call.origin)
         self._name_result(call.result, made)
 
     def _argument(self, argument: Any, producers: dict[Value, Node]) -> Any:
@@ -235,12 +236,18 @@ class _Builder:
             self.known[result] = made
         elif isinstance(result, (tuple, list)):
             for index, item in enumerate(result):
-                if any(True for _ in _values_in((item,))):
+                if any(True for _ in values_in((item,))):
                     self._name_result(item, self.call(operator.getitem, (made, index)))
         elif isinstance(result, dict):
             for key, item in result.items():
-                if any(True for _ in _values_in((item,))):
+                if any(True for _ in values_in((item,))):
                     self._name_result(item, self.call(operator.getitem, (made, key)))
+
+
+def _note_origin(node: fx.Node, origin: Origin) -> None:
+    """Where the user's program made the call, in our form and in the one that fx prints."""
+    node.meta["origin"] = origin
+    node.stack_trace = f'File "{origin.file}", line {origin.line}, in {origin.function}'
 
 
 def _target_for(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[..., Any]:
@@ -252,18 +259,6 @@ def _target_for(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[.
     return target if plain is None or isinstance(args[0], fx.Node) else plain
 
 
-def _values_in(argument: Any) -> Iterator[Value]:
-    if type(argument) is Value:
-        yield argument
-    elif isinstance(argument, (tuple, list)):
-        for item in argument:
-            yield from _values_in(item)
-    elif isinstance(argument, dict):
-        yield from _values_in(tuple(argument.values()))
-    elif isinstance(argument, slice):
-        yield from _values_in((argument.start, argument.stop, argument.step))
-
-
 def _live_calls(frame: CapturedFrame) -> list[TorchCall]:
     """The calls whose tensors the graph can make: one whose arguments only dead operators made is
     itself dead."""
@@ -273,7 +268,7 @@ def _live_calls(frame: CapturedFrame) -> list[TorchCall]:
     made.update(value for node in graph.nodes for value in node.outputs if value is not None)
     live: list[TorchCall] = []
     for call in frame.calls:
-        if all(value in made for value in _values_in((call.args, dict(call.kwargs)))):
+        if all(value in made for value in values_in((call.args, dict(call.kwargs)))):
             live.append(call)
-            made.update(_values_in(call.result))
+            made.update(values_in(call.result))
     return live

@@ -6,6 +6,7 @@ and replayed after the nodes. Aliasing of results is kept in `Output.alias`.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -125,3 +126,16 @@ def devices_of(graph: Graph) -> frozenset[str]:
     values += [value for node in graph.nodes for value in node.outputs if value is not None]
     types = [value.type for value in values]
     return frozenset(found.device.type for found in types if isinstance(found, TensorType))
+
+
+def values_in(argument: Any) -> Iterator[Value]:
+    """The values in an argument or result, however nested."""
+    if type(argument) is Value:
+        yield argument
+    elif isinstance(argument, (tuple, list)):
+        for item in argument:
+            yield from values_in(item)
+    elif isinstance(argument, dict):
+        yield from values_in(tuple(argument.values()))
+    elif isinstance(argument, slice):
+        yield from values_in((argument.start, argument.stop, argument.step))

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 
-from braze.ir.graph import Argument, Graph, Node, Value
+from braze.ir.graph import Graph, Node, Value, values_in
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.print_graph import print_node
 from braze.ir.types import TensorType, ValueType
@@ -66,16 +64,8 @@ def _check_constant(type: ValueType, tensor: torch.Tensor) -> None:
         raise GraphInvalid(f"a constant's tensor is no {type}")
 
 
-def _values_in(arguments: Iterator[Argument] | tuple[Argument, ...]) -> Iterator[Value]:
-    for argument in arguments:
-        if type(argument) is Value:
-            yield argument
-        elif isinstance(argument, (tuple, list)):
-            yield from _values_in(tuple(argument))
-
-
 def _check_uses(node: Node, defined: set[Value]) -> None:
-    for value in _values_in((*node.args, *(argument for _, argument in node.kwargs))):
+    for value in values_in((*node.args, *(argument for _, argument in node.kwargs))):
         if value not in defined:
             raise GraphInvalid(f"{value} is used before it is defined", node)
 

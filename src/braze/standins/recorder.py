@@ -43,6 +43,13 @@ class Recorder:
         self.input_values: list[Value] = []
         self.origin: Origin = UNKNOWN
         self._numbers = itertools.count()
+        self._writes = 0
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How many calls and writes there have been: what two moments did not change, did nothing
+        to tensors in between."""
+        return len(self.calls), self._writes
 
     def new_value(self, type: TensorType) -> Value:
         """A value that no node makes: an input or a constant."""
@@ -121,6 +128,7 @@ class Recorder:
         else:
             base.value = self._scatter(place, value)
         base.version += 1
+        self._writes += 1
 
     def _scatter(self, place: Place, value: Value) -> Value:
         assert place.parent is not None and place.step is not None

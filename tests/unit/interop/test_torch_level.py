@@ -95,6 +95,28 @@ def test_a_parameter_is_written_without_gradients():
     assert torch.equal(parameter.detach(), torch.zeros(2)) and torch.is_grad_enabled()
 
 
+def test_calls_that_do_nothing_to_tensors_are_not_in_the_graph():
+    """Questions are answered while the program is captured: to ask again can only go wrong."""
+    modules = []
+
+    def backend(module, example_inputs):
+        modules.append(module)
+        return module.forward
+
+    def asking(x):
+        x[...] = 2 * x
+        if x.dim() == 2 and torch.is_floating_point(x) and not torch.overrides.is_tensor_like(1):
+            return torch._C._get_tracing_state() is None, x + 1
+        return x
+
+    argument, expected = X.clone(), X.clone()
+    _, result = braze.compile(asking, backend=backend, fullgraph=True)(argument)
+    assert torch.equal(result, asking(expected)[1]) and torch.equal(argument, expected)
+    called = [node for node in modules[0].graph.nodes if node.op.startswith("call")]
+    assert len(called) == 3, called
+    assert all(f'{__file__}", line' in node.stack_trace for node in called), called[0].stack_trace
+
+
 def test_user_backend_prints_the_graph_as_a_table(capsys):
     pytest.importorskip("tabulate")
 
