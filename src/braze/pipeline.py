@@ -26,7 +26,7 @@ from braze.autograd import (
     trace_joint,
     with_zeros,
 )
-from braze.capture import FrameRequest, capture_frame
+from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.codegen.cpp import generate, supports
 from braze.compat.isolation import run_isolated
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
@@ -49,7 +49,7 @@ from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import bindings_of, compile_graph_runner
 from braze.ir.schedule import Kernel
-from braze.ir.training import Backward, ForwardBackward, print_joint
+from braze.ir.training import Backward, ForwardBackward, JointGraph, print_joint
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
 from braze.ir.verify_training import verify_pair
@@ -135,6 +135,7 @@ CompileOne: TypeAlias = Callable[[Graph, Recorder, bool], GraphCallable]
 
 def compile_with_backward(
     graph: Graph,
+    joint: JointGraph,
     compile_one: CompileOne,
     options: Options,
     recorder: Recorder,
@@ -142,10 +143,9 @@ def compile_with_backward(
 ) -> GraphCallable:
     """A graph whose inputs need gradients: forward now, backward when it is first asked for.
 
-    compile_one: compiles each of the two. Raises NotDifferentiable.
+    joint: the graph with its backward. compile_one: compiles each of the two.
     """
     with recorder.stage("autograd"):
-        joint = trace_joint(graph)
         views = any(o.alias is not None and not o.detached for o in graph.outputs)
         if not (any(joint.is_differentiable) or joint.writes or views):
             return compile_one(graph, recorder, False)
@@ -161,7 +161,7 @@ def compile_with_backward(
         backward = pair.backward
         if given != everything:
             with recorder.stage("autograd"):
-                backward = _backward_for(graph, pair, given, recorder)
+                backward = _backward_for(joint.source, pair, given, recorder)
         return backward, compile_one(backward.graph, recorder, True)
 
     def compile_backward(given: tuple[bool, ...]) -> tuple[Backward, GraphCallable]:
@@ -169,7 +169,7 @@ def compile_with_backward(
         with recorder.finishing("backward"):
             return run_isolated(lambda: trace_and_compile(given, recorder))
 
-    again = forward_again(graph, pair)
+    again = forward_again(joint.source, pair)
     return TrainingGraph(
         pair,
         compile_one(pair.forward, recorder, False),
@@ -184,13 +184,19 @@ def _backward_for(
 ) -> Backward:
     """The backward for the gradients that come in, from what the forward saved for all."""
     try:
-        return backward_graph(trace_joint(graph, given), pair.saved_values)
+        joint = trace_joint(graph, given)
+        if joint.assumed:
+            raise NotDifferentiable("it needs a guard on sizes", joint.assumed[0].origin)
+        return backward_graph(joint, pair.saved_values)
     except (NotDifferentiable, NotSaved) as reason:
         recorder.note_fallback(f"zeros stand for gradients that are not given: {reason}")
         return with_zeros(pair.backward, given)
 
 
 # --- one frame -----------------------------------------------------------------------------------
+
+# A graph's backward: none is needed, it cannot be traced, or both in one.
+_Joint: TypeAlias = JointGraph | NotDifferentiable | None
 
 
 @final
@@ -222,13 +228,11 @@ class FrameCompiler:
 
     def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
         policy = self._policy(request)
-        with recorder.stage("capture"):
-            captured = self._captured(request, policy)
-            if _is_symbolic(captured) and needs_gradients(captured.graph):
-                # The backward is traced with the sizes at hand.
-                recorder.emit("dynamic", "gradients are needed: sizes are compiled as they are")
-                static = dataclasses.replace(policy, dynamic=False)
-                captured = self._captured(request, static)
+        captured, joint = self._traced(request, policy, recorder)
+        if isinstance(joint, NotDifferentiable) and _is_symbolic(captured):
+            recorder.emit("dynamic", f"sizes are compiled as they are, for the backward: {joint}")
+            static = dataclasses.replace(policy, dynamic=False)
+            captured, joint = self._traced(request, static, recorder)
         if isinstance(captured, Refused):
             return self._refused(captured, recorder)
         if isinstance(captured.exit, Break):
@@ -242,7 +246,23 @@ class FrameCompiler:
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:
             verify_graph(captured.graph)
-        return entry_of(captured, self._graph_callable(captured, request, recorder))
+        return entry_of(captured, self._graph_callable(captured, joint, request, recorder))
+
+    def _traced(
+        self, request: CompileRequest, policy: SizePolicy, recorder: Recorder
+    ) -> tuple[CapturedFrame | Refused, _Joint]:
+        """The frame, and its graph with the backward where gradients are needed."""
+        with recorder.stage("capture"):
+            captured = self._captured(request, policy)
+        foreign = self.backend.level is Level.TORCH
+        if isinstance(captured, Refused) or foreign or not needs_gradients(captured.graph):
+            return captured, None
+        try:
+            with recorder.stage("autograd"):
+                joint = trace_joint(captured.graph)
+        except NotDifferentiable as reason:
+            return captured, reason
+        return with_assumptions(captured, joint.assumed), joint
 
     def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
@@ -256,7 +276,11 @@ class FrameCompiler:
         return SizePolicy(False if foreign else self.options.dynamic, request.history)
 
     def _graph_callable(
-        self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
+        self,
+        captured: CapturedFrame,
+        joint: _Joint,
+        request: CompileRequest,
+        recorder: Recorder,
     ) -> GraphCallable:
         """The graph in the form that the backend asks for, compiled."""
         graph = captured.graph
@@ -264,30 +288,31 @@ class FrameCompiler:
             case Level.TORCH:
                 return self._foreign(captured, request, recorder)
             case Level.ATEN:
-                return self._own(graph, self._eager_kernels, recorder)
+                return self._own(graph, joint, self._eager_kernels, recorder)
             case Level.REWRITTEN_ATEN:
-                return self._own(graph, self._rewritten, recorder)
+                return self._own(graph, joint, self._rewritten, recorder)
             case Level.JOINT:
-                return self._own(graph, self._by_user_compilers, recorder)
+                return self._own(graph, joint, self._by_user_compilers, recorder)
             case Level.KERNELS:
-                return self._own(graph, self._kernels, recorder)
+                return self._own(graph, joint, self._kernels, recorder)
 
-    def _own(self, graph: Graph, compile_one: CompileOne, recorder: Recorder) -> GraphCallable:
+    def _own(
+        self, graph: Graph, joint: _Joint, compile_one: CompileOne, recorder: Recorder
+    ) -> GraphCallable:
         """By our stages, with its backward where gradients are needed."""
         if not graph.nodes:
             return compile_graph_runner(graph)
-        if not needs_gradients(graph):
+        if joint is None:
             return compile_one(graph, recorder, False)
+        if isinstance(joint, NotDifferentiable):
+            recorder.note_fallback(
+                f"the backward cannot be traced, so the graph runs by eager kernels: {joint}"
+            )
+            return compile_graph_runner(graph)
         again = functools.partial(
             Recorder, self.journal, f"{recorder.function} (backward)", recorder.origin
         )
-        try:
-            return compile_with_backward(graph, compile_one, self.options, recorder, again)
-        except NotDifferentiable as reason:
-            recorder.note_fallback(
-                f"the backward cannot be traced, so the graph runs by eager kernels: {reason}"
-            )
-            return compile_graph_runner(graph)
+        return compile_with_backward(graph, joint, compile_one, self.options, recorder, again)
 
     def _eager_kernels(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
         recorder.emit("aot_graphs", lambda: print_graph(graph))

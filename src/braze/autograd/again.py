@@ -24,7 +24,7 @@ def forward_again(graph: Graph, pair: ForwardBackward) -> Graph | None:
     read = {value for node in nodes for value in _read(node)} | set(results)
     if read & written:
         return None
-    return Graph(graph.inputs, graph.constants, nodes, tuple(map(Output, results)), ())
+    return Graph(graph.inputs, graph.constants, nodes, tuple(map(Output, results)), (), graph.sizes)
 
 
 def _made_of(graph: Graph, wanted: set[Value]) -> tuple[Node, ...]:

@@ -17,6 +17,7 @@ import torch
 
 from braze.autograd.simplify import operands
 from braze.ir.graph import Graph, Node, Output, Value
+from braze.ir.graph_sizes import told_sizes
 from braze.ir.random_ops import is_random
 from braze.ir.training import Backward, JointGraph
 from braze.ir.types import TensorType
@@ -56,6 +57,7 @@ def backward_graph(joint: JointGraph, saved: Sequence[Value]) -> Backward:
         outputs=tuple(Output(gradient) for gradient in gradients),
         mutations=(),
     )
+    graph = replace(graph, sizes=told_sizes(graph, joint.derived))
     places = tuple(None if g is None else numbers[g] for g in joint.gradients)
     return Backward(graph, tuple(tangents), places)
 
@@ -72,8 +74,9 @@ def with_zeros(backward: Backward, given: Sequence[bool]) -> Backward:
             reached.update(value for value in node.outputs if value is not None)
     zeros = [_zeros(tangent) for number, tangent in tangents.items() if not given[number]]
     inputs = [tangent for number, tangent in tangents.items() if given[number]]
+    made = replace(graph, inputs=(*graph.inputs[:first], *inputs), nodes=(*zeros, *graph.nodes))
     return Backward(
-        replace(graph, inputs=(*graph.inputs[:first], *inputs), nodes=(*zeros, *graph.nodes)),
+        replace(made, sizes=told_sizes(made, graph.sizes.derived)),
         tuple(number for number in backward.tangents if given[number]),
         tuple(
             None if n is None or graph.outputs[n].value not in reached else n

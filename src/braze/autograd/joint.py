@@ -13,7 +13,7 @@ then the engine runs them, and what reaches the dispatcher is the backward. Refu
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -21,13 +21,16 @@ import torch
 from braze.autograd.simplify import simplify
 from braze.compat.backward import gradients, plain_autograd
 from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
+from braze.ir.graph_sizes import missing_symbols
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.run_graph import call_node, flat_tensors
-from braze.ir.training import JointGraph
+from braze.ir.training import JointGraph, joint_as_graph
 from braze.ir.types import TensorType
-from braze.shapes.binding import NO_SIZES
+from braze.shapes.binding import NO_SIZES, Sizes
+from braze.shapes.facts import Facts
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.recorder import node_of
+from braze.standins.symbols import Expressions, retraced
 
 
 @final
@@ -45,14 +48,18 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph
     given: per result, whether its gradient comes in; None: wherever one can.
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
+    tracer = Tracer(replayable=False)
+    live = graph
     if _is_symbolic(graph):
-        raise NotDifferentiable("its sizes are symbols", graph.nodes[0].origin)
-    replay = _Replay(graph, Tracer(replayable=False))
+        live, tracer.facts = retraced(graph)
+        tracer.facts.origin = lambda: tracer.origin
+    replay = _Replay(live, tracer)
     try:
-        with plain_autograd(), replay.tracer:
-            return simplify(replay.run(given))
+        with plain_autograd(), tracer:
+            joint = replay.run(given)
     except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
         raise NotDifferentiable(str(error), replay.origin) from error
+    return simplify(joint if tracer.facts is None else _as_data(joint, tracer.facts))
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -97,6 +104,7 @@ class _Replay:
             tangents=tuple(None if t is None else tracer.value_of(t) for t in tangents),
             gradients=found,
             is_differentiable=tuple(needs),
+            source=graph,
         )
 
     def _run_node(self, node: Node) -> None:
@@ -180,6 +188,37 @@ def _is_symbolic(graph: Graph) -> bool:
     kinds = [value.type for value in graph.inputs if isinstance(value.type, TensorType)]
     sizes = (size for kind in kinds for size in (*kind.shape, *kind.stride))
     return graph.sizes != NO_SIZES or not all(isinstance(size, int) for size in sizes)
+
+
+def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
+    """The joint graph of a symbolic trace with expressions for its sizes."""
+    final = Expressions(facts)
+    derived = final.derived()
+
+    def values(found: Sequence[Value | None]) -> tuple[Any, ...]:
+        return tuple([None if value is None else final.value(value) for value in found])
+
+    made = replace(
+        joint,
+        forward=final.rewritten(joint.forward),
+        backward=tuple(map(final.node, joint.backward)),
+        results=values(joint.results),
+        tangents=values(joint.tangents),
+        gradients=values(joint.gradients),
+        source=final.rewritten(joint.source),
+        assumed=tuple(facts.learned()),
+        derived=derived,
+    )
+    # The numbers are passed as they were for the graph that was traced.
+    numbers = tuple([final.final(number) for number in joint.source.sizes.numbers])
+    whole = replace(joint_as_graph(made), inputs=made.forward.inputs)
+    _, used = missing_symbols(whole, derived)
+    sizes = Sizes(numbers, used)
+    return replace(
+        made,
+        forward=replace(made.forward, sizes=sizes),
+        source=replace(made.source, sizes=sizes),
+    )
 
 
 def is_tracked(mutation: Mutation, value: torch.Tensor) -> bool:

@@ -26,9 +26,9 @@ from braze.autograd.split import split
 from braze.ir.graph import Node, Value
 from braze.ir.training import ForwardBackward, JointGraph
 from braze.ir.types import TensorType
-from braze.shapes.expr import constant_value
+from braze.shapes.expr import IntLike, constant_value, substitute, symbols
 
-# Stands for a size that is not known yet.
+# Stands for a size that was never seen.
 _TYPICAL_SIZE = 64
 
 
@@ -185,9 +185,17 @@ def _is_copy(node: Node) -> bool:
 
 
 def _size(value: Value) -> int:
-    """Bytes, typical ones for symbolic sizes."""
+    """Bytes, at the sizes at hand for symbolic ones."""
     kind = value.type
     assert isinstance(kind, TensorType)
-    sizes = [constant_value(size) for size, stride in zip(kind.shape, kind.stride) if stride != 0]
-    length = math.prod(_TYPICAL_SIZE if size is None else size for size in sizes)
-    return length * kind.dtype.itemsize
+    sizes = [_at_hand(size) for size, stride in zip(kind.shape, kind.stride) if stride != 0]
+    return math.prod(sizes) * kind.dtype.itemsize
+
+
+def _at_hand(size: IntLike) -> int:
+    if type(size) is int:
+        return size
+    hints = {s: _TYPICAL_SIZE if s.hint is None else s.hint for s in symbols(size)}
+    found = constant_value(substitute(size, hints))
+    assert found is not None, size
+    return found

@@ -41,7 +41,7 @@ def simplify(joint: JointGraph) -> JointGraph:
     mutations = tuple(replace(m, value=new.get(m.value, m.value)) for m in graph.mutations)
     return replace(
         joint,
-        forward=Graph(graph.inputs, graph.constants, forward, outputs, mutations),
+        forward=Graph(graph.inputs, graph.constants, forward, outputs, mutations, graph.sizes),
         backward=_alive(backward, {g for g in gradients if g is not None}),
         results=tuple(new.get(r, r) for r in joint.results),
         gradients=gradients,

@@ -56,6 +56,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         nodes=(*copies, *map(_for_training, graph.nodes)),
         outputs=tuple(map(Output, outputs)),
         mutations=tuple(m for m in graph.mutations if m.input not in outside),
+        sizes=graph.sizes,
     )
     first = len(joint.results) - len(joint.writes)
     return ForwardBackward(

@@ -1,7 +1,15 @@
 """Capture: a frame's bytecode, interpreted on real objects, becomes a graph with guards."""
 
+from braze.capture.dynamic_sizes import with_assumptions
 from braze.capture.request import FrameRequest
 from braze.capture.session import break_codes, capture_frame
 from braze.ir.frame import CapturedFrame, Refused
 
-__all__ = ["CapturedFrame", "FrameRequest", "Refused", "break_codes", "capture_frame"]
+__all__ = [
+    "CapturedFrame",
+    "FrameRequest",
+    "Refused",
+    "break_codes",
+    "capture_frame",
+    "with_assumptions",
+]

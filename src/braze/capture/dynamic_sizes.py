@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Iterable
 from typing import Any, final
 
 import torch
 
+from braze.ir.frame import CapturedFrame, FromSizes
 from braze.ir.guard import Guard, GuardKind, SizeCondition
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import ItemSource, LocalSource, SizeSource, Source, StackSource, StrideSource
 from braze.marks import DimensionMark, Marked, marks_of_dimensions
-from braze.shapes.expr import Expr, Symbol, as_expr, symbols
-from braze.shapes.facts import MOST, Facts, SpecialisedError, Unknown
+from braze.shapes.expr import Expr, Symbol, as_expr, substitute, symbols
+from braze.shapes.facts import MOST, Assumed, Facts, SpecialisedError, Unknown
 from braze.shapes.policy import SizePolicy
 from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
 
@@ -158,6 +161,13 @@ class DynamicSizes:
         expr = self.facts.in_inputs(value.expr)
         return expr, self.sources(expr)
 
+    def meanings(
+        self, symbols: Iterable[tuple[Symbol, Expr]]
+    ) -> tuple[tuple[Symbol, FromSizes], ...]:
+        """How the numbers of a graph's symbols are found at a call. symbols: with what each is in
+        terms of inputs' symbols."""
+        return tuple([(symbol, FromSizes(e, self.sources(e))) for symbol, e in symbols])
+
     def guards(self) -> list[Guard]:
         """Everything that was assumed of symbols."""
         facts = self.facts
@@ -175,14 +185,30 @@ class DynamicSizes:
             high = None if high is None or high >= MOST // 2 else high
             condition = SizeCondition(expr, low, high, self.sources(expr))
             made.append(Guard(None, GuardKind.SIZES, condition, origin or UNKNOWN))
-        for assumed in facts.guards():
-            relation = assumed.relation
-            upper = 0 if relation.kind == "==" else None
-            lower = None if relation.kind == "!=" else 0
-            sources = self.sources(relation.expr)
-            condition = SizeCondition(relation.expr, lower, upper, sources, relation.kind == "!=")
-            made.append(Guard(None, GuardKind.SIZES, condition, assumed.origin or UNKNOWN))
+        made += [
+            _guard_of(assumed, assumed.relation.expr, self.sources(assumed.relation.expr))
+            for assumed in facts.guards()
+        ]
         return made
+
+
+def with_assumptions(captured: CapturedFrame, assumed: Iterable[Assumed]) -> CapturedFrame:
+    """The frame with guards for what a later stage assumed of the graph's symbols."""
+    meanings = dict(captured.symbols)
+    made = []
+    for one in assumed:
+        named = {symbol: meanings[symbol] for symbol in symbols(one.relation.expr)}
+        expr = substitute(one.relation.expr, {s: meaning.expr for s, meaning in named.items()})
+        places = {place: None for meaning in named.values() for place in meaning.sources}
+        made.append(_guard_of(one, expr, tuple(places)))
+    return dataclasses.replace(captured, guards=(*captured.guards, *made))
+
+
+def _guard_of(assumed: Assumed, expr: Expr, sources: tuple[tuple[Symbol, Source], ...]) -> Guard:
+    kind = assumed.relation.kind
+    lower, upper = None if kind == "!=" else 0, 0 if kind == "==" else None
+    condition = SizeCondition(expr, lower, upper, sources, kind == "!=")
+    return Guard(None, GuardKind.SIZES, condition, assumed.origin or UNKNOWN)
 
 
 def _silent(*arguments: Any) -> None:

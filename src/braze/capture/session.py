@@ -221,6 +221,9 @@ def _finish(
         ),
         written_names=frozenset(map(renamed, interpreter.tensor_names.written())),
         size_notes=tuple(interpreter.sizes.notes),
+        symbols=(
+            interpreter.sizes.meanings(trace.expressions.symbols()) if trace.expressions else ()
+        ),
     )
 
 

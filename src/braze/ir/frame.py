@@ -310,6 +310,7 @@ class CapturedFrame:
     call_results[i]: the tensor object that result i of the graph is, as `calls` name it; the
         value of `graph.outputs[i]` itself where no call named it.
     size_notes: which symbols were made and which were specialised, and where.
+    symbols: what each symbol of the graph is in terms of the call's inputs.
     written_names: of the tensor objects that `calls` name, those written to after they got their
         names."""
 
@@ -324,3 +325,4 @@ class CapturedFrame:
     call_results: tuple[Value, ...] = ()
     written_names: frozenset[Value] = frozenset()
     size_notes: tuple[tuple[str, Origin], ...] = ()
+    symbols: tuple[tuple[Symbol, FromSizes], ...] = ()

@@ -14,7 +14,7 @@ import torch
 
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
-from braze.ir.graph import Alias, Argument, Graph, Node, Output, Value
+from braze.ir.graph import Argument, Graph, Node, Output, Value
 from braze.ir.types import Size, TensorType
 from braze.shapes.binding import Binding, bind_symbols, python_text
 from braze.shapes.expr import Expr, Symbol
@@ -155,16 +155,16 @@ def _output(output: Output, values: dict[Value, Any]) -> torch.Tensor:
     return view_for(values[alias.base], output)
 
 
-def view_for(base: torch.Tensor, output: Output) -> torch.Tensor:
-    """The result that an output with an alias is: a view of the alias's base."""
-    assert output.alias is not None and isinstance(output.value.type, TensorType)
-    view = alias_of(base, output.alias, output.value.type.dtype)
+def view_for(
+    base: torch.Tensor, output: Output, place: tuple[Any, Any, Any] | None = None
+) -> torch.Tensor:
+    """The result that an output with an alias is: a view of the alias's base. place: the alias's
+    (shape, stride, offset) in numbers, where it has symbols."""
+    alias = output.alias
+    assert alias is not None and isinstance(output.value.type, TensorType)
+    shape, stride, offset = place or (tuple(alias.shape), tuple(alias.stride), alias.offset)
+    view = view_of(base, shape, stride, offset, output.value.type.dtype)
     return view.detach() if output.detached else view
-
-
-def alias_of(base: torch.Tensor, alias: Alias, dtype: torch.dtype) -> torch.Tensor:
-    """The view that an alias describes."""
-    return view_of(base, tuple(alias.shape), tuple(alias.stride), alias.offset, dtype)
 
 
 def view_of(

@@ -14,6 +14,8 @@ from typing import TypeAlias, final
 
 from braze.ir.graph import Graph, Node, Output, Value
 from braze.ir.print_graph import print_graph
+from braze.shapes.expr import Expr, Symbol
+from braze.shapes.facts import Assumed
 
 
 @final
@@ -28,6 +30,9 @@ class JointGraph:
         can arrive, or none is given in this variant.
     gradients: per input of `forward`, its gradient; None where it has none.
     is_differentiable: per result, whether it requires grad.
+    source: the graph that was traced, in the symbols of this one.
+    assumed: what was assumed of its symbols that it did not say. derived: as in `Graph.sizes`, of
+        all symbols here.
     """
 
     forward: Graph
@@ -37,6 +42,9 @@ class JointGraph:
     tangents: tuple[Value | None, ...]
     gradients: tuple[Value | None, ...]
     is_differentiable: tuple[bool, ...]
+    source: Graph
+    assumed: tuple[Assumed, ...] = ()
+    derived: tuple[tuple[Symbol, Expr], ...] = ()
 
 
 @final
@@ -82,7 +90,7 @@ class Backward:
     """The backward for one choice of incoming gradients.
 
     graph: its inputs are the saved values, then the tangents of `tangents` (numbers of results);
-        its outputs are the gradients.
+        its outputs are the gradients. The numbers of `graph.sizes` are symbols of the forward.
     gradients: per input of the forward graph, the number of its gradient in `graph.outputs`.
     """
 
@@ -125,6 +133,7 @@ def joint_as_graph(joint: JointGraph) -> Graph:
         nodes=(*forward.nodes, *joint.backward),
         outputs=(*forward.outputs, *gradients),
         mutations=forward.mutations,
+        sizes=forward.sizes,
     )
 
 

@@ -19,9 +19,11 @@ import torch
 
 from braze.compat.backward import VERSION, keeps_graph, quick_apply
 from braze.ir.entry import GraphCallable
+from braze.ir.graph import Alias
 from braze.ir.run_graph import view_for, write_back
-from braze.ir.training import Backward, ForwardBackward, SavedInput, ViewOfInput
-from braze.ir.types import TensorType
+from braze.ir.training import Backward, ForwardBackward, SavedInput, ViewOfInput, ViewOfResult
+from braze.ir.types import Size, TensorType
+from braze.runtime.size_values import compile_reader, compile_sizes
 
 # (which tangents are given) -> the backward for them, compiled.
 CompileBackward: TypeAlias = Callable[[tuple[bool, ...]], tuple[Backward, GraphCallable]]
@@ -55,12 +57,16 @@ class TrainingGraph:
         self._backwards: dict[tuple[bool, ...], _CompiledBackward] = {}
         self._lock = threading.Lock()
         inputs = pair.forward.inputs
+        self.tensor_count = len(inputs)
+        self.sizes = compile_reader(pair.forward)
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
         self._want = _getter(self.wanting)
         self.saved_inputs = _getter([s.index for s in pair.saved if isinstance(s, SavedInput)])
         self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
         self.order = _order(pair)
         self.is_plain = not pair.writes and pair.outputs == tuple(range(self.result_count))
+        views = tuple([_place(view.output.alias) for view in _views(pair)])
+        self._views = compile_sizes(self.sizes.symbols, views)
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         results = _apply(self, inputs, *self._want(inputs))
@@ -86,14 +92,14 @@ class TrainingGraph:
         pair = self.pair
         for number, result in pair.writes:
             write_back(inputs[number], results[result], True)
+        places = iter(self._views(self.sizes.read(inputs)))
         made: list[torch.Tensor] = []
         for output in pair.outputs:
             if isinstance(output, int):
                 made.append(results[output])
-            elif isinstance(output, ViewOfInput):
-                made.append(view_for(inputs[output.index], output.output))
-            else:
-                made.append(view_for(results[output.index], output.output))
+                continue
+            base = inputs if isinstance(output, ViewOfInput) else results
+            made.append(view_for(base[output.index], output.output, next(places)))
         return made
 
 
@@ -101,21 +107,29 @@ class TrainingGraph:
 class _CompiledBackward:
     """A backward and how its tangents and gradients are handed over."""
 
-    __slots__ = ("gradients", "run", "tangents")
+    __slots__ = ("gradients", "run", "tangents", "told")
 
     def __init__(self, graph: TrainingGraph, backward: Backward, run: GraphCallable) -> None:
         self.run = run
         forward = graph.pair.forward
-        self.tangents = [(n, _layout(forward.outputs[n].value.type)) for n in backward.tangents]
+        layouts = [_layout(forward.outputs[n].value.type) for n in backward.tangents]
+        self.tangents = [(n, dtype) for n, (dtype, _) in zip(backward.tangents, layouts)]
+        strides = tuple([stride for _, stride in layouts])
+        self.told = compile_sizes(graph.sizes.symbols, (strides, backward.graph.sizes.numbers))
         self.gradients = [backward.gradients[number] for number in graph.wanting]
 
-    def __call__(self, saved: list[torch.Tensor], tangents: Sequence[Any]) -> Gradients:
-        """The gradients of the inputs that want one. Takes `saved` over."""
-        for number, (dtype, stride) in self.tangents:
+    def __call__(
+        self, saved: list[Any], tangents: Sequence[Any], sizes: Sequence[int]
+    ) -> Gradients:
+        """The gradients of the inputs that want one. Takes `saved` over. sizes: the numbers of
+        the forward's symbols."""
+        strides, numbers = self.told(sizes)
+        for (number, dtype), stride in zip(self.tangents, strides):
             tangent = tangents[number]
             if tangent.stride() != stride or tangent.dtype is not dtype:
                 tangent = _restride(tangent, dtype, stride)
             saved.append(tangent)
+        saved.extend(numbers)
         made = self.run(saved)
         return tuple([None if n is None else made[n] for n in self.gradients])
 
@@ -131,7 +145,8 @@ class CompiledFunction(torch.autograd.Function):
         made = graph.forward(inputs)
         ctx.graph = graph
         ctx.inputs = inputs
-        ctx.versions = tuple(map(VERSION, inputs))
+        ctx.sizes = graph.sizes.read(inputs)
+        ctx.versions = tuple(map(VERSION, inputs[: graph.tensor_count]))
         ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
         ctx.set_materialize_grads(False)
         results = tuple(made[: graph.result_count])
@@ -160,7 +175,7 @@ class CompiledFunction(torch.autograd.Function):
         if not keeps_graph():
             ctx.maybe_clear_saved_tensors()
             ctx.inputs = None
-        return (None, None, *backward(saved, tangents))
+        return (None, None, *backward(saved, tangents, ctx.sizes))
 
 
 _apply = quick_apply(CompiledFunction)
@@ -184,18 +199,19 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
             "braze cannot differentiate this backward (create_graph=True): the forward wrote to "
             "inputs that it depends on. Leave the in-place writes out of the compiled function."
         )
-    if tuple(map(VERSION, inputs)) != ctx.versions:
+    tensors, numbers = inputs[: graph.tensor_count], inputs[graph.tensor_count :]
+    if tuple(map(VERSION, tensors)) != ctx.versions:
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             "operation: an input of a compiled graph whose backward is to be differentiated "
             "(create_graph=True)."
         )
-    copies = [t.view_as(t) if t.requires_grad else t for t in inputs]
+    copies = [t.view_as(t) if t.requires_grad else t for t in tensors]
     now = torch.get_rng_state() if graph.uses_random else None
     if now is not None:
         torch.set_rng_state(ctx.random_state)
     try:
-        results = graph.differentiate(copies)
+        results = graph.differentiate([*copies, *numbers])
     finally:
         if now is not None:
             torch.set_rng_state(now)
@@ -233,9 +249,18 @@ def _order(pair: ForwardBackward) -> list[int] | None:
     return None if order == list(range(len(order))) else order
 
 
-def _layout(kind: Any) -> tuple[torch.dtype, tuple[int, ...]]:
+def _layout(kind: Any) -> tuple[torch.dtype, tuple[Size, ...]]:
     assert isinstance(kind, TensorType)
-    return kind.dtype, tuple(kind.stride)  # type: ignore[arg-type]
+    return kind.dtype, tuple(kind.stride)
+
+
+def _views(pair: ForwardBackward) -> list[ViewOfInput | ViewOfResult]:
+    return [output for output in pair.outputs if not isinstance(output, int)]
+
+
+def _place(alias: Alias | None) -> tuple[Any, ...]:
+    assert alias is not None
+    return tuple(alias.shape), tuple(alias.stride), alias.offset
 
 
 def _restride(tangent: torch.Tensor, dtype: torch.dtype, stride: tuple[int, ...]) -> torch.Tensor:

@@ -23,6 +23,7 @@ from typing import Any, Literal, TypeAlias, final
 
 from braze.shapes.expr import (
     Expr,
+    Extremum,
     FloorDiv,
     IntLike,
     Mod,
@@ -125,6 +126,7 @@ class Facts:
         self.meaning: dict[Symbol, Expr] = {}  # symbols made here, in terms of inputs' symbols
         self._inequalities: list[Expr] = []
         self._names: dict[Any, Symbol] = {}
+        self._named = 0
         self._known: dict[tuple[Expr, Kind], bool] = {}
         self._range_origins: dict[Symbol, Any] = {}
         self.objects: dict[Expr | int, Any] = {}  # the one symbolic integer of each expression
@@ -147,6 +149,22 @@ class Facts:
         self._range_origins[symbol] = self.origin()
         self.note(f"{symbol} = {source} ({hint} now)")
         return symbol
+
+    def adopt(self, symbol: Symbol, meaning: Expr | None = None) -> None:
+        """Take over a symbol of an earlier capture, with its range. meaning: what it is in terms of
+        symbols adopted before."""
+        assert symbol.hint is not None, symbol
+        self.hints[symbol] = symbol.hint
+        number = symbol.name[1:]
+        if symbol.name[0] == "q" and number.isdigit():
+            self._named = max(self._named, int(number) + 1)
+        if meaning is None:
+            self.unknowns[symbol] = Unknown(symbol, symbol)
+            self.ranges[symbol] = (symbol.lower, MOST if symbol.upper is None else symbol.upper)
+            return
+        self.meaning[symbol] = self.in_inputs(meaning)
+        if len(meaning.terms) == 1 and meaning.terms[0][1] == 1 == len(meaning.terms[0][0]):
+            self._define(meaning.terms[0][0][0], symbol)
 
     def current(self, expr: Expr) -> Expr:
         """The expression with everything written as it is now."""
@@ -191,18 +209,23 @@ class Facts:
             return as_expr(known)
         expr = as_expr_of(atom)
         low, high = bounds(substitute(expr, self._bounded()))
-        symbol = Symbol(f"q{len(self._names)}", low, high, self.hint_of(expr))
-        self._names[atom] = symbol
+        symbol = Symbol(f"q{self._named}", low, high, self.hint_of(expr))
+        self._named += 1
         self.hints[symbol] = self.hint_of(expr)
         self.meaning[symbol] = self.in_inputs(expr)
+        self._define(atom, symbol)
+        return as_expr(symbol)
+
+    def _define(self, atom: Any, symbol: Symbol) -> None:
+        """Let the symbol stand for the atom from now on."""
+        self._names[atom] = symbol
         here = as_expr(symbol)
         if isinstance(atom, FloorDiv):
             rest = atom.dividend - atom.divisor * here
             self._inequalities += [rest, atom.divisor - 1 - rest]
-        else:
+        elif isinstance(atom, Extremum):
             sign = 1 if atom.maximum else -1
             self._inequalities += [(here - operand) * sign for operand in atom.operands]
-        return here
 
     def _bounded(self) -> dict[Symbol, IntLike]:
         """Symbols with the ranges that are known now."""
@@ -411,6 +434,17 @@ class Facts:
             expr = self.meaning.get(symbol, as_expr(symbol))
             origin = self._range_origins.get(symbol)
             found.append((expr, range_of(symbol, self.ranges), origin))
+        return found
+
+    def learned(self) -> list[Assumed]:
+        """Everything assumed, ranges too, that adopted symbols' own ranges do not say."""
+        found = self.guards()
+        for expr, (low, high), origin in self.range_guards():
+            least, most = bounds(expr)
+            if low is not None and (least is None or low > least):
+                found.append(Assumed(Relation(expr - low, ">="), origin))
+            if high is not None and high < MOST // 2 and (most is None or high < most):
+                found.append(Assumed(Relation(high - expr, ">="), origin))
         return found
 
 

@@ -1,4 +1,4 @@
-"""The end of a trace with symbolic sizes: its graph as data, every size an expression.
+"""Sizes of a graph rewritten: symbolic sizes of a trace as data at its end, and back again.
 
     %1: f32[<size s1>] = view(%0, [<size s1>])  ->  %1: f32[s0] = view(%0, [s0])
 
@@ -10,42 +10,36 @@ after the tensors (`Graph.sizes`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
+from braze.ir.graph_sizes import bound_symbols, missing_symbols, symbols_of
 from braze.ir.types import Size, TensorType
-from braze.shapes.binding import Sizes, bind_symbols
+from braze.shapes.binding import Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, simplified, substitute, symbols
 from braze.shapes.facts import Facts, Unknown
-from braze.shapes.symbolic import SymbolicSize
-from braze.standins.layout import tensor_type
+from braze.shapes.symbolic import SymbolicSize, of_expression
 
 
-@final
-class Expressions:
-    """Rewrites the values and nodes of one trace; a value is rewritten once."""
+class SizeRewriter:
+    """Rewrites the sizes in the values and nodes of one graph; a value is rewritten once.
 
-    def __init__(self, facts: Facts) -> None:
-        self.facts = facts
-        self._final = facts.refined()
-        self._sizes: dict[Expr, Size] = {}
+    size: gives what stands for a size that is no int.
+    """
+
+    def __init__(self, size: Callable[[Any], Any]) -> None:
+        self._size = size
         self._values: dict[Value, Value] = {}
         self._types: dict[int, tuple[TensorType, TensorType]] = {}
 
-    def size(self, size: Any) -> Size:
-        """A size as an int or an expression."""
-        if not isinstance(size, SymbolicSize):
-            return size  # type: ignore[no-any-return]
-        found = self._sizes.get(size.expr)
-        if found is None:
-            current = self.facts.current(size.expr)
-            found = self._sizes[size.expr] = simplified(substitute(current, self._final))
-        return found
+    def size(self, size: Any) -> Any:
+        """A size; whatever else is an argument stays."""
+        return self._size(size)
 
-    def sizes(self, sizes: Iterable[Any]) -> tuple[Size, ...]:
+    def sizes(self, sizes: Iterable[Any]) -> tuple[Any, ...]:
         """Several sizes."""
-        return tuple(map(self.size, sizes))
+        return tuple(map(self._size, sizes))
 
     def type(self, type: Any) -> Any:
         """A tensor's type."""
@@ -53,13 +47,10 @@ class Expressions:
         if known is not None:
             return known[1]
         made = type
-        if isinstance(type, TensorType) and any(
-            isinstance(size, SymbolicSize) for size in (*type.shape, *type.stride)
-        ):
+        if isinstance(type, TensorType) and not _are_numbers((*type.shape, *type.stride)):
+            # Not `tensor_type`: its cache would give symbols with another capture's hints.
             shape, stride = self.sizes(type.shape), self.sizes(type.stride)
-            made = tensor_type(type.dtype, shape, stride, type.device)  # type: ignore[arg-type]
-            if type.requires_grad:
-                made = dataclasses.replace(made, requires_grad=True)
+            made = dataclasses.replace(type, shape=shape, stride=stride)
         self._types[id(type)] = (type, made)
         return made
 
@@ -79,7 +70,7 @@ class Expressions:
             return self.value(argument)
         if cls is tuple or cls is list:
             return cls([self.argument(item) for item in argument])
-        return self.size(argument)
+        return self._size(argument)
 
     def node(self, node: Node) -> Node:
         """One node."""
@@ -92,27 +83,16 @@ class Expressions:
             node.grad_enabled,
         )
 
-    def graph(self, graph: Graph) -> tuple[Graph, tuple[Unknown, ...]]:
-        """The graph, and the unknowns whose numbers are `Graph.sizes`."""
-        made = Graph(
+    def rewritten(self, graph: Graph) -> Graph:
+        """The graph; what it is told of its symbols stays."""
+        return Graph(
             tuple(map(self.value, graph.inputs)),
             tuple([Constant(self.value(c.value), c.tensor) for c in graph.constants]),
             tuple(map(self.node, graph.nodes)),
             tuple(map(self._output, graph.outputs)),
             tuple(map(self._mutation, graph.mutations)),
+            graph.sizes,
         )
-        missing = _symbols_of(made) - _bound(made.inputs)
-        derived: list[tuple[Symbol, Expr]] = []
-        for symbol, meaning in reversed(self.facts.derived()):
-            final = as_expr(self._final[symbol])
-            (here,) = symbols(final)
-            expr = substitute(self.facts.current(meaning), self._final)
-            if here in missing and here not in symbols(expr):
-                derived.insert(0, (here, expr))
-                missing = (missing - {here}) | (symbols(expr) - _bound(made.inputs))
-        passed = self._passed(missing)
-        numbers = tuple([self._final_of(unknown) for unknown in passed])
-        return dataclasses.replace(made, sizes=Sizes(numbers, tuple(derived))), passed
 
     def _output(self, output: Output) -> Output:
         value, alias = self.value(output.value), self._alias(output.alias)
@@ -126,58 +106,84 @@ class Expressions:
         if alias is None:
             return None
         shape, stride = self.sizes(alias.shape), self.sizes(alias.stride)
-        return Alias(self.value(alias.base), shape, stride, self.size(alias.offset))
+        return Alias(self.value(alias.base), shape, stride, self._size(alias.offset))
 
-    def _final_of(self, unknown: Unknown) -> Expr:
-        return substitute(self.facts.current(as_expr(unknown.symbol)), self._final)
+
+@final
+class Expressions(SizeRewriter):
+    """From the symbolic sizes of a trace to expressions, as they are known at its end."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__(self._expression)
+        self.facts = facts
+        self._final = facts.refined()
+        self._sizes: dict[Expr, Size] = {}
+
+    def graph(self, graph: Graph) -> tuple[Graph, tuple[Unknown, ...]]:
+        """The graph, and the unknowns whose numbers are `Graph.sizes`."""
+        made = self.rewritten(graph)
+        missing, derived = missing_symbols(made, self.derived())
+        passed = self._passed(missing)
+        numbers = tuple([self.final(as_expr(unknown.symbol)) for unknown in passed])
+        return dataclasses.replace(made, sizes=Sizes(numbers, derived)), passed
+
+    def derived(self) -> tuple[tuple[Symbol, Expr], ...]:
+        """Symbols that follow from others, and how."""
+        found = []
+        for symbol, meaning in self.facts.derived():
+            (here,) = symbols(as_expr(self._final[symbol]))
+            expr = self.final(meaning)
+            if here not in symbols(expr):
+                found.append((here, expr))
+        return tuple(found)
+
+    def symbols(self) -> list[tuple[Symbol, Expr]]:
+        """Every symbol that is left, and what it is in terms of inputs' symbols."""
+        facts = self.facts
+        return [
+            (self._final[symbol], facts.in_inputs(as_expr(symbol)))  # type: ignore[misc]
+            for symbol in facts.hints
+            if symbol not in facts.written
+        ]
+
+    def final(self, expr: Expr) -> Expr:
+        """An expression of the trace as it is known at the end."""
+        return substitute(self.facts.current(expr), self._final)
+
+    def _expression(self, size: Any) -> Any:
+        if not isinstance(size, SymbolicSize):
+            return size
+        found = self._sizes.get(size.expr)
+        if found is None:
+            found = self._sizes[size.expr] = simplified(self.final(size.expr))
+        return found
 
     def _passed(self, missing: set[Symbol]) -> tuple[Unknown, ...]:
         found: list[Unknown] = []
         for unknown in self.facts.unknowns.values():
-            named = symbols(self._final_of(unknown))
+            named = symbols(self.final(as_expr(unknown.symbol)))
             if len(named) == 1 and named <= missing:
                 missing = missing - named
                 found.append(unknown)
         return tuple(found)
 
 
-def _symbols_of(graph: Graph) -> set[Symbol]:
-    found: set[Symbol] = set()
-    for value in graph.inputs:
-        found |= _in_type(value.type)
-    for node in graph.nodes:
-        _note_symbols((node.args, tuple(v for _, v in node.kwargs)), found)
-        for value in node.outputs:
-            if value is not None:
-                found |= _in_type(value.type)
-    for output in graph.outputs:
-        if output.alias is not None:
-            alias = output.alias
-            _note_symbols((*alias.shape, *alias.stride, alias.offset), found)
-    return found
+def retraced(graph: Graph) -> tuple[Graph, Facts]:
+    """A graph made ready for another trace: its symbolic sizes answer again, from what is known of
+    its symbols."""
+    facts = Facts()
+    derived = dict(graph.sizes.derived)
+    used = symbols_of(graph) | bound_symbols(graph.inputs) | graph.sizes.symbols()
+    for symbol in sorted(used - derived.keys(), key=str):
+        facts.adopt(symbol)
+    for symbol, expr in derived.items():
+        facts.adopt(symbol, expr)
+
+    def live(size: Any) -> Any:
+        return of_expression(facts, size) if type(size) is Expr else size
+
+    return SizeRewriter(live).rewritten(graph), facts
 
 
-def _in_type(type: Any) -> set[Symbol]:
-    found: set[Symbol] = set()
-    if isinstance(type, TensorType):
-        _note_symbols((*type.shape, *type.stride), found)
-    return found
-
-
-def _note_symbols(arguments: Sequence[Any], found: set[Symbol]) -> None:
-    for argument in arguments:
-        if type(argument) is Expr:
-            found |= symbols(argument)
-        elif isinstance(argument, (tuple, list)):
-            _note_symbols(argument, found)
-
-
-def _bound(inputs: Sequence[Value]) -> set[Symbol]:
-    """The symbols that the sizes and strides of the inputs give."""
-    numbers = [
-        (None, size)
-        for value in inputs
-        if isinstance(value.type, TensorType)
-        for size in (*value.type.shape, *value.type.stride)
-    ]
-    return {binding.symbol for binding in bind_symbols(numbers)}
+def _are_numbers(sizes: tuple[Any, ...]) -> bool:
+    return all(type(size) is int for size in sizes)

@@ -12,6 +12,7 @@ from braze.standins.layout import (
     channels_last_stride,
     contiguous,
     is_contiguous,
+    is_same,
     preserved_stride,
     suggested_stride,
     suggests_channels_last,
@@ -30,6 +31,21 @@ def _same_dtype(*operands: TensorType) -> None:
             raise RuntimeError(
                 f"expected m1 and m2 to have the same dtype, but got: {first} != {other.dtype}"
             )
+
+
+def _check_broadcast(x: TensorType, result: TensorType) -> None:
+    """Raise RuntimeError where eager cannot expand `x` to the result."""
+    rank = len(result.shape)
+    wanted = result.shape[rank - len(x.shape) :]
+    fits = len(x.shape) <= rank and all(s == 1 or s == w for s, w in zip(x.shape, wanted))
+    if not fits:
+        raise RuntimeError(
+            f"The expanded size of the tensor must match: {list(x.shape)} to {list(result.shape)}"
+        )
+
+
+def _is_absent_or(parameter: TensorType | None, shape: Any) -> bool:
+    return parameter is None or is_same(parameter.shape, tuple(shape))  # type: ignore[arg-type]
 
 
 @rule(aten.mm.default)
@@ -52,6 +68,7 @@ def _addmm(
     result = _mm(a, b)
     _same_dtype(bias, a)
     common_device((bias, a))
+    _check_broadcast(bias, result)
     return result
 
 
@@ -74,7 +91,9 @@ def _baddbmm(
     bias: TensorType, a: TensorType, b: TensorType, *, beta: Any = 1, alpha: Any = 1
 ) -> TensorType:
     common_device((bias, a))
-    return _bmm(a, b)
+    result = _bmm(a, b)
+    _check_broadcast(bias, result)
+    return result
 
 
 @rule(aten.mv.default)
@@ -109,6 +128,8 @@ def _convolution(
         return NotImplemented
     if x.shape[1] != weight.shape[1] * groups or x.dtype != weight.dtype:  # type: ignore[operator]
         return NotImplemented
+    if not _is_absent_or(bias, weight.shape[:1]) or weight.shape[0] % groups:  # type: ignore[operator]
+        return NotImplemented
     sizes = []
     for dim in range(rank):
         step, pad, spread = (p[dim if len(p) > 1 else 0] for p in (stride, padding, dilation))
@@ -135,6 +156,8 @@ def _layer_norm(x: TensorType, normalized: Shape, weight: Any, bias: Any, epsilo
         return NotImplemented
     if x.shape[lead:] != tuple(normalized):
         return NotImplemented
+    if not all(_is_absent_or(parameter, normalized) for parameter in (weight, bias)):
+        return NotImplemented
     statistics = contiguous(x.dtype, (*x.shape[:lead], *[1] * len(normalized)), x.device)  # type: ignore[arg-type]
     return contiguous(x.dtype, x.shape, x.device), statistics, statistics  # type: ignore[arg-type]
 
@@ -152,6 +175,8 @@ def _group_norm(
 ) -> Any:
     if x.dtype not in (torch.float32, torch.float64) or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
         return NotImplemented
+    if not all(_is_absent_or(parameter, (channels,)) for parameter in (weight, bias)):
+        return NotImplemented
     statistics = contiguous(x.dtype, (batch, groups), x.device)
     return contiguous(x.dtype, x.shape, x.device), statistics, statistics  # type: ignore[arg-type]
 
@@ -160,7 +185,7 @@ def _group_norm(
 def _batch_norm_eval(
     x: TensorType, weight: Any, bias: Any, mean: Any, variance: Any, momentum: Any, epsilon: Any
 ) -> Any:
-    if not _plain_batch_norm(x, weight):
+    if not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
     empty = contiguous(x.dtype, (0,), x.device)
     return _like_image(x), empty, empty
@@ -177,13 +202,15 @@ def _batch_norm_train(
     momentum: Any,
     epsilon: Any,
 ) -> Any:
-    if not training or not _plain_batch_norm(x, weight) or 0 in x.shape:
+    if not training or 0 in x.shape or not _plain_batch_norm(x, weight, bias, mean, variance):
         return NotImplemented
     statistics = contiguous(x.dtype, (x.shape[1],), x.device)  # type: ignore[arg-type]
     return _like_image(x), statistics, statistics, mean, variance
 
 
-def _plain_batch_norm(x: TensorType, weight: TensorType | None) -> bool:
+def _plain_batch_norm(x: TensorType, weight: TensorType | None, *others: Any) -> bool:
+    if not all(_is_absent_or(parameter, x.shape[1:2]) for parameter in (weight, *others)):
+        return False
     usual = x.dtype in (torch.float32, torch.float64) and x.device.type == "cpu"
     dense = is_contiguous(x.shape, x.stride) or (  # type: ignore[arg-type]
         len(x.shape) == 4 and x.stride == channels_last_stride(x.shape)  # type: ignore[arg-type]
@@ -202,7 +229,9 @@ def _flash_attention(
     if query.dtype not in (torch.float32, torch.float64):
         return NotImplemented
     batch, heads, length, width = query.shape
-    if value.shape[-1] != width:
+    if value.shape[-1] != width or not is_same(key.shape, value.shape):  # type: ignore[arg-type]
+        return NotImplemented
+    if not is_same(key.shape[:2], query.shape[:2]):  # type: ignore[arg-type]
         return NotImplemented
     steps = preserved_stride(query.shape, query.stride)  # type: ignore[arg-type]
     out = tensor_type(query.dtype, query.shape, steps, query.device)  # type: ignore[arg-type]

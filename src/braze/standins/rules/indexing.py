@@ -24,7 +24,7 @@ aten = torch.ops.aten
 
 
 def _made(shape: Any, dtype: torch.dtype | None, layout: Any, device: Any) -> Any:
-    if layout not in (None, torch.strided) or min(shape, default=0) < 0:
+    if layout not in (None, torch.strided) or any(size < 0 for size in shape):
         return NotImplemented
     where = explicit_device(torch.get_default_device() if device is None else device)
     return contiguous(dtype or torch.get_default_dtype(), tuple(shape), where)
@@ -160,11 +160,18 @@ def _index_select(x: TensorType, dim: int, index: TensorType) -> Any:
     return contiguous(x.dtype, shape, common_device((x, index)))  # type: ignore[arg-type]
 
 
+def _is_within(index: TensorType, x: TensorType, but: int | None) -> bool:
+    """Whether no dimension of the index, but one, is longer than the operand's."""
+    pairs = enumerate(zip(index.shape, x.shape))
+    return all(d == but or i is n or i <= n for d, (i, n) in pairs)  # type: ignore[operator]
+
+
 @rule(aten.gather.default)
 def _gather(x: TensorType, dim: int, index: TensorType, *, sparse_grad: bool = False) -> Any:
     if len(x.shape) != len(index.shape) or index.dtype is not torch.int64:
         return NotImplemented
-    wrap_dim(dim, len(x.shape))
+    if not _is_within(index, x, wrap_dim(dim, len(x.shape))):
+        return NotImplemented
     return contiguous(x.dtype, index.shape, common_device((x, index)))  # type: ignore[arg-type]
 
 
@@ -211,6 +218,12 @@ def _scatter(x: TensorType, source: TensorType, *where: Any) -> Any:
 
 @rule(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
 def _scatter_elements(x: TensorType, dim: int, index: TensorType, source: Any) -> Any:
-    if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+    rank = len(x.shape)
+    if not is_contiguous(x.shape, x.stride) or len(index.shape) != rank:  # type: ignore[arg-type]
+        return NotImplemented
+    from_tensor = isinstance(source, TensorType)
+    if from_tensor and (len(source.shape) != rank or not _is_within(index, source, None)):
+        return NotImplemented
+    if not _is_within(index, x, wrap_dim(dim, rank)):
         return NotImplemented
     return contiguous(x.dtype, x.shape, common_device((x, index)))  # type: ignore[arg-type]

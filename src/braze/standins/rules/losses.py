@@ -52,6 +52,8 @@ def _nll_loss(x: TensorType, target: TensorType, weight: Any, reduction: int, ig
         return NotImplemented
     if rank == 2 and target.shape[0] != x.shape[0]:
         return NotImplemented
+    if weight is not None and weight.shape != x.shape[-1:]:
+        return NotImplemented
     scalar = contiguous(x.dtype, (), common_device((x, target)))
     if reduction == _NO_REDUCTION and rank == 2:
         return contiguous(x.dtype, (x.shape[0],), x.device), scalar  # type: ignore[arg-type]
@@ -234,7 +236,7 @@ def _new(
     device: Any = None,
     pin_memory: Any = None,
 ) -> Any:
-    if layout not in (None, torch.strided) or min(shape, default=0) < 0:
+    if layout not in (None, torch.strided) or any(size < 0 for size in shape):
         return NotImplemented
     where = x.device if device is None else explicit_device(device)
     return contiguous(dtype or x.dtype, tuple(shape), where)

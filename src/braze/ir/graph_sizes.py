@@ -1,0 +1,81 @@
+"""Which symbols a graph uses, which of them its inputs' sizes give, and which it has to be told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from braze.ir.graph import Graph, Value
+from braze.ir.types import TensorType
+from braze.shapes.binding import Sizes, bind_symbols
+from braze.shapes.expr import Expr, Symbol, as_expr, symbols
+
+
+def symbols_of(graph: Graph) -> set[Symbol]:
+    """Every symbol in types, arguments and aliases."""
+    found: set[Symbol] = set()
+    for value in graph.inputs:
+        found |= _in_type(value.type)
+    for node in graph.nodes:
+        _note_symbols((node.args, tuple(v for _, v in node.kwargs)), found)
+        for made in node.outputs:
+            if made is not None:
+                found |= _in_type(made.type)
+    for output in graph.outputs:
+        if output.alias is not None:
+            alias = output.alias
+            _note_symbols((*alias.shape, *alias.stride, alias.offset), found)
+    return found
+
+
+def bound_symbols(inputs: Iterable[Value]) -> set[Symbol]:
+    """The symbols that the sizes and strides of inputs give."""
+    numbers = [
+        (None, size)
+        for value in inputs
+        if isinstance(value.type, TensorType)
+        for size in (*value.type.shape, *value.type.stride)
+    ]
+    return {binding.symbol for binding in bind_symbols(numbers)}
+
+
+Derived = tuple[tuple[Symbol, Expr], ...]
+
+
+def missing_symbols(graph: Graph, derived: Derived) -> tuple[set[Symbol], Derived]:
+    """(symbols that the graph uses and cannot know, those of `derived` that follow from others).
+
+    derived: (symbol, what it is in terms of symbols before it), in order.
+    """
+    bound = bound_symbols(graph.inputs)
+    missing = symbols_of(graph) - bound
+    used: list[tuple[Symbol, Expr]] = []
+    for symbol, expr in reversed(derived):
+        if symbol in missing:
+            used.insert(0, (symbol, expr))
+            missing = (missing - {symbol}) | (symbols(expr) - bound)
+    return missing, tuple(used)
+
+
+def told_sizes(graph: Graph, derived: Derived) -> Sizes:
+    """`Graph.sizes` of a graph whose caller knows every symbol: those that it misses, by name."""
+    missing, used = missing_symbols(graph, derived)
+    return Sizes(tuple([as_expr(s) for s in sorted(missing, key=str)]), used)
+
+
+# --- private -------------------------------------------------------------------------------------
+
+
+def _in_type(type: Any) -> set[Symbol]:
+    found: set[Symbol] = set()
+    if isinstance(type, TensorType):
+        _note_symbols((*type.shape, *type.stride), found)
+    return found
+
+
+def _note_symbols(arguments: Sequence[Any], found: set[Symbol]) -> None:
+    for argument in arguments:
+        if type(argument) is Expr:
+            found |= symbols(argument)
+        elif isinstance(argument, (tuple, list)):
+            _note_symbols(argument, found)

@@ -1,0 +1,62 @@
+"""The numbers of a graph's symbols while it runs: read from its inputs, then put into sizes.
+
+inputs f32[s0, 2*s1]          ->  lambda inputs: (inputs[0].size(0), inputs[0].size(1) // 2)
+strides (s1, 1), (s0 + 1,)    ->  lambda n_s0, n_s1: ((n_s1, 1), (n_s0 + 1,))
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+from braze.ir.graph import Graph
+from braze.ir.run_graph import bindings_of
+from braze.shapes.binding import python_text
+from braze.shapes.expr import Expr, Symbol
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SizeReader:
+    """symbols: of a graph; read: their numbers, in this order, from the graph's inputs."""
+
+    symbols: tuple[Symbol, ...]
+    read: Callable[[Sequence[Any]], tuple[int, ...]]
+
+
+def compile_reader(graph: Graph) -> SizeReader:
+    """What reads the symbols of a graph that its inputs bind."""
+    names: dict[Symbol, str] = {}
+    lines = ["def read(inputs):"]
+    for binding in bindings_of(graph):
+        number, suffix = binding.place or (0, "")
+        text = binding.text(f"inputs[{number}]{suffix}", names)
+        name = names[binding.symbol] = f"n_{binding.symbol.name}"
+        lines.append(f"    {name} = {text}")
+    lines.append(f"    return ({', '.join(names.values())}{',' if names else ''})")
+    return SizeReader(tuple(names), _compiled("\n".join(lines), "read"))
+
+
+def compile_sizes(symbols: Sequence[Symbol], sizes: Any) -> Callable[[Sequence[int]], Any]:
+    """What gives the sizes (ints and expressions, in nested tuples) their numbers."""
+    names = {symbol: f"n_{symbol.name}" for symbol in symbols}
+    arguments = f"({', '.join(names.values())},) = numbers" if names else "pass"
+    text = f"def fill(numbers):\n    {arguments}\n    return {_text(sizes, names)}"
+    return _compiled(text, "fill")
+
+
+# --- private -------------------------------------------------------------------------------------
+
+
+def _text(sizes: Any, names: dict[Symbol, str]) -> str:
+    if isinstance(sizes, tuple):
+        return f"({''.join(f'{_text(size, names)}, ' for size in sizes)})"
+    return python_text(sizes, names) if type(sizes) is Expr else repr(sizes)
+
+
+def _compiled(text: str, name: str) -> Callable[..., Any]:
+    names: dict[str, Any] = {}
+    exec(compile(text, "<sizes of a graph>", "exec"), names)
+    function: Callable[..., Any] = names[name]
+    return function
