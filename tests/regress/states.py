@@ -10,8 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils.hooks import RemovableHandle
 
 import braze
+from braze.trace import JOURNAL
 
 _SHOWN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -50,7 +52,11 @@ class Describer:
             return tuple(self.describe(item) for item in value)
         if isinstance(value, (set, frozenset)):
             return tuple(sorted(map(repr, value)))
+        if isinstance(value, RemovableHandle):  # numbered through the process
+            return ()
         space = getattr(value, "__dict__", {})
+        if isinstance(value, nn.Module):
+            space = {n: list(v.values()) if "_hooks" in n else v for n, v in space.items()}
         return tuple((name, self.describe(item)) for name, item in space.items())
 
     def _tensor(self, tensor: torch.Tensor) -> tuple[Any, ...]:
@@ -151,3 +157,17 @@ def break_codes(make: Callable[[], tuple[Any, ...]]) -> tuple[str, ...]:
     except Exception:
         return ("raises",)
     return tuple(dict.fromkeys(note.code for note in explanation.break_reasons))
+
+
+def compiles(make: Callable[[], tuple[Any, ...]], calls: int = 2) -> list[tuple[int, list[str]]]:
+    """For each of some calls: how many graphs with operators were compiled, and at which breaks."""
+    function, args, *_ = make()
+    compiled = braze.compile(function, backend="aot_eager")
+    found = []
+    for _ in range(calls):
+        JOURNAL.clear()
+        outcome(compiled, tuple(args))
+        records = JOURNAL.records()
+        breaks = [record.graph_break.code for record in records if record.graph_break is not None]
+        found.append((sum(r.outcome == "graph" and bool(r.ops) for r in records), breaks))
+    return found

@@ -86,6 +86,14 @@ CATALOGUE: dict[str, BreakReason] = {
         "calls are nested too deeply: {detail}",
         "turn the recursion into a loop",
     ),
+    "module-change": BreakReason(
+        "the program changes what a module or its parameters are: {detail}",
+        "convert, freeze, parametrize and first call lazy modules outside of the compiled function",
+    ),
+    "backward-hook": BreakReason(
+        "a hook on a module's backward: {detail}",
+        "hook the gradients of a tensor that enters or leaves the compiled function",
+    ),
     "not-inlined": BreakReason(
         "the call is left to a graph of its own: {detail}",
         "remove the decorator that forbids inlining",

@@ -22,7 +22,7 @@ from braze.capture.formatting import format_value, text_of
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import answers
 from braze.capture.instructions_build import mapping_contents
-from braze.capture.iteration import iterator_of, native_iterable, next_of
+from braze.capture.iteration import GetitemIterator, iterator_of, native_iterable, next_of
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively, call_seen
 from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, unary
@@ -80,7 +80,7 @@ def _tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
         if real is not None:
             return isinstance(real, cls)
         if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
-            return False
+            return issubclass(actual, cls)
         return issubclass(type(value), cls)
     return interpreter.native(issubclass, actual, cls)
 
@@ -360,6 +360,9 @@ def _over_iterables(cls: Any) -> Any:
             method = interpreter.world.lookup(type(args[0]), "__reversed__")
             if isinstance(method, types.FunctionType):
                 return interpreter.call(method, args[0])
+            getitem = interpreter.world.lookup(type(args[0]), "__getitem__")
+            if method is ABSENT and isinstance(getitem, types.FunctionType):
+                return GetitemIterator(interpreter, reversed, args[0], getitem)
             if id(args[0]) not in interpreter.world.known:
                 return call_seen(interpreter, reversed, args, kwargs)
         return call_natively(interpreter, cls, args, kwargs)

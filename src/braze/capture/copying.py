@@ -10,6 +10,7 @@ from typing import Any
 from braze.capture.attributes import instance_dict
 from braze.capture.handler_table import answers
 from braze.capture.native_calls import call_natively
+from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested
 
 
@@ -26,6 +27,9 @@ def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         owner, (list, dict, tuple, set, frozenset, collections.deque)
     )
     if not plain:
+        if cls in EXACT:
+            owner = interpreter.overlay.contents(owner)
+            return interpreter.native(object.__reduce_ex__, owner, *args[1:])
         if id(owner) in world.known:
             raise BreakRequested("unseen-callable", f"copying a {cls.__qualname__}")
         return call_natively(interpreter, object.__reduce_ex__, args, kwargs)

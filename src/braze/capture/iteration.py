@@ -37,20 +37,26 @@ class ProtocolIterator:
 
 
 class GetitemIterator:
-    """Iteration by `__getitem__` with 0, 1, 2 ... until IndexError."""
+    """Iteration by `__getitem__` with 0, 1, 2 ... until IndexError; backwards from the last.
 
-    def __init__(self, interpreter: Any, owner: Any, method: Any) -> None:
+    kind: `iter` or `reversed`; index: of the next item, -1 where a backward iteration is over.
+    """
+
+    def __init__(self, interpreter: Any, kind: Any, owner: Any, method: Any) -> None:
         self._interpreter = interpreter
+        self.kind = kind
         self.owner = owner
         self._method = method
-        self._index = 0
+        self.index = 0 if kind is iter else interpreter.length(owner) - 1
 
     def __iter__(self) -> Iterator[Any]:
         return self
 
     def __next__(self) -> Any:
-        index = self._index
-        self._index += 1
+        index = self.index
+        if index < 0:
+            raise StopIteration
+        self.index += 1 if self.kind is iter else -1
         try:
             return self._interpreter.call(self._method, self.owner, index)
         except ProgramRaised as raised:
@@ -80,7 +86,7 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
     if method is ABSENT:
         getitem = world.lookup(cls, "__getitem__")
         if isinstance(getitem, types.FunctionType):
-            return GetitemIterator(interpreter, value, getitem)
+            return GetitemIterator(interpreter, iter, value, getitem)
         if issubclass(type(value), type):
             return _iterate_class(interpreter, value)
         return interpreter.native(iter, value)

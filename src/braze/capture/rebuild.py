@@ -24,6 +24,13 @@ def rebuild_dict_iterator(view: Any, consumed: int) -> Iterator[Any]:
     return iterator
 
 
+def rebuild_getitem_iterator(kind: Any, owner: Any, index: int) -> Iterator[Any]:
+    """An iterator over an object with `__getitem__` alone, by `iter` or `reversed`."""
+    iterator: Any = kind(owner)
+    iterator.__setstate__(index)
+    return iterator  # type: ignore[no-any-return]
+
+
 def rebuild_exception(
     kind: type[BaseException],
     arguments: tuple[Any, ...],

@@ -14,7 +14,7 @@ from braze.capture.backward_calls import used_up_recipe
 from braze.capture.frame_views import FrameView
 from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
-from braze.capture.iteration import ProtocolIterator
+from braze.capture.iteration import GetitemIterator, ProtocolIterator
 from braze.capture.native_calls import Callback
 from braze.capture.new_leaves import leaf_recipe
 from braze.capture.overlay import MAPPINGS, ordered_items
@@ -22,6 +22,7 @@ from braze.capture.rebuild import (
     rebuild_call,
     rebuild_dict_iterator,
     rebuild_exception,
+    rebuild_getitem_iterator,
     rebuild_iterator,
 )
 from braze.capture.shown_text import ShownText
@@ -242,6 +243,11 @@ class RecipeWriter:
         """A wrapper that capture made: what it wraps."""
         return self.recipe(value.iterator)
 
+    def getitem_iterator(self, value: GetitemIterator) -> Recipe:
+        """An iterator that capture made: the builtin one at the same place."""
+        parts = (FromConstant(value.kind), self.recipe(value.owner), FromConstant(value.index))
+        return NewCall(rebuild_getitem_iterator, parts, after_effects=True)
+
     def generator(self, value: Any) -> Recipe:
         """A generator that has not started; a suspended one cannot be rebuilt."""
         if value.started:
@@ -386,6 +392,7 @@ _MAKERS: dict[type, Any] = {
     Callback: RecipeWriter.callback,
     FrameView: RecipeWriter.frame_view,
     ProtocolIterator: RecipeWriter.protocol_iterator,
+    GetitemIterator: RecipeWriter.getitem_iterator,
     InlinedGenerator: RecipeWriter.generator,
     **dict.fromkeys(_VIEWS, RecipeWriter.view),
 }

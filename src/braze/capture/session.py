@@ -21,6 +21,7 @@ import braze.capture.instructions_flow
 import braze.capture.instructions_imports
 import braze.capture.instructions_operators
 import braze.capture.library_handlers
+import braze.capture.module_changes
 import braze.capture.operator_handlers
 import braze.capture.resizing
 import braze.capture.torch_handlers  # noqa: F401

@@ -15,6 +15,7 @@ from braze.compat.compiler_questions import (
     NOT_TRACING,
     NOTHING,
 )
+from braze.compat.modules import MODULE_CALL
 
 
 def _constant(value: Any) -> Any:
@@ -24,7 +25,13 @@ def _constant(value: Any) -> Any:
     return answer
 
 
-for _functions, _value in ((COMPILING, True), (NOT_TRACING, False), (NOTHING, None)):
+@answers(*COMPILING)
+def is_compiling(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A module's call asks whether to leave out the hooks that an exception calls."""
+    return interpreter.frames[-1].function is not MODULE_CALL
+
+
+for _functions, _value in ((NOT_TRACING, False), (NOTHING, None)):
     for _function in _functions:
         answers(_function)(_constant(_value))
 

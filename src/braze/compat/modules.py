@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 from torch.nn.modules import module as module_file
+from torch.utils.hooks import BackwardHook
 
 # Instance dictionaries that make `Module.__call__` do more than call `forward`.
 INSTANCE_HOOKS = (
@@ -16,7 +17,10 @@ INSTANCE_HOOKS = (
 )
 # Their like for all modules together, in the module's file.
 GLOBAL_HOOKS = tuple([f"_global{name}" for name in INSTANCE_HOOKS])
-MODULE_CALLS = frozenset({torch.nn.Module._wrapped_call_impl, torch.nn.Module._call_impl})
+# What puts nodes with hooks around a module's forward, where gradients flow.
+BACKWARD_HOOK_SETUPS = (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
+MODULE_CALL = torch.nn.Module._call_impl
+MODULE_CALLS = frozenset({torch.nn.Module._wrapped_call_impl, MODULE_CALL})
 
 
 def instance_hooks(attributes: dict[str, Any]) -> list[str]:

@@ -1,0 +1,89 @@
+"""What changes modules or parameters themselves: it is done for real, in one break.
+
+Converting a model, letting it need gradients or not, giving its lazy layers their sizes and
+parametrizing it replace data, classes or autograd leaves, which no graph does. Where nothing would
+change, as for a model that is in float32 already, the graph goes on.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.nn.utils import parametrize
+
+from braze.capture.handler_table import answers
+from braze.capture.module_attributes import module_entry
+from braze.capture.signals import BreakRequested
+from braze.capture.world import TENSORS
+from braze.compat.modules import BACKWARD_HOOK_SETUPS
+
+_ALWAYS = {
+    "the sizes of a lazy module": torch.nn.modules.lazy.LazyModuleMixin._infer_parameters,
+    "register_parametrization()": parametrize.register_parametrization,
+    "remove_parametrizations()": parametrize.remove_parametrizations,
+}
+
+
+def _changes(name: str) -> Any:
+    def stop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise BreakRequested("module-change", name)
+
+    return stop
+
+
+for _name, _function in _ALWAYS.items():
+    answers(_function)(_changes(_name))
+
+
+@answers(torch.nn.Module.requires_grad_)
+def require_gradients(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Nothing to do where all parameters are as wanted."""
+    module, wanted = _bound(*args, **kwargs)
+    for parameter in interpreter.call(list, interpreter.call(torch.nn.Module.parameters, module)):
+        if parameter.requires_grad is not bool(wanted):
+            raise BreakRequested("module-change", f"Module.requires_grad_({wanted})")
+    return module
+
+
+def _bound(self: Any, requires_grad: bool = True) -> tuple[Any, bool]:
+    return self, requires_grad
+
+
+@answers(torch.nn.Module._apply)
+def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`to`, `double`, `cuda` ...: nothing to do where a conversion gives each tensor itself."""
+    module, function, *_ = args
+    for each in interpreter.call(list, interpreter.call(torch.nn.Module.modules, module)):
+        for kind in ("_parameters", "_buffers"):
+            for name in interpreter.call(list, interpreter.attribute(each, kind)):
+                tensor = module_entry(interpreter, each, name)
+                if tensor is not None and not _is_kept(interpreter, function, tensor):
+                    raise BreakRequested("module-change", f"conversion of {type(each).__name__}")
+    return module
+
+
+def _is_kept(interpreter: Any, function: Any, tensor: Any) -> bool:
+    if type(tensor) not in TENSORS or interpreter.attribute(tensor, "grad") is not None:
+        return False
+    return interpreter.call(function, tensor) is tensor
+
+
+def _set_up_backward_hook(function: Any) -> Any:
+    """Backward hooks hang on nodes of autograd's own graph: where gradients flow, those are made
+    for real, and the module's forward is a graph of its own between."""
+
+    def set_up(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        hook, values = args
+        given = values if isinstance(values, tuple) else (values,)
+        tensors = [value for value in given if type(value) in TENSORS]
+        if torch.is_grad_enabled() and any(tensor.requires_grad for tensor in tensors):
+            name = type(interpreter.attribute(hook, "module")).__name__
+            raise BreakRequested("backward-hook", f"a backward hook of {name}")
+        return interpreter.call_python(function, args, kwargs)
+
+    return set_up
+
+
+for _function in BACKWARD_HOOK_SETUPS:
+    answers(_function)(_set_up_backward_hook(_function))
