@@ -6,6 +6,7 @@ cell, an alias missed), or of the text of a guard.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import re
 from collections.abc import Callable
@@ -134,6 +135,15 @@ def _lost(name: str, is_lost: Callable[[Any], bool]) -> Planted:
 
 def _is_deletion(effect: Any) -> bool:
     return isinstance(effect, (ir.SetItem, ir.SetAttribute, ir.SetGlobal)) and effect.value is None
+
+
+def _adds(effect: Any) -> bool:
+    """Whether an effect only adds to a container."""
+    return isinstance(effect, ir.Call) and effect.function in (
+        list.extend,
+        set.update,
+        collections.deque.extend,
+    )
 
 
 def _is_new_cell(recipe: Any) -> bool:
@@ -274,9 +284,9 @@ BUGS: tuple[Planted, ...] = (
     _lost("cells", lambda e: isinstance(e, ir.SetCell) and not _is_new_cell(e.cell)),
     _lost("deletions", _is_deletion),
     _lost("globals", lambda e: isinstance(e, ir.SetGlobal)),
-    _lost("contents of containers", lambda e: isinstance(e, ir.ReplaceContents)),
+    _lost("contents of containers", lambda e: isinstance(e, ir.ReplaceContents) or _adds(e)),
     _lost("slots", lambda e: isinstance(e, ir.SetAttribute) and not e.through_dict),
-    _lost("ambient state", lambda e: isinstance(e, ir.Call)),
+    _lost("ambient state", lambda e: isinstance(e, ir.Call) and not _adds(e)),
     _changed("write lost: last tensor", _without_last_mutation),
     _changed("order changed: tensors written", _swapped_mutations),
     _changed("order changed: writes last first", _reversed_effects),

@@ -6,7 +6,7 @@ from typing import Any
 
 from braze.capture.builtin_handlers import update_mapping
 from braze.capture.handler_table import answers
-from braze.capture.items import delete_item, store_item
+from braze.capture.items import delete_item, store_item, write_entry
 from braze.capture.operators import contains
 from braze.capture.signals import ProgramRaised
 from braze.capture.world import is_constant, is_identity
@@ -40,6 +40,14 @@ def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
         found = default[0] if default else None
         store_item(interpreter, owner, key, found)
     return found
+
+
+@answers(dict.__setitem__)
+def dict_setitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner, key, value = args
+    if id(owner) in interpreter.world.known and issubclass(type(owner), dict):
+        return write_entry(interpreter, owner, key, value)
+    return interpreter.native(dict.__setitem__, owner, key, value)
 
 
 @answers(dict.pop)

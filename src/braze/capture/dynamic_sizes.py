@@ -11,7 +11,15 @@ import torch
 from braze.ir.frame import CapturedFrame, FromSizes
 from braze.ir.guard import Guard, GuardKind, SizeCondition
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.source import ItemSource, LocalSource, SizeSource, Source, StackSource, StrideSource
+from braze.ir.source import (
+    ItemSource,
+    LocalSource,
+    PeekSource,
+    SizeSource,
+    Source,
+    StackSource,
+    StrideSource,
+)
 from braze.marks import DimensionMark, Marked, marks_of_dimensions
 from braze.shapes.expr import Expr, Symbol, as_expr, substitute, symbols
 from braze.shapes.facts import MOST, Assumed, Facts, SpecialisedError, Unknown
@@ -222,7 +230,7 @@ def passed_sources(unknowns: tuple[Unknown, ...]) -> tuple[Source, ...]:
 
 def is_argument(source: Source) -> bool:
     """Whether a value is an argument of the frame, or an item of one."""
-    while type(source) is ItemSource:
+    while isinstance(source, ItemSource | PeekSource):
         source = source.base
     return type(source) in (LocalSource, StackSource)
 

@@ -7,6 +7,7 @@ from typing import Any
 from braze.capture.overlay import DELETED, DictWrites, Overlay, ordered_items
 from braze.capture.recipes import RecipeWriter
 from braze.ir.frame import (
+    Call,
     Effect,
     FromSource,
     NewDict,
@@ -32,6 +33,9 @@ def write_effects(interpreter: Any, writer: RecipeWriter) -> list[Effect]:
     for shadow in overlay.shadows.values():
         if shadow.changed:
             effects.append(_contents_effect(interpreter, writer, shadow))
+    for container, extend, items in overlay.additions():
+        target = FromSource(interpreter.world.known[id(container)][1])
+        effects.append(Call(extend, (target, NewSequence(list, writer.recipes(items)))))
     for cell, value in overlay.cells.values():
         effects.append(SetCell(writer.recipe(cell), _value(writer, value)))
     return effects

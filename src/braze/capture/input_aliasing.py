@@ -50,9 +50,8 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
 def guard_written_objects(world: World, overlay: Overlay) -> None:
     """Guard that objects from outside that are written to are not also reached elsewhere: all
     objects of a written object's class are distinct, as they were when they were read."""
-    written: list[Any] = [shadow.original for shadow in overlay.shadows.values() if shadow.changed]
-    written += [
-        writes.space if writes.owner is None else writes.owner for writes in overlay.writes.values()
+    written: list[Any] = [
+        space if owner is None else owner for space, owner in overlay.written_objects()
     ]
     written += [owner for owner, _ in overlay.slots.values()]
     for cls in {type(value) for value in written}:

@@ -21,6 +21,7 @@ from braze.capture.frames import Frame
 from braze.capture.items import get_item
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
 from braze.capture.opaque_objects import check_opaque
+from braze.capture.outside_iterators import OutsideIterators
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, chain
@@ -60,6 +61,7 @@ class Interpreter:
         self.sizes = DynamicSizes(request.policy, tracer, self.origin)
         self.world = World(tracer, self.sizes)
         self.overlay = Overlay(self.world)
+        self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
         self.steps_done = 0
         self.outer_step = 0
@@ -104,6 +106,7 @@ class Interpreter:
         self.world.release()
         self.sizes.release()
         self.overlay.release()
+        self.outside_iterators.release()
 
     # --- where -------------------------------------------------------------------------------
 

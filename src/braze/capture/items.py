@@ -78,9 +78,8 @@ def _class_item(interpreter: Any, owner: Any, key: Any) -> Any:
 def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
     overlay = interpreter.overlay
     world = interpreter.world
-    shadow = overlay.shadows.get(id(owner))
-    if shadow is not None:
-        return _native_item(interpreter, shadow.copy, key)
+    if id(owner) in overlay.shadows or id(owner) in overlay.added:
+        return _native_item(interpreter, overlay.contents(owner), key)
     source = world.known[id(owner)][1]
     if issubclass(type(owner), dict):
         if not (is_constant(key) or is_identity(key)):
@@ -120,15 +119,21 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     if isinstance(method, types.FunctionType):
         interpreter.call(method, owner, key, value)
         return
-    if id(owner) not in world.known:
+    if id(owner) in world.known and issubclass(type(owner), dict):
+        write_entry(interpreter, owner, key, value)
+    elif id(owner) not in world.known:
         interpreter.native(operator.setitem, owner, key, value)
-    elif issubclass(type(owner), dict) and id(owner) not in interpreter.overlay.shadows:
-        if is_constant(key) or is_identity(key):
-            interpreter.overlay.write(owner, key, value)
-        else:
-            interpreter.overlay.changed(owner)[key] = value
     else:
         interpreter.native(operator.setitem, interpreter.overlay.changed(owner), key, value)
+
+
+def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
+    """`dict.__setitem__` of a dict from outside."""
+    overlay = interpreter.overlay
+    if id(owner) not in overlay.shadows and (is_constant(key) or is_identity(key)):
+        overlay.write(owner, key, value)
+    else:
+        interpreter.native(operator.setitem, overlay.changed(owner), key, value)
 
 
 def delete_item(interpreter: Any, owner: Any, key: Any) -> None:

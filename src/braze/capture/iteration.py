@@ -95,6 +95,8 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
             return iter(interpreter.overlay.contents(value))
         if issubclass(type(value), type):
             return _iterate_class(interpreter, value)
+        if interpreter.outside_iterators.knows(value):
+            return value
         raise BreakRequested("unsupported-container", f"iterating over {cls.__qualname__}")
     return interpreter.native(iter, value)
 
@@ -124,6 +126,8 @@ def next_of(interpreter: Any, iterator: Any) -> Any:
             "braze.capture."
         ):
             return interpreter.call(method, iterator)
+    if interpreter.outside_iterators.knows(iterator):
+        return interpreter.outside_iterators.next(iterator)
     if id(iterator) in interpreter.world.known:
         raise BreakRequested("unseen-callable", f"next of {cls.__qualname__} from outside")
     return interpreter.native(next, iterator)
@@ -136,9 +140,9 @@ def native_iterable(interpreter: Any, value: Any) -> Any:
         return interpreter.overlay.contents(value)
     if cls in CONSTANTS or cls is InlinedGenerator:
         return value
-    iterator = iterator_of(interpreter, value)
+    iterator, known = iterator_of(interpreter, value), interpreter.world.known
     method = interpreter.world.lookup(type(iterator), "__next__")
     own = type(iterator).__module__.startswith("braze.capture.")
-    if isinstance(method, types.FunctionType) and not own:
+    if (isinstance(method, types.FunctionType) and not own) or id(iterator) in known:
         return ProtocolIterator(interpreter, iterator)
     return iterator

@@ -138,7 +138,8 @@ def _call_new(
     cls, *rest = args
     if owner in KEEPING:
         return interpreter.native(function, *args, **kwargs)
-    native = tuple([native_argument(interpreter, value) for value in rest])
+    fit = iterable_argument if owner.__module__ == "itertools" else native_argument
+    native = tuple([fit(interpreter, value) for value in rest])
     return interpreter.native(function, cls, *native, **kwargs)
 
 
@@ -162,6 +163,8 @@ def _call_method(
         if issubclass(type(owner), tuple(EXACT)):
             changing = function.__name__ in CHANGING_METHODS
             overlay = interpreter.overlay
+            if changing and not kwargs and overlay.add(owner, function, rest):
+                return None
             owner = overlay.changed(owner) if changing else overlay.contents(owner)
         elif holder is not object:
             raise BreakRequested("unseen-callable", describe(function))

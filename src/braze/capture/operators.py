@@ -101,6 +101,9 @@ def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if op in _ORDERINGS and type(left) is type(right) and isinstance(left, (list, tuple)):
         return _order(interpreter, op, overlay.contents(left), right)
     if op.in_place and type(left) not in (tuple, frozenset):
+        known = type(left) is list and id(left) in interpreter.world.known
+        if known and op.in_place == "__iadd__" and overlay.add(left, list.extend, (right,)):
+            return left
         return overlay.original(interpreter.native(op.function, overlay.changed(left), right))
     return interpreter.native(op.function, overlay.contents(left), right)
 

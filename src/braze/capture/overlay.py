@@ -23,6 +23,12 @@ MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.
 SETS = (set, frozenset)
 CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 EXACT: frozenset[type] = frozenset({*SEQUENCES, *MAPPINGS, *SETS})
+# What only adds to a container, by class: one item, several items.
+_ADDING: dict[type, tuple[Any, Any]] = {
+    list: (list.append, list.extend),
+    collections.deque: (collections.deque.append, collections.deque.extend),
+    set: (set.add, set.update),
+}
 
 
 def ordered_items(value: Any) -> Any:
@@ -97,6 +103,7 @@ class Overlay:
         self.writes: dict[int, DictWrites] = {}
         self.slots: dict[tuple[int, str], tuple[Any, Any]] = {}
         self.cells: dict[int, tuple[types.CellType, Any]] = {}
+        self.added: dict[int, tuple[Any, list[Any]]] = {}
         self.shadows: dict[int, Shadow] = {}
         self.shadow_of: dict[int, Shadow] = {}
         self.cell_sources: dict[int, Source] = {}
@@ -106,6 +113,7 @@ class Overlay:
         """Empty the tables."""
         for table in (self.writes, self.slots, self.cells, self.shadows, self.shadow_of):
             table.clear()
+        self.added.clear()
 
     # --- single entries ----------------------------------------------------------------------
 
@@ -182,6 +190,48 @@ class Overlay:
         """Whether `written` says that the key is gone."""
         return value is DELETED
 
+    def add(self, value: Any, function: Any, args: Any) -> bool:
+        """Note that a container from outside grows, whatever is in it now. False where the call is
+        of another kind, or the program knows the contents already."""
+        adding = _ADDING.get(type(value), ())
+        if function not in adding or len(args) != 1 or id(value) in self.shadows:
+            return False
+        (items,) = args
+        if function is adding[1]:
+            if type(items) not in EXACT:
+                return False
+            items = list(self.contents(items))
+        else:
+            items = [items]
+        if type(value) is set and not all(is_constant(i) or is_identity(i) for i in items):
+            return False
+        self.added.setdefault(id(value), (value, []))[1].extend(items)
+        return True
+
+    def additions(self) -> list[tuple[Any, Any, list[Any]]]:
+        """(container, the method that adds them, the new items)."""
+        return [(value, _ADDING[type(value)][1], items) for value, items in self.added.values()]
+
+    def written_objects(self) -> list[tuple[Any, Any]]:
+        """(object, None) of every container from outside that was changed, (instance dict, its
+        object) of every object."""
+        found = [(shadow.original, None) for shadow in self.shadows.values() if shadow.changed]
+        found += [(writes.space, writes.owner) for writes in self.writes.values()]
+        return found + [(value, None) for value, _ in self.added.values()]
+
+    def written_containers(self) -> list[tuple[Any, Source]]:
+        """The containers from outside that were changed, with their sources."""
+        world = self.world
+        return [
+            (each, source)
+            for each, owner in self.written_objects()
+            if (
+                source := world.source_of(each)
+                if owner is None
+                else world.instance_dict_source(owner)
+            )
+        ]
+
     # --- cells -------------------------------------------------------------------------------
 
     def read_cell(self, cell: types.CellType) -> Any:
@@ -240,7 +290,7 @@ class Overlay:
         shadow = self.shadows.get(id(value))
         if shadow is not None:
             return len(shadow.copy)
-        if id(value) in self.writes:
+        if id(value) in self.writes or id(value) in self.added:
             return len(self._shadow(value).copy)
         self._guard_length(value)
         return len(value)
@@ -289,6 +339,10 @@ class Overlay:
                         copy.pop(key, None)
                     else:
                         copy[key] = written
+            _, added = self.added.pop(id(value), (value, []))
+            if added:
+                shadow.changed = True
+                _ADDING[type(value)][1](copy, added)
             self.shadows[id(value)] = shadow
             self.shadow_of[id(copy)] = shadow
         return shadow

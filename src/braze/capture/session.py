@@ -181,6 +181,7 @@ def _finish(
             name = generator.frame.code.co_qualname
             raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
     writes = write_effects(interpreter, writer)
+    writes += interpreter.outside_iterators.finish(interpreter.overlay)
     late = [
         Call(call, writer.recipes(final_values(values))) for call, values in interpreter.late_calls
     ]

@@ -24,6 +24,8 @@ class GuardKind(enum.Enum):
     ID_MATCH = "ID_MATCH"  # x is expected [object]: functions, classes, modules, None, True
     EQUALS_MATCH = "EQUALS_MATCH"  # same exact type and equal [constant]; floats compare by bits
     LENGTH = "LENGTH"  # len of an exact builtin container or its subclass's base [int]
+    ITEMS_LEFT = "ITEMS_LEFT"  # how many items a builtin iterator has yet to give, at least, or
+    #   exactly [(int, bool)]
     DICT_KEYS = "DICT_KEYS"  # list(dict) == expected [tuple of constants, in order]
     DICT_CONTAINS = "DICT_CONTAINS"  # [(key, bool)]: whether a constant key is there
     HAS_ATTRIBUTE = "HAS_ATTRIBUTE"  # [(name, bool)]: hasattr, where it runs no user code

@@ -133,6 +133,30 @@ class DictKeySource:
 
 @final
 @dataclass(frozen=True, slots=True)
+class PeekSource:
+    """The item that the builtin iterator at `base` gives after `place` others; it stays there."""
+
+    base: Source
+    place: int
+
+    def __str__(self) -> str:
+        return f"peek({self.base}, {self.place})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class IteratedSource:
+    """The index-th container that the builtin iterator at `base` goes over."""
+
+    base: Source
+    index: int
+
+    def __str__(self) -> str:
+        return f"iterated({self.base})[{self.index}]"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class TypeSource:
     """`type(base)`."""
 
@@ -201,6 +225,8 @@ Source: TypeAlias = (
     | InstanceDictSource
     | ItemSource
     | DictKeySource
+    | PeekSource
+    | IteratedSource
     | TypeSource
     | SizeSource
     | StrideSource

@@ -20,6 +20,7 @@ from braze.compat.modules import INSTANCE_HOOKS, has_global_hooks, instance_hook
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.runtime.gradient_hooks import WATCH, none_watched
+from braze.runtime.guard_iterators import explain_items_left, write_items_left
 from braze.runtime.guard_sizes import explain_condition, write_condition
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, read_source
 
@@ -569,6 +570,7 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     GuardKind.DICT_CONTAINS: GuardRow(60, _write_contains, _explain_contains),
     GuardKind.DICT_LACKS: GuardRow(60, _write_lacks, _explain_lacks),
     GuardKind.HAS_ATTRIBUTE: GuardRow(70, _write_has_attribute, _explain_has_attribute),
+    GuardKind.ITEMS_LEFT: GuardRow(90, write_items_left, explain_items_left),
     GuardKind.DICT_KEYS: GuardRow(100, _write_keys, _explain_keys),
     GuardKind.NAMESPACE: GuardRow(150, _write_namespace, _explain_namespace),
     GuardKind.NO_HOOKS: GuardRow(150, _write_no_hooks, _explain_no_hooks),

@@ -326,6 +326,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.STORAGE_OVERLAP: _cover_overlap,
     GuardKind.NONE_WATCHED: _cover_nothing,
     GuardKind.SIZES: _cover_nothing,
+    GuardKind.ITEMS_LEFT: _cover_nothing,
     GuardKind.AMBIENT: _cover_ambient,
     GuardKind.NAMESPACE: _cover_namespace,
     GuardKind.CLASS_LOOKUPS: _cover_lookups,

@@ -18,6 +18,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+from braze.compat.iterators import iterated_containers, peek
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.source import (
@@ -30,8 +31,10 @@ from braze.ir.source import (
     GlobalSource,
     InstanceDictSource,
     ItemSource,
+    IteratedSource,
     LocalSource,
     ObjectSource,
+    PeekSource,
     SizeSource,
     Source,
     StackSource,
@@ -260,6 +263,14 @@ _ROWS: dict[type, _Row] = {
     DictKeySource: _Row(
         lambda w, s: f"dict_key({w.read(s.base)}, {s.index})",
         lambda s, f: dict_key(read_source(s.base, f), s.index),
+    ),
+    PeekSource: _Row(
+        lambda w, s: f"{w.constant(peek)}({w.read(s.base)}, {s.place})",
+        lambda s, f: peek(read_source(s.base, f), s.place),
+    ),
+    IteratedSource: _Row(
+        lambda w, s: f"{w.constant(iterated_containers)}({w.read(s.base)})[{s.index}]",
+        lambda s, f: iterated_containers(read_source(s.base, f))[s.index],
     ),
     TypeSource: _Row(
         lambda w, s: f"type({w.read(s.base)})", lambda s, f: type(read_source(s.base, f))

@@ -9,7 +9,7 @@ import torch
 
 from braze.capture import break_codes, capture_frame
 from braze.compat.bytecode_versions import BYTECODE
-from braze.ir.frame import Break, CapturedFrame, Refused, ReplaceContents, Return
+from braze.ir.frame import Break, Call, CapturedFrame, Refused, Return
 from tests.unit.capture.replay import Replay, outcome, request_for
 
 X = torch.ones(3)
@@ -237,7 +237,7 @@ def test_generators_left_in_the_middle(kind):
     made = {"catching": catching, "delegating": delegating, "finishing": finishing}[kind]
     captured = outcome(first, X, made)
     assert isinstance(captured.exit, Return)
-    written = any(isinstance(effect, ReplaceContents) for effect in captured.effects)
+    written = any(isinstance(effect, Call) for effect in captured.effects)
     assert written is (kind == "finishing")
     assert log == []
 

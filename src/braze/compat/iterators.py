@@ -1,0 +1,157 @@
+"""Looking into the builtin iterators without advancing them, by what they say when pickled.
+
+An iterator over a list says `(iter, (the list,), index)`, `zip` the iterators in it, an iterator
+over a dict copies what is left. Failures are LookErrors: the iterator is of another kind, has
+fewer items, or its dict has changed its size.
+"""
+
+from __future__ import annotations
+
+import gc
+import itertools
+import sys
+from collections import OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any
+
+LookError = TypeError
+
+
+def _reduced(iterator: Any) -> tuple[Any, ...]:
+    try:
+        reduced: tuple[Any, ...] = iterator.__reduce__()
+    except RuntimeError as error:  # a dict that has changed its size
+        raise LookError(str(error)) from None
+    return reduced
+
+
+def _sequence(iterator: Any) -> tuple[Any, int]:
+    reduced = _reduced(iterator)
+    state = reduced[2] if len(reduced) > 2 else None
+    return reduced[1][0], state or 0
+
+
+def _left_in_sequence(iterator: Any) -> int:
+    items, index = _sequence(iterator)
+    return max(len(items) - index, 0)
+
+
+def _in_sequence(iterator: Any, place: int) -> Any:
+    items, index = _sequence(iterator)
+    return items[index + place]
+
+
+def _left_backwards(iterator: Any) -> int:
+    items, index = _backwards(iterator)
+    return max(min(index, len(items) - 1) + 1, 0)
+
+
+def _backwards(iterator: Any) -> tuple[Any, int]:
+    reduced = _reduced(iterator)
+    return reduced[1][0], reduced[2] if len(reduced) > 2 else -1
+
+
+def _in_backwards(iterator: Any, place: int) -> Any:
+    items, index = _backwards(iterator)
+    if index < place:
+        raise IndexError(place)
+    return items[index - place]
+
+
+def inner_iterators(iterator: Any) -> tuple[Any, ...]:
+    """The iterators that an enumerate or zip advances."""
+    if type(iterator) is zip:
+        return tuple(_reduced(iterator)[1])
+    return (_reduced(iterator)[1][0],) if type(iterator) is enumerate else ()
+
+
+def _zipped(iterator: Any) -> tuple[Any, ...]:
+    inner = inner_iterators(iterator)
+    if len({id(each) for each in inner}) < len(inner) or len(_reduced(iterator)) > 2:
+        raise LookError("a zip of one iterator twice, or a strict one")
+    return inner
+
+
+def _left_in_zip(iterator: Any) -> int:
+    return min(map(items_left, _zipped(iterator)), default=0)
+
+
+def _in_zip(iterator: Any, place: int) -> Any:
+    return tuple([peek(each, place) for each in _zipped(iterator)])
+
+
+def _in_enumerate(iterator: Any, place: int) -> Any:
+    inner, count = _reduced(iterator)[1]
+    return count + place, peek(inner, place)
+
+
+def _in_count(iterator: Any, place: int) -> Any:
+    start, *step = _reduced(iterator)[1]
+    return start + place * (step[0] if step else 1)
+
+
+# By class: (how many items are left, the item that comes after so many others).
+_Row = tuple[Callable[[Any], int], Callable[[Any, int], Any]]
+_BY_SEQUENCE = ([], (), range(0), {}, {}.values(), {}.items(), set(), OrderedDict())
+_LOOKS: dict[type, _Row] = {
+    **{type(iter(each)): (_left_in_sequence, _in_sequence) for each in _BY_SEQUENCE},
+    type(reversed([])): (_left_backwards, _in_backwards),
+    enumerate: (lambda it: items_left(_reduced(it)[1][0]), _in_enumerate),
+    zip: (_left_in_zip, _in_zip),
+    itertools.count: (lambda it: sys.maxsize, _in_count),
+}
+
+
+def can_be_looked_into(iterator: Any) -> bool:
+    """Whether `items_left` and `peek` know the iterator, and those in it."""
+    if type(iterator) not in _LOOKS:
+        return False
+    try:
+        items_left(iterator)
+    except LookError:
+        return False
+    return True
+
+
+def items_left(iterator: Any) -> int:
+    """How many items an iterator has yet to give. Raises LookError."""
+    row = _LOOKS.get(type(iterator))
+    if row is None:
+        raise LookError(f"a {type(iterator).__qualname__} cannot be looked into")
+    return row[0](iterator)
+
+
+def peek(iterator: Any, place: int) -> Any:
+    """The item that the iterator gives after `place` others. Raises LookError or IndexError."""
+    row = _LOOKS.get(type(iterator))
+    if row is None:
+        raise LookError(f"a {type(iterator).__qualname__} cannot be looked into")
+    return row[1](iterator, place)
+
+
+def iterated_containers(iterator: Any) -> tuple[Any, ...]:
+    """The lists, dicts and sets that are iterated over; those of an iterator that is over are
+    gone. An iterator over a dict shows it to the garbage collector only."""
+    kind = _CHANGING.get(type(iterator))
+    found = gc.get_referents(iterator) if kind is not None else []
+    found = [each for each in found if isinstance(each, kind)] if kind is not None else found
+    return (*found, *itertools.chain(*map(iterated_containers, inner_iterators(iterator))))
+
+
+_CHANGING: dict[type, type] = {
+    type(iter([])): list,
+    type(reversed([])): list,
+    type(iter({})): dict,
+    type(iter({}.values())): dict,
+    type(iter({}.items())): dict,
+    type(iter(OrderedDict())): OrderedDict,
+    type(iter(set())): set,
+}
+
+
+def advance(iterator: Iterator[Any], count: int, to_the_end: bool) -> None:
+    """Take items; to_the_end: and ask once more, which an iterator that is over remembers."""
+    for _ in range(count):
+        next(iterator)
+    if to_the_end:
+        next(iterator, None)
