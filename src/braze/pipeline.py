@@ -47,7 +47,12 @@ from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
-from braze.ir.run_graph import bindings_of, compile_graph_runner
+from braze.ir.run_graph import (
+    bindings_of,
+    checking_writes,
+    compile_graph_runner,
+    with_gradients,
+)
 from braze.ir.schedule import Kernel
 from braze.ir.training import Backward, ForwardBackward, JointGraph, print_joint
 from braze.ir.verify_graph import verify_graph
@@ -283,27 +288,34 @@ class FrameCompiler:
         recorder: Recorder,
     ) -> GraphCallable:
         """The graph in the form that the backend asks for, compiled."""
-        graph = captured.graph
+        compile_one: CompileOne
         match self.backend.level:
             case Level.TORCH:
                 return self._foreign(captured, request, recorder)
             case Level.ATEN:
-                return self._own(graph, joint, self._eager_kernels, recorder)
+                compile_one = self._eager_kernels
             case Level.REWRITTEN_ATEN:
-                return self._own(graph, joint, self._rewritten, recorder)
+                compile_one = self._rewritten
             case Level.JOINT:
-                return self._own(graph, joint, self._by_user_compilers, recorder)
+                compile_one = self._by_user_compilers
             case Level.KERNELS:
-                return self._own(graph, joint, self._kernels, recorder)
-
-    def _own(
-        self, graph: Graph, joint: _Joint, compile_one: CompileOne, recorder: Recorder
-    ) -> GraphCallable:
-        """By our stages, with its backward where gradients are needed."""
+                compile_one = self._kernels
+        graph = captured.graph
         if not graph.nodes:
             return compile_graph_runner(graph)
         if joint is None:
             return compile_one(graph, recorder, False)
+        made = self._differentiable(graph, joint, compile_one, recorder)
+        return made if captured.grad_enabled else with_gradients(made)
+
+    def _differentiable(
+        self,
+        graph: Graph,
+        joint: JointGraph | NotDifferentiable,
+        compile_one: CompileOne,
+        recorder: Recorder,
+    ) -> GraphCallable:
+        """With its backward."""
         if isinstance(joint, NotDifferentiable):
             recorder.note_fallback(
                 f"the backward cannot be traced, so the graph runs by eager kernels: {joint}"
@@ -369,8 +381,9 @@ class FrameCompiler:
                 failure = BackendFailed(self.backend.name, error)
                 if not self.options.suppress_errors or self.options.fullgraph:
                     raise failure from error
-                return self._eager_instead(captured.graph, failure, recorder)
-        return lambda inputs: compiled(*inputs)
+                instead = self._eager_instead(captured.graph, failure, recorder)
+                return instead if captured.grad_enabled else with_gradients(instead)
+        return checking_writes(captured.graph, lambda inputs: compiled(*inputs))
 
     def _eager_instead(
         self, graph: Graph, failure: BrazeError, recorder: Recorder

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 Entry = tuple[str, Any]
 _ATOMS = (int, str, bytes, complex, torch.dtype, torch.device, torch.Size, range, slice)
@@ -124,7 +125,7 @@ class Observer:
             if isinstance(value, kind):
                 for name, part in visit(value):
                     self._visit(path + name, part)
-        if not isinstance(value, (type, types.ModuleType)):
+        if not isinstance(value, (type, types.ModuleType, RemovableHandle)):
             for name, part in _attributes(value):
                 self._visit(f"{path}.{name}", part)
 
@@ -148,8 +149,12 @@ def _sequence(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def _mapping(value: Any) -> Iterator[tuple[str, Any]]:
-    yield ".keys", tuple(value)
-    for number, (key, item) in enumerate(value.items()):
+    """Hooks are kept under numbers that the process counts up, compiles included: only their order
+    is compared."""
+    is_hooks = type(value) is collections.OrderedDict and all(type(key) is int for key in value)
+    items = list(enumerate(value.values())) if is_hooks else list(value.items())
+    yield ".keys", tuple(key for key, _ in items)
+    for number, (key, item) in enumerate(items):
         yield f"[{key!r}]" if isinstance(key, (str, int)) else f"[key {number}]", item
 
 

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
+from torch.overrides import TorchFunctionMode
 
 from braze.errors import BrazeError, BrazeWarning
 from tests.fuzz.program import Program
@@ -23,6 +24,7 @@ from tests.fuzz.state import MODULE, Entry, Observer
 _HIDDEN = frozenset({"run", "braze", "R", "backward", "P", "T"})
 # What eager refuses to differentiate, a graph without writes may well be able to.
 _IN_PLACE = "modified by an inplace operation"
+_LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 Compile = Callable[[Any], Any]
 
 
@@ -35,6 +37,7 @@ class StepRecord:
     state: list[Entry]
     raised: bool
     is_refused_by_autograd: bool
+    is_refused_as_leaf: bool
     faults: tuple[str, ...]
 
 
@@ -43,8 +46,28 @@ def file_name(program: Program) -> str:
     return f"<fuzz {program.seed}>"
 
 
-def run_world(program: Program, compile: Compile | None) -> list[StepRecord]:
-    """Execute the module and its steps; `compile` makes what the steps call as `run`."""
+class LookingAtViews(TorchFunctionMode):
+    """Asks each tensor for its history before an operation gets it.
+
+    A view whose base was written to through another view has its old history until somebody asks
+    (`x.grad_fn`, `print(x)`), and is taken for a leaf by the check of in-place operations: eager
+    raises or not as the program was looked at before. Guards look.
+    """
+
+    def __torch_function__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        for argument in (*args, *(kwargs or {}).values()):
+            if isinstance(argument, torch.Tensor):
+                _ = argument.grad_fn
+        return function(*args, **(kwargs or {}))
+
+
+def run_world(
+    program: Program, compile: Compile | None, *, looking: bool = False
+) -> list[StepRecord]:
+    """Execute the module and its steps; `compile` makes what the steps call as `run`. looking: see
+    LookingAtViews."""
     name = file_name(program)
     lines = program.text.splitlines(keepends=True)
     linecache.cache[name] = (len(program.text), None, lines, name)
@@ -61,7 +84,8 @@ def run_world(program: Program, compile: Compile | None) -> list[StepRecord]:
             space["run"] = space["entry"] if compile is None else compile(space["entry"])
             observer = Observer()
             observer.observe({key: space[key] for key in space if _is_root(key)})
-            return [_step(step, space, observer, name) for step in program.steps]
+            with LookingAtViews() if looking else contextlib.nullcontext():
+                return [_step(step, space, observer, name) for step in program.steps]
     finally:
         linecache.cache.pop(name, None)
         sys.modules.pop(MODULE)
@@ -104,6 +128,7 @@ def _step(step: str, space: dict[str, Any], observer: Observer, name: str) -> St
         state,
         error is not None,
         _IN_PLACE in str(error),
+        _LEAF in str(error),
         tuple(f for f in faults if "none of them fits" not in f),
     )
 

@@ -305,7 +305,8 @@ def make_frame(
 def _known_defaults(
     world: Any, function: types.FunctionType
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Defaults of a function from outside: guarded as a whole, their entries known."""
+    """Defaults of a function from outside: guarded as a whole, their entries known. Those of
+    keywords are a dict, which the program may write to: its entries are guarded too."""
     source = world.source_of_function(function)
     world.guard_function(function)
     defaults = function.__defaults__ or ()
@@ -316,6 +317,11 @@ def _known_defaults(
             [world.enroll(value, ItemSource(base, i)) for i, value in enumerate(defaults)]
         )
     if keyword_defaults:
+        code, label = code_of(function), f"{function.__qualname__}.__kwdefaults__"
+        first = code.co_argcount
+        for name in code.co_varnames[first : first + code.co_kwonlyargcount]:
+            value = keyword_defaults.get(name, ABSENT)
+            world.guard_namespace(keyword_defaults, name, value, label)
         base = AttributeSource(source, "__kwdefaults__")
         keyword_defaults = {
             name: world.enroll(value, ItemSource(base, name))

@@ -192,12 +192,15 @@ class World:
         """Note an assumption, made here or at `origin`."""
         self._guards.append(Guard(source, kind, expected, origin or self.origin()))
 
-    def guard_namespace(self, space: dict[str, Any], name: str, value: Any) -> None:
-        """A dict's entry is this very object (or ABSENT)."""
+    def guard_namespace(
+        self, space: dict[str, Any], name: str, value: Any, label: str = ""
+    ) -> None:
+        """A dict's entry is this very object (or ABSENT). label: the dict for messages, where it
+        is not a module's."""
         entry = self._namespaces.get(id(space))
         if entry is None:
             self._keep.append(space)
-            label = f"globals of {space.get('__name__', '?')}"
+            label = label or f"globals of {space.get('__name__', '?')}"
             entry = self._namespaces[id(space)] = (ObjectSource(label, space), {})
         entry[1][name] = value
 

@@ -71,6 +71,25 @@ def history_nodes(roots: Sequence[Any]) -> list[Any]:
 VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__
 
 
+_creation_of: Callable[[torch.Tensor], Any] = torch._C._autograd._get_creation_meta
+_IS_PLAIN_VIEW: Any = torch._C._autograd.CreationMeta.DEFAULT
+
+
+def is_write_refused(tensor: torch.Tensor, carries_gradient: bool) -> bool:
+    """Whether autograd raises where a tensor is written to in place with gradients enabled: a leaf
+    that needs gradients, a view of a leaf, one of several views made by one call, a view made
+    without gradients. carries_gradient: whether what is written requires grad."""
+    needs_gradient = tensor.requires_grad
+    if not (needs_gradient or carries_gradient):
+        return False
+    if needs_gradient and tensor.is_leaf:
+        return True
+    if not tensor._is_view():
+        return False
+    assert tensor._base is not None
+    return _creation_of(tensor) != _IS_PLAIN_VIEW or (needs_gradient and tensor._base.is_leaf)
+
+
 # Inside of a backward: whether its graph is kept for another one (`retain_graph=True`).
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 

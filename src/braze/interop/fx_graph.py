@@ -19,7 +19,6 @@ from torch import fx
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.frame import CapturedFrame, TorchCall
 from braze.ir.graph import Argument, Graph, Node, Output, Value, values_in
-from braze.ir.guard import GuardKind
 from braze.ir.origin import Origin
 from braze.ir.run_graph import flat_tensors
 from braze.ir.types import TensorType
@@ -44,26 +43,28 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
     try:
         return _torch_level(frame, names)
     except _NotNamed:
-        return aten_to_fx(frame.graph, names)
+        return aten_to_fx(frame.graph, names, frame.grad_enabled)
 
 
 def _torch_level(frame: CapturedFrame, names: Sequence[str]) -> fx.GraphModule:
     builder = _Builder(frame.graph, names, frame.written_names)
-    at_entry = [g.expected.grad for g in frame.guards if g.kind is GuardKind.AMBIENT]
-    entered_with = all(at_entry)
-    builder.gradients = entered_with
+    builder.gradients = frame.grad_enabled
     producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
     for call in _live_calls(frame):
         builder.switch_gradients(call.grad_enabled)
         builder.add_call(call, producers)
-    builder.switch_gradients(entered_with)
+    builder.switch_gradients(frame.grad_enabled)
     results = frame.call_results or [output.value for output in frame.graph.outputs]
     return builder.finish([builder.value(result, producers) for result in results])
 
 
-def aten_to_fx(graph: Graph, names: Sequence[str] = ()) -> fx.GraphModule:
-    """The ATen graph as a GraphModule; `names` for the placeholders."""
+def aten_to_fx(
+    graph: Graph, names: Sequence[str] = (), entered_with: bool = True
+) -> fx.GraphModule:
+    """The ATen graph as a GraphModule; `names` for the placeholders; `entered_with`: the grad
+    mode in which it is called."""
     builder = _Builder(graph, names or [f"arg{i}_1" for i in range(len(graph.inputs))])
+    builder.gradients = entered_with
     builder.add_nodes(graph.nodes)
     for mutation in graph.mutations:
         builder.switch_gradients(mutation.tracked)
@@ -71,7 +72,7 @@ def aten_to_fx(graph: Graph, names: Sequence[str] = ()) -> fx.GraphModule:
             torch.ops.aten.copy_.default,
             (builder.known[mutation.input], builder.known[mutation.value]),
         )
-    builder.switch_gradients(True)
+    builder.switch_gradients(entered_with)
     return builder.finish([builder.output(output) for output in graph.outputs])
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 from braze.ir.graph import Graph, Value
-from braze.ir.guard import Guard
+from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import Origin
 from braze.ir.source import Source
 from braze.shapes.expr import Expr, Symbol
@@ -326,3 +326,8 @@ class CapturedFrame:
     written_names: frozenset[Value] = frozenset()
     size_notes: tuple[tuple[str, Origin], ...] = ()
     symbols: tuple[tuple[Symbol, FromSizes], ...] = ()
+
+    @property
+    def grad_enabled(self) -> bool:
+        """The grad mode at the frame's entry."""
+        return all(g.expected.grad for g in self.guards if g.kind is GuardKind.AMBIENT)

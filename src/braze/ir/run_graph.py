@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.backward import is_write_refused
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.ir.graph import Argument, Graph, Node, Output, Value
@@ -44,6 +45,7 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
             if value is not None:
                 values[value] = result
     real = dict(zip(graph.inputs, inputs))
+    check_writes([(real[m.input], values[m.value]) for m in graph.mutations if m.tracked])
     for mutation in graph.mutations:
         write_back(real[mutation.input], values[mutation.value], mutation.tracked)
     values.update(real)
@@ -61,6 +63,18 @@ def bindings_of(graph: Graph) -> list[Binding]:
     after = len(graph.inputs)
     numbers += [((after + number, ""), size) for number, size in enumerate(graph.sizes.numbers)]
     return bind_symbols(numbers, graph.sizes.derived)
+
+
+def with_gradients(
+    run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
+) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    """A graph of a frame that is entered without gradients and enables them on its way."""
+
+    def run_with_gradients(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        with torch.enable_grad():
+            return run(inputs)
+
+    return run_with_gradients
 
 
 def written_and_read(graph: Graph) -> list[Value]:
@@ -128,6 +142,36 @@ def flat_tensors(result: Any) -> list[Any]:
     if isinstance(result, (tuple, list)):
         return [tensor for item in result for tensor in flat_tensors(item)]
     return []
+
+
+def check_writes(writes: Iterable[tuple[torch.Tensor, torch.Tensor]]) -> None:
+    """Raise RuntimeError if autograd will refuse one of the tracked writes, before the first is
+    made: whoever answers by running the program must find what it writes to as it was."""
+    if torch.is_grad_enabled():
+        for target, value in writes:
+            if is_write_refused(target, value.requires_grad):
+                raise RuntimeError("autograd refuses a write to an input of the graph")
+
+
+def checking_writes(
+    graph: Graph, run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    """`run`, which makes the graph's writes in the program's order, asked for only where autograd
+    refuses none of those to inputs that need gradients."""
+    written = {m.input for m in graph.mutations if m.tracked}
+    places = [
+        number
+        for number, value in enumerate(graph.inputs)
+        if value in written and getattr(value.type, "requires_grad", False)
+    ]
+    if not places or len(graph.mutations) < 2:
+        return run
+
+    def run_checked(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        check_writes([(inputs[place], inputs[place]) for place in places])
+        return run(inputs)
+
+    return run_checked
 
 
 def write_back(target: torch.Tensor, value: torch.Tensor, tracked: bool) -> None:
@@ -218,6 +262,7 @@ class _RunnerSource:
         self.names: dict[str, Any] = {
             "flat_tensors": flat_tensors,
             "call_on_clones": _call_on_clones,
+            "check_writes": check_writes,
             "write_back": write_back,
             "private_copy": private_copy,
             "view_of": view_of,
@@ -264,6 +309,10 @@ class _RunnerSource:
                 lines.append(f"{pad}{' = '.join(map(_name, last_use[index]))} = None")
         if self._switches:
             lines += [f"{pad}pass", "    finally:", "        set_grad(ambient)"]
+        tracked = [(f"real_{_name(m.input)}", _name(m.value)) for m in graph.mutations if m.tracked]
+        if tracked and len(graph.mutations) > 1:
+            pairs = "".join(f"({target}, {value}), " for target, value in tracked)
+            lines.append(f"    check_writes(({pairs}))")
         for mutation in graph.mutations:
             target, value = f"real_{_name(mutation.input)}", _name(mutation.value)
             lines.append(f"    write_back({target}, {value}, {mutation.tracked})")

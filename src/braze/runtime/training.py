@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.backward import VERSION, keeps_graph, quick_apply
+from braze.compat.backward import VERSION, is_write_refused, keeps_graph, quick_apply
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias
 from braze.ir.run_graph import view_for, write_back
@@ -64,11 +64,15 @@ class TrainingGraph:
         self.saved_inputs = _getter([s.index for s in pair.saved if isinstance(s, SavedInput)])
         self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
         self.order = _order(pair)
+        self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
         self.is_plain = not pair.writes and pair.outputs == tuple(range(self.result_count))
         views = tuple([_place(view.output.alias) for view in _views(pair)])
         self._views = compile_sizes(self.sizes.symbols, views)
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        for number, carries_gradient in self.writes_gradients:
+            if is_write_refused(inputs[number], carries_gradient):
+                raise RuntimeError("autograd refuses a write to an input of the graph")
         results = _apply(self, inputs, *self._want(inputs))
         if self.is_plain:
             return results  # type: ignore[no-any-return]

@@ -70,10 +70,10 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
 
 
 def _views_a_leaf(tensor: torch.Tensor) -> bool:
-    """Whether autograd refuses to write to the tensor, since a leaf that needs gradients would
-    change."""
+    """Whether autograd refuses to write to the tensor, since a leaf's memory would change. Of a
+    leaf that was itself a view when it began to need gradients, the base needs none."""
     base = tensor._base
-    return base is not None and base.is_leaf and base.requires_grad
+    return base is not None and base.is_leaf
 
 
 class _NonLeaf(torch.autograd.Function):

@@ -143,7 +143,7 @@ class Tracer(dispatch.TorchDispatchMode):
                 self._read_tracked(result.place)
         return finish_trace(
             self.recorder,
-            [s.place for s, _ in self.inputs],
+            [s.place.base or s.place for s, _ in self.inputs],
             self.constants,
             results,
             self.facts,
