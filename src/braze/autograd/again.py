@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from braze.autograd.simplify import operands
-from braze.ir.graph import Graph, Node, Output, Value
+from braze.ir.graph import Graph, Node, Output, Value, operands
 from braze.ir.training import ForwardBackward
 
 _BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default

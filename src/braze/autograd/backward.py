@@ -15,8 +15,7 @@ from typing import final
 
 import torch
 
-from braze.autograd.simplify import operands
-from braze.ir.graph import Graph, Node, Output, Value
+from braze.ir.graph import Graph, Node, Output, Value, operands
 from braze.ir.graph_sizes import told_sizes
 from braze.ir.random_ops import is_random
 from braze.ir.training import Backward, JointGraph

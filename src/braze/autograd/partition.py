@@ -21,9 +21,8 @@ from typing import final
 from braze.autograd.backward import backward_graph
 from braze.autograd.flow import UNLIMITED, Network
 from braze.autograd.prices import Price, is_view, price_of
-from braze.autograd.simplify import operands
 from braze.autograd.split import split
-from braze.ir.graph import Node, Value
+from braze.ir.graph import Node, Value, operands
 from braze.ir.training import ForwardBackward, JointGraph
 from braze.ir.types import TensorType
 from braze.shapes.expr import IntLike, constant_value, substitute, symbols

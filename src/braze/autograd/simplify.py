@@ -16,8 +16,7 @@ from typing import Any
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Node, Value
-from braze.ir.run_graph import values_in
+from braze.ir.graph import Alias, Graph, Node, Value, operands
 from braze.ir.training import JointGraph
 from braze.standins.finish import has_effect
 
@@ -46,11 +45,6 @@ def simplify(joint: JointGraph) -> JointGraph:
         results=tuple(new.get(r, r) for r in joint.results),
         gradients=gradients,
     )
-
-
-def operands(node: Node) -> list[Value]:
-    """The values that a node reads."""
-    return values_in((*node.args, *(argument for _, argument in node.kwargs)))
 
 
 # --- private ---------------------------------------------------------------------------------

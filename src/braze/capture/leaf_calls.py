@@ -50,7 +50,7 @@ def leaf_call(
     before = recorder.progress
     result = traced(function, args, kwargs)
     noted_result = note(result)
-    if recorder.progress != before or any(True for _ in values_in(noted_result)):
+    if recorder.progress != before or values_in(noted_result):
         target = _target(function)
         interpreter.calls.append(
             TorchCall(target, noted_args, noted_kwargs, noted_result, origin, gradients)

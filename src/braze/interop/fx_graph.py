@@ -18,7 +18,7 @@ from torch import fx
 
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.frame import CapturedFrame, TorchCall
-from braze.ir.graph import Argument, Graph, Node, Output, Value, values_in
+from braze.ir.graph import Argument, Graph, Node, Output, Value, operands, values_in
 from braze.ir.origin import Origin
 from braze.ir.run_graph import flat_tensors
 from braze.ir.types import TensorType
@@ -198,7 +198,7 @@ class _Builder:
         node = producers.get(value)
         if node is None:
             raise _NotNamed(value)
-        for needed in values_in((*node.args, *(argument for _, argument in node.kwargs))):
+        for needed in operands(node):
             if needed in self._written:
                 raise _NotNamed(value)
             self.value(needed, producers)
@@ -237,11 +237,11 @@ class _Builder:
             self.known[result] = made
         elif isinstance(result, (tuple, list)):
             for index, item in enumerate(result):
-                if any(True for _ in values_in((item,))):
+                if values_in(item):
                     self._name_result(item, self.call(operator.getitem, (made, index)))
         elif isinstance(result, dict):
             for key, item in result.items():
-                if any(True for _ in values_in((item,))):
+                if values_in(item):
                     self._name_result(item, self.call(operator.getitem, (made, key)))
 
 

@@ -6,7 +6,6 @@ and replayed after the nodes. Aliasing of results is kept in `Output.alias`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
@@ -128,14 +127,19 @@ def devices_of(graph: Graph) -> frozenset[str]:
     return frozenset(found.device.type for found in types if isinstance(found, TensorType))
 
 
-def values_in(argument: Any) -> Iterator[Value]:
-    """The values in an argument or result, however nested."""
+def values_in(argument: Any) -> list[Value]:
+    """The values in an argument or result, however nested, in order."""
     if type(argument) is Value:
-        yield argument
-    elif isinstance(argument, (tuple, list)):
-        for item in argument:
-            yield from values_in(item)
-    elif isinstance(argument, dict):
-        yield from values_in(tuple(argument.values()))
-    elif isinstance(argument, slice):
-        yield from values_in((argument.start, argument.stop, argument.step))
+        return [argument]
+    if isinstance(argument, (tuple, list)):
+        return [value for item in argument for value in values_in(item)]
+    if isinstance(argument, dict):
+        return values_in(tuple(argument.values()))
+    if isinstance(argument, slice):
+        return values_in((argument.start, argument.stop, argument.step))
+    return []
+
+
+def operands(node: Node) -> list[Value]:
+    """The values that a node reads, in order."""
+    return values_in((node.args, tuple([argument for _, argument in node.kwargs])))

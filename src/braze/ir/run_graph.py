@@ -15,7 +15,7 @@ import torch
 from braze.compat.backward import is_write_refused
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
-from braze.ir.graph import Argument, Graph, Node, Output, Value
+from braze.ir.graph import Argument, Graph, Node, Output, Value, operands
 from braze.ir.types import Size, TensorType
 from braze.shapes.binding import Binding, bind_symbols, python_text
 from braze.shapes.expr import Expr, Symbol
@@ -83,7 +83,7 @@ def written_and_read(graph: Graph) -> list[Value]:
     read: set[Value] = set()
     for node in graph.nodes:
         if node.grad_enabled:
-            read.update(values_in((*node.args, *(argument for _, argument in node.kwargs))))
+            read.update(operands(node))
     return [m.input for m in graph.mutations if m.input in read]
 
 
@@ -392,20 +392,9 @@ def _last_uses(graph: Graph) -> list[list[Value]]:
     result: list[list[Value]] = []
     for node in reversed(graph.nodes):
         used = [value for value in node.outputs if value is not None]
-        used += values_in((*node.args, *(argument for _, argument in node.kwargs)))
+        used += operands(node)
         dying = list(dict.fromkeys(value for value in used if value not in kept))
         kept.update(dying)
         result.append(dying)
     result.reverse()
     return result
-
-
-def values_in(arguments: Iterable[Argument]) -> list[Value]:
-    """The values among arguments, nested ones included."""
-    found: list[Value] = []
-    for argument in arguments:
-        if type(argument) is Value:
-            found.append(argument)
-        elif isinstance(argument, (tuple, list)):
-            found.extend(values_in(argument))
-    return found

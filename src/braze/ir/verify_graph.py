@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from braze.ir.graph import Graph, Node, Value, values_in
+from braze.ir.graph import Graph, Node, Value, operands
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.print_graph import print_node
 from braze.ir.types import TensorType, ValueType
@@ -65,7 +65,7 @@ def _check_constant(type: ValueType, tensor: torch.Tensor) -> None:
 
 
 def _check_uses(node: Node, defined: set[Value]) -> None:
-    for value in values_in((*node.args, *(argument for _, argument in node.kwargs))):
+    for value in operands(node):
         if value not in defined:
             raise GraphInvalid(f"{value} is used before it is defined", node)
 

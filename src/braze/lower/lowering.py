@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.ir.graph import Constant, Graph, Node, Output, Value
+from braze.ir.graph import Constant, Graph, Node, Output, Value, operands
 from braze.ir.loops import (
     Apply,
     Buffer,
@@ -344,7 +344,7 @@ class OperatorCall:
         """Whether loops can compute with every dtype in sight (views can carry any)."""
         if row.any_dtype:
             return True
-        values = _values_in(self.node.args) + _values_in([v for _, v in self.node.kwargs])
+        values = operands(self.node)
         values += [value for value in self.node.outputs if value is not None]
         return all(_dtype_of(value) in LOOP_DTYPES for value in values)
 
@@ -548,16 +548,6 @@ def _dtype_of(value: Value) -> torch.dtype:
     return value.type.dtype
 
 
-def _values_in(arguments: Any) -> list[Value]:
-    found: list[Value] = []
-    for argument in arguments:
-        if isinstance(argument, Value):
-            found.append(argument)
-        elif isinstance(argument, (list, tuple)):
-            found += _values_in(argument)
-    return found
-
-
 def _used_values(graph: Graph) -> set[Value | None]:
     """What results, mutations and nodes read; views that nothing reads count for nothing."""
     used: set[Value | None] = {
@@ -567,7 +557,5 @@ def _used_values(graph: Graph) -> set[Value | None]:
     for node in reversed(graph.nodes):
         if _is_view(node.op) and not used.intersection(node.outputs):
             continue
-        used.update(_values_in(node.args))
-        if node.kwargs:
-            used.update(_values_in([value for _, value in node.kwargs]))
+        used.update(operands(node))
     return used

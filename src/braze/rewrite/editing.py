@@ -9,31 +9,15 @@ from typing import Any
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Node, Value
+from braze.ir.graph import Alias, Graph, Node, Value, operands, values_in
 from braze.ir.random_ops import is_random
-
-
-def values_in(argument: Any) -> Iterator[Value]:
-    """The values in an argument, lists and tuples searched."""
-    if isinstance(argument, Value):
-        yield argument
-    elif isinstance(argument, (list, tuple)):
-        for item in argument:
-            yield from values_in(item)
-
-
-def operands(node: Node) -> Iterator[Value]:
-    """The values that a node reads."""
-    yield from values_in(node.args)
-    for _, argument in node.kwargs:
-        yield from values_in(argument)
 
 
 def replace_in(argument: Any, replacements: Mapping[Value, Value]) -> Any:
     """The argument with values replaced."""
     if isinstance(argument, Value):
         return replacements.get(argument, argument)
-    if isinstance(argument, (list, tuple)) and any(True for _ in values_in(argument)):
+    if isinstance(argument, (list, tuple)) and values_in(argument):
         return type(argument)(replace_in(item, replacements) for item in argument)
     return argument
 

@@ -10,8 +10,8 @@ nothing, or is not PyTorch's own.
 
 from __future__ import annotations
 
-from braze.ir.graph import Graph, Node, Value
-from braze.rewrite.editing import has_effects, operands, with_nodes
+from braze.ir.graph import Graph, Node, Value, operands
+from braze.rewrite.editing import has_effects, with_nodes
 
 
 def remove_dead_nodes(graph: Graph) -> Graph:
