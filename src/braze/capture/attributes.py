@@ -94,7 +94,7 @@ def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
 def _bind_or_fall_back(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
     """What a descriptor gives; where it raises AttributeError, what `__getattr__` gives."""
     try:
-        return _bind(interpreter, meta, owner, cls, name)
+        return bind_attribute(interpreter, meta, owner, cls, name)
     except ProgramRaised as raised:
         has_hook = interpreter.world.lookup(cls, "__getattr__") is not ABSENT
         if not has_hook or not isinstance(raised.exception, AttributeError):
@@ -133,7 +133,7 @@ def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
 def _raise_missing(interpreter: Any, owner: Any, name: str) -> None:
     message = f"{type(owner).__name__!r} object has no attribute {name!r}"
     error = AttributeError(message)
-    error.name, error.obj = name, None
+    error.name, error.obj = name, owner
     raise ProgramRaised(error)
 
 
@@ -180,10 +180,10 @@ def _is_data_descriptor(world: Any, meta: Any, kind: type) -> bool:
         return True
     if kind in CONSTANTS or kind in _C_METHODS:
         return False
-    return hasattr(kind, "__set__") or hasattr(kind, "__delete__")
+    return hasattr(kind, "__get__") and (hasattr(kind, "__set__") or hasattr(kind, "__delete__"))
 
 
-def _bind(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+def bind_attribute(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
     """What a class attribute gives when it is read through an instance."""
     kind = type(meta)
     world = interpreter.world
@@ -303,7 +303,7 @@ def load_class_attribute(interpreter: Any, owner: type, name: str) -> Any:
 
 def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any) -> Any:
     if meta is not ABSENT:
-        return _bind(interpreter, meta, owner, type(owner), name)
+        return bind_attribute(interpreter, meta, owner, type(owner), name)
     hook = interpreter.world.lookup(type(owner), "__getattr__")
     if isinstance(hook, types.FunctionType):
         return interpreter.call(hook, owner, name)
@@ -314,6 +314,8 @@ def _load_from_module(interpreter: Any, owner: types.ModuleType, name: str) -> A
     space = vars(owner)
     world = interpreter.world
     overlay = interpreter.overlay
+    if space is None or "__name__" not in space:  # made by ModuleType.__new__ alone
+        return interpreter.native(getattr, owner, name)
     if overlay.writes:
         written = overlay.written(space, name)
         if written is not ABSENT and written is not DELETED:
@@ -340,15 +342,15 @@ def load_super_attribute(interpreter: Any, proxy: super, name: str) -> Any:
     start, owner, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     if name == "__class__":
         return super
-    mro = cls.__mro__
-    for base in mro[mro.index(start) + 1 :]:
+    mro = () if cls is None else cls.__mro__  # None: it is bound to nothing
+    for base in mro[mro.index(start) + 1 :] if mro else ():
         if name in vars(base):
             value = interpreter.world.lookup(base, name)
             if owner is cls and type(value) is types.FunctionType:
                 interpreter.world.source_of_function(value)
                 return value
-            return _bind(interpreter, value, owner, cls, name)
-    raise ProgramRaised(AttributeError(f"'super' object has no attribute {name!r}"))
+            return bind_attribute(interpreter, value, owner, cls, name)
+    return interpreter.native(object.__getattribute__, proxy, name)
 
 
 # --- writing -------------------------------------------------------------------------------------

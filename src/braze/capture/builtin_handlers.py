@@ -23,13 +23,12 @@ from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import answers
 from braze.capture.instructions_build import mapping_contents
 from braze.capture.iteration import GetitemIterator, iterator_of, native_iterable, next_of
-from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively, call_seen
-from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, unary
+from braze.capture.operators import COMPARISONS, OPERATORS, binary
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import length, truth
-from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.capture.world import TENSORS, is_identity
 from braze.ir.guard import ABSENT, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 
@@ -142,7 +141,9 @@ def len_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 @answers(bool)
 def bool_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return truth(interpreter, args[0]) if args else False
+    if kwargs or len(args) != 1:
+        return interpreter.native(bool, *args, **kwargs)
+    return truth(interpreter, args[0])
 
 
 @answers(super)
@@ -207,27 +208,23 @@ def object_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[st
 
 @answers(object.__init__)
 def object_init(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return None
+    if len(args) != 1 or kwargs:
+        interpreter.native(object.__init__, *args, **kwargs)
 
 
 @answers(object.__new__)
 def object_new(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return interpreter.native(object.__new__, args[0])
+    return interpreter.native(object.__new__, *args, **kwargs)
 
 
 @answers(object)
 def make_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return object()
+    return interpreter.native(object, *args, **kwargs)
 
 
 @answers(type.__call__)
 def type_call(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return construct(interpreter, args[0], args[1:], kwargs)
-
-
-@answers(vars)
-def vars_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return load_attribute(interpreter, args[0], "__dict__")
 
 
 # --- iteration -------------------------------------------------------------------------------
@@ -315,8 +312,8 @@ def min_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 
 def _from_iterable(cls: type) -> Any:
     def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if not args:
-            return cls()
+        if kwargs or len(args) != 1:
+            return interpreter.native(cls, *args, **kwargs)
         value = args[0]
         if cls is tuple and type(value) is tuple:
             return value
@@ -407,38 +404,3 @@ def format_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
 @answers(print, input, open)
 def input_output(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise BreakRequested("input-output", "print or the like")
-
-
-# --- numbers -------------------------------------------------------------------------------------
-
-
-def _number(function: Any, method: str) -> Any:
-    def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if function is int and len(args) == 1 and type(args[0]) is ProgramInt:
-            return args[0]
-        if all(type(value) in CONSTANTS for value in (*args, *kwargs.values())):
-            return interpreter.native(function, *args, **kwargs)
-        if type(args[0]) in TENSORS:
-            return leaf_call(interpreter, function, args, kwargs)
-        own = interpreter.world.lookup(type(args[0]), method)
-        if isinstance(own, types.FunctionType):
-            return interpreter.call(own, *args)
-        return call_natively(interpreter, function, args, kwargs)
-
-    return convert
-
-
-for _function, _method in (
-    (int, "__int__"),
-    (float, "__float__"),
-    (complex, "__complex__"),
-    (round, "__round__"),
-    (divmod, "__divmod__"),
-    (pow, "__pow__"),
-):
-    answers(_function)(_number(_function, _method))
-
-
-@answers(abs)
-def abs_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return unary(interpreter, UNARY["__abs__"], args[0])

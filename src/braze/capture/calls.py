@@ -51,6 +51,8 @@ _OWN_MODULES = frozenset(
     }
 )
 Prepared = tuple[Frame | None, Any]
+# A `__call__` may be an instance that is called in its turn.
+_MAX_INDIRECTIONS = 100
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 _BUILTINS = (
     types.BuiltinFunctionType,
@@ -67,7 +69,7 @@ def prepare(
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
     if is_reorderable(interpreter, function):
         return None, call_later(interpreter, function, args, kwargs)
-    while True:
+    for _ in range(_MAX_INDIRECTIONS):
         cls = type(function)
         if cls is types.FunctionType:
             return _prepare_function(interpreter, function, args, kwargs)
@@ -93,6 +95,7 @@ def prepare(
         if special is not None:
             return None, special(interpreter, function, args, kwargs)
         function, args = _open_instance(interpreter, function, args)
+    raise BreakRequested("recursion", f"{type(function).__qualname__}.__call__")
 
 
 def _call_cached(

@@ -1,16 +1,19 @@
-"""eval, exec, compile and globals(): code that the program makes is interpreted like its own."""
+"""eval, exec, compile, globals(), vars(), dir(): code that a program makes is interpreted too."""
 
 from __future__ import annotations
 
 import types
 from typing import Any
 
+from braze.capture.attributes import load_attribute
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame
 from braze.capture.handler_table import answers
 from braze.capture.instructions_calls import local_variables
+from braze.capture.native_calls import call_natively
+from braze.capture.operator_handlers import sorted_items
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import BUILTINS
+from braze.capture.world import BUILTINS, is_identity
 from braze.ir.source import ObjectSource
 
 # `from __future__` features of a code object, which what it compiles inherits.
@@ -22,6 +25,26 @@ def globals_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if args or kwargs:
         return interpreter.native(globals, *args, **kwargs)
     return space_of(interpreter, interpreter.frames[-1].globals)
+
+
+@answers(vars)
+def vars_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        return local_variables(interpreter, interpreter.frames[-1])
+    return load_attribute(interpreter, args[0], "__dict__")
+
+
+@answers(dir)
+def dir_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not args:
+        return sorted(local_variables(interpreter, interpreter.frames[-1]))
+    (owner,) = args
+    method = interpreter.world.lookup(type(owner), "__dir__")
+    if isinstance(method, types.FunctionType):
+        return sorted_items(interpreter, list(interpreter.call(method, owner)), None, False)
+    if id(owner) in interpreter.world.known and not is_identity(owner):
+        raise BreakRequested("unseen-callable", f"dir() of a {type(owner).__qualname__}")
+    return call_natively(interpreter, dir, args, kwargs)
 
 
 def space_of(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:

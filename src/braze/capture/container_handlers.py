@@ -7,6 +7,7 @@ from typing import Any
 from braze.capture.builtin_handlers import update_mapping
 from braze.capture.handler_table import answers
 from braze.capture.items import delete_item, store_item, write_entry
+from braze.capture.native_calls import call_with_key
 from braze.capture.operators import contains
 from braze.capture.signals import ProgramRaised
 from braze.capture.world import is_constant, is_identity
@@ -20,7 +21,7 @@ def _entry(interpreter: Any, owner: Any, key: Any) -> Any:
     if id(owner) in world.known and (is_constant(key) or is_identity(key)):
         return overlay.read(owner, key, world.known[id(owner)][1])
     contents = overlay.contents(owner)
-    return interpreter.native(dict.get, contents, key, ABSENT)
+    return call_with_key(interpreter, dict.get, contents, key, ABSENT)
 
 
 @answers(dict.get)

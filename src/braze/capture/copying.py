@@ -12,33 +12,48 @@ from braze.capture.handler_table import answers
 from braze.capture.native_calls import call_natively
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested
+from braze.ir.guard import ABSENT
 
 
 @answers(object.__reduce_ex__)
 def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`copyreg.__newobj__`, the class, and the instance dict, guarded as a whole."""
     owner = args[0]
-    cls = type(owner)
     world = interpreter.world
+    if id(owner) not in world.known:
+        return call_natively(interpreter, object.__reduce_ex__, args, kwargs)
+    cls = type(owner)
     reduce_method = world.lookup(cls, "__reduce__")
     if isinstance(reduce_method, types.FunctionType):
         return interpreter.call(reduce_method, owner)
-    plain = reduce_method is object.__reduce__ and not isinstance(
-        owner, (list, dict, tuple, set, frozenset, collections.deque)
-    )
-    if not plain:
-        if cls in EXACT:
-            owner = interpreter.overlay.contents(owner)
-            return interpreter.native(object.__reduce_ex__, owner, *args[1:])
-        if id(owner) in world.known:
-            raise BreakRequested("unseen-callable", f"copying a {cls.__qualname__}")
-        return call_natively(interpreter, object.__reduce_ex__, args, kwargs)
+    plain = reduce_method is object.__reduce__ and not isinstance(owner, _OF_ITEMS)
+    if cls in EXACT:
+        owner = interpreter.overlay.contents(owner)
+        return interpreter.native(object.__reduce_ex__, owner, *args[1:])
+    if not plain or args[1:] < (2,):
+        raise BreakRequested("unseen-callable", f"copying a {cls.__qualname__}")
+    return _reduced(interpreter, owner, cls)
+
+
+_OF_ITEMS = (list, dict, tuple, set, frozenset, collections.deque)
+
+
+def _reduced(interpreter: Any, owner: Any, cls: type) -> Any:
+    """What makes a new instance, its arguments, and its state, for an instance from outside."""
+    world = interpreter.world
+    given: tuple[Any, ...] = ()
+    made_by: Any = copyreg.__newobj__  # type: ignore[attr-defined]
+    if world.lookup(cls, "__getnewargs_ex__") is not ABSENT:
+        positional, keywords = interpreter.call(interpreter.attribute(owner, "__getnewargs_ex__"))
+        made_by, given = copyreg.__newobj_ex__, (positional, keywords)  # type: ignore[attr-defined]
+    elif world.lookup(cls, "__getnewargs__") is not ABSENT:
+        given = interpreter.call(interpreter.attribute(owner, "__getnewargs__"))
     state_method = world.lookup(cls, "__getstate__")
     if isinstance(state_method, types.FunctionType):
         state = interpreter.call(state_method, owner)
     else:
         state = _state(interpreter, owner)
-    return copyreg.__newobj__, (cls,), state  # type: ignore[attr-defined]
+    return made_by, (cls, *given), state, None, None
 
 
 def _state(interpreter: Any, owner: Any) -> Any:
@@ -46,7 +61,5 @@ def _state(interpreter: Any, owner: Any) -> Any:
     if space is None or any(vars(base).get("__slots__") for base in type(owner).__mro__):
         raise BreakRequested("unseen-callable", f"copying a {type(owner).__qualname__}")
     world = interpreter.world
-    if id(owner) in world.known:
-        world.enroll(space, world.instance_dict_source(owner))
-        space = interpreter.overlay.contents(space)
-    return dict(space) or None
+    world.enroll(space, world.instance_dict_source(owner))
+    return dict(interpreter.overlay.contents(space)) or None

@@ -5,6 +5,7 @@ Handlers stand beside the concept they serve and register here; the registry imp
 
 from __future__ import annotations
 
+import functools
 import inspect
 from collections.abc import Callable
 from typing import Any, TypeAlias
@@ -39,6 +40,13 @@ def answer(
 ) -> Any:
     """Call a handler. Arguments that do not fit the function it stands for are the program's
     mistake, and raise what Python raises."""
+    owner = getattr(function, "__objclass__", None)
+    wrong = owner is not None and not (args and isinstance(args[0], owner))
+    most = _most_arguments(function)
+    if wrong or (most is not None and len(args) > most):
+        error = _misfit(function, args, kwargs)
+        if error is not None:
+            raise ProgramRaised(error)
     try:
         return handler(interpreter, args, kwargs)
     except (TypeError, ValueError, IndexError):
@@ -48,17 +56,35 @@ def answer(
     raise ProgramRaised(error)
 
 
-def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
-    """The error of a call that fails while arguments are bound; None if they can be."""
+@functools.lru_cache(maxsize=4096)
+def _most_arguments(function: Any) -> int | None:
+    """How many positional arguments a function takes at most, if that is known."""
+    signature = _signature(function)
+    if signature is None:
+        return None
+    kinds = [parameter.kind for parameter in signature.parameters.values()]
+    return None if inspect.Parameter.VAR_POSITIONAL in kinds else len(kinds)
+
+
+def _signature(function: Any) -> inspect.Signature | None:
     try:
-        signature = inspect.signature(function)
+        return inspect.signature(function)
     except (TypeError, ValueError):
         return None
-    try:
-        signature.bind(*args, **kwargs)
-        return None
-    except TypeError:
-        pass
+
+
+def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
+    """The error of a call that fails while arguments are bound; None if they can be."""
+    owner = getattr(function, "__objclass__", None)
+    if owner is None or (args and isinstance(args[0], owner)):
+        signature = _signature(function)
+        if signature is None:
+            return None
+        try:
+            signature.bind(*args, **kwargs)
+            return None
+        except TypeError:
+            pass
     try:
         function(*args, **kwargs)  # it fails before any of its code runs
     except TypeError as error:

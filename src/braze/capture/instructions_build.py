@@ -93,7 +93,11 @@ def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 @opcode("LIST_EXTEND")
 def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    value = native_iterable(interpreter, frame.stack.pop())
+    value = frame.stack.pop()
+    if _is_uniterable(interpreter, value):
+        kind = interpreter.world.type_of(value).__name__
+        raise ProgramRaised(TypeError(f"Value after * must be an iterable, not {kind}"))
+    value = native_iterable(interpreter, value)
     interpreter.native(_grown(interpreter, frame, instruction).extend, value)
 
 
@@ -148,13 +152,28 @@ def mapping_contents(interpreter: Any, value: Any) -> dict[Any, Any]:
 def unpack_sequence(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     count = instruction.arg
-    items = _bounded(interpreter, native_iterable(interpreter, value), count)
+    items = _bounded(interpreter, _to_unpack(interpreter, value), count)
     if len(items) > count:
         raise ProgramRaised(ValueError(f"too many values to unpack (expected {count})"))
     if len(items) < count:
         message = f"not enough values to unpack (expected {count}, got {len(items)})"
         raise ProgramRaised(ValueError(message))
     frame.stack.extend(reversed(items))
+
+
+def _to_unpack(interpreter: Any, value: Any) -> Any:
+    """The items of a value that is unpacked, for native code."""
+    if _is_uniterable(interpreter, value):
+        kind = interpreter.world.type_of(value).__name__
+        raise ProgramRaised(TypeError(f"cannot unpack non-iterable {kind} object"))
+    return native_iterable(interpreter, value)
+
+
+def _is_uniterable(interpreter: Any, value: Any) -> bool:
+    """Whether the class of a value has no way to iterate."""
+    world = interpreter.world
+    cls = world.type_of(value)
+    return all(world.lookup(cls, name) is ABSENT for name in ("__iter__", "__getitem__"))
 
 
 def _bounded(interpreter: Any, iterable: Any, count: int) -> list[Any]:
@@ -172,7 +191,7 @@ def _bounded(interpreter: Any, iterable: Any, count: int) -> list[Any]:
 @opcode("UNPACK_EX")
 def unpack_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     before, after = instruction.arg & 0xFF, instruction.arg >> 8
-    items = interpreter.native(list, native_iterable(interpreter, frame.stack.pop()))
+    items = interpreter.native(list, _to_unpack(interpreter, frame.stack.pop()))
     if len(items) < before + after:
         message = (
             f"not enough values to unpack (expected at least {before + after}, got {len(items)})"

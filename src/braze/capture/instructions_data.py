@@ -170,7 +170,7 @@ def load_deref(interpreter: Any, frame: Frame, instruction: Instruction) -> None
             if free
             else f"cannot access local variable {name!r} where it is not associated with a value"
         )
-        raise ProgramRaised(NameError(message) if free else UnboundLocalError(message))
+        raise ProgramRaised(NameError(message, name=name) if free else UnboundLocalError(message))
     frame.stack.append(value)
 
 
@@ -201,7 +201,7 @@ def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
     if value is ABSENT or value is DELETED:
         value = BUILTINS.get(name, ABSENT)
         if value is ABSENT:
-            raise ProgramRaised(NameError(f"name {name!r} is not defined"))
+            raise ProgramRaised(NameError(f"name {name!r} is not defined", name=name))
     return value
 
 
@@ -269,7 +269,7 @@ def delete_name(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
         if not isinstance(raised.exception, KeyError):
             raise
         message = f"name {instruction.value!r} is not defined"
-        raise ProgramRaised(NameError(message)) from None
+        raise ProgramRaised(NameError(message, name=instruction.value)) from None
 
 
 @opcode("LOAD_LOCALS")

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.capture.attributes import load_attribute
+from braze.capture.attributes import bind_attribute
 from braze.capture.frames import Frame
-from braze.capture.operators import UNARY, unary
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised, chain
 from braze.compat.bytecode import Instruction
@@ -110,13 +109,19 @@ def cleanup_throw(interpreter: Any, frame: Frame, instruction: Instruction) -> N
 @opcode("BEFORE_WITH")
 def before_with(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     manager = frame.stack.pop()
+    enter = _of_manager(interpreter, manager, "__enter__", "")
+    leave = _of_manager(interpreter, manager, "__exit__", " (missed __exit__ method)")
+    frame.stack.extend((leave, interpreter.call(enter)))
+
+
+def _of_manager(interpreter: Any, manager: Any, name: str, missed: str) -> Any:
+    """A special method, which only the class is asked for."""
     cls = interpreter.world.type_of(manager)
-    if interpreter.world.lookup(cls, "__enter__") is ABSENT:
-        message = f"{cls.__name__!r} object does not support the context manager protocol"
+    method = interpreter.world.lookup(cls, name)
+    if method is ABSENT:
+        message = f"{cls.__name__!r} object does not support the context manager protocol{missed}"
         raise ProgramRaised(TypeError(message))
-    leave = load_attribute(interpreter, manager, "__exit__")
-    entered = interpreter.call(load_attribute(interpreter, manager, "__enter__"))
-    frame.stack.extend((leave, entered))
+    return bind_attribute(interpreter, method, manager, cls, name)
 
 
 @opcode("WITH_EXCEPT_START")
@@ -175,29 +180,3 @@ def _leaves(exception: BaseException) -> list[int]:
     if issubclass(type(exception), BaseExceptionGroup):
         return [leaf for part in exception.exceptions for leaf in _leaves(part)]
     return [id(exception)]
-
-
-# --- intrinsics, from Python 3.12 ----------------------------------------------------------------
-
-
-@opcode("CALL_INTRINSIC_1")
-def call_intrinsic(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    value = frame.stack[-1]
-    if instruction.arg == 3:  # STOPITERATION_ERROR
-        if issubclass(type(value), StopIteration):
-            error = RuntimeError("generator raised StopIteration")
-            error.__cause__ = value
-            frame.stack[-1] = error
-    elif instruction.arg == 5:  # UNARY_POSITIVE
-        frame.stack[-1] = unary(interpreter, UNARY["__pos__"], value)
-    elif instruction.arg == 6:  # LIST_TO_TUPLE
-        frame.stack[-1] = tuple(interpreter.overlay.contents(value))
-    else:
-        raise BreakRequested("unsupported-opcode", f"CALL_INTRINSIC_1 {instruction.arg}")
-
-
-@opcode("CALL_INTRINSIC_2")
-def call_intrinsic_two(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    if instruction.arg != 1:  # PREP_RERAISE_STAR
-        raise BreakRequested("unsupported-opcode", f"CALL_INTRINSIC_2 {instruction.arg}")
-    prepare_reraise(interpreter, frame, instruction)

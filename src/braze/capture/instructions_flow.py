@@ -153,6 +153,13 @@ def end_send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     frame.stack[-1] = value
 
 
-@opcode("GET_AWAITABLE", "GET_AITER", "GET_ANEXT", "BEFORE_ASYNC_WITH", "ASYNC_GEN_WRAP")
+@opcode(
+    "ASYNC_GEN_WRAP",
+    "BEFORE_ASYNC_WITH",
+    "END_ASYNC_FOR",
+    "GET_AITER",
+    "GET_ANEXT",
+    "GET_AWAITABLE",
+)
 def awaitable(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     raise BreakRequested("unsupported-function", "a coroutine")

@@ -9,6 +9,8 @@ from typing import Any
 
 from braze.capture.attributes import load_attribute
 from braze.capture.frames import Frame
+from braze.capture.items import store_item
+from braze.capture.iteration import native_iterable
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.bytecode import Instruction
@@ -59,3 +61,22 @@ def import_from(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
             raise ProgramRaised(ImportError(message, name=module.__name__)) from raised
         interpreter.world.enroll(value, ObjectSource(value.__name__, value))
     frame.stack.append(value)
+
+
+@opcode("IMPORT_STAR")
+def import_star(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    """`from module import *`, which only the code of a module holds: what `exec` runs."""
+    take_all(interpreter, frame, frame.stack.pop())
+
+
+def take_all(interpreter: Any, frame: Frame, module: Any) -> None:
+    """Give a module's public names to the namespace of the code that runs."""
+    try:
+        names = interpreter.attribute(module, "__all__")
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, AttributeError):
+            raise
+        detail = f"all public names of {module.__name__}, which has no __all__"
+        raise BreakRequested("unsupported-attribute", detail) from None
+    for name in interpreter.native(list, native_iterable(interpreter, names)):
+        store_item(interpreter, frame.names, name, interpreter.attribute(module, name))

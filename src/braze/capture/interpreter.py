@@ -20,7 +20,7 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
-from braze.capture.opaque_objects import check_opaque
+from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.outside_iterators import OutsideIterators
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
@@ -207,13 +207,14 @@ class Interpreter:
 
     def _unwind(self, base: int, raised: ProgramRaised) -> None:
         exception = raised.exception
+        first = id(exception) not in self.raised  # else it has come through native code
         self.raised.setdefault(id(exception), (exception, self.outer_step))
         while len(self.frames) > base:
             frame = self.frames[-1]
             region = frame.current[1].region
             if raised.origin is None:
                 raised.origin = self.origin()
-                if not raised.again:
+                if first and not raised.again:
                     chain(raised.exception, self.handled())
             if region is not None:
                 del frame.stack[region.depth :]
@@ -285,7 +286,7 @@ class Interpreter:
 
     def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
-        if self.world.opaque and function is not getattr and not _reads_attribute(function):
+        if self.world.opaque and not only_keeps(function):
             check_opaque(self, function, (args, kwargs))
         try:
             return as_seen(function(*args, **kwargs))
@@ -307,8 +308,3 @@ class Interpreter:
     def length(self, value: Any) -> int:
         """`len(value)`."""
         return length(self, value)
-
-
-def _reads_attribute(function: Any) -> bool:
-    """Whether a callable is a descriptor's `__get__`: what it gives is guarded."""
-    return getattr(function, "__name__", None) == "__get__"

@@ -8,6 +8,7 @@ import types
 from typing import Any
 
 from braze.capture.leaf_calls import leaf_call
+from braze.capture.native_calls import call_with_key
 from braze.capture.opaque_objects import check_opaque
 from braze.capture.overlay import DELETED, EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -43,14 +44,14 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return _known_item(interpreter, owner, key)
     if id(owner) in world.known and not is_identity(owner):
         raise BreakRequested("unsupported-container", f"an item of {cls.__qualname__}")
-    return interpreter.native(operator.getitem, owner, key)
+    return call_with_key(interpreter, operator.getitem, owner, key)
 
 
 def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
     """An item of a defaultdict, which its factory makes, and keeps, where there is none."""
     contents = interpreter.overlay.contents(owner)
     factory = contents.default_factory
-    if factory is None or interpreter.native(dict.__contains__, contents, key):
+    if factory is None or call_with_key(interpreter, dict.__contains__, contents, key):
         return _native_item(interpreter, contents, key)
     value = interpreter.call(factory)
     interpreter.overlay.changed(owner)[key] = value
@@ -60,6 +61,8 @@ def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
 def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
     if type(key) in TENSORS and not issubclass(type(owner), dict):
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
+    if type(key) not in CONSTANTS:
+        return call_with_key(interpreter, operator.getitem, owner, key)
     try:
         return owner[key]
     except Exception as exception:
@@ -122,18 +125,25 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     if id(owner) in world.known and issubclass(type(owner), dict):
         write_entry(interpreter, owner, key, value)
     elif id(owner) not in world.known:
-        interpreter.native(operator.setitem, owner, key, value)
+        call_with_key(interpreter, operator.setitem, owner, key, value)
     else:
-        interpreter.native(operator.setitem, interpreter.overlay.changed(owner), key, value)
+        target = interpreter.overlay.changed(owner)
+        call_with_key(interpreter, operator.setitem, target, key, value)
+
+
+def _is_single(interpreter: Any, owner: Any, key: Any) -> bool:
+    """Whether one entry of a dict from outside is written by itself."""
+    whole = not issubclass(type(owner), dict) or id(owner) in interpreter.overlay.shadows
+    return not whole and (is_constant(key) or is_identity(key))
 
 
 def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     """`dict.__setitem__` of a dict from outside."""
     overlay = interpreter.overlay
-    if id(owner) not in overlay.shadows and (is_constant(key) or is_identity(key)):
+    if _is_single(interpreter, owner, key):
         overlay.write(owner, key, value)
     else:
-        interpreter.native(operator.setitem, overlay.changed(owner), key, value)
+        call_with_key(interpreter, operator.setitem, overlay.changed(owner), key, value)
 
 
 def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
@@ -145,10 +155,11 @@ def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
     if isinstance(method, types.FunctionType):
         interpreter.call(method, owner, key)
     elif id(owner) not in world.known:
-        interpreter.native(operator.delitem, owner, key)
-    elif issubclass(type(owner), dict) and id(owner) not in interpreter.overlay.shadows:
+        call_with_key(interpreter, operator.delitem, owner, key)
+    elif _is_single(interpreter, owner, key):
         if interpreter.overlay.read(owner, key, world.known[id(owner)][1]) is ABSENT:
             raise ProgramRaised(KeyError(key))
         interpreter.overlay.write(owner, key, DELETED)
     else:
-        interpreter.native(operator.delitem, interpreter.overlay.changed(owner), key)
+        target = interpreter.overlay.changed(owner)
+        call_with_key(interpreter, operator.delitem, target, key)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import collections
 import sys
 import types
-from collections.abc import Callable
-from typing import Any, final
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Any, TypeAlias, final
 
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
@@ -19,6 +20,7 @@ from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
 from braze.capture.native_tables import (
+    CALLING,
     CHANGING_METHODS,
     ITERATING,
     ITERATING_METHODS,
@@ -28,6 +30,7 @@ from braze.capture.native_tables import (
     SAFE_MODULES,
     STATE_READERS,
 )
+from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.overlay import EXACT
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
@@ -46,6 +49,8 @@ class Callback:
         self.function = function
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        if self._interpreter.over:  # of a weak reference to what only the capture made
+            return None
         return self._interpreter.call_raising(self.function, *args, **kwargs)
 
 
@@ -75,6 +80,8 @@ def call_builtin(
 
 def _check_all_fresh(interpreter: Any, function: Any, values: tuple[Any, ...]) -> None:
     """Break where C code would read attributes of objects from outside."""
+    if interpreter.overlay.has_writes():
+        raise BreakRequested("unseen-callable", f"{describe(function)} after writes")
     objects: list[Any] = []
     _note_classes(values, set(), set(), objects)
     for value in objects:
@@ -139,8 +146,8 @@ def _call_new(
     if owner in KEEPING:
         return interpreter.native(function, *args, **kwargs)
     fit = iterable_argument if owner.__module__ == "itertools" else native_argument
-    native = tuple([fit(interpreter, value) for value in rest])
-    return interpreter.native(function, cls, *native, **kwargs)
+    native, keywords = _fitted(interpreter, owner, fit, rest, kwargs)
+    return interpreter.native(function, cls, *native, **keywords)
 
 
 def _call_method(
@@ -170,9 +177,8 @@ def _call_method(
             raise BreakRequested("unseen-callable", describe(function))
     if holder in _HOLDERS and function.__name__ in _STORING_METHODS:
         return call_seen(interpreter, function, (owner, *rest), kwargs)
-    fit = _fitting(function)
-    native = [fit(interpreter, value) for value in rest]
-    keywords = {name: fit(interpreter, value) for name, value in kwargs.items()}
+    called = holder if function.__name__ == "__init__" else function
+    native, keywords = _fitted(interpreter, called, _fitting(function), rest, kwargs)
     return call_seen(interpreter, function, (owner, *native), keywords)
 
 
@@ -190,10 +196,37 @@ def call_natively(
     """Really call C code; containers from outside and callbacks are made fit for it."""
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
-    fit = _fitting(function)
-    native = tuple([fit(interpreter, value) for value in args])
-    keywords = {name: fit(interpreter, value) for name, value in kwargs.items()}
+    native, keywords = _fitted(interpreter, function, _fitting(function), args, kwargs)
     return call_seen(interpreter, function, native, keywords)
+
+
+_Fit: TypeAlias = Callable[[Any, Any], Any]
+
+
+def _fitted(
+    interpreter: Any, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Arguments made fit for C code, those wrapped that it calls."""
+    positions = CALLING.get(called)
+    if positions is None:
+        native = tuple([fit(interpreter, value) for value in args])
+        return native, {name: fit(interpreter, value) for name, value in kwargs.items()}
+    native = tuple(
+        [
+            _called_argument(interpreter, value, fit)
+            if index in positions
+            else fit(interpreter, value)
+            for index, value in enumerate(args)
+        ]
+    )
+    return native, {n: _called_argument(interpreter, value, fit) for n, value in kwargs.items()}
+
+
+def _called_argument(interpreter: Any, value: Any, fit: _Fit) -> Any:
+    """An argument that C code may call."""
+    if interpreter.world.lookup(type(value), "__call__") is ABSENT or type(value) is Callback:
+        return fit(interpreter, value)
+    return Callback(interpreter, value)
 
 
 def _fitting(function: Any) -> Any:
@@ -213,8 +246,6 @@ def native_argument(interpreter: Any, value: Any) -> Any:
         return value
     if cls in EXACT or cls is slice:
         return interpreter.overlay.native(value)
-    if cls in (types.FunctionType, types.MethodType):
-        return Callback(interpreter, value)
     if id(value) in interpreter.world.known and (hasattr(cls, "__next__") or _changes(cls)):
         raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
     return value
@@ -236,8 +267,6 @@ def iterable_argument(interpreter: Any, value: Any) -> Any:
         return value
     if interpreter.world.lookup(cls, "__iter__") is not ABSENT:
         return native_iterable(interpreter, value)
-    if interpreter.world.lookup(cls, "__call__") is not ABSENT:
-        return Callback(interpreter, value)
     return native_argument(interpreter, value)
 
 
@@ -249,17 +278,41 @@ def call_seen(
     if any(type(arg) in TENSORS for arg in args):
         return interpreter.overlay.original(unnoted_call(interpreter, function, args, kwargs))
     classes: set[type] = set()
-    _note_classes((*args, *kwargs.values()), classes, set())
-    if not classes:
+    values = (*args, *kwargs.values())
+    _note_classes(values, classes, set())
+    if not classes and not any(type(value) in _FUNCTIONS for value in values):
         return interpreter.overlay.original(interpreter.native(function, *args, **kwargs))
+    if interpreter.world.opaque and not only_keeps(function):
+        check_opaque(interpreter, function, (args, kwargs))
     functions = [f for cls in classes for f in special_functions(cls)]
     trampolines: list[Trampoline] = []
     try:
         redirect(interpreter, functions, trampolines)
-        result = interpreter.native(_with_tripwire, function, args, kwargs)
+        result = interpreter.native(partial(_with_tripwire, function, args, kwargs))
     finally:
         restore(trampolines)
     return interpreter.overlay.original(result)
+
+
+def call_with_key(interpreter: Any, function: Any, owner: Any, key: Any, *rest: Any) -> Any:
+    """Call what looks up a key in a container: the key's `__index__`, `__hash__` and `__eq__` are
+    interpreted."""
+    if _is_plain_key(key):
+        return interpreter.native(function, owner, key, *rest)
+    return call_seen(interpreter, function, (owner, key, *rest), {})
+
+
+def _is_plain_key(key: Any) -> bool:
+    """Whether C code looks a key up without asking the program."""
+    cls = type(key)
+    if cls in CONSTANTS or cls in TENSORS:
+        return True
+    if cls is slice:
+        return all(map(_is_plain_key, (key.start, key.stop, key.step)))
+    return all(map(_is_plain_key, key)) if cls is tuple else is_identity(key)
+
+
+_FUNCTIONS = (types.FunctionType, types.MethodType)
 
 
 def _note_classes(
@@ -288,6 +341,7 @@ _ITEMS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (set, set.__iter__),
     (frozenset, frozenset.__iter__),
     (collections.deque, collections.deque.__iter__),
+    (slice, lambda value: (value.start, value.stop, value.step)),
     (dict, dict.__iter__),
     (dict, lambda value: iter(dict.values(value))),
 )

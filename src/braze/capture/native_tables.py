@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import _json
+import bisect
 import collections
 import functools
 import gc
@@ -10,6 +12,8 @@ import math
 import operator
 import sys
 import types
+import weakref
+from typing import Any
 
 import torch
 
@@ -94,8 +98,40 @@ SAFE_CLASSES = frozenset(
 )
 # What only keeps its arguments, and calls them no sooner than it is called itself.
 KEEPING = frozenset(
-    {functools.partial, staticmethod, classmethod, property, types.MethodType, types.CellType}
+    {
+        functools.partial,
+        itertools.repeat,
+        staticmethod,
+        classmethod,
+        property,
+        types.MethodType,
+        types.CellType,
+    }
 )
+# What calls some of its arguments, now or later: their positions, those of `self` and of the class
+# not counted. Keyword arguments that can be called are called.
+CALLING: dict[Any, tuple[int, ...]] = {
+    map: (0,),
+    filter: (0,),
+    iter: (0,),
+    itertools.accumulate: (1,),
+    itertools.dropwhile: (0,),
+    itertools.filterfalse: (0,),
+    itertools.groupby: (1,),
+    itertools.starmap: (0,),
+    itertools.takewhile: (0,),
+    functools.cmp_to_key: (0,),
+    type(functools.lru_cache(len)): (0,),
+    weakref.ref: (1,),
+    operator.call: (0,),
+    bisect.bisect_left: (),
+    bisect.bisect_right: (),
+    bisect.insort_left: (),
+    bisect.insort_right: (),
+    BaseExceptionGroup.split: (0,),
+    BaseExceptionGroup.subgroup: (0,),
+    _json.make_encoder: (1, 2),
+}
 # Methods of builtin containers that change them.
 CHANGING_METHODS = frozenset(
     {

@@ -71,6 +71,25 @@ def _is_of_c(cls: type) -> bool:
     )
 
 
+# Attributes are guarded where they are read; what is only stored is not read.
+_KEEPERS = (
+    getattr,
+    object.__setattr__,
+    type.__setattr__,
+    list.append,
+    list.insert,
+    collections.deque.append,
+    collections.deque.appendleft,
+)
+
+
+def only_keeps(function: Any) -> bool:
+    """Whether real code reads nothing of its arguments but attributes, or stores them."""
+    if getattr(function, "__name__", None) == "__get__":
+        return True
+    return any(function is keeper for keeper in _KEEPERS)
+
+
 def check_opaque(interpreter: Any, function: Any, args: Any) -> None:
     """Break before real code computes with such an object."""
     opaque = interpreter.world.opaque

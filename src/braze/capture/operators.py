@@ -2,17 +2,25 @@
 
 from __future__ import annotations
 
+import collections
 import operator
 import types
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
+from braze.capture.attributes import bind_attribute
 from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call
-from braze.capture.native_calls import call_natively, call_seen, native_argument
+from braze.capture.native_calls import (
+    call_builtin,
+    call_natively,
+    call_seen,
+    call_with_key,
+    native_argument,
+)
 from braze.capture.overlay import EXACT
-from braze.capture.signals import BreakRequested
+from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.guard import ABSENT
@@ -20,18 +28,16 @@ from braze.shapes.symbolic import ProgramInt
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Operator:
-    """function does it natively; method and reflected are what classes define for it."""
+    """function does it natively; method and reflected are what classes define for it. sign: as
+    messages show it."""
 
     function: Callable[..., Any]
     method: str
     reflected: str
     in_place: str = ""
-
-
-def _arithmetic(name: str, function: Callable[..., Any]) -> Operator:
-    return Operator(function, f"__{name}__", f"__r{name}__")
+    sign: str = ""
 
 
 _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
@@ -50,20 +56,24 @@ _BINARY: dict[str, tuple[Callable[..., Any], Callable[..., Any], str]] = {
     "^": (operator.xor, operator.ixor, "xor"),
 }
 OPERATORS: dict[str, Operator] = {
-    **{sign: _arithmetic(name, plain) for sign, (plain, _, name) in _BINARY.items()},
     **{
-        f"{sign}=": Operator(in_place, f"__{name}__", f"__r{name}__", f"__i{name}__")
+        sign: Operator(plain, f"__{name}__", f"__r{name}__", sign=sign)
+        for sign, (plain, _, name) in _BINARY.items()
+    },
+    **{
+        f"{sign}=": Operator(in_place, f"__{name}__", f"__r{name}__", f"__i{name}__", f"{sign}=")
         for sign, (_, in_place, name) in _BINARY.items()
     },
 }
 COMPARISONS: dict[str, Operator] = {
-    "<": Operator(operator.lt, "__lt__", "__gt__"),
-    "<=": Operator(operator.le, "__le__", "__ge__"),
-    "==": Operator(operator.eq, "__eq__", "__eq__"),
-    "!=": Operator(operator.ne, "__ne__", "__ne__"),
-    ">": Operator(operator.gt, "__gt__", "__lt__"),
-    ">=": Operator(operator.ge, "__ge__", "__le__"),
+    "<": Operator(operator.lt, "__lt__", "__gt__", sign="<"),
+    "<=": Operator(operator.le, "__le__", "__ge__", sign="<="),
+    "==": Operator(operator.eq, "__eq__", "__eq__", sign="=="),
+    "!=": Operator(operator.ne, "__ne__", "__ne__", sign="!="),
+    ">": Operator(operator.gt, "__gt__", "__lt__", sign=">"),
+    ">=": Operator(operator.ge, "__ge__", "__le__", sign=">="),
 }
+_COMPARISONS = frozenset(COMPARISONS.values())
 _ORDERINGS = frozenset(COMPARISONS[sign] for sign in ("<", "<=", ">", ">="))
 UNARY: dict[str, Operator] = {
     "__neg__": Operator(operator.neg, "__neg__", ""),
@@ -116,28 +126,101 @@ def _order(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     return op.function(len(left), len(right))
 
 
+# --- the classes' own methods --------------------------------------------------------------------
+
+
 def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
-    """The classes' own methods, where any is Python code; NotImplemented if none answers."""
-    world = interpreter.world
-    if op.in_place:
-        method = world.lookup(world.type_of(left), op.in_place)
-        if isinstance(method, types.FunctionType) and type(left) not in TENSORS:
-            result = interpreter.call(method, left, right)
-            if result is not NotImplemented:
-                return result
-    tries = [(left, right, op.method), (right, left, op.reflected)]
+    """What the classes' own methods answer, in CPython's order; NotImplemented where none of them
+    is Python code: C code knows that order itself."""
+    tries = _tries(interpreter.world, op, left, right)
+    if not any(_is_of_program(interpreter.world, owner, name) for owner, name, _ in tries):
+        return NotImplemented
+    for owner, name, other in tries:
+        result = _special_method(interpreter, owner, name, other)
+        if result is not NotImplemented:
+            return result
+    classes = (type(left), type(right))
+    if TENSORS.intersection(classes) or ProgramInt in classes or _is_sequence(op, left, right):
+        return NotImplemented
+    if op.method in ("__eq__", "__ne__"):
+        return (left is right) is (op.method == "__eq__")
+    raise ProgramRaised(TypeError(_unsupported(interpreter.world, op, left, right)))
+
+
+_Try: TypeAlias = tuple[Any, str, Any]  # (whose method, its name, the other operand)
+
+
+def _tries(world: Any, op: Operator, left: Any, right: Any) -> tuple[_Try, ...]:
+    """The methods that are asked, in order: a subclass that has its own goes first."""
     left_class, right_class = world.type_of(left), world.type_of(right)
-    if right_class is not left_class and issubclass(right_class, left_class):
-        tries.reverse()
-    for owner, other, name in tries:
-        if type(owner) in TENSORS or type(owner) is ProgramInt or not name:
-            continue
-        method = world.lookup(type(owner), name)
-        if isinstance(method, types.FunctionType):
-            result = interpreter.call(method, owner, other)
-            if result is not NotImplemented:
-                return result
-    return NotImplemented
+    forward, backward = (left, op.method, right), (right, op.reflected, left)
+    tries: tuple[_Try, ...] = (forward, backward)
+    if op in _COMPARISONS:
+        if right_class is not left_class and _derives(right_class, left_class):
+            tries = (backward, forward)
+    elif right_class is left_class:
+        tries = (forward,)
+    elif _derives(right_class, left_class):
+        own = world.lookup(right_class, op.reflected)
+        if own is not world.lookup(left_class, op.reflected):
+            tries = (backward, forward)
+    return ((left, op.in_place, right), *tries) if op.in_place else tries
+
+
+def _derives(cls: type, base: type) -> bool:
+    """Whether a class really has a base, whatever `issubclass` is told."""
+    return base in type.__dict__["__mro__"].__get__(cls)
+
+
+def _is_of_program(world: Any, owner: Any, name: str) -> bool:
+    """Whether a method is Python code, or None, which forbids the operator."""
+    cls = type(owner)
+    if cls in CONSTANTS or cls in TENSORS or cls in EXACT:
+        return False
+    method = world.lookup(cls, name)
+    if method is object.__ne__:
+        method = world.lookup(cls, "__eq__")
+    return method is not ABSENT and type(method) is not types.WrapperDescriptorType
+
+
+def _special_method(interpreter: Any, owner: Any, name: str, other: Any) -> Any:
+    """What one method answers. `!=` is by default what `==` is not."""
+    cls = type(owner)
+    method = ABSENT if cls in TENSORS or cls is ProgramInt else interpreter.world.lookup(cls, name)
+    if type(method) is types.FunctionType:
+        return interpreter.call(method, owner, other)
+    if method is ABSENT:
+        return NotImplemented
+    if method is None:
+        raise ProgramRaised(TypeError("'NoneType' object is not callable"))
+    if method is object.__eq__:
+        return True if owner is other else NotImplemented
+    if method is object.__ne__:
+        same = _special_method(interpreter, owner, "__eq__", other)
+        return same if same is NotImplemented else not truth(interpreter, same)
+    if type(method) is not types.WrapperDescriptorType:
+        return interpreter.call(bind_attribute(interpreter, method, owner, cls, name), other)
+    if method.__objclass__ in _SEQUENCES and name in _OF_SEQUENCES:
+        return NotImplemented  # asked last, after both operands' other methods
+    return call_builtin(interpreter, method, (owner, other), {})
+
+
+_SEQUENCES = (list, tuple, str, bytes, bytearray, collections.deque)
+_OF_SEQUENCES = frozenset({"__add__", "__mul__", "__rmul__", "__iadd__", "__imul__"})
+
+
+def _is_sequence(op: Operator, left: Any, right: Any) -> bool:
+    """Whether sequences are joined or repeated, which is left to C code."""
+    of_sequences = op.method in _OF_SEQUENCES
+    return of_sequences and any(issubclass(type(side), _SEQUENCES) for side in (left, right))
+
+
+def _unsupported(world: Any, op: Operator, left: Any, right: Any) -> str:
+    kinds = (world.type_of(left).__name__, world.type_of(right).__name__)
+    if op in _COMPARISONS:
+        return "{2!r} not supported between instances of {0!r} and {1!r}".format(*kinds, op.sign)
+    sign = "** or pow()" if op.sign == "**" else op.sign
+    return "unsupported operand type(s) for {2}: {0!r} and {1!r}".format(*kinds, sign)
 
 
 # --- equality ------------------------------------------------------------------------------------
@@ -148,10 +231,6 @@ def _equality(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     found = _by_methods(interpreter, op, left, right)
     if found is not NotImplemented:
         return found
-    if op.method == "__ne__":
-        opposite = _by_methods(interpreter, COMPARISONS["=="], left, right)
-        if opposite is not NotImplemented:
-            return not truth(interpreter, opposite)
     same = equal(interpreter, left, right)
     return same if op.method == "__eq__" else not same
 
@@ -240,7 +319,7 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
     if id(container) in world.known and cls not in EXACT and not issubclass(type(container), type):
         raise BreakRequested("unsupported-container", f"`in` on {cls.__qualname__}")
     contents = native_argument(interpreter, container) if cls in EXACT else container
-    return interpreter.native(operator.contains, contents, item)
+    return bool(call_with_key(interpreter, operator.contains, contents, item))
 
 
 def _dict_contains(interpreter: Any, container: Any, item: Any) -> bool:
@@ -248,9 +327,11 @@ def _dict_contains(interpreter: Any, container: Any, item: Any) -> bool:
     world = interpreter.world
     if id(container) in world.known and id(container) not in overlay.shadows:
         if type(item) not in CONSTANTS:
-            return interpreter.native(operator.contains, overlay.contents(container), item)
+            contents = overlay.contents(container)
+            return bool(call_with_key(interpreter, operator.contains, contents, item))
         written = overlay.written(container, item)
         if written is not ABSENT:
             return not overlay.is_deleted(written)
         return overlay.contains_key(container, item, world.known[id(container)][1])
-    return interpreter.native(dict.__contains__, overlay.contents(container), item)
+    contents = overlay.contents(container)
+    return bool(call_with_key(interpreter, dict.__contains__, contents, item))

@@ -115,6 +115,11 @@ class Overlay:
             table.clear()
         self.added.clear()
 
+    def has_writes(self) -> bool:
+        """Whether anything from outside was written to, which C code does not see."""
+        changed = any(shadow.changed for shadow in self.shadows.values())
+        return changed or bool(self.writes or self.slots or self.cells)
+
     # --- single entries ----------------------------------------------------------------------
 
     def write(self, space: dict[Any, Any], key: Any, value: Any, owner: Any = None) -> None:

@@ -256,6 +256,8 @@ class RecipeWriter:
         return NewCall(rebuild_call, self.recipes(value.call))
 
     def _function(self, value: types.FunctionType) -> Recipe:
+        if getattr(value, "__type_params__", ()):
+            raise CannotRebuild(f"the generic function {value.__qualname__}")
         return NewFunction(
             code=code_of(value),
             globals=value.__globals__,

@@ -19,9 +19,11 @@ import braze.capture.instructions_data
 import braze.capture.instructions_exceptions
 import braze.capture.instructions_flow
 import braze.capture.instructions_imports
+import braze.capture.instructions_intrinsics
 import braze.capture.instructions_operators
 import braze.capture.library_handlers
 import braze.capture.module_changes
+import braze.capture.number_handlers
 import braze.capture.operator_handlers
 import braze.capture.resizing
 import braze.capture.torch_handlers  # noqa: F401

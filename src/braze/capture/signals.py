@@ -27,12 +27,17 @@ def chain(exception: BaseException, handled: BaseException | None) -> None:
     """Give an exception its context as raising does, unless it has one."""
     if handled is None or handled is exception or exception.__context__ is not None:
         return
-    link = handled
+    link = slow = handled
+    moves = False
     while (context := link.__context__) is not None:
         if context is exception:
             link.__context__ = None
             break
         link = context
+        if link is slow:  # the program closed the chain to a ring
+            break
+        slow = slow.__context__ or slow if moves else slow
+        moves = not moves
     exception.__context__ = handled
 
 

@@ -86,12 +86,23 @@ def special_functions(cls: type) -> list[types.FunctionType]:
 _HEAP_TYPE = 1 << 9
 
 
+def _is_special(name: str) -> bool:
+    return name.startswith("__") and name.endswith("__")
+
+
 def own_special_functions(cls: type) -> list[types.FunctionType]:
     """Those that the class itself defines."""
     found: list[types.FunctionType] = []
     for name, value in type.__dict__["__dict__"].__get__(cls).items():
-        if name.startswith("__") and name.endswith("__") and name not in _NOT_FROM_C:
+        if (
+            type(name) is str
+            and name.startswith("__")
+            and name.endswith("__")
+            and name not in _NOT_FROM_C
+        ):
             function = value.__func__ if type(value) is classmethod else value
+            if type(value) is property:  # `__bases__` and `__class__` of what passes for a class
+                function = value.fget
             if type(function) is types.FunctionType:
                 found.append(function)
     return found

@@ -400,8 +400,9 @@ class World:
         if entry is None:
             if id(function) in self.fresh:
                 return ObjectSource(_name_of(function, None), function)
-            self.enroll(function, ObjectSource(_name_of(function, None), function))
-            entry = self.known[id(function)]
+            source = ObjectSource(_name_of(function, None), function)
+            self.enroll(function, source)
+            entry = self.known.get(id(function), (function, source))
         return entry[1]
 
     def read_attribute_value(self, owner: Any, name: str, value: Any) -> Any:
@@ -437,6 +438,8 @@ def raw_lookup(cls: type, name: str) -> Any:
 
 
 def _name_of(value: Any, source: Source | None) -> str:
+    if issubclass(type(value), types.ModuleType):  # its `__getattr__` may make up any attribute
+        return str(vars(value).get("__name__", "a module"))
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if isinstance(name, str):

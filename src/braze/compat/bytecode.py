@@ -15,7 +15,8 @@ from typing import Any, final
 
 from braze.compat.bytecode_versions import BYTECODE
 
-_FOLDED = frozenset(
+# What the decoder answers for itself.
+FOLDED = frozenset(
     {"CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "KW_NAMES", "COPY_FREE_VARS"}
 )
 _PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
@@ -69,13 +70,13 @@ def decode(code: types.CodeType) -> Program:
     count = 0
     for item in raw:
         index_at[item.offset] = count
-        count += item.opname not in _FOLDED
+        count += item.opname not in FOLDED
     regions = _regions(code, index_at)
     instructions: list[Instruction] = []
     line, start, keyword_names = code.co_firstlineno, -1, ()
     for item in raw:
         line = _line_of(item) or line
-        if item.opname in _FOLDED:
+        if item.opname in FOLDED:
             if item.opname in _PREFIXES:
                 start = item.offset if start < 0 else start
             if item.opname == "KW_NAMES":

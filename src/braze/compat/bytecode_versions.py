@@ -58,6 +58,12 @@ def bytecode_version(version: tuple[int, int]) -> BytecodeVersion:
         ) from None
 
 
+# What no code object holds that a function runs: CPython's own frames around those of Python, and
+# what its compiler or its optimiser writes in the place of others.
+NEVER_INTERPRETED = frozenset(
+    {"INTERPRETER_EXIT", "EXIT_INIT_CHECK", "ENTER_EXECUTOR", "RESERVED", "CACHE"}
+)
+
 BYTECODE = bytecode_version(sys.version_info[:2])
 
 # BINARY_OP's argument -> the operator's sign.

@@ -1,0 +1,80 @@
+"""int, float, complex, round, divmod, pow and abs: numbers, and objects that say what theirs is."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import leaf_call
+from braze.capture.native_calls import call_natively
+from braze.capture.operators import OPERATORS, UNARY, Operator, binary, unary
+from braze.capture.world import CONSTANTS, TENSORS
+from braze.shapes.symbolic import ProgramInt
+
+
+def _conversion(cls: type, method: str) -> Any:
+    def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        alone = len(args) == 1 and not kwargs
+        if cls is int and alone and type(args[0]) is ProgramInt:
+            return args[0]
+        if all(type(value) in CONSTANTS for value in (*args, *kwargs.values())):
+            return interpreter.native(cls, *args, **kwargs)
+        if args and type(args[0]) in TENSORS:
+            return leaf_call(interpreter, cls, args, kwargs)
+        own = interpreter.world.lookup(type(args[0]), method) if alone else None
+        if not isinstance(own, types.FunctionType):
+            return call_natively(interpreter, cls, args, kwargs)
+        found = interpreter.call(own, *args)
+        if type(found) in (cls, ProgramInt):
+            return found
+        return interpreter.native(cls, _giving(type(args[0]).__name__, method, found))
+
+    return convert
+
+
+def _giving(name: str, method: str, found: Any) -> Any:
+    """What answers as the program did, so that Python says what is wrong with the answer."""
+    return type(name, (), {method: lambda self: found})()
+
+
+for _cls, _method in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):
+    answers(_cls)(_conversion(_cls, _method))
+
+
+@answers(round)
+def round_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and type(args[0]) in TENSORS:
+        return leaf_call(interpreter, round, args, kwargs)
+    own = interpreter.world.lookup(type(args[0]), "__round__") if args else None
+    if isinstance(own, types.FunctionType):
+        given = {**dict(zip(("ndigits",), args[1:])), **kwargs}
+        rest = () if given.get("ndigits") is None else (given["ndigits"],)
+        return interpreter.call(own, args[0], *rest)
+    return call_natively(interpreter, round, args, kwargs)
+
+
+_DIVMOD = Operator(divmod, "__divmod__", "__rdivmod__", sign="divmod()")
+
+
+@answers(divmod)
+def divmod_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 2 or kwargs:
+        return interpreter.native(divmod, *args, **kwargs)
+    return binary(interpreter, _DIVMOD, *args)
+
+
+@answers(pow)
+def power(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = {**dict(zip(("base", "exp", "mod"), args)), **kwargs}
+    if given.keys() == {"base", "exp"}:
+        return binary(interpreter, OPERATORS["**"], given["base"], given["exp"])
+    own = interpreter.world.lookup(type(given.get("base")), "__pow__")
+    if len(args) == 3 and isinstance(own, types.FunctionType):
+        return interpreter.call(own, *args)
+    return call_natively(interpreter, pow, args, kwargs)
+
+
+@answers(abs)
+def abs_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return unary(interpreter, UNARY["__abs__"], args[0])
