@@ -73,7 +73,7 @@ def test_modules_say_what_they_hold() -> None:
 def test_exports_exist() -> None:
     missing = []
     for file in source_files():
-        if "__all__" in file.text:
+        if "\n__all__" in file.text:
             module = importlib.import_module(file.module)
             missing += [f"{file.name}: {n}" for n in module.__all__ if not hasattr(module, n)]
     assert not missing, listed(missing)
