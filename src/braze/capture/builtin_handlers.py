@@ -27,10 +27,12 @@ from braze.capture.native_calls import call_natively, call_seen
 from braze.capture.operators import COMPARISONS, OPERATORS, binary
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.symbolic_floats import extremum
 from braze.capture.truth import length, truth
 from braze.capture.world import TENSORS, is_identity
 from braze.ir.guard import ABSENT, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
+from braze.standins.numbers import SymbolicFloat
 
 _NOTHING = object()
 
@@ -63,8 +65,9 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return _tensor_is_instance(interpreter, value, classes)
     if type(value) is InlinedGenerator:
         return issubclass(types.GeneratorType, classes)
-    if type(value) is ProgramInt:
-        return interpreter.native(issubclass, int, classes)  # type: ignore[no-any-return]
+    if type(value) in (ProgramInt, SymbolicFloat):
+        number = interpreter.world.type_of(value)
+        return interpreter.native(issubclass, number, classes)  # type: ignore[no-any-return]
     check = interpreter.world.lookup(type(classes), "__instancecheck__")
     own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__instancecheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
@@ -288,6 +291,9 @@ def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], s
     if key is None and all(type(item) in (int, ProgramInt) for item in items):
         combine = symbolic_maximum if sign == ">" else symbolic_minimum
         return functools.reduce(combine, items)
+    kinds = set(map(type, items)) if key is None else set()
+    if SymbolicFloat in kinds and kinds <= {int, float, SymbolicFloat}:
+        return extremum(interpreter, items, sign)
     best = items[0]
     best_key = best if key is None else interpreter.call(key, best)
     for item in items[1:]:

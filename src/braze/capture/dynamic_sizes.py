@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from collections.abc import Iterable
 from typing import Any, final
 
@@ -86,6 +87,14 @@ class DynamicSizes:
         made = program_value(self._symbol(source, value, Marked(DimensionMark.MAYBE, *ends)))
         self._numbers[source] = made
         return made
+
+    def is_lifted(self, source: Source, value: float) -> bool:
+        """Whether a float from outside is passed to the graph: one that changed between compiles,
+        and from the first on an optimizer's learning rate."""
+        if self._policy is None or not math.isfinite(value):
+            return False
+        rate = type(source) is ItemSource and source.key == "lr" and "param_groups" in str(source)
+        return self._policy.is_lifted(str(source), value, expected=rate)
 
     def _size(self, source: Source, dim: int, number: int, marks: dict[int, Marked]) -> Any:
         marked = marks.get(dim, Marked(DimensionMark.MAYBE))

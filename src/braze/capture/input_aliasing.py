@@ -24,14 +24,14 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     written = {mutation.input for mutation in graph.mutations}
     if not written:
         return None
+    inputs = [(real, value) for real, value in zip(reals, graph.inputs) if real is not None]
+    reals = [real for real, _ in inputs]
     sources = [world.known[id(real)][1] for real in reals]
     owners: dict[int, Source] = {}
     groups: dict[int, tuple[Source, ...]] = {}
     shared: list[str] = []
-    written_storages = {
-        storage_of(real) for real, value in zip(reals, graph.inputs) if value in written
-    }
-    for real, source, value in zip(reals, sources, graph.inputs):
+    written_storages = {storage_of(real) for real, value in inputs if value in written}
+    for (real, value), source in zip(inputs, sources):
         storage = storage_of(real)
         if storage in owners and storage in written_storages:
             shared.append(f"{source} and {owners[storage]}")

@@ -32,6 +32,7 @@ from braze.compat.bytecode import decode
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.origin import UNKNOWN, Origin
+from braze.standins import DataDependent
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
 MAX_NESTED_LOOPS = 60
@@ -292,6 +293,8 @@ class Interpreter:
             return as_seen(function(*args, **kwargs))
         except (CaptureError, RecursionError):
             raise
+        except DataDependent as request:
+            raise BreakRequested("data-dependent-value", str(request)) from None
         except Exception as exception:
             raise program_raised(exception) from None
 

@@ -15,6 +15,7 @@ from braze.ir.frame import TorchCall
 from braze.ir.graph import Value, values_in
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
+from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
 
@@ -94,6 +95,8 @@ class TensorNames:
         cls = type(value)
         if cls is Standin:
             return self.name(value)
+        if cls is SymbolicFloat:
+            return value.example()
         if cls in CONSTANTS:
             return value
         if cls is tuple or cls is list:
@@ -153,6 +156,8 @@ def as_seen(result: Any) -> Any:
     cls = type(result)
     if cls is str and _NAME in result:
         raise BreakRequested("data-dependent-value", "the text of a tensor")
+    if cls is torch.SymFloat:
+        return result.node
     if cls is torch.SymInt or cls is SymbolicSize:
         return program_value(plain_size(result))
     if (cls is tuple or cls is torch.Size) and any(isinstance(n, torch.SymInt) for n in result):

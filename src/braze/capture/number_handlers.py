@@ -5,12 +5,16 @@ from __future__ import annotations
 import types
 from typing import Any
 
+import torch
+
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
 from braze.capture.operators import OPERATORS, UNARY, Operator, binary, unary
+from braze.capture.symbolic_floats import is_number
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.shapes.symbolic import ProgramInt
+from braze.standins.numbers import SymbolicFloat
 
 
 def _conversion(cls: type, method: str) -> Any:
@@ -18,6 +22,11 @@ def _conversion(cls: type, method: str) -> Any:
         alone = len(args) == 1 and not kwargs
         if cls is int and alone and type(args[0]) is ProgramInt:
             return args[0]
+        if cls is float and alone:
+            if type(args[0]) is SymbolicFloat:
+                return args[0]
+            if is_number(interpreter, args[0]):
+                return interpreter.call(torch.Tensor.item, args[0])
         if all(type(value) in CONSTANTS for value in (*args, *kwargs.values())):
             return interpreter.native(cls, *args, **kwargs)
         if args and type(args[0]) in TENSORS:
@@ -26,7 +35,7 @@ def _conversion(cls: type, method: str) -> Any:
         if not isinstance(own, types.FunctionType):
             return call_natively(interpreter, cls, args, kwargs)
         found = interpreter.call(own, *args)
-        if type(found) in (cls, ProgramInt):
+        if type(found) in (cls, ProgramInt, SymbolicFloat):
             return found
         return interpreter.native(cls, _giving(type(args[0]).__name__, method, found))
 

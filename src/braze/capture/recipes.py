@@ -47,6 +47,7 @@ from braze.ir.frame import (
 )
 from braze.shapes.expr import constant_value
 from braze.shapes.symbolic import ProgramInt
+from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
 _VIEWS = {
@@ -79,6 +80,8 @@ class RecipeWriter:
         cls = type(value)
         if cls is ProgramInt:
             return self._number(value)
+        if cls is SymbolicFloat:
+            return self._float(value)
         if cls is ShownText:
             return FromConstant(value.settle())
         if cls is torch.Size and any(type(size) is ProgramInt for size in value):
@@ -127,6 +130,18 @@ class RecipeWriter:
         expr, sources = self._interpreter.sizes.in_inputs(value)
         constant = constant_value(expr)
         return FromSizes(expr, sources) if constant is None else FromConstant(constant)
+
+    def _float(self, value: SymbolicFloat) -> Recipe:
+        found = self._recipes.get(id(value))
+        if found is None:
+            self._kept.append(value)
+            source = self._world.source_of(value)
+            if source is not None:
+                found = FromSource(source)
+            else:
+                found = NewCall(torch.Tensor.item, (self._result(value.tensor),))
+            self._recipes[id(value)] = found
+        return found
 
     def _tensor(self, value: Any) -> Recipe:
         source = self._world.source_of(value)

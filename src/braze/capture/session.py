@@ -26,6 +26,7 @@ import braze.capture.module_changes
 import braze.capture.number_handlers
 import braze.capture.operator_handlers
 import braze.capture.resizing
+import braze.capture.symbolic_floats
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.backward_calls import check_written, without_autograd
 from braze.capture.break_reasons import CATALOGUE, graph_break

@@ -11,6 +11,7 @@ from braze.capture.handler_table import answers
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
+    EAGER_MODULES,
     LABELS,
     NOT_TRACING,
     NOTHING,
@@ -27,8 +28,13 @@ def _constant(value: Any) -> Any:
 
 @answers(*COMPILING)
 def is_compiling(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """A module's call asks whether to leave out the hooks that an exception calls."""
-    return interpreter.frames[-1].function is not MODULE_CALL
+    """Yes; but a module's call asks whether to leave out the hooks that an exception calls, and
+    `torch.optim` is taken as eager runs it: it computes bias corrections on numbers of double
+    precision, and for a compiler on tensors of single."""
+    frame = interpreter.frames[-1]
+    if frame.globals.get("__name__", "").startswith(EAGER_MODULES):
+        return False
+    return frame.function is not MODULE_CALL
 
 
 for _functions, _value in ((NOT_TRACING, False), (NOTHING, None)):

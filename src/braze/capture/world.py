@@ -30,12 +30,14 @@ from braze.ir.source import (
     AttributeSource,
     InstanceDictSource,
     ItemSource,
+    NumberSource,
     ObjectSource,
     Source,
     TypeSource,
 )
 from braze.shapes.symbolic import ProgramInt
 from braze.standins import Untraceable
+from braze.standins.numbers import NUMBER, SymbolicFloat
 from braze.standins.standin import Standin
 
 PRIMITIVES: frozenset[type] = frozenset(
@@ -54,7 +56,7 @@ PRIMITIVES: frozenset[type] = frozenset(
     }
 )
 SINGLETONS: frozenset[type] = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
-CONSTANTS = PRIMITIVES | SINGLETONS | {ProgramInt}
+CONSTANTS = PRIMITIVES | SINGLETONS | {ProgramInt, SymbolicFloat}
 IDENTITIES: frozenset[type] = frozenset(
     {
         types.FunctionType,
@@ -85,6 +87,7 @@ IDENTITIES: frozenset[type] = frozenset(
 # Tensors that the interpreter sees: stand-ins, and functorch's wrappers of them, which pass for
 # plain tensors. Real tensors never get on its stack.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
+_NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float}
 _HEAP_TYPE = 1 << 9
 # Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
 _MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
@@ -142,6 +145,7 @@ class World:
     passes itself on to results.
     opaque: identities of objects whose state is C's.
     new_leaves: stand-ins that began to need gradients in this frame.
+    lifted: floats from outside that are passed to the graph.
     unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.
     made_classes: classes that a class statement made, by identity -> the step that made each.
@@ -170,13 +174,14 @@ class World:
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}
         self._hookless: set[int] = set()
+        self.lifted: dict[Source, SymbolicFloat] = {}
         self.unwatched: dict[int, Source] = {}
         self.watched_at = UNKNOWN
         self._keep: list[Any] = []
 
     def release(self) -> None:
         """Empty the tables."""
-        for table in (self.known, self.standins, self.reads, self.fresh, self._keep):
+        for table in (self.known, self.standins, self.reads, self.fresh, self.lifted, self._keep):
             table.clear()
         self.origin = _nowhere
 
@@ -265,6 +270,10 @@ class World:
             if number is not None:
                 self.guard(source, GuardKind.TYPE_MATCH, int)
                 return number
+        if cls is float:
+            changing = self._lifted(source, value)
+            if changing is not None:
+                return changing
         if cls in PRIMITIVES:
             self.guard(source, GuardKind.EQUALS_MATCH, value)
             return value
@@ -303,6 +312,20 @@ class World:
                 source = ObjectSource(_name_of(value, source), value)
             self.known[id(value)] = (value, source)
         return value
+
+    def _lifted(self, source: Source, value: float) -> SymbolicFloat | None:
+        """What stands for a float from outside that may change; None where its value is guarded."""
+        known = self.lifted.get(source)
+        if known is None and self.sizes.is_lifted(source, value):
+            self.guard(source, GuardKind.TYPE_MATCH, float)
+            tensor = self.tracer.add_input_of_type(NUMBER)
+            self.input_sources.append(NumberSource(source))
+            settle = functools.partial(self.guard, source, GuardKind.EQUALS_MATCH, value)
+            known = SymbolicFloat(self.tracer, tensor, value, (settle,))
+            self.tracer.has_numbers = True
+            self.lifted[source] = known
+            self.known[id(known)] = (known, source)
+        return known
 
     def _adopt_tensor(self, real: torch.Tensor, source: Source) -> Any:
         standin = self.standins.get(id(real))
@@ -344,7 +367,7 @@ class World:
         cls = type(value)
         if self.tracer.is_standin(value):
             return self.classes_of.get(id(value), torch.Tensor)
-        return int if cls is ProgramInt else cls
+        return _NUMBERS.get(cls, cls)
 
     def lookup(self, cls: type, name: str) -> Any:
         """What the MRO of a class holds under a name, without descriptors; ABSENT if nothing."""

@@ -11,6 +11,8 @@ COMPILING: tuple[Any, ...] = (
     torch.compiler.is_compiling,
     torch.compiler.is_dynamo_compiling,
 )
+# Modules that are told that no compiler is at work.
+EAGER_MODULES = ("torch.optim.",)
 NOT_TRACING: tuple[Any, ...] = (
     torch.compiler.is_exporting,
     torch.jit.is_scripting,

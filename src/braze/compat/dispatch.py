@@ -92,8 +92,21 @@ def is_composite(op: torch._ops.OpOverload) -> bool:
     )
 
 
+def is_of_lists(op: torch._ops.OpOverload) -> bool:
+    """Whether the operator does one thing to each tensor of a list: on the CPU, eager does it to
+    one after the other."""
+    return op._schema.name.startswith("aten::_foreach_") and (
+        torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _EACH)
+    )
+
+
+_EACH = torch._C.DispatchKey.CompositeExplicitAutograd
+
+
 def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
     """Run a composite operator by its parts."""
+    if is_of_lists(op):
+        return op._op_dk(_EACH, *args, **kwargs)
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 

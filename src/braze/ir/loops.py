@@ -45,13 +45,15 @@ class Buffer:
 class BufferView:
     """`as_strided` of a buffer; offset in elements from the buffer's first element. `dtype`
     differs from the buffer's only for `view(dtype)`, complex/real views included; then shape,
-    stride and offset are in elements of `dtype`."""
+    stride and offset are in elements of `dtype`. is_number: among an operator's arguments, it
+    stands for the number in its one element."""
 
     buffer: Buffer
     shape: tuple[Size, ...]
     stride: tuple[Size, ...]
     offset: Size
     dtype: torch.dtype
+    is_number: bool = False
 
 
 # --- scalar expressions ----------------------------------------------------------------------

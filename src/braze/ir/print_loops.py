@@ -138,7 +138,7 @@ def _print_origin(origin: Origin) -> str:
 
 def _print_argument(argument: Any) -> str:
     if isinstance(argument, BufferView):
-        return print_view(argument)
+        return f"number {print_view(argument)}" if argument.is_number else print_view(argument)
     if isinstance(argument, (list, tuple)):
         return f"[{', '.join(map(_print_argument, argument))}]"
     if isinstance(argument, Expr):

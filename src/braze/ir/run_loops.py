@@ -156,7 +156,7 @@ def _argument(
     if isinstance(value, BufferView):
         tensor = _view(value, memory, sizes)
         is_number = kind is not None and str(kind) in ("int", "float", "number", "bool", "SymInt")
-        return tensor.item() if is_number else tensor
+        return tensor.item() if is_number or value.is_number else tensor
     if isinstance(value, (list, tuple)):
         return [_argument(item, memory, sizes, None) for item in value]
     if isinstance(value, (Expr, Symbol)):

@@ -180,6 +180,17 @@ class SizeSource:
 
 @final
 @dataclass(frozen=True, slots=True)
+class NumberSource:
+    """The float at `base` as a tensor of no dimension, of float64 and on the CPU."""
+
+    base: Source
+
+    def __str__(self) -> str:
+        return f"tensor({self.base})"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class StrideSource:
     """`base.stride()[dim]` of a tensor."""
 
@@ -229,6 +240,7 @@ Source: TypeAlias = (
     | IteratedSource
     | TypeSource
     | SizeSource
+    | NumberSource
     | StrideSource
     | ClosureSource
     | FunctionGlobalSource

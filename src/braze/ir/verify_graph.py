@@ -99,7 +99,8 @@ def _check_results(node: Node) -> None:
         return
     if any("List" in str(a.type) or "Optional" in str(a.type) for a in written):
         return
-    expected = sum(kind in ("Tensor", "Optional[Tensor]") for kind in kinds) + len(written)
+    single = ("Tensor", "Optional[Tensor]", "number")
+    expected = sum(kind in single for kind in kinds) + len(written)
     if len(node.outputs) != expected:
         raise GraphInvalid(f"{len(node.outputs)} results where there are {expected}", node)
 

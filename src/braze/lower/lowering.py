@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import torch
@@ -153,8 +153,8 @@ class Lowering:
                 self.call_extern(node)
                 return
             value = node.outputs[0]
-            assert value is not None and isinstance(value.type, TensorType)
-            self.places[value] = self._place(lowered, value.type, node.origin)
+            assert value is not None
+            self.places[value] = self._place(lowered, _tensor_type(value), node.origin)
 
     def call_extern(self, node: Node) -> None:
         """Emit a call of the operator's ATen kernel."""
@@ -326,7 +326,8 @@ class Lowering:
 
     def _extern_argument(self, argument: Any) -> Any:
         if isinstance(argument, Value):
-            return self.view_of(argument)
+            view = self.view_of(argument)
+            return replace(view, is_number=True) if _is_number(argument) else view
         if isinstance(argument, (list, tuple)):
             return type(argument)(map(self._extern_argument, argument))
         return argument
@@ -374,6 +375,8 @@ class OperatorCall:
         if isinstance(source, (bool, int, float, Expr)):
             return literal(source, compute_dtype(dtype))
         here = self.broadcast(source, at)
+        if isinstance(source, Value) and _is_number(source):
+            return cast(self.lowering.read(source, here), compute_dtype(dtype))
         return cast(cast(self.lowering.read(source, here), dtype), compute_dtype(dtype))
 
     def shape_of(self, source: Readable) -> tuple[Size, ...]:
@@ -546,6 +549,10 @@ def _dtype_of(value: Value) -> torch.dtype:
     if isinstance(value.type, ScalarType):
         return SCALAR_DTYPES[value.type.python_type]
     return value.type.dtype
+
+
+def _is_number(value: Value) -> bool:
+    return isinstance(value.type, ScalarType)
 
 
 def _used_values(graph: Graph) -> set[Value | None]:

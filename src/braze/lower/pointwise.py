@@ -16,7 +16,7 @@ from braze.lower.coordinates import Coordinates
 from braze.lower.dtypes import result_dtype
 from braze.lower.formulas import divide, where
 from braze.lower.lowering import OperatorCall
-from braze.lower.rules import DONE, Body, Lowered, add_rule, rule
+from braze.lower.rules import DONE, Body, Folded, Lowered, add_rule, rule
 
 
 def elementwise(
@@ -348,6 +348,14 @@ def lower_to_copy(call: OperatorCall, self: Value, **_: Any) -> Lowered:
     if call.device_of(self) != call.output().device:
         return None
     return lambda at: call.read(self, at)
+
+
+@rule("_local_scalar_dense")
+def lower_number(call: OperatorCall, self: Value) -> Lowered:
+    """The number that a tensor holds, in double precision."""
+    if call.device_of(self).type != "cpu" or not call.dtype_of(self).is_floating_point:
+        return None
+    return Folded(lambda at: call.read(self, (), torch.float64))
 
 
 @rule("clone")

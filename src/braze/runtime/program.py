@@ -273,7 +273,7 @@ class _Program:
 
     def _argument(self, argument: Any) -> str:
         if isinstance(argument, BufferView):
-            return self._view(argument)
+            return f"{self._view(argument)}.item()" if argument.is_number else self._view(argument)
         if isinstance(argument, (list, tuple)):
             inside = ", ".join(map(self._argument, argument))
             return f"[{inside}]"

@@ -18,6 +18,8 @@ from collections import OrderedDict, deque
 from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
+import torch
+
 from braze.compat.iterators import iterated_containers, peek
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
@@ -33,6 +35,7 @@ from braze.ir.source import (
     ItemSource,
     IteratedSource,
     LocalSource,
+    NumberSource,
     ObjectSource,
     PeekSource,
     SizeSource,
@@ -93,6 +96,11 @@ def dict_key(container: dict[Any, Any], index: int) -> Any:
     return list(dict.keys(container))[index]
 
 
+def tensor_of(number: float) -> torch.Tensor:
+    """A float as a graph takes it."""
+    return torch.scalar_tensor(number, dtype=torch.float64)
+
+
 def exact_base(cls: type) -> type | None:
     """`cls` if it is a builtin container or a subclass that reads items as its base does."""
     for base in _BASES:
@@ -132,6 +140,7 @@ class SourceWriter:
         self.module_reads = module_reads or {}
         self.lines: list[str] = []
         self.namespace: dict[str, Any] = {
+            "tensor_of": tensor_of,
             "ItemReader": ItemReader,
             "PLAIN": _PLAIN_CONTAINERS,
             "read_global": read_global,
@@ -278,6 +287,10 @@ _ROWS: dict[type, _Row] = {
     SizeSource: _Row(
         lambda w, s: f"{w.read(s.base)}.shape[{s.dim}]",
         lambda s, f: read_source(s.base, f).shape[s.dim],
+    ),
+    NumberSource: _Row(
+        lambda w, s: f"tensor_of({w.read(s.base)})",
+        lambda s, f: tensor_of(read_source(s.base, f)),
     ),
     StrideSource: _Row(
         lambda w, s: f"{w.read(s.base)}.stride()[{s.dim}]",

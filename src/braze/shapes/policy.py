@@ -19,7 +19,7 @@ from typing import final
 class _Seen:
     """Sizes and strides of one tensor, or one number: as they were, and which of them changed."""
 
-    numbers: tuple[int, ...]
+    numbers: tuple[float, ...]
     changed: set[int] = field(default_factory=set)
 
 
@@ -37,7 +37,7 @@ class SizeHistory:
         self._before |= self._now
         self._now = {}
 
-    def changed(self, name: str, numbers: Sequence[int]) -> frozenset[int]:
+    def changed(self, name: str, numbers: Sequence[float]) -> frozenset[int]:
         """Which of the numbers found at `name` differ from an earlier compile's."""
         numbers = tuple(numbers)
         now = self._now.get(name)
@@ -92,3 +92,8 @@ class SizePolicy:
         if self.dynamic is False or number in (0, 1, -1):
             return False
         return bool(changed) or (self.dynamic is True and is_argument)
+
+    def is_lifted(self, name: str, number: float, *, expected: bool) -> bool:
+        """Whether a float found at `name` is passed to the graph. expected: it will change."""
+        changed = self.history.changed(name, (number,))
+        return self.dynamic is not False and (expected or bool(changed))

@@ -80,6 +80,8 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
         return OpFacts(op, Kind.DATA, argument_names=names)
     if dispatch.needs_data(op) and qualified not in _STATIC_AFTER_ALL:
         return OpFacts(op, Kind.DATA, argument_names=names)
+    if dispatch.is_of_lists(op):
+        return OpFacts(op, Kind.COMPOSITE, argument_names=names)
     written = tuple(
         position
         for position, argument in enumerate(schema.arguments)

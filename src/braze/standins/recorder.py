@@ -11,7 +11,7 @@ import torch
 from braze.compat.operators import with_data
 from braze.ir.graph import Argument, Node, Value
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.types import TensorType
+from braze.ir.types import ScalarType, TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import is_dense, memory_order, same_layout
 from braze.standins.rules import infer
@@ -71,7 +71,7 @@ class Recorder:
     ) -> Any:
         """Record a call whose result types are known."""
         numbers = self._numbers
-        if type(types) is TensorType:
+        if type(types) is TensorType or type(types) is ScalarType:
             result: Any = Value(next(numbers), types)
             outputs: tuple[Value | None, ...] = (result,)
         elif types is None and not op._schema.returns:
@@ -213,9 +213,12 @@ def _is_detached(place: Place) -> bool:
 _SHAPE_VIEWS = frozenset({aten.view.default, aten._reshape_alias.default})
 
 
+_SOME_NUMBER = 0.5  # what shape rules get of a number that is not known
+
+
 def _type(argument: Argument) -> Any:
     if type(argument) is Value:
-        return argument.type
+        return argument.type if type(argument.type) is TensorType else _SOME_NUMBER
     if isinstance(argument, (list, tuple)):
         return _types(argument)
     return argument

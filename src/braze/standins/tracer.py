@@ -23,6 +23,7 @@ from braze.standins.finish import FinishedTrace, finish_trace
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
+from braze.standins.numbers import SymbolicFloat
 from braze.standins.op_facts import Kind, OpFacts, describe_op
 from braze.standins.recorder import Recorder
 from braze.standins.rules import infer, infer_view
@@ -55,6 +56,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.inputs: list[tuple[Standin, Any]] = []
         self.constants: list[Constant] = []
         self.used_offsets: dict[int, Origin] = {}
+        self.has_numbers = False
         self._by_identity: dict[int, Standin] = {}
         self._real_by_standin: dict[int, torch.Tensor] = {}
         self._memory: dict[int, list[tuple[Place, int, int]]] = {}
@@ -122,6 +124,12 @@ class Tracer(dispatch.TorchDispatchMode):
         if base.input_index >= 0:
             self.used_offsets.setdefault(base.input_index, self.origin)
 
+    def standin_for(self, value: Value) -> Standin:
+        """A stand-in for a value that holds a number which the program computes with."""
+        self.has_numbers = True
+        assert isinstance(value.type, TensorType)
+        return new_standin(Place(value.type, value))
+
     def literal_of(self, standin: torch.Tensor) -> torch.Tensor | None:
         """The data of a stand-in that still is a captured constant."""
         if type(standin) is not Standin:
@@ -174,7 +182,7 @@ class Tracer(dispatch.TorchDispatchMode):
         special, handler, facts = known
         if kwargs is None:
             kwargs = {}
-        if self.facts is not None:
+        if self.facts is not None or self.has_numbers:
             args = _with_plain_sizes(args)
             kwargs = {name: _with_plain_sizes(value) for name, value in kwargs.items()}
         if special is not None:
@@ -245,6 +253,9 @@ class Tracer(dispatch.TorchDispatchMode):
                 flags |= self._bind(argument, items, item_types, grad)
                 values.append(tuple(items))
                 described.append(tuple(item_types))
+            elif cls is SymbolicFloat:
+                values.append(argument.value())
+                described.append(argument.example())
             else:
                 values.append(argument)
                 described.append(argument)
@@ -380,11 +391,11 @@ class Tracer(dispatch.TorchDispatchMode):
 
 
 def _with_plain_sizes(argument: Any) -> Any:
-    """An argument of C++, with symbolic sizes as shape rules have them."""
+    """An argument of C++, with symbolic sizes and floats as shape rules have them."""
     cls = type(argument)
     if cls is tuple or cls is list:
         return cls([_with_plain_sizes(item) for item in argument])
-    return argument.node if isinstance(argument, torch.SymInt) else argument
+    return argument.node if isinstance(argument, (torch.SymInt, torch.SymFloat)) else argument
 
 
 def _wrap(result: Any, types: Any, differentiable: bool) -> Any:

@@ -18,6 +18,7 @@ from braze.runtime.driver import CompiledCallable
 
 def breaks_of(compiled: Any) -> list[str]:
     """The reasons of all breaks and refusals that compiling met."""
+    compiled = getattr(compiled, "__func__", compiled)
     assert isinstance(compiled, CompiledCallable)
     found = []
     for cache in compiled.dispatcher.caches():

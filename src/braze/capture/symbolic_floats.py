@@ -1,0 +1,72 @@
+"""Python floats that a captured program computes with and that are not known: `item()` of numbers
+on the CPU, and floats from outside that change from call to call.
+
+A float from outside is guarded by value until it has changed between two compiles of the place;
+then it is passed to the graph, as a 0-dim tensor (`World.adopt`). An optimizer's learning rate is
+passed from the first compile on.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import leaf_call
+from braze.standins.numbers import SymbolicFloat, calculated, number_of
+from braze.standins.standin import Standin
+
+aten = torch.ops.aten
+
+
+@answers(torch.Tensor.item)
+def item(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a floating point tensor with one element on the CPU, a symbolic float."""
+    tensor = args[0]
+    if kwargs or len(args) > 1 or not is_number(interpreter, tensor):
+        return leaf_call(interpreter, torch.Tensor.item, args, kwargs)
+    interpreter.tracer.origin = interpreter.origin("Tensor.item")
+    return number_of(interpreter.tracer, tensor)
+
+
+def is_number(interpreter: Any, tensor: Any) -> bool:
+    """Whether the number that a tensor holds is computed with in the graph."""
+    return (
+        type(tensor) is Standin
+        and interpreter.request.is_watched is not None
+        and not interpreter.transforms
+        and tensor.dim() == 0
+        and tensor.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+        and tensor.device.type == "cpu"
+        and interpreter.tracer.known_data(tensor) is None
+    )
+
+
+def _function(python: Callable[..., float], op: Any) -> None:
+    """A function of `math`; of a symbolic float it is an operator of the graph."""
+
+    @answers(python)
+    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and type(args[0]) is SymbolicFloat and not kwargs:
+            return interpreter.native(calculated, op, args, python)
+        return interpreter.native(python, *args, **kwargs)
+
+
+for _name in "sqrt exp log sin cos tanh".split():
+    _function(getattr(math, _name), getattr(aten, _name).default)
+
+
+def extremum(interpreter: Any, items: Any, sign: str) -> Any:
+    """`min()` or `max()` of numbers among which are symbolic floats."""
+    op, python = (aten.maximum.default, max) if sign == ">" else (aten.minimum.default, min)
+
+    def combine(first: Any, second: Any) -> Any:
+        if SymbolicFloat not in (type(first), type(second)):
+            return python(first, second)
+        return interpreter.native(calculated, op, (first, second), python)
+
+    return functools.reduce(combine, items)

@@ -1,0 +1,258 @@
+"""Symbolic floats: Python floats that the graph computes, on the CPU and in double precision.
+
+    step.item()            %2: f64[] = _to_copy(%1, f64)
+    1 - 0.9 ** step        %3 = pow(0.9, %2); %4 = rsub(%3, 1.0)
+    x.mul_(1 - ...)        %5: float = _local_scalar_dense(%4); %6 = mul(%0, %5)
+
+Such a float is a `torch.SymFloat`, so that PyTorch's C++ takes it where it takes numbers, and its
+own node. What needs its value (a comparison, a hash, its text) specialises a float that came from
+outside, and raises DataDependent for one that depends on tensors. Not as in Python: division by
+zero gives infinity, a power of a negative number NaN.
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from braze.ir.graph import Value
+from braze.ir.types import ScalarType, TensorType
+from braze.standins.errors import DataDependent
+from braze.standins.standin import Standin
+
+if TYPE_CHECKING:
+    from braze.standins.tracer import Tracer
+
+aten = torch.ops.aten
+NUMBER = TensorType(torch.float64, (), (), torch.device("cpu"))
+_FLOAT = ScalarType(float)
+# Settles a float from outside to the value that it has: adds the guard.
+Specialise = Callable[[], None]
+
+
+@final
+class SymbolicFloat(torch.SymFloat):
+    """tensor: the 0-dim float64 stand-in that holds it. hint: its value now, where it depends on
+    numbers from outside only; `specialise` then ties the program to those."""
+
+    __slots__ = ("_value", "hint", "specialise", "tensor", "tracer")
+
+    def __init__(
+        self,
+        tracer: Tracer,
+        tensor: Standin,
+        hint: float | None = None,
+        specialise: tuple[Specialise, ...] = (),
+    ) -> None:
+        self.tracer = tracer
+        self.tensor = tensor
+        self.hint = hint
+        self.specialise = specialise
+        self._value: Value | None = None
+
+    @property
+    def node(self) -> Any:
+        """What C++ asks: the object itself."""
+        return self
+
+    def value(self) -> Value:
+        """The number as operators take it."""
+        if self._value is None:
+            recorder = self.tracer.recorder
+            number = recorder.read(self.tensor.place)
+            arguments = (aten._local_scalar_dense.default, (number,), {}, _FLOAT)
+            self._value = recorder.emit_typed(*arguments)
+        assert self._value is not None
+        return self._value
+
+    def example(self) -> float:
+        """A number like it, for shape rules."""
+        return 0.5 if self.hint is None else self.hint
+
+    # --- numbers ---------------------------------------------------------------------------------
+
+    def __float__(self) -> float:
+        if self.hint is None:
+            raise DataDependent("float", "the number depends on the values of a tensor")
+        for settle in self.specialise:
+            settle()
+        return self.hint
+
+    def __int__(self) -> int:
+        return int(float(self))
+
+    __trunc__ = __int__
+
+    def __bool__(self) -> bool:
+        return bool(float(self))
+
+    def __hash__(self) -> int:
+        return hash(float(self))
+
+    def __repr__(self) -> str:
+        return repr(float(self))
+
+    __str__ = __repr__
+
+    def __format__(self, spec: str) -> str:
+        return format(float(self), spec)
+
+    def __round__(self, digits: int | None = None) -> Any:
+        return round(float(self), digits)
+
+    def __pos__(self) -> Any:
+        return self
+
+    def conjugate(self) -> Any:
+        """Of a real number, itself."""
+        return self
+
+    def is_integer(self) -> bool:
+        """Needs the number."""
+        return float(self).is_integer()
+
+    def __deepcopy__(self, memory: Any) -> Any:
+        return self
+
+    # --- what C++ asks of a node -----------------------------------------------------------------
+
+    def is_float(self) -> bool:
+        return True
+
+    def is_int(self) -> bool:
+        return False
+
+    is_bool = is_nested_int = is_constant = is_int
+
+    def is_symbolic(self) -> bool:
+        return True
+
+    has_hint = is_symbolic
+
+    def clone(self) -> Any:
+        return self
+
+    def maybe_as_int(self) -> None:
+        return None
+
+    constant_int = constant_bool = maybe_as_int
+
+    def guard_float(self, file: str, line: int) -> float:
+        return float(self)
+
+    def float_(self) -> float:
+        return float(self)
+
+    def sym_float(self) -> Any:
+        return self
+
+
+def number_of(tracer: Tracer, tensor: Standin) -> SymbolicFloat:
+    """`tensor.item()` of a 0-dim floating point tensor on the CPU."""
+    number = tracer.recorder.read(tensor.place)
+    assert isinstance(number.type, TensorType)
+    if number.type.dtype is not torch.float64:
+        number = tracer.recorder.emit(aten._to_copy.default, (number,), {"dtype": torch.float64})
+    return SymbolicFloat(tracer, tracer.standin_for(number))
+
+
+def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float]) -> SymbolicFloat:
+    """An operator of ATen on symbolic floats and numbers; `python` does the same on numbers."""
+    symbolic = [x for x in operands if type(x) is SymbolicFloat]
+    tracer = symbolic[0].tracer
+    values = [_as_value(tracer, x) for x in operands]
+    made = tracer.standin_for(tracer.recorder.emit(op, values, {}))
+    hints = [x.hint if type(x) is SymbolicFloat else x for x in operands]
+    hint, settles = None, ()
+    if None not in hints:
+        try:
+            found = python(*hints)
+        except ArithmeticError:
+            found = None
+        if isinstance(found, float):
+            hint = found
+            settles = tuple(dict.fromkeys(s for x in symbolic for s in x.specialise))
+    return SymbolicFloat(tracer, made, hint, settles)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _as_value(tracer: Tracer, operand: Any) -> Value:
+    if type(operand) is SymbolicFloat:
+        return tracer.recorder.read(operand.tensor.place)
+    options = {"dtype": torch.float64, "device": NUMBER.device}
+    made: Value = tracer.recorder.emit(aten.full.default, ((), float(operand)), options)
+    return made
+
+
+_BINARY: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "add": (aten.add.Tensor, operator.add),
+    "sub": (aten.sub.Tensor, operator.sub),
+    "mul": (aten.mul.Tensor, operator.mul),
+    "truediv": (aten.div.Tensor, operator.truediv),
+    "pow": (aten.pow.Tensor_Tensor, operator.pow),
+}
+_UNARY: dict[str, tuple[Any, Callable[..., Any]]] = {
+    "neg": (aten.neg.default, operator.neg),
+    "abs": (aten.abs.default, abs),
+}
+_ON_NUMBERS: dict[str, Callable[..., Any]] = {
+    name: getattr(operator, name) for name in "eq ne lt le gt ge floordiv mod".split()
+}
+
+
+def _binary(op: Any, python: Callable[..., Any]) -> tuple[Any, Any]:
+    def forward(self: SymbolicFloat, other: Any) -> Any:
+        other = _known(other)
+        if type(other) not in _OPERANDS:
+            return NotImplemented
+        return calculated(op, (self, other), python)
+
+    def reflected(self: SymbolicFloat, other: Any) -> Any:
+        other = _known(other)
+        if type(other) not in _OPERANDS:
+            return NotImplemented
+        return calculated(op, (other, self), python)
+
+    return forward, reflected
+
+
+def _known(number: Any) -> Any:
+    """A symbolic size as the number that it is: the program is tied to it."""
+    return int(number) if isinstance(number, torch.SymInt) else number
+
+
+def _unary(op: Any, python: Callable[..., Any]) -> Any:
+    return lambda self: calculated(op, (self,), python)
+
+
+def _on_numbers(python: Callable[..., Any]) -> Any:
+    def method(self: SymbolicFloat, other: Any) -> Any:
+        if not isinstance(other, (int, float, SymbolicFloat)):
+            return NotImplemented
+        return python(float(self), float(other) if type(other) is SymbolicFloat else other)
+
+    return method
+
+
+_OPERANDS = frozenset({int, float, bool, SymbolicFloat})
+
+
+def _install() -> None:
+    for name, (op, python) in _BINARY.items():
+        forward, reflected = _binary(op, python)
+        setattr(SymbolicFloat, f"__{name}__", forward)
+        setattr(SymbolicFloat, f"__r{name}__", reflected)
+    for name, (op, python) in _UNARY.items():
+        setattr(SymbolicFloat, f"__{name}__", _unary(op, python))
+    for name, python in _ON_NUMBERS.items():
+        setattr(SymbolicFloat, f"__{name}__", _on_numbers(python))
+    # Python drops a class's hash where it defines equality.
+    setattr(SymbolicFloat, "__hash__", lambda self: hash(float(self)))  # noqa: B010
+
+
+_install()
