@@ -191,6 +191,29 @@ def test_unused_results_are_not_computed() -> None:
     assert len(program.statements) == 1
 
 
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_numbers_that_the_graph_computes(dtype: str) -> None:
+    """They are of double precision, for loops and for ATen's kernels."""
+    program = _lower(
+        f"input %0: {dtype}[2, 2][2, 1]cpu",
+        "input %1: f64[][]cpu",
+        "%2: f64[][]cpu = aten.exp.default(%1)",
+        "%3: float = aten._local_scalar_dense.default(%2)",
+        f"%4: {dtype}[2, 2][2, 1]cpu = aten.mul.Tensor(%0, %3)",
+        f"%5: {dtype}[2, 2][2, 1]cpu = aten.renorm.default(%4, %3, 0, 2.0)",
+        "output %4",
+        "output %5",
+    )
+    assert _externs(program) == ["aten.renorm.default"]
+    assert "number b" in print_loops(program)
+    x = torch.linspace(0, 1, 4).view(2, 2).to({"f32": torch.float32, "bf16": torch.bfloat16}[dtype])
+    number = torch.tensor(0.3, dtype=torch.float64)
+    product, limited = run_loops(program, [x, number])
+    expected = x * number.exp().item()
+    torch.testing.assert_close(product, expected, rtol=0, atol=0)
+    assert torch.equal(limited, torch.renorm(expected, number.exp().item(), 0, 2.0))
+
+
 def test_half_arithmetic_is_in_float32() -> None:
     program = _lower(
         "input %0: bf16[4][1]cpu",
