@@ -110,7 +110,7 @@ class RecipeWriter:
         shadow = self._overlay.shadow_of.get(id(value))
         if shadow is not None:
             value = shadow.original
-        source = self._world.source_of(value)
+        source = self._world.source_of(value) or self._world.source_of_constant(value)
         if source is not None and not is_identity(value):
             return FromSource(source)
         if cls is types.FunctionType and id(value) in self._world.fresh:
@@ -215,7 +215,7 @@ class RecipeWriter:
         if over_dict is not None:
             _, owner, length = over_dict
             left = operator.length_hint(value)
-            if left or not list(value.__reduce__()[1][0]):
+            if left or not self._left_of(value):
                 arguments = (self.recipe(owner), FromConstant(length - left))
                 return NewCall(rebuild_dict_iterator, arguments, after_effects=True)
         try:
@@ -228,6 +228,14 @@ class RecipeWriter:
             rebuild_iterator,
             (FromConstant(kind), self.recipe(tuple(arguments)), self.recipe(state)),
         )
+
+    @staticmethod
+    def _left_of(iterator: Any) -> list[Any]:
+        """What an iterator over a dict has still to give."""
+        try:
+            return list(iterator.__reduce__()[1][0])
+        except RuntimeError:
+            raise CannotRebuild("an iterator over a dict that has changed meanwhile") from None
 
     def view(self, value: Any) -> Recipe:
         """keys(), values(), items() of a dict."""

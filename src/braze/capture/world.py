@@ -140,7 +140,8 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
 class World:
     """Reads of everything that existed before the call.
 
-    known: identity -> (object, its first source). standins: identity of a real tensor -> stand-in.
+    known: identity -> (object, its first source). constants: the same of tuples and frozensets
+    that are guarded by value. standins: identity of a real tensor -> stand-in.
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
     passes itself on to results.
     opaque: identities of objects whose state is C's.
@@ -158,6 +159,7 @@ class World:
         self.sizes = sizes or DynamicSizes(None, tracer, _nowhere)
         self.origin: Callable[[], Origin] = _nowhere
         self.known: dict[int, tuple[Any, Source]] = {}
+        self.constants: dict[int, tuple[Any, Source]] = {}
         self.standins: dict[int, Any] = {}
         self.classes_of: dict[int, type] = {}
         self.has_subclasses = False
@@ -181,8 +183,9 @@ class World:
 
     def release(self) -> None:
         """Empty the tables."""
-        for table in (self.known, self.standins, self.reads, self.fresh, self.lifted, self._keep):
+        for table in (self.known, self.constants, self.standins, self.reads, self.fresh, self.lifted):
             table.clear()
+        self._keep.clear()
         self.origin = _nowhere
 
     # --- guards ------------------------------------------------------------------------------
@@ -262,6 +265,12 @@ class World:
         entry = self.known.get(id(value))
         return entry[1] if entry is not None else None
 
+    def source_of_constant(self, value: Any) -> Source | None:
+        """Where a tuple or frozenset that is guarded by value was found: what leaves the frame is
+        the object there, which may be another equal one at each call."""
+        entry = self.constants.get(id(value))
+        return entry[1] if entry is not None else None
+
     def adopt(self, value: Any, source: Source) -> Any:
         """Take in a value read at `source`: guard it by its kind, and give what stands for it."""
         cls = type(value)
@@ -296,6 +305,7 @@ class World:
             return self.enroll(value, ObjectSource(_name_of(value, source), value))
         if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
             self.guard(source, GuardKind.EQUALS_MATCH, value)
+            self.constants.setdefault(id(value), (value, source))
             return value
         if keeps_state_in_c(cls):
             self.opaque.add(id(value))

@@ -39,6 +39,34 @@ What a tensor that requires grad is after a write that autograd did not see (und
 through `.detach()`): its data are new, its history is the old one.
 """
 
+_LIBRARY.define("overwritten(Tensor before, Tensor data) -> Tensor")
+
+
+class _Overwritten(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+        with torch._C._AutoDispatchBelowAutograd():
+            return torch.ops.braze.overwritten.default(before, data)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        return torch.zeros_like(gradient), gradient
+
+
+def _autograd_of_overwritten(before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
+    return _Overwritten.apply(before, data)  # type: ignore[no-any-return]
+
+
+_LIBRARY.impl("overwritten", _autograd_of_overwritten, "Autograd")
+_LIBRARY.impl("overwritten", _copy, "CompositeExplicitAutograd")
+
+overwritten = torch.ops.braze.overwritten.default
+"""overwritten(before, data): the contents of `data`; the gradient of `before` is zero, not absent.
+
+What `copy_` leaves in a tensor that requires grad, as autograd sees it: the tensor goes on to
+require grad, and what it was made from gets zeros.
+"""
+
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 

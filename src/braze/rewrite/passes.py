@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from braze.ir.graph import Graph
+from braze.rewrite.forget_histories import forget_histories
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 
-# Copies first, so that what they hid from each other can merge; dead nodes last.
+# Histories first, which are copies then; copies next, so that what they hid from each other can merge; dead nodes last.
 PASSES: tuple[Pass, ...] = (
+    forget_histories,
     remove_redundant_copies,
     merge_common_subexpressions,
     remove_dead_nodes,

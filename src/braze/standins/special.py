@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from braze.compat.operators import overwritten
 from braze.ir.types import TensorType
 from braze.standins.errors import DataDependent, Untraceable
 from braze.standins.layout import contiguous_stride, is_contiguous
@@ -54,6 +55,11 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     expanded = value.type.shape != before.type.shape
     if value is before or expanded:
         value = recorder.emit(aten.clone.default, (value,), {})
+    if grad and target.requires_grad:
+        (old,), _ = tracer.bind_tracked((target,))
+        value = recorder.emit(overwritten, (old, value), {})
+        tracer.write(target, value, True)
+        return args[0]
     tracer.write(target, value, grad and source.requires_grad)
     return args[0]
 

@@ -149,9 +149,18 @@ class Tracer(dispatch.TorchDispatchMode):
         for result in results:
             if type(result) is Standin and result.requires_grad:
                 self._read_tracked(result.place)
+        places = [standin.place.base or standin.place for standin, _ in self.inputs]
+        for (standin, _), place, original in zip(
+            self.inputs, places, self.recorder.input_values, strict=True
+        ):
+            if standin.requires_grad and place.history not in (None, original):
+                # Autograd saw one write and not the next: the new history with the newest data.
+                with torch.enable_grad():
+                    self._read_tracked(place)
+                place.tracked_write = True
         return finish_trace(
             self.recorder,
-            [s.place.base or s.place for s, _ in self.inputs],
+            places,
             self.constants,
             results,
             self.facts,

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from braze.compat.operators import with_data
+from braze.compat.operators import overwritten, with_data
 from braze.ir.types import TensorType
 from braze.standins.layout import contiguous, pointwise_layout, stride_in_format, tensor_type
 from braze.standins.meta import explicit_device
@@ -214,7 +214,7 @@ def _clone(x: TensorType, *, memory_format: torch.memory_format | None = None) -
     return NotImplemented if stride is None else tensor_type(x.dtype, x.shape, stride, x.device)
 
 
-@rule(with_data)
+@rule(with_data, overwritten)
 def _with_data(history: TensorType, data: TensorType) -> TensorType:
     return _clone(data)  # type: ignore[no-any-return]
 
