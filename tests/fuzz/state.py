@@ -20,6 +20,7 @@ from torch.utils.hooks import RemovableHandle
 Entry = tuple[str, Any]
 _ATOMS = (int, str, bytes, complex, torch.dtype, torch.device, torch.Size, range, slice)
 _SKIPPED = frozenset({"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"})
+_FORBIDDEN = "a view that autograd forbids to ask"
 MODULE = "fuzz_program"
 
 
@@ -49,6 +50,11 @@ class TensorState:
 
     def __repr__(self) -> str:
         return f"{self.facts} {self.data.flatten()[:12].tolist()}"
+
+
+def is_forbidden(what: Any) -> bool:
+    """Whether an entry is a view that autograd forbids to ask anything."""
+    return type(what) is tuple and what[0] == _FORBIDDEN
 
 
 @final
@@ -97,6 +103,11 @@ class Observer:
 
     def _visit_tensor(self, path: str, tensor: torch.Tensor) -> None:
         storage = self._storages.setdefault(tensor.untyped_storage()._cdata, len(self._storages))
+        try:
+            tensor.is_leaf  # noqa: B018
+        except RuntimeError as refusal:  # autograd forbids to ask, since its base was written to
+            self._note(path, (_FORBIDDEN, str(refusal), tensor.detach().clone().tolist()))
+            return
         version = tensor._version
         written = version != self._versions.get(id(tensor), version)
         self._versions[id(tensor)] = version

@@ -19,10 +19,12 @@ from torch.overrides import TorchFunctionMode
 
 from braze.errors import BrazeError, BrazeWarning
 from tests.fuzz.program import Program
-from tests.fuzz.state import MODULE, Entry, Observer
+from tests.fuzz.state import MODULE, Entry, Observer, is_forbidden
 
 _HIDDEN = frozenset({"run", "braze", "R", "backward", "P", "T"})
-# What eager refuses to differentiate, a graph without writes may well be able to.
+# What eager refuses to differentiate, a graph without writes may well be able to. A view that eager
+# forbids to use (its base was written to under another grad mode), a graph may well have made
+# otherwise. In both cases programs part from there on.
 _IN_PLACE = "modified by an inplace operation"
 _LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 Compile = Callable[[Any], Any]
@@ -59,7 +61,8 @@ class LookingAtViews(TorchFunctionMode):
     ) -> Any:
         for argument in (*args, *(kwargs or {}).values()):
             if isinstance(argument, torch.Tensor):
-                _ = argument.grad_fn
+                with contextlib.suppress(RuntimeError):  # for some views it is forbidden
+                    _ = argument.grad_fn
         return function(*args, **(kwargs or {}))
 
 
@@ -84,8 +87,8 @@ def run_world(
             space["run"] = space["entry"] if compile is None else compile(space["entry"])
             observer = Observer()
             observer.observe({key: space[key] for key in space if _is_root(key)})
-            with LookingAtViews() if looking else contextlib.nullcontext():
-                return [_step(step, space, observer, name) for step in program.steps]
+            look = LookingAtViews if looking else contextlib.nullcontext
+            return [_step(step, space, observer, name, look) for step in program.steps]
     finally:
         linecache.cache.pop(name, None)
         sys.modules.pop(MODULE)
@@ -98,14 +101,21 @@ def builtin_compile(text: str, name: str) -> types.CodeType:
     return compile(text, name, "exec", dont_inherit=True)
 
 
-def _step(step: str, space: dict[str, Any], observer: Observer, name: str) -> StepRecord:
+def _step(
+    step: str,
+    space: dict[str, Any],
+    observer: Observer,
+    name: str,
+    look: Callable[[], contextlib.AbstractContextManager[Any]],
+) -> StepRecord:
     printed = io.StringIO()
     error: BaseException | None = None
     with contextlib.redirect_stdout(printed), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", BrazeWarning)
         try:
-            _execute(step, space)
+            with look():
+                _execute(step, space)
         except Exception as raised:
             error = raised
     lines = [] if error is None else _user_lines(error, name)
@@ -127,7 +137,7 @@ def _step(step: str, space: dict[str, Any], observer: Observer, name: str) -> St
         step,
         state,
         error is not None,
-        _IN_PLACE in str(error),
+        _IN_PLACE in str(error) or any(is_forbidden(what) for _, what in state),
         _LEAF in str(error),
         tuple(f for f in faults if "none of them fits" not in f),
     )

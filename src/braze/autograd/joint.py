@@ -19,7 +19,7 @@ from typing import Any, final
 import torch
 
 from braze.autograd.simplify import simplify
-from braze.compat.backward import gradients, plain_autograd
+from braze.compat.backward import can_be_used_again, gradients, plain_autograd
 from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
 from braze.ir.graph_sizes import missing_symbols
 from braze.ir.origin import UNKNOWN, Origin
@@ -104,6 +104,7 @@ class _Replay:
             tangents=tuple(None if t is None else tracer.value_of(t) for t in tangents),
             gradients=found,
             is_differentiable=tuple(needs),
+            is_freed=not can_be_used_again([r.grad_fn for r in results if r.grad_fn is not None]),
             source=graph,
         )
 

@@ -23,7 +23,7 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.rebuild import rebuild_used_up
 from braze.capture.signals import BreakRequested, CannotRebuild
-from braze.compat.backward import history_nodes, run_engine
+from braze.compat.backward import can_be_used_again, history_nodes, run_engine
 from braze.ir.frame import NewCall, Recipe
 from braze.ir.graph import Graph
 from braze.standins.layout import is_dense, same_layout
@@ -91,6 +91,9 @@ def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
     ):
         step = interpreter.backwards[0][1]
         raise CannotRebuild("a tensor with a history that backward() has not used up", step)
+    if can_be_used_again([tensor.grad_fn]):
+        step = interpreter.backwards[0][1]
+        raise CannotRebuild("a tensor with a history that saves nothing: it has no end", step)
     return NewCall(rebuild_used_up, (result(tensor),))
 
 

@@ -183,7 +183,14 @@ class World:
 
     def release(self) -> None:
         """Empty the tables."""
-        for table in (self.known, self.constants, self.standins, self.reads, self.fresh, self.lifted):
+        for table in (
+            self.known,
+            self.constants,
+            self.standins,
+            self.reads,
+            self.fresh,
+            self.lifted,
+        ):
             table.clear()
         self._keep.clear()
         self.origin = _nowhere
@@ -351,7 +358,11 @@ class World:
             detail = f"{source}: the tensor subclass {name} with a __torch_function__ of its own"
             raise BreakRequested("unsupported-tensor", detail)
         layout = self.sizes.layout(real, source)
-        self.guard(source, GuardKind.TENSOR_MATCH, tensor_facts(real, layout))
+        try:
+            facts = tensor_facts(real, layout)
+        except RuntimeError as problem:  # a view whose base was written to as autograd forbids
+            raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
+        self.guard(source, GuardKind.TENSOR_MATCH, facts)
         try:
             standin = self.tracer.add_input(real, name=str(source), layout=layout)
         except Untraceable as problem:

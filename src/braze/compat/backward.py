@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
@@ -65,6 +66,18 @@ def history_nodes(roots: Sequence[Any]) -> list[Any]:
                 found[id(node)] = node
                 waiting.append(node)
     return list(found.values())
+
+
+def can_be_used_again(roots: Sequence[Any]) -> bool:
+    """Whether a history lets a second backward through without `retain_graph`: none of its nodes
+    saves a tensor."""
+    return not any(_saves_tensors(type(node)) for node in history_nodes(roots))
+
+
+@functools.cache
+def _saves_tensors(kind: type) -> bool:
+    is_python = issubclass(kind, torch.autograd.function.BackwardCFunction)
+    return is_python or any(name.startswith("_raw_saved_") for name in dir(kind))
 
 
 # tensor -> how often it was written to.

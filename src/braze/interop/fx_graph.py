@@ -196,7 +196,7 @@ class _Builder:
         if found is not None:
             return found
         node = producers.get(value)
-        if node is None:
+        if node is None or value in self._written:  # a value made again has memory of its own
             raise _NotNamed(value)
         for needed in operands(node):
             if needed in self._written:

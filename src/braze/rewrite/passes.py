@@ -16,7 +16,8 @@ if TYPE_CHECKING:
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 
-# Histories first, which are copies then; copies next, so that what they hid from each other can merge; dead nodes last.
+# Histories first, which are copies then; copies next, so that what they hid from each other can
+# merge; dead nodes last.
 PASSES: tuple[Pass, ...] = (
     forget_histories,
     remove_redundant_copies,

@@ -46,7 +46,8 @@ from braze.ir.source import (
 )
 
 # TypeError: the container is now something without items; ValueError: the cell is empty.
-READ_FAILURES = (AttributeError, KeyError, IndexError, TypeError, ValueError)
+# RuntimeError: a view of which autograd forbids to ask anything, since its base was written to.
+READ_FAILURES = (AttributeError, KeyError, IndexError, TypeError, ValueError, RuntimeError)
 
 _ABSENT = object()
 # Their own `[...]` is the builtin's and makes nothing.

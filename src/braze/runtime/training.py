@@ -65,6 +65,7 @@ class TrainingGraph:
         self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
         self.order = _order(pair)
         self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
+        self.may_be_freed = pair.is_freed or bool(pair.saved)
         self.is_plain = not pair.writes and pair.outputs == tuple(range(self.result_count))
         views = tuple([_place(view.output.alias) for view in _views(pair)])
         self._views = compile_sizes(self.sizes.symbols, views)
@@ -173,7 +174,7 @@ class CompiledFunction(torch.autograd.Function):
             return (None, None, *_differentiable_backward(ctx, graph, tangents))
         given = tuple([tangent is not None for tangent in tangents])
         backward = graph.backward_for(given)
-        unpacked = ctx.saved_tensors
+        unpacked = ctx.saved_tensors if graph.may_be_freed else ()  # raises where they are
         saved = list(unpacked) if graph.order is None else [unpacked[n] for n in graph.order]
         del unpacked
         if not keeps_graph():
