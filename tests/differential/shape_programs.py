@@ -30,6 +30,26 @@ class ShapeProgram:
             x = step(x)
         return x
 
+    def largest(self, x: torch.Tensor) -> float:
+        """The largest magnitude on the way, at least 1: what rounding errors are measured by."""
+        found = 1.0
+        for _, step in self.steps:
+            x = step(x)
+            found = max(found, float(x.abs().max()))
+        return found
+
+    def kinds(self) -> int:
+        """How many kinds of call there are: sizes of zero and one, and gaps in memory, are programs
+        of their own."""
+        return len({self._kind(x) for x in self.calls})
+
+    def _kind(self, x: torch.Tensor) -> tuple[Any, ...]:
+        found = []
+        for _, step in self.steps:
+            x = step(x)
+            found.append((*(min(size, 2) for size in x.shape), x.is_contiguous()))
+        return tuple(found)
+
     def __str__(self) -> str:
         lines = [text for text, _ in self.steps]
         return "\n".join([*lines, f"on {[tuple(x.shape) for x in self.calls]}"])

@@ -13,6 +13,9 @@ from tests.differential.shape_programs import ShapeProgram, shape_program
 
 PROGRAMS = int(os.environ.get("BRAZE_SHAPE_PROGRAMS", "60"))
 _A_TEST = 20
+# Of a hundred programs, as many may compile once more: whether a part of a tensor has gaps in
+# memory may depend on a size in ways that their steps' results do not show.
+_ONCE_MORE = 3
 
 
 def faults(program: ShapeProgram) -> str:
@@ -28,16 +31,21 @@ def faults(program: ShapeProgram) -> str:
         found = compiled(x)
         if found.shape != expected.shape or found.stride() != expected.stride():
             return f"{found.shape} {found.stride()}, not {expected.shape} {expected.stride()}"
-        if not torch.allclose(found, expected, rtol=1e-4, atol=1e-5, equal_nan=True):
+        if not torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * program.largest(x)):
             return f"off by {(found - expected).abs().max()} at {tuple(x.shape)}"
+    if len(JOURNAL.records()) > program.kinds() + 1:
+        return f"{len(JOURNAL.records())} compiles for {program.kinds()} kinds of call"
     refused = [record for record in JOURNAL.records() if record.outcome != "graph"]
     return f"refused: {refused}" if refused else "; ".join(JOURNAL.fallbacks())
 
 
 @pytest.mark.parametrize("start", range(0, PROGRAMS, _A_TEST))
 def test_shape_programs(start: int) -> None:
+    once_more = 0
     with torch.no_grad():
         for seed in range(start, min(start + _A_TEST, PROGRAMS)):
             program = shape_program(seed)
             fault = faults(program)
             assert not fault, f"seed {seed}: {fault}\n{program}"
+            once_more += len(JOURNAL.records()) > program.kinds()
+    assert once_more <= 1 + _A_TEST * _ONCE_MORE // 100, f"{once_more} programs compiled once more"

@@ -25,7 +25,8 @@ from braze.autograd.split import split
 from braze.ir.graph import Node, Value, operands
 from braze.ir.training import ForwardBackward, JointGraph
 from braze.ir.types import TensorType
-from braze.shapes.expr import IntLike, constant_value, substitute, symbols
+from braze.shapes.expr import IntLike, constant_value, symbols
+from braze.shapes.substitution import substitute
 
 # Stands for a size that was never seen.
 _TYPICAL_SIZE = 64

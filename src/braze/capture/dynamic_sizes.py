@@ -22,9 +22,10 @@ from braze.ir.source import (
     StrideSource,
 )
 from braze.marks import DimensionMark, Marked, marks_of_dimensions
-from braze.shapes.expr import Expr, Symbol, as_expr, substitute, symbols
+from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.facts import MOST, Assumed, Facts, SpecialisedError, Unknown
 from braze.shapes.policy import SizePolicy
+from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
 
 Layout = tuple[tuple[Any, ...], tuple[Any, ...]]

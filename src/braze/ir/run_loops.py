@@ -31,7 +31,8 @@ from braze.ir.loops import (
 )
 from braze.ir.types import Size
 from braze.shapes.binding import bind_symbols
-from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, evaluate
+from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol
+from braze.shapes.substitution import evaluate
 
 Tensor: TypeAlias = torch.Tensor
 Grid: TypeAlias = Mapping[Symbol, Tensor]

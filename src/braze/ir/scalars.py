@@ -26,7 +26,8 @@ from braze.ir.loops import (
     Reduce,
     Scalar,
 )
-from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, substitute
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
+from braze.shapes.substitution import substitute
 
 Operand: TypeAlias = Scalar | bool | int | float
 

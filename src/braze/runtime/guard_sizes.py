@@ -8,7 +8,7 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, SizeCondition
 from braze.runtime.source_code import SourceWriter, read_source
 from braze.shapes.binding import python_text
-from braze.shapes.expr import evaluate
+from braze.shapes.substitution import evaluate
 
 
 def write_condition(writer: SourceWriter, guard: Guard) -> str:

@@ -15,17 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from braze.ir.schedule import Loop
 from braze.schedule.normalise import Names
 from braze.schedule.strides import stride_along
-from braze.shapes.expr import (
-    Expr,
-    Extremum,
-    FloorDiv,
-    Mod,
-    Symbol,
-    as_expr,
-    bounds,
-    constant_value,
-    substitute,
-)
+from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, as_expr, bounds, constant_value
+from braze.shapes.substitution import substitute
 
 _MOST_CUTS = 8
 

@@ -18,7 +18,8 @@ from braze.ir.scalars import loads, substitute_symbols
 from braze.ir.schedule import Loop, Refusal
 from braze.schedule.cost import estimated, loops
 from braze.schedule.normalise import Names
-from braze.shapes.expr import Expr, Symbol, as_expr, substitute, symbols
+from braze.shapes.expr import Expr, Symbol, as_expr, symbols
+from braze.shapes.substitution import substitute
 
 FULL, ROW, REDUCTION = "full", "row", "reduction"
 

@@ -27,8 +27,8 @@ from braze.shapes.expr import (
     floor_div,
     modulo,
     simplified,
-    substitute,
 )
+from braze.shapes.substitution import substitute
 
 _SCRATCH_BYTES = 65536  # of one task: half of a small second-level cache with its neighbours
 _CHUNK = 4096  # elements of a task of a long loop

@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 
 from braze.ir.loops import Apply, Buffer, Cast, Definition, Literal, Load, Reduce, Scalar
 from braze.ir.scalars import cast, substitute_symbols
-from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, substitute
+from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value
+from braze.shapes.substitution import substitute
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,7 @@ def bind_symbols(
     while left and progress:
         progress = False
         for pair in list(left):
-            unbound = symbols(pair[1]) - found.keys()
+            unbound = set(symbols(pair[1])) - found.keys()
             if len(unbound) > 1:
                 continue
             left.remove(pair)

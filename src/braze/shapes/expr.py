@@ -14,7 +14,7 @@ Not handled here: solving for a symbol, facts between symbols (those come with g
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -105,17 +105,35 @@ Monomial: TypeAlias = tuple[Atom, ...]
 
 
 @final
-@dataclass(frozen=True, slots=True)
 class Expr:
-    """terms: (monomial, coefficient) sorted by print, no coefficient zero; () is the constant."""
+    """terms: (monomial, coefficient) sorted by print, no coefficient zero; () is the constant.
+    Never changed. No dataclass: a symbolic trace makes, compares and hashes tens of thousands."""
 
-    terms: tuple[tuple[Monomial, int], ...]
+    __slots__ = ("_hash", "_symbols", "terms")
+
+    def __init__(self, terms: tuple[tuple[Monomial, int], ...]) -> None:
+        self.terms = terms
+        self._hash = 0
+        self._symbols: frozenset[Symbol] | None = None
+
+    def __hash__(self) -> int:
+        if not self._hash:
+            self._hash = hash(self.terms)
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (
+            type(other) is Expr and hash(self) == hash(other) and self.terms == other.terms
+        )
+
+    def __repr__(self) -> str:
+        return f"Expr({self})"
 
     def __add__(self, other: IntLike) -> Expr:
         added = as_expr(other)
         if not added.terms:
             return self
-        return _collect(self.terms + added.terms) if self.terms else added
+        return collect_terms(self.terms + added.terms) if self.terms else added
 
     def __radd__(self, other: IntLike) -> Expr:
         return self + other
@@ -131,7 +149,9 @@ class Expr:
 
     def __mul__(self, other: IntLike) -> Expr:
         factor = as_expr(other)
-        return _collect([(_product(a, b), p * q) for a, p in self.terms for b, q in factor.terms])
+        return collect_terms(
+            [(_product(a, b), p * q) for a, p in self.terms for b, q in factor.terms]
+        )
 
     def __rmul__(self, other: IntLike) -> Expr:
         return self * other
@@ -219,7 +239,7 @@ def dot(left: Iterable[IntLike], right: Iterable[IntLike]) -> Expr:
             continue
         for monomial, coefficient in as_expr(other).terms:
             total += [(_product(m, monomial), c * coefficient) for m, c in terms]
-    return _collect(total)
+    return collect_terms(total)
 
 
 def simplified(value: IntLike) -> int | Expr:
@@ -295,68 +315,27 @@ def bounds(value: IntLike) -> tuple[int | None, int | None]:
     return low, high
 
 
-def symbols(value: IntLike) -> set[Symbol]:
+def symbols(value: IntLike) -> frozenset[Symbol]:
     """Every symbol in the expression."""
-    found: set[Symbol] = set()
-    for monomial, _ in as_expr(value).terms:
-        for atom in monomial:
-            if type(atom) is Symbol:
-                found.add(atom)
-            else:
-                found |= _atom_symbols(atom)
+    expr = as_expr(value)
+    found = expr._symbols
+    if found is None:
+        named: set[Symbol] = set()
+        for monomial, _ in expr.terms:
+            for atom in monomial:
+                if type(atom) is Symbol:
+                    named.add(atom)
+                else:
+                    named |= _atom_symbols(atom)
+        found = expr._symbols = frozenset(named)
     return found
-
-
-def substitute(value: IntLike, replacements: Mapping[Symbol, IntLike]) -> Expr:
-    """The expression with symbols replaced, normalised anew."""
-    value = as_expr(value)
-    if len(value.terms) == 1 and value.terms[0][1] == 1:
-        monomial = value.terms[0][0]
-        if len(monomial) == 1 and type(monomial[0]) is Symbol:
-            found = replacements.get(monomial[0])
-            return value if found is None else as_expr(found)
-
-    def replace(atom: Atom) -> Expr:
-        if isinstance(atom, Symbol):
-            return as_expr(replacements.get(atom, atom))
-        if isinstance(atom, FloorDiv):
-            return floor_div(
-                substitute(atom.dividend, replacements), substitute(atom.divisor, replacements)
-            )
-        if isinstance(atom, Mod):
-            return modulo(
-                substitute(atom.dividend, replacements), substitute(atom.divisor, replacements)
-            )
-        return _extremum([substitute(o, replacements) for o in atom.operands], atom.maximum)
-
-    return _evaluate_terms(value, replace) if value.terms else value
-
-
-def evaluate(value: IntLike, values: Mapping[Symbol, int]) -> int:
-    """The integer that the expression is at the given symbols; KeyError for a missing one."""
-    result = constant_value(substitute(value, values))
-    if result is None:
-        raise KeyError(f"no value for {', '.join(sorted(map(str, symbols(value))))}")
-    return result
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-def _evaluate_terms(value: Expr, replace: Callable[[Atom], Expr]) -> Expr:
-    total: list[tuple[Monomial, int]] = []
-    for monomial, coefficient in value.terms:
-        if not monomial:
-            total.append((monomial, coefficient))
-            continue
-        product = replace(monomial[0])
-        for atom in monomial[1:]:
-            product = product * replace(atom)
-        total += [(m, c * coefficient) for m, c in product.terms]
-    return _collect(total)
-
-
-def _collect(terms: Sequence[tuple[Monomial, int]]) -> Expr:
+def collect_terms(terms: Sequence[tuple[Monomial, int]]) -> Expr:
+    """The sum of the terms, normalised."""
     if len(terms) < 2:
         return Expr(tuple(terms)) if terms and terms[0][1] else ZERO
     sums: dict[Monomial, int] = {}
@@ -368,7 +347,10 @@ def _collect(terms: Sequence[tuple[Monomial, int]]) -> Expr:
     if remainders:
         _merge_division_pairs(sums)
     kept = [term for term in sums.items() if term[1]]
-    if len(kept) > 1:
+    if len(kept) == 2 and not (kept[0][0] and kept[1][0]):
+        if not kept[0][0]:
+            kept.reverse()  # the constant comes last
+    elif len(kept) > 1:
         kept.sort(key=_place_in_print)
     return Expr(tuple(kept))
 
@@ -426,10 +408,10 @@ def _split_fine(value: Expr, divisor: int) -> tuple[int, Expr, Expr]:
             else:
                 coarse.append((monomial, whole))
                 fine.append((monomial, part))
-        rest = _collect(fine)
+        rest = collect_terms(fine)
         low, high = bounds(rest)
         if rest.terms and low is not None and low >= 0 and high is not None and high < factor:
-            return factor, _collect(coarse), rest
+            return factor, collect_terms(coarse), rest
     return 1, value, ZERO
 
 
@@ -455,7 +437,7 @@ def _floor_div_atom(dividend: Expr, divisor: int) -> Expr:
             (monomial, c // common if monomial else math.floor(c / common))
             for monomial, c in dividend.terms
         ]
-        return floor_div(_collect(reduced), divisor // common)
+        return floor_div(collect_terms(reduced), divisor // common)
     if len(dividend.terms) == 1 and dividend.terms[0][1] == 1:
         monomial = dividend.terms[0][0]
         if len(monomial) == 1 and isinstance(monomial[0], FloorDiv):
@@ -482,8 +464,8 @@ def _floor_div_symbolic(dividend: Expr, divisor: Expr) -> Expr:
         low, _ = bounds(left)
         _, gap = bounds(left - divisor)
         if low is not None and low >= 0 and gap is not None and gap < 0:
-            return _collect(quotient)
-        return _collect([*quotient, ((FloorDiv(left, divisor),), 1)])
+            return collect_terms(quotient)
+        return collect_terms([*quotient, ((FloorDiv(left, divisor),), 1)])
     if dividend == divisor:
         return as_expr(1)
     return Expr((((FloorDiv(dividend, divisor),), 1),))
@@ -577,11 +559,11 @@ def _scale(interval: tuple[int | None, int | None], factor: int) -> tuple[int | 
     return (scaled_low, scaled_high) if factor >= 0 else (scaled_high, scaled_low)
 
 
-def _atom_symbols(atom: Atom) -> set[Symbol]:
+def _atom_symbols(atom: Atom) -> frozenset[Symbol]:
     if isinstance(atom, Symbol):
-        return {atom}
+        return frozenset((atom,))
     if isinstance(atom, Extremum):
-        return set().union(*map(symbols, atom.operands))
+        return frozenset().union(*map(symbols, atom.operands))
     return symbols(atom.dividend) | symbols(atom.divisor)
 
 

@@ -32,12 +32,11 @@ from braze.shapes.expr import (
     as_expr_of,
     bounds,
     constant_value,
-    evaluate,
     floor_div,
-    substitute,
     symbols,
 )
 from braze.shapes.prove import Range, is_nonnegative, range_of
+from braze.shapes.substitution import evaluate, substitute
 
 Kind: TypeAlias = Literal["==", "!=", ">="]
 _MOST_INEQUALITIES = 32
@@ -123,6 +122,7 @@ class Facts:
         self.ranges: dict[Symbol, Range] = {}
         self.assumed: list[Assumed] = []
         self.written: dict[Symbol, Expr] = {}  # symbols that are written as something else
+        self.rewritten = 0  # how often `written` changed
         self.meaning: dict[Symbol, Expr] = {}  # symbols made here, in terms of inputs' symbols
         self._inequalities: list[Expr] = []
         self._names: dict[Any, Symbol] = {}
@@ -130,6 +130,9 @@ class Facts:
         self._known: dict[tuple[Expr, Kind], bool] = {}
         self._range_origins: dict[Symbol, Any] = {}
         self.objects: dict[Expr | int, Any] = {}  # the one symbolic integer of each expression
+        # What shape rules found out: other values of some symbols, types of results.
+        self.probes: dict[Any, Any] = {}
+        self.inferred: dict[Any, Any] = {}
 
     # --- symbols ---------------------------------------------------------------------------------
 
@@ -251,9 +254,12 @@ class Facts:
             if (low is not None and value < low) or (high is not None and value > high):
                 return None
         relations = [assumed.relation for assumed in self.assumed]
-        holds = all(r.holds(evaluate(r.expr, values)) for r in relations) and all(
-            evaluate(meaning, values) == values[symbol] for symbol, meaning in self.meaning.items()
-        )
+        try:
+            holds = all(r.holds(evaluate(r.expr, values)) for r in relations) and all(
+                evaluate(meaning, values) == values[s] for s, meaning in self.meaning.items()
+            )
+        except ZeroDivisionError:
+            return None
         return values if holds else None
 
     def derived(self) -> list[tuple[Symbol, Expr]]:
@@ -338,6 +344,7 @@ class Facts:
         if self.written != before:
             self._rewrite()
         self._known.clear()
+        self.probes.clear()
 
     def in_inputs(self, expr: Expr) -> Expr:
         """The expression in the symbols that stand for inputs' sizes."""
@@ -382,6 +389,7 @@ class Facts:
         """Write a symbol as something else from now on; what was known of it stays known."""
         low, high = range_of(symbol, self.ranges)
         self.written[symbol] = expr
+        self.rewritten += 1
         constant = constant_value(expr)
         if constant is not None:
             self._specialised(symbol)
@@ -412,6 +420,7 @@ class Facts:
 
     def _rewrite(self) -> None:
         """Bring what is kept up to date with `written`."""
+        self.rewritten += 1
         for symbol, expr in list(self.written.items()):
             rest = {s: e for s, e in self.written.items() if s != symbol}
             self.written[symbol] = substitute(expr, rest)

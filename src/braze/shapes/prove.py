@@ -25,8 +25,8 @@ from braze.shapes.expr import (
     as_expr,
     bounds,
     constant_value,
-    substitute,
 )
+from braze.shapes.substitution import substitute
 
 Range: TypeAlias = tuple[int | None, int | None]
 Ranges: TypeAlias = Mapping[Symbol, Range]
@@ -38,6 +38,8 @@ def is_nonnegative(value: IntLike, ranges: Ranges, facts: Iterable[Expr] = ()) -
     """Whether the expression is surely >= 0. ranges: what is known of symbols beyond their own;
     facts: expressions that are >= 0."""
     expr = as_expr(value)
+    if _is_at_least_zero(expr, ranges):
+        return True
     if _proven(expr, ranges, _DEEPEST):
         return True
     return any(_proven(expr - fact, ranges, 1) for fact in facts)
@@ -73,6 +75,23 @@ def range_of(symbol: Symbol, ranges: Ranges) -> Range:
 
 
 # --- private -------------------------------------------------------------------------------------
+
+
+def _is_at_least_zero(expr: Expr, ranges: Ranges) -> bool:
+    """Whether the ends of the symbols' ranges say it, term by term: what most questions need."""
+    total = 0
+    for monomial, coefficient in expr.terms:
+        term = coefficient
+        for atom in monomial:
+            if type(atom) is not Symbol:
+                return False
+            low, high = range_of(atom, ranges)
+            end = low if coefficient > 0 else high
+            if low is None or low < 0 or end is None:
+                return False
+            term *= end
+        total += term
+    return total >= 0
 
 
 def _proven(expr: Expr, ranges: Ranges, depth: int) -> bool:

@@ -16,6 +16,12 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.shapes.conditions import (
+    Condition,
+    are_strides_in_order,
+    is_dense,
+    is_dense_in_order,
+)
 from braze.shapes.expr import (
     Expr,
     Symbol,
@@ -37,18 +43,30 @@ class SymbolicSize(torch.SymInt):
     hint: its value at the sizes at hand. program: the object that programs see.
     """
 
-    __slots__ = ("expr", "facts", "hint", "known", "program")
+    __slots__ = ("_now", "_now_at", "expr", "facts", "hint", "known", "program")
 
     expr: Expr
     facts: Facts
     hint: int
     program: Any
+    _now: Expr
+    _now_at: int
 
     def __init__(self, facts: Facts, expr: Expr, hint: int) -> None:
         self.facts = facts
         self.expr = expr
         self.hint = hint
         self.known: dict[Any, Any] = {}
+        self._now = expr
+        self._now_at = -1
+
+    def now(self) -> Expr:
+        """The expression as it is written now."""
+        rewritten = self.facts.rewritten
+        if self._now_at != rewritten:
+            self._now = self.facts.current(self.expr)
+            self._now_at = rewritten
+        return self._now
 
     @property
     def node(self) -> Any:
@@ -134,7 +152,7 @@ class SymbolicSize(torch.SymInt):
         return self
 
     def maybe_as_int(self) -> int | None:
-        return constant_value(self.facts.current(self.expr))
+        return constant_value(self.now())
 
     def constant_int(self) -> None:
         return None
@@ -168,26 +186,26 @@ class SymbolicSize(torch.SymInt):
     ceil = trunc = round = floor
 
     def is_non_overlapping_and_dense_indicator(self, sizes: Any, strides: Any) -> Any:
-        return self.wrap_int(int(_is_dense(sizes, strides)))
+        return self.wrap_int(int(is_dense(sizes, strides)))
 
     def is_non_overlapping_and_dense(self, sizes: Any, strides: Any) -> Any:
-        return Condition(lambda default: _is_dense(sizes, strides))
+        return Condition(lambda default: is_dense(sizes, strides))
 
     def is_contiguous(self, sizes: Any, strides: Any) -> Any:
         order = range(len(sizes) - 1, -1, -1)
-        return Condition(lambda default: _is_dense_in_order(sizes, strides, order))
+        return Condition(lambda default: is_dense_in_order(sizes, strides, order))
 
     def is_channels_last_contiguous_2d(self, sizes: Any, strides: Any) -> Any:
-        return Condition(lambda default: _is_dense_in_order(sizes, strides, (1, 3, 2, 0)))
+        return Condition(lambda default: is_dense_in_order(sizes, strides, (1, 3, 2, 0)))
 
     def is_channels_last_contiguous_3d(self, sizes: Any, strides: Any) -> Any:
-        return Condition(lambda default: _is_dense_in_order(sizes, strides, (1, 4, 3, 2, 0)))
+        return Condition(lambda default: is_dense_in_order(sizes, strides, (1, 4, 3, 2, 0)))
 
     def is_channels_last_strides_2d(self, sizes: Any, strides: Any) -> Any:
-        return Condition(lambda default: _are_strides_in_order(sizes, strides, (1, 3, 2, 0)))
+        return Condition(lambda default: are_strides_in_order(sizes, strides, (1, 3, 2, 0)))
 
     def is_channels_last_strides_3d(self, sizes: Any, strides: Any) -> Any:
-        return Condition(lambda default: _are_strides_in_order(sizes, strides, (1, 4, 3, 2, 0)))
+        return Condition(lambda default: are_strides_in_order(sizes, strides, (1, 4, 3, 2, 0)))
 
 
 @final
@@ -335,7 +353,7 @@ def _current(facts: Facts, value: Any) -> Expr:
     if isinstance(value, SymbolicSize):
         if value.facts is not facts:
             return as_expr(int(value))
-        return facts.current(value.expr)
+        return value.now()
     return as_expr(int(value))
 
 
@@ -458,65 +476,6 @@ def _comparison(name: str) -> Any:
     return method
 
 
-@final
-class Condition:
-    """A comparison that C++ has not asked the answer of; `ask(decide)` gives it."""
-
-    __slots__ = ("ask",)
-
-    def __init__(self, ask: Callable[[bool | None], bool]) -> None:
-        self.ask = ask
-
-    def is_int(self) -> bool:
-        return False
-
-    is_float = is_nested_int = is_constant = is_int
-
-    def is_bool(self) -> bool:
-        return True
-
-    is_symbolic = has_hint = is_bool
-
-    def maybe_as_int(self) -> None:
-        return None
-
-    constant_bool = constant_int = nested_int = maybe_as_int
-
-    def clone(self) -> Any:
-        return self
-
-    def wrap_bool(self, value: bool) -> Any:
-        return Condition(lambda default: value)
-
-    def guard_bool(self, file: str, line: int) -> bool:
-        return self.ask(None)
-
-    guard_size_oblivious = expect_true = guard_bool
-
-    def bool_(self) -> bool:
-        return self.ask(None)
-
-    def guard_or_false(self, file: str, line: int) -> bool:
-        return self.ask(False)
-
-    def guard_or_true(self, file: str, line: int) -> bool:
-        return self.ask(True)
-
-    def statically_known_true(self, file: str, line: int) -> bool:
-        return self.ask(False)
-
-    def sym_and(self, other: Any) -> Any:
-        return Condition(lambda default: self.ask(default) and other.ask(default))
-
-    def sym_or(self, other: Any) -> Any:
-        return Condition(lambda default: self.ask(default) or other.ask(default))
-
-    and_, or_ = sym_and, sym_or
-
-    def sym_not(self) -> Any:
-        return Condition(lambda default: not self.ask(None if default is None else not default))
-
-
 def _node_comparison(name: str) -> Any:
     def method(self: SymbolicSize, other: Any) -> Any:
         def ask(default: bool | None) -> bool:
@@ -529,40 +488,6 @@ def _node_comparison(name: str) -> Any:
         return Condition(ask)
 
     return method
-
-
-def _is_dense_in_order(sizes: Any, strides: Any, order: Any) -> bool:
-    """Whether memory has no gaps, the dimensions going from the fastest to the slowest."""
-    expected = 1
-    for dim in order:
-        size, step = sizes[dim], strides[dim]
-        if size == 1:
-            continue
-        if step != expected:
-            return False
-        expected = expected * size
-    return True
-
-
-def _are_strides_in_order(sizes: Any, strides: Any, order: Any) -> bool:
-    least = 0
-    for dim in order:
-        if sizes[dim] == 0 or strides[dim] < least:
-            return False
-        if dim == 0 and least == strides[1]:
-            return False
-        least = strides[dim] * max(sizes[dim], 1)
-    return True
-
-
-def _is_dense(sizes: Any, strides: Any) -> bool:
-    expected = 1
-    for step, size in sorted(zip(strides, sizes), key=lambda pair: hint_of(pair[0])):
-        if size != 1:
-            if step != expected:
-                return False
-            expected = expected * size
-    return True
 
 
 def _install() -> None:

@@ -15,8 +15,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from braze.ir.types import TensorType
-from braze.shapes.expr import Symbol, evaluate, symbols
+from braze.shapes.expr import Symbol, symbols
 from braze.shapes.facts import Facts
+from braze.shapes.substitution import evaluate
 from braze.shapes.symbolic import SymbolicSize
 from braze.standins.layout import tensor_type
 
@@ -35,7 +36,7 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
     first = infer(*_numbers((args, kwargs), facts, facts.hints))
     values = [facts.hints]
     results = [first]
-    for probe in _probes(facts, sizes):
+    for probe in _known_probes(facts, sizes):
         try:
             results.append(infer(*_numbers((args, kwargs), facts, probe)))
         except (RuntimeError, ValueError, IndexError):
@@ -52,9 +53,16 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
     return first
 
 
+def facts_of(arguments: Any) -> Facts | None:
+    """What is known of the symbols among arguments and types; None where there are none."""
+    for size in _sizes_in(arguments):
+        return size.facts
+    return None
+
+
 def has_symbols(arguments: Any) -> bool:
     """Whether a size among arguments and types is symbolic."""
-    return any(True for _ in _sizes_in(arguments))
+    return facts_of(arguments) is not None
 
 
 def in_numbers(arguments: Any) -> Any:
@@ -98,13 +106,23 @@ def _numbers(argument: Any, facts: Facts, values: dict[Symbol, int]) -> Any:
     return argument
 
 
-def _probes(facts: Facts, sizes: Sequence[SymbolicSize]) -> Iterable[dict[Symbol, int]]:
+def _known_probes(facts: Facts, sizes: Sequence[SymbolicSize]) -> Iterable[dict[Symbol, int]]:
     """Other values of the symbols for which all that is known holds."""
     named = {s for size in sizes for s in symbols(facts.current(size.expr))}
     for symbol, meaning in facts.derived():
         if symbol in named:
             named |= symbols(meaning)
-    free = sorted(named, key=str)
+    free = tuple(sorted(named, key=str))
+    if free not in facts.probes:
+        facts.probes[free] = [], iter(_probes(facts, free))
+    found, further = facts.probes[free]
+    yield from found
+    for probe in further:
+        found.append(probe)
+        yield probe
+
+
+def _probes(facts: Facts, free: Sequence[Symbol]) -> Iterable[dict[Symbol, int]]:
     for attempt in range(_MOST_TRIES):
         changes = {}
         for place, symbol in enumerate(free):

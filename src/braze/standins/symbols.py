@@ -17,8 +17,9 @@ from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.graph_sizes import bound_symbols, missing_symbols, symbols_of
 from braze.ir.types import Size, TensorType
 from braze.shapes.binding import Sizes
-from braze.shapes.expr import Expr, Symbol, as_expr, simplified, substitute, symbols
+from braze.shapes.expr import Expr, Symbol, as_expr, simplified, symbols
 from braze.shapes.facts import Facts, Unknown
+from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import SymbolicSize, of_expression
 
 

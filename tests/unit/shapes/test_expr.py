@@ -5,18 +5,8 @@ from itertools import product
 
 import pytest
 
-from braze.shapes.expr import (
-    Symbol,
-    as_expr,
-    bounds,
-    evaluate,
-    floor_div,
-    maximum,
-    minimum,
-    modulo,
-    substitute,
-    symbols,
-)
+from braze.shapes.expr import Symbol, as_expr, bounds, floor_div, maximum, minimum, modulo, symbols
+from braze.shapes.substitution import evaluate, substitute
 
 FIRST, SECOND = Symbol("i", 0, 3), Symbol("j", 0, 7)
 SIZE = Symbol("n", 1, None)

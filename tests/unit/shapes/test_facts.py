@@ -7,19 +7,11 @@ import random
 
 import pytest
 
-from braze.shapes.expr import (
-    Symbol,
-    as_expr,
-    evaluate,
-    floor_div,
-    maximum,
-    minimum,
-    modulo,
-    substitute,
-)
+from braze.shapes.expr import Symbol, as_expr, floor_div, maximum, minimum, modulo
 from braze.shapes.facts import Facts, Relation, SpecialisedError
 from braze.shapes.policy import SizeHistory
 from braze.shapes.prove import is_nonnegative
+from braze.shapes.substitution import evaluate, substitute
 from braze.shapes.symbolic import symbol_size
 
 

@@ -15,7 +15,7 @@ import torch
 
 from braze.ir.types import TensorType
 from braze.standins.meta import infer_by_meta, infer_view_by_meta
-from braze.standins.probing import has_symbols, in_numbers, infer_by_probing
+from braze.standins.probing import facts_of, has_symbols, in_numbers, infer_by_probing
 from braze.standins.rules import contractions as contractions
 from braze.standins.rules import indexing as indexing
 from braze.standins.rules import losses as losses
@@ -37,16 +37,27 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
         result = rule(*args, **kwargs)
         if result is not NotImplemented:
             return result
-    if has_symbols((args, kwargs)):
-        return infer_by_probing(
-            lambda numbers, named: infer(op, numbers, named), tuple(args), kwargs
-        )
+    facts = facts_of((args, kwargs))
+    if facts is not None:
+        return _infer_symbolic(op, tuple(args), kwargs, facts.inferred)
     try:
         args = tuple(args)
         key = (freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
         return _infer_once(op, key)
     except TypeError:  # an argument that does not hash: a generator
         return correct(op, infer_by_meta(op, args, kwargs), args)
+
+
+def _infer_symbolic(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any], known: dict[Any, Any]
+) -> Any:
+    """known: what was found out in the same capture."""
+    key = (op, freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
+    if key not in known:
+        known[key] = infer_by_probing(
+            lambda numbers, named: infer(op, numbers, named), args, kwargs
+        )
+    return known[key]
 
 
 def freeze(argument: Any) -> Any:

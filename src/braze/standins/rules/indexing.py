@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
+from braze.shapes.symbolic import SymbolicSize
 from braze.standins.layout import (
     Shape,
     contiguous,
@@ -93,9 +94,9 @@ def _arange_start(start: Any, end: Any, **options: Any) -> Any:
 @rule(aten.arange.start_step)
 def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options: Any) -> Any:
     numbers = (start, end, step)
-    if not all(type(number) in (int, float) for number in numbers) or not step:
+    if not all(type(number) in (int, float, SymbolicSize) for number in numbers) or not step:
         return NotImplemented
-    whole = all(type(number) is int for number in numbers)
+    whole = not any(type(number) is float for number in numbers)
     length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
     if length < 0:
         return NotImplemented

@@ -1,0 +1,116 @@
+"""Questions about symbolic sizes, as C++ asks them: comparisons, and what memory looks like."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from braze.shapes.facts import Undecidable
+
+
+@final
+class Condition:
+    """A comparison that C++ has not asked the answer of. ask(None) decides it; ask(default) gives
+    the default where the answer does not follow from what is known."""
+
+    __slots__ = ("ask",)
+
+    def __init__(self, ask: Callable[[bool | None], bool]) -> None:
+        self.ask = ask
+
+    def is_int(self) -> bool:
+        return False
+
+    is_float = is_nested_int = is_constant = is_int
+
+    def is_bool(self) -> bool:
+        return True
+
+    is_symbolic = has_hint = is_bool
+
+    def maybe_as_int(self) -> None:
+        return None
+
+    constant_bool = constant_int = nested_int = maybe_as_int
+
+    def clone(self) -> Any:
+        return self
+
+    def wrap_bool(self, value: bool) -> Any:
+        return Condition(lambda default: value)
+
+    def guard_bool(self, file: str, line: int) -> bool:
+        return self.ask(None)
+
+    guard_size_oblivious = expect_true = guard_bool
+
+    def bool_(self) -> bool:
+        return self.ask(None)
+
+    # The default is for what no size at hand answers: eager's strides depend on the answer.
+
+    def guard_or_false(self, file: str, line: int) -> bool:
+        return self._ask_or(False)
+
+    def guard_or_true(self, file: str, line: int) -> bool:
+        return self._ask_or(True)
+
+    def _ask_or(self, default: bool) -> bool:
+        try:
+            return self.ask(None)
+        except Undecidable:
+            return self.ask(default)
+
+    def statically_known_true(self, file: str, line: int) -> bool:
+        return self.ask(False)
+
+    def sym_and(self, other: Any) -> Any:
+        return Condition(lambda default: self.ask(default) and other.ask(default))
+
+    def sym_or(self, other: Any) -> Any:
+        return Condition(lambda default: self.ask(default) or other.ask(default))
+
+    and_, or_ = sym_and, sym_or
+
+    def sym_not(self) -> Any:
+        return Condition(lambda default: not self.ask(None if default is None else not default))
+
+
+def is_dense_in_order(sizes: Any, strides: Any, order: Any) -> bool:
+    """Whether memory has no gaps, the dimensions going from the fastest to the slowest."""
+    expected = 1
+    for dim in order:
+        size, step = sizes[dim], strides[dim]
+        if size == 1:
+            continue
+        if step != expected:
+            return False
+        expected = expected * size
+    return True
+
+
+def are_strides_in_order(sizes: Any, strides: Any, order: Any) -> bool:
+    """As eager asks whether strides are those of a memory format."""
+    least = 0
+    for dim in order:
+        if sizes[dim] == 0 or strides[dim] < least:
+            return False
+        if dim == 0 and least == strides[1]:
+            return False
+        least = strides[dim] * max(sizes[dim], 1)
+    return True
+
+
+def is_dense(sizes: Any, strides: Any) -> bool:
+    """Whether memory has neither gaps nor overlaps, in some order of the dimensions."""
+    expected = 1
+    for step, size in sorted(zip(strides, sizes), key=lambda pair: _at_hand(pair[0])):
+        if size != 1:
+            if step != expected:
+                return False
+            expected = expected * size
+    return True
+
+
+def _at_hand(size: Any) -> int:
+    return size if type(size) is int else size.hint
