@@ -52,6 +52,12 @@ class TensorState:
         return f"{self.facts} {self.data.flatten()[:12].tolist()}"
 
 
+def _without_histories(text: str) -> str:
+    """A compiled graph is one node of autograd's: what is printed of nodes is of no account."""
+    text = re.sub(r"Output \d+ of \w+ is a view", "Output of a node is a view", text)
+    return re.sub(r"grad_fn=<\w+>", "grad_fn=<...>", text)
+
+
 def is_forbidden(what: Any) -> bool:
     """Whether an entry is a view that autograd forbids to ask anything."""
     return type(what) is tuple and what[0] == _FORBIDDEN
@@ -80,7 +86,7 @@ class Observer:
 
     def _visit(self, path: str, value: Any) -> None:
         if value is None or isinstance(value, (bool, *_ATOMS)):
-            self._note(path, (type(value).__name__, repr(value)))
+            self._note(path, (type(value).__name__, _without_histories(repr(value))))
         elif type(value) is float:
             text = "nan" if value != value else struct.pack("d", value).hex()
             self._note(path, ("float", text, value))

@@ -22,10 +22,16 @@ from tests.fuzz.program import Program
 from tests.fuzz.state import MODULE, Entry, Observer, is_forbidden
 
 _HIDDEN = frozenset({"run", "braze", "R", "backward", "P", "T"})
+# CPython notices it or not as the dict happens to lie in memory.
+CHANGED_KEYS = "dictionary keys changed during iteration"
 # What eager refuses to differentiate, a graph without writes may well be able to. A view that eager
-# forbids to use (its base was written to under another grad mode), a graph may well have made
-# otherwise. In both cases programs part from there on.
-_IN_PLACE = "modified by an inplace operation"
+# forbids to use (its base was written to under another grad mode, or past it), a graph may well
+# have made otherwise. Programs part from there on.
+_REFUSALS = (
+    "modified by an inplace operation",
+    "its base or another view of its base has been modified inplace",
+    CHANGED_KEYS,
+)
 _LEAF = "a leaf Variable that requires grad is being used in an in-place operation"
 Compile = Callable[[Any], Any]
 
@@ -33,12 +39,15 @@ Compile = Callable[[Any], Any]
 @final
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """What is seen after a step: `state`, `faults` (warnings about faults of the compiler)."""
+    """What is seen after a step: `state`, `faults` (warnings about faults of the compiler).
+
+    refusal: what was refused, of that which another run may rightly be allowed; "" if nothing was.
+    """
 
     step: str
     state: list[Entry]
     raised: bool
-    is_refused_by_autograd: bool
+    refusal: str
     is_refused_as_leaf: bool
     faults: tuple[str, ...]
 
@@ -137,10 +146,15 @@ def _step(
         step,
         state,
         error is not None,
-        _IN_PLACE in str(error) or any(is_forbidden(what) for _, what in state),
+        _refusal(error, state),
         _LEAF in str(error),
         tuple(f for f in faults if "none of them fits" not in f),
     )
+
+
+def _refusal(error: BaseException | None, state: list[Entry]) -> str:
+    found = next((text for text in _REFUSALS if text in str(error)), "")
+    return found or ("a view" if any(is_forbidden(what) for _, what in state) else "")
 
 
 def _is_root(name: str) -> bool:

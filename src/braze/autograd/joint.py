@@ -147,7 +147,8 @@ class _Replay:
         new = {old: self.tracer.value_of(standin) for old, standin in self.values.items()}
         new.update(zip(self.graph.inputs, inputs, strict=True))
         outputs = tuple(
-            Output(new[o.value], _moved(o.alias, new), o.detached) for o in self.graph.outputs
+            Output(new[o.value], _moved(o.alias, new), o.detached, o.is_piece)
+            for o in self.graph.outputs
         )
         mutations = tuple(
             Mutation(new[m.input], new[m.value], m.tracked) for m in self.graph.mutations

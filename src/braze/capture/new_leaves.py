@@ -63,7 +63,9 @@ def _new_parameter(interpreter: Any, data: Any, requires_grad: Any) -> Any:
 @answers(torch.Tensor.requires_grad_)
 def require_gradient(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """An input that begins to need gradients would be another kind of input."""
-    wanted = bool(args[1] if len(args) > 1 else kwargs.get("requires_grad", True))
+    wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
+    if type(wanted) is not bool:
+        return unnoted_call(interpreter, torch.Tensor.requires_grad_, args, kwargs)  # raises
     return set_requires_grad(interpreter, args[0], wanted)
 
 

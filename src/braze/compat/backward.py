@@ -88,6 +88,22 @@ _creation_of: Callable[[torch.Tensor], Any] = torch._C._autograd._get_creation_m
 _IS_PLAIN_VIEW: Any = torch._C._autograd.CreationMeta.DEFAULT
 
 
+_IS_PIECE: Any = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+
+
+def is_piece(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is one of several views that one call made: autograd refuses to write to
+    such a view."""
+    return tensor._is_view() and _creation_of(tensor) == _IS_PIECE
+
+
+def as_piece(view: torch.Tensor) -> torch.Tensor:
+    """The view, such that autograd takes it for one of several that one call made."""
+    if view._is_view():
+        torch._C._autograd._set_creation_meta(view, _IS_PIECE)
+    return view
+
+
 def is_write_refused(tensor: torch.Tensor, carries_gradient: bool) -> bool:
     """Whether autograd raises where a tensor is written to in place with gradients enabled: a leaf
     that needs gradients, a view of a leaf, one of several views made by one call, a view made

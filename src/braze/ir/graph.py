@@ -75,11 +75,14 @@ class Output:
     input, or the value of another output) and `value` only says what it holds.
 
     detached: a view through which no gradient flows (`x.detach()`), though its base has some.
+    is_piece: one of several views that one call made (`x.unbind()`): autograd refuses to write to
+        it.
     """
 
     value: Value
     alias: Alias | None = None
     detached: bool = False
+    is_piece: bool = False
 
 
 @final

@@ -142,7 +142,8 @@ def _print_output(output: Output) -> str:
     shape = ", ".join(map(str, alias.shape))
     stride = ", ".join(map(str, alias.stride))
     text = f"{output.value} view of {alias.base} [{shape}][{stride}] + {alias.offset}"
-    return f"{text} detached" if output.detached else text
+    text += " detached" if output.detached else ""
+    return f"{text} piece" if output.is_piece else text
 
 
 def _print_origin(origin: Origin) -> str:
@@ -191,7 +192,7 @@ _NODE = re.compile(
 _ORIGIN = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?: in (?P<function>\S+))?(?: -> (?P<call>.*))?")
 _OUTPUT = re.compile(
     r"%(?P<value>\d+)(?: view of %(?P<base>\d+) \[(?P<shape>[^\]]*)\]\[(?P<stride>[^\]]*)\]"
-    r" \+ (?P<offset>.*?)(?P<detached> detached)?)?"
+    r" \+ (?P<offset>.*?)(?P<detached> detached)?(?P<piece> piece)?)?"
 )
 _WRITE = re.compile(r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?")
 _SYMBOL = re.compile(r"(?P<name>\w+) in \[(?P<lower>-?\d+|None), (?P<upper>-?\d+|None)\]")
@@ -289,7 +290,7 @@ class _Parser:
                 self._sizes(found["stride"]),
                 self._size(found["offset"]),
             )
-        self.outputs.append(Output(value, alias, bool(found["detached"])))
+        self.outputs.append(Output(value, alias, bool(found["detached"]), bool(found["piece"])))
 
     def parse_write(self, text: str) -> None:
         found = _matched(_WRITE, text)

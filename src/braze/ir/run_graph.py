@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from braze.compat.backward import is_write_refused
+from braze.compat.backward import as_piece, is_write_refused
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.ir.graph import Argument, Graph, Node, Output, Value, operands
@@ -208,7 +208,9 @@ def view_for(
     assert alias is not None and isinstance(output.value.type, TensorType)
     shape, stride, offset = place or (tuple(alias.shape), tuple(alias.stride), alias.offset)
     view = view_of(base, shape, stride, offset, output.value.type.dtype)
-    return view.detach() if output.detached else view
+    if output.detached:
+        return view.detach()
+    return as_piece(view) if output.is_piece else view
 
 
 def view_of(
@@ -262,6 +264,7 @@ class _RunnerSource:
         self.names: dict[str, Any] = {
             "flat_tensors": flat_tensors,
             "call_on_clones": _call_on_clones,
+            "as_piece": as_piece,
             "check_writes": check_writes,
             "write_back": write_back,
             "private_copy": private_copy,
@@ -375,7 +378,8 @@ class _RunnerSource:
         name = f"real_{_name(base)}" if base in self._written else _name(base)
         parts = map(self._argument, (tuple(alias.shape), tuple(alias.stride), alias.offset))
         detach = ".detach()" if output.detached else ""
-        return f"view_of({name}, {', '.join(parts)}, {dtype}){detach}"
+        wrap = "as_piece" if output.is_piece and not output.detached else ""
+        return f"{wrap}(view_of({name}, {', '.join(parts)}, {dtype}){detach})"
 
 
 def _name(value: Value) -> str:

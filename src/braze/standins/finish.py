@@ -9,6 +9,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.backward import is_piece
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
@@ -56,8 +57,9 @@ def finish_trace(
             Mutation(original, recorder.read(place), place.tracked_write)
             for place, original in _written_inputs(recorder, inputs)
         )
-        outputs = _outputs(recorder, inputs, constants, places)
-    outputs = _detached(outputs, results, inputs)
+        pieces = _pieces(results, inputs)
+        outputs = _outputs(recorder, inputs, constants, places, pieces)
+    outputs = _detached(outputs, results, inputs, pieces)
     used, nodes = _live_nodes(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
     kept = [index for index, value in enumerate(original) if value in used]
@@ -87,11 +89,12 @@ def _outputs(
     inputs: Sequence[Place],
     constants: Sequence[Constant],
     places: Sequence[Place],
+    pieces: set[Place],
 ) -> tuple[Output, ...]:
     fixed = {c.value for c in constants}
     outputs: list[Output] = []
     extra: list[Output] = []
-    bases = _shared_bases(places)
+    bases = _shared_bases(places, pieces)
     owners: dict[Place, Value] = {}
     for base in bases:
         owner = next((p for p in places if p is base), None)
@@ -117,28 +120,42 @@ def _outputs(
     return (*outputs, *extra)
 
 
+def _pieces(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Place]:
+    """Of results, where there are gradients at all, those that are one of several views."""
+    if not any(place.type.requires_grad for place in inputs):
+        return set()
+    return {r.place for r in results if r.place.base is not None and is_piece(r)}  # type: ignore[attr-defined]
+
+
 def _detached(
-    outputs: Sequence[Output], results: Sequence[torch.Tensor], inputs: Sequence[Place]
+    outputs: Sequence[Output],
+    results: Sequence[torch.Tensor],
+    inputs: Sequence[Place],
+    pieces: set[Place],
 ) -> tuple[Output, ...]:
-    """Views that carry no gradient, where there are gradients at all, are marked so."""
+    """Views that carry no gradient, where there are gradients at all, are marked so; pieces too."""
     if not any(place.type.requires_grad for place in inputs):
         return tuple(outputs)
     return (
         *[
-            replace(output, detached=output.alias is not None and not result.requires_grad)
+            replace(
+                output,
+                detached=output.alias is not None and not result.requires_grad,
+                is_piece=result.place in pieces,  # type: ignore[attr-defined]
+            )
             for output, result in zip(outputs, results)
         ],
         *outputs[len(results) :],
     )
 
 
-def _shared_bases(places: Sequence[Place]) -> list[Place]:
-    """Bases, other than inputs, of more than one result."""
+def _shared_bases(places: Sequence[Place], pieces: set[Place]) -> list[Place]:
+    """Bases, other than inputs, of more than one result, or of a piece."""
     count: dict[Place, int] = {}
     for place in places:
         base = place.base or place
         if base.input_index < 0:
-            count[base] = count.get(base, 0) + 1
+            count[base] = count.get(base, 0) + 1 + (place in pieces)
     return [base for base, number in count.items() if number > 1]
 
 

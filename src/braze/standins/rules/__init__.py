@@ -24,6 +24,7 @@ from braze.standins.rules import reductions as reductions
 from braze.standins.rules import views as views
 from braze.standins.rules import without_meta as without_meta
 from braze.standins.rules.corrections import correct
+from braze.standins.rules.refused_dtypes import check_dtypes
 from braze.standins.rules.table import RULES, VIEW_RULES
 
 
@@ -32,6 +33,7 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
 
     Raises what eager raises for arguments that do not fit; Untraceable where nothing is known.
     """
+    check_dtypes(op, args, kwargs)
     rule = RULES.get(op)
     if rule is not None:
         result = rule(*args, **kwargs)

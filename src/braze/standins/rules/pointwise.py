@@ -123,14 +123,13 @@ def _difference(operands: tuple[Any, ...]) -> torch.dtype:
 _register(
     "add.Tensor mul.Tensor add.Scalar mul.Scalar remainder.Tensor "
     "remainder.Scalar fmod.Tensor fmod.Scalar maximum minimum fmax fmin pow.Tensor_Tensor "
-    "bitwise_left_shift.Tensor bitwise_right_shift.Tensor "
-    "floor_divide floor_divide.Scalar hypot gcd lcm __lshift__.Scalar "
-    "__rshift__.Scalar __lshift__.Tensor __rshift__.Tensor",
+    "floor_divide floor_divide.Scalar hypot gcd lcm",
     promoted,
 )
 _register(
     "bitwise_and.Tensor bitwise_or.Tensor bitwise_xor.Tensor bitwise_and.Scalar "
-    "bitwise_or.Scalar bitwise_xor.Scalar",
+    "bitwise_or.Scalar bitwise_xor.Scalar bitwise_left_shift.Tensor bitwise_right_shift.Tensor "
+    "__lshift__.Scalar __rshift__.Scalar __lshift__.Tensor __rshift__.Tensor",
     _bits,
 )
 _register("sub.Tensor sub.Scalar", _difference)
@@ -149,7 +148,7 @@ _register(
 
 @rule(aten.rsub.Scalar, aten.rsub.Tensor)
 def _rsub(a: Any, b: Any, alpha: Any = 1) -> TensorType:
-    return pointwise((b, a), promoted((a, b)))
+    return pointwise((b, a), _difference((a, b)))
 
 
 @rule(aten.pow.Scalar)

@@ -1,0 +1,58 @@
+"""Dtypes for which an operator's kernel raises, though its shape can be told.
+
+Nobody but the kernel checks them. A graph would raise where the operator runs, or not at all where
+its result is not used; the frame must not get so far.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import torch
+
+from braze.ir.types import TensorType
+
+_BOOL = frozenset({torch.bool})
+_INTEGERS = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
+_WHOLE = _INTEGERS | _BOOL
+_FLOATS = frozenset({torch.float16, torch.bfloat16, torch.float32, torch.float64})
+
+# What the kernels for CPUs lack.
+_LACKS: tuple[tuple[frozenset[torch.dtype], str], ...] = (
+    (
+        _WHOLE,
+        "celu bernoulli softplus gelu elu hardshrink hardsigmoid hardswish leaky_relu _softmax "
+        "_log_softmax log_sigmoid_forward mish silu softshrink frac var.correction std.correction "
+        "var_mean.correction std_mean.correction mse_loss smooth_l1_loss huber_loss glu "
+        "lerp.Scalar lerp.Tensor addcdiv logcumsumexp nll_loss_forward rand_like randn_like",
+    ),
+    (
+        _BOOL,
+        "abs neg ceil floor round trunc relu hardtanh argmax argmin median mm addmm bmm baddbmm "
+        "dot mv addmv topk trace threshold addcmul",
+    ),
+    (_FLOATS, "bitwise_not"),
+)
+
+
+def _rows() -> Iterator[tuple[Any, frozenset[torch.dtype]]]:
+    for dtypes, names in _LACKS:
+        for name in names.split():
+            packet, _, overload = name.partition(".")
+            yield getattr(getattr(torch.ops.aten, packet), overload or "default"), dtypes
+
+
+_REFUSED = dict(_rows())
+_POWER = torch.ops.aten.pow.Tensor_Scalar
+
+
+def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
+    """Raise as the operator's kernel does for a dtype that it lacks."""
+    refused = _REFUSED.get(op)
+    if refused is not None and not isinstance(kwargs.get("dtype"), torch.dtype):
+        first = args[0]
+        if type(first) is TensorType and first.dtype in refused and first.device.type == "cpu":
+            raise NotImplementedError(f"{op} is not implemented for {first.dtype}")
+    elif op is _POWER and type(args[1]) is int and args[1] < 0 and args[0].dtype in _WHOLE:
+        raise RuntimeError("Integers to negative integer powers are not allowed.")
