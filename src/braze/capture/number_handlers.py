@@ -35,7 +35,7 @@ def _conversion(cls: type, method: str) -> Any:
         if not isinstance(own, types.FunctionType):
             return call_natively(interpreter, cls, args, kwargs)
         found = interpreter.call(own, *args)
-        if type(found) in (cls, ProgramInt, SymbolicFloat):
+        if type(found) in (cls, ProgramInt) or interpreter.world.type_of(found) is cls:
             return found
         return interpreter.native(cls, _giving(type(args[0]).__name__, method, found))
 

@@ -119,6 +119,10 @@ def is_write_refused(tensor: torch.Tensor, carries_gradient: bool) -> bool:
     return _creation_of(tensor) != _IS_PLAIN_VIEW or (needs_gradient and tensor._base.is_leaf)
 
 
+# Tensors whose memory was written to behind PyTorch's back: their versions go up.
+note_write: Callable[[tuple[torch.Tensor, ...]], None] = torch._C._increment_version
+
+
 # Inside of a backward: whether its graph is kept for another one (`retain_graph=True`).
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 

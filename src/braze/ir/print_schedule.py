@@ -23,6 +23,9 @@ def print_schedule(schedule: Schedule) -> str:
         lines.append(f"arena {buffer}: {slot.offset} + {slot.size}")
     if schedule.fresh:
         lines.append(f"fresh {', '.join(b.name for b in schedule.fresh)}")
+    if schedule.in_place:
+        names = ", ".join(buffer.name for buffer in schedule.in_place)
+        lines.append(f"from step {schedule.settled} on, written in place: {names}")
     for target, view in schedule.mutations:
         lines.append(f"mutate {target} = {print_view(view)}")
     lines.append(f"return {', '.join(map(print_view, schedule.outputs))}".rstrip())

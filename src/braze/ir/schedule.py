@@ -144,6 +144,9 @@ class Schedule:
     arena_size: bytes of the arena that slots lie in; slots: the buffers that live there.
     fresh: buffers that the launch program allocates at each call (outputs, symbolic sizes).
     sizes: as `Graph.sizes`.
+    in_place: inputs that kernels write to themselves; settled: the number of the first step that
+        may do so. None from there on can fault: a program that faults has written nothing.
+    mutations: inputs that receive a copy at the end.
     last_use: for a buffer that extern calls allocate or that is fresh but no output, the index
         of the last step that needs it: it is dropped after that. For an input too, which is
         dropped if the call takes its inputs over.
@@ -158,6 +161,8 @@ class Schedule:
     last_use: tuple[tuple[Buffer, int], ...]
     outputs: tuple[BufferView, ...]
     mutations: tuple[tuple[Buffer, BufferView], ...]
+    in_place: tuple[Buffer, ...] = ()
+    settled: int = -1
     refusals: tuple[Refusal, ...] = ()
     sizes: Sizes = NO_SIZES
 

@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.backward import note_write
 from braze.compat.dispatch import FAST_CALLS, direct_call
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
@@ -238,6 +239,10 @@ class _Program:
                 value = f"m{number}"
             writes.append(f"{self.tensors[target]}.copy_({value})")
         self.body += writes
+        if self.schedule.in_place:
+            names = "".join(f"{self.tensors[buffer]}, " for buffer in self.schedule.in_place)
+            self.names["note_write"] = note_write
+            self.body.append(f"note_write(({names}))")
         given = {self.tensors[buffer] for buffer in self.schedule.inputs}
         return [self._result(view, given) for view in self.schedule.outputs]
 

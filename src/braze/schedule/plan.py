@@ -12,6 +12,7 @@ from braze.ir.schedule import Schedule, Step
 from braze.options import Options
 from braze.schedule.extern import plan_extern
 from braze.schedule.fuse import Extern, Fusion, fuse
+from braze.schedule.in_place import write_in_place
 from braze.schedule.inline import inline
 from braze.schedule.memory import place
 from braze.schedule.nest import build_kernel
@@ -30,17 +31,20 @@ def schedule(program: LoopProgram, options: Options) -> Schedule:
     statements = _split(statements, names)
     fusion = fuse(statements, names, options.max_fusion_size)
     steps = _steps(program, fusion, names)
-    placement = place(program, steps)
+    final = write_in_place(program, steps)
+    placement = place(program, final.steps)
     return Schedule(
         inputs=program.inputs,
         constants=program.constants,
-        steps=tuple(steps),
+        steps=final.steps,
         slots=placement.slots,
         arena_size=placement.arena_size,
         fresh=placement.fresh,
         last_use=placement.last_use,
         outputs=program.outputs,
-        mutations=program.mutations,
+        mutations=final.mutations,
+        in_place=final.in_place,
+        settled=final.settled,
         refusals=tuple(fusion.refusals),
         sizes=program.sizes,
     )

@@ -82,12 +82,13 @@ def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
 
 
 def _runs(schedule: Schedule) -> list[tuple[int, int]]:
-    """Runs of kernels between extern calls, as (first, last) steps."""
+    """Runs of kernels between extern calls, as (first, last) steps. Where inputs begin to be
+    written to in place, another one begins: faults before are met."""
     found: list[tuple[int, int]] = []
     for number, step in enumerate(schedule.steps):
         if not isinstance(step, Kernel):
             continue
-        if found and found[-1][1] == number - 1:
+        if found and found[-1][1] == number - 1 and number != schedule.settled:
             found[-1] = (found[-1][0], number)
         else:
             found.append((number, number))
