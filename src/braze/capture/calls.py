@@ -24,7 +24,7 @@ from braze.capture.native_calls import call_builtin
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
-from braze.capture.transforms import Transformed, call_transformed
+from braze.capture.transforms import Transformed, call_made_outside, call_transformed
 from braze.capture.world import is_constant, is_identity
 from braze.compat.ambient import call_untraced
 from braze.compat.compiler_questions import (
@@ -36,6 +36,7 @@ from braze.compat.compiler_questions import (
     replaced_by_compiler,
 )
 from braze.compat.modules import MODULE_CALLS
+from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource
@@ -245,6 +246,9 @@ def _prepare_function(
             return None, _ask_compiler(interpreter, function)
         interpreter.world.source_of_function(replaced)
         return prepare(interpreter, replaced, args, kwargs)
+    place = place_of_transformed(code_of(function))
+    if place is not None:
+        return None, call_made_outside(interpreter, function, place, args, kwargs)
     if function.__module__ in _OWN_MODULES:
         return None, interpreter.native(function, *args, **kwargs)
     if code_of(function) in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):

@@ -11,7 +11,7 @@ from braze.capture.attributes import load_class_attribute
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested
-from braze.capture.transforms import Transformed
+from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import TENSORS
 from braze.compat.ambient import call_untraced
 from braze.compat.compiler_questions import is_torch_constant
@@ -95,14 +95,6 @@ def allow_here(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if not callable(function):
         return interpreter.native(allow_in_graph, function)
     return Whole(function)
-
-
-@final
-class Whole:
-    """A callable that the program takes into the graph as it is."""
-
-    def __init__(self, function: Any) -> None:
-        self.function = function
 
 
 def call_whole(

@@ -28,6 +28,7 @@ from braze.capture.rebuild import (
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import CannotRebuild
 from braze.capture.trampolines import code_of
+from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import CONSTANTS, is_identity
 from braze.ir.frame import (
     NULL,
@@ -271,6 +272,18 @@ class RecipeWriter:
         parts = (FromConstant(value.kind), self.recipe(value.owner), FromConstant(value.index))
         return NewCall(rebuild_getitem_iterator, parts, after_effects=True)
 
+    def transformed(self, value: Transformed) -> Recipe:
+        """What a transform of torch.func gave: the transform, called again."""
+        if value.made_by is None:
+            raise CannotRebuild("the function that torch.func.vjp gave", value.made_at)
+        transform, args, kwargs = value.made_by
+        keywords = tuple([(name, self.recipe(v)) for name, v in kwargs.items()])
+        return NewCall(transform, self.recipes(args), keywords)
+
+    def whole(self, value: Whole) -> Recipe:
+        """A callable that the program takes into the graph as it is."""
+        return self.recipe(value.function)
+
     def generator(self, value: Any) -> Recipe:
         """A generator that has not started; a suspended one cannot be rebuilt."""
         if value.started:
@@ -419,5 +432,7 @@ _MAKERS: dict[type, Any] = {
     ProtocolIterator: RecipeWriter.protocol_iterator,
     GetitemIterator: RecipeWriter.getitem_iterator,
     InlinedGenerator: RecipeWriter.generator,
+    Transformed: RecipeWriter.transformed,
+    Whole: RecipeWriter.whole,
     **dict.fromkeys(_VIEWS, RecipeWriter.view),
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any, final
 
 import torch
@@ -12,6 +13,8 @@ from braze.capture.native_calls import Callback
 from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS
 from braze.compat.compiler_questions import PLAIN_SETUP_CONTEXT
+from braze.compat.transforms import with_transformed
+from braze.ir.source import ClosureSource
 
 _TRANSFORMS = (
     torch.vmap,
@@ -25,7 +28,21 @@ _TRANSFORMS = (
 
 @final
 class Transformed:
-    """What a transform gave: called natively, it calls the program's function through capture."""
+    """What a transform gave: called natively, it calls the program's function through capture.
+
+    made_by: the transform, its positional arguments and keywords; None for the pull-back of a vjp,
+    which holds a trace. made_at: the step of the outermost loop that made it.
+    """
+
+    def __init__(self, interpreter: Any, function: Any, made_by: Any) -> None:
+        self.function = function
+        self.made_by = made_by
+        self.made_at = interpreter.outer_step
+
+
+@final
+class Whole:
+    """A callable that the program takes into the graph as it is."""
 
     def __init__(self, function: Any) -> None:
         self.function = function
@@ -35,7 +52,7 @@ def _transform(transform: Any) -> Any:
     def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         function, *rest = args
         made = interpreter.native(transform, Callback(interpreter, function), *rest, **kwargs)
-        return Transformed(made)
+        return Transformed(interpreter, made, (transform, args, kwargs))
 
     return make
 
@@ -44,22 +61,61 @@ for _function in _TRANSFORMS:
     answers(_function)(_transform(_function))
 
 
-@answers(torch.func.vjp, torch.func.jvp)
-def direct_transform(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise BreakRequested("unseen-python", "torch.func.vjp or jvp")
+@answers(torch.func.vjp)
+def take_vjp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The outputs, and a function that pulls gradients back through them."""
+    function, *primals = args
+    arguments = (Callback(interpreter, function), *primals)
+    result, pull_back, *aux = run_transform(interpreter, torch.func.vjp, arguments, kwargs)
+    return (result, Transformed(interpreter, pull_back, None), *aux)
+
+
+@answers(torch.func.jvp)
+def take_jvp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    function, *rest = args
+    return run_transform(
+        interpreter, torch.func.jvp, (Callback(interpreter, function), *rest), kwargs
+    )
+
+
+@answers(torch.func.linearize)
+def take_linearization(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise BreakRequested("unseen-python", "torch.func.linearize, which traces by itself")
 
 
 def call_transformed(
     interpreter: Any, transformed: Transformed, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Run a transformed function on stand-ins; inside, the program is interpreted as ever."""
+    return run_transform(interpreter, transformed.function, args, kwargs)
+
+
+def call_made_outside(
+    interpreter: Any,
+    function: types.FunctionType,
+    place: int,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+) -> Any:
+    """A call of what a transform gave before the frame: the same transform of a callback."""
+    world = interpreter.world
+    source = ClosureSource(world.source_of_function(function), place)
+    inner = world.adopt((function.__closure__ or ())[place].cell_contents, source)
+    made = with_transformed(function, place, Callback(interpreter, inner))
+    return run_transform(interpreter, made, args, kwargs)
+
+
+def run_transform(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Run code of torch.func on stand-ins."""
     native = interpreter.overlay.native
     values = tuple([native(value) for value in args])
     keywords = {name: native(value) for name, value in kwargs.items()}
     interpreter.tracer.origin = interpreter.origin("torch.func")
     interpreter.transforms += 1
     try:
-        return traced(transformed.function, values, keywords)
+        return traced(function, values, keywords)
     finally:
         interpreter.transforms -= 1
 
