@@ -114,12 +114,14 @@ def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     value = args[0]
     real = interpreter.tracer.real_of(value) if type(value) in TENSORS else None
     interpreter.world.keep(value)
+    interpreter.world.harden(value)
     return id(value if real is None else real)
 
 
 @answers(hash)
 def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (value,) = args
+    interpreter.world.harden(value)
     if type(value) in TENSORS:
         real = interpreter.tracer.real_of(value)
         return hash(value if real is None else real)

@@ -77,10 +77,11 @@ def prepare(
         if cls is types.MethodType:
             if id(function) in interpreter.world.known:
                 args = (load_attribute(interpreter, function, "__self__"), *args)
+                function = load_attribute(interpreter, function, "__func__")
             else:
                 args = (function.__self__, *args)
-            function = function.__func__
-            interpreter.world.source_of_function(function)
+                function = function.__func__
+                interpreter.world.source_of_function(function)
             continue
         if issubclass(cls, _BUILTINS):
             marked = call_marked(interpreter, function, args, kwargs)
@@ -313,8 +314,11 @@ def _known_defaults(
     world: Any, function: types.FunctionType
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Defaults of a function from outside: guarded as a whole, their entries known. Those of
-    keywords are a dict, which the program may write to: its entries are guarded too."""
+    keywords are a dict, which the program may write to: its entries are guarded too, and all of
+    them for a function that is guarded by its code."""
     source = world.source_of_function(function)
+    if world.is_by_code(function):
+        return _read_defaults(world, function, source)
     world.guard_function(function)
     defaults = function.__defaults__ or ()
     keyword_defaults = function.__kwdefaults__ or {}
@@ -337,6 +341,25 @@ def _known_defaults(
     return defaults, keyword_defaults
 
 
+def _read_defaults(
+    world: Any, function: types.FunctionType, source: Any
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    positional, keyword = function.__defaults__, function.__kwdefaults__
+    first, second = [AttributeSource(source, n) for n in ("__defaults__", "__kwdefaults__")]
+    if positional:
+        world.guard(first, GuardKind.LENGTH, len(positional))
+    else:
+        world.guard(first, GuardKind.EQUALS_MATCH, positional)
+    if keyword:
+        world.guard(second, GuardKind.DICT_KEYS, tuple(keyword))
+    else:
+        world.guard(second, GuardKind.EQUALS_MATCH, keyword)
+    return (
+        tuple([world.adopt(v, ItemSource(first, i)) for i, v in enumerate(positional or ())]),
+        {name: world.adopt(v, ItemSource(second, name)) for name, v in (keyword or {}).items()},
+    )
+
+
 def _open_closure(
     interpreter: Any, function: types.FunctionType, frame: Frame, fresh: bool
 ) -> None:
@@ -344,12 +367,26 @@ def _open_closure(
     cells = function.__closure__ or ()
     for index, (name, cell) in enumerate(zip(frame.code.co_freevars, cells)):
         frame.cells[name] = cell
-        if fresh or id(cell) in interpreter.world.fresh or id(cell) in overlay.cell_sources:
+        if fresh or id(cell) in interpreter.world.fresh:
             continue
         source = interpreter.world.source_of_function(function)
+        if id(cell) in overlay.cell_sources:
+            _guard_shared_cell(interpreter, function, cell, source, index)
+            continue
         overlay.cell_sources[id(cell)] = ClosureSource(source, index)
         overlay.cell_objects[id(cell)] = ItemSource(AttributeSource(source, "__closure__"), index)
         interpreter.world.known.setdefault(id(cell), (cell, overlay.cell_objects[id(cell)]))
+
+
+def _guard_shared_cell(
+    interpreter: Any, function: types.FunctionType, cell: Any, source: Any, index: int
+) -> None:
+    """A cell that is known already stays the same one, where the function may be another."""
+    world = interpreter.world
+    here = ItemSource(AttributeSource(source, "__closure__"), index)
+    known = world.source_of(cell)
+    if world.is_by_code(function) and known is not None and known != here:
+        world.guard(here, GuardKind.SAME_OBJECT, known)
 
 
 def _binding_error(

@@ -18,6 +18,7 @@ def _entry(interpreter: Any, owner: Any, key: Any) -> Any:
     """One entry of a dict, or ABSENT."""
     world = interpreter.world
     overlay = interpreter.overlay
+    world.harden(key)
     if id(owner) in world.known and (is_constant(key) or is_identity(key)):
         return overlay.read(owner, key, world.known[id(owner)][1])
     contents = overlay.contents(owner)

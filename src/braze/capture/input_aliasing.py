@@ -54,6 +54,7 @@ def guard_written_objects(world: World, overlay: Overlay) -> None:
         space if owner is None else owner for space, owner in overlay.written_objects()
     ]
     written += [owner for owner, _ in overlay.slots.values()]
+    written += [cell for cell, _ in overlay.cells.values()]
     for cls in {type(value) for value in written}:
         sources = [
             source

@@ -37,6 +37,9 @@ def compare_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 @opcode("IS_OP")
 def is_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     right = frame.stack.pop()
+    if interpreter.world.by_code and right is not None:
+        interpreter.world.harden(frame.stack[-1])
+        interpreter.world.harden(right)
     frame.stack[-1] = (frame.stack[-1] is right) is not bool(instruction.arg)
 
 

@@ -26,6 +26,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
     if world.opaque:
         check_opaque(interpreter, operator.getitem, (key,))
+    world.harden(key)
     if type(key) is ProgramInt:
         key = int(key)
     if cls is collections.defaultdict:
@@ -115,6 +116,7 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     if type(owner) in TENSORS:
         leaf_call(interpreter, operator.setitem, (owner, key, value), {})
         return
+    world.harden(key)
     if type(key) is ProgramInt:
         key = int(key)
     cls = type(owner)
@@ -149,6 +151,7 @@ def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
 def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
     """`del owner[key]`."""
     world = interpreter.world
+    world.harden(key)
     if type(key) is ProgramInt:
         key = int(key)
     method = world.lookup(type(owner), "__delitem__")

@@ -52,6 +52,8 @@ _QUESTIONS = (
 
 def _ask(function: Any) -> Any:
     def answer(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        for value in (*args, *kwargs.values()):
+            interpreter.world.harden(value)
         return interpreter.native(function, *args, **kwargs)
 
     return answer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any, final
+from typing import Any
 
 import torch
 

@@ -244,6 +244,8 @@ def equal(interpreter: Any, left: Any, right: Any) -> bool:
             pair = (overlay.native(first), overlay.native(second))
             return bool(call_seen(interpreter, operator.eq, pair, {}))
         return _equal_items(interpreter, first, second)
+    interpreter.world.harden(left)
+    interpreter.world.harden(right)
     method = interpreter.world.lookup(type(left), "__eq__")
     other = interpreter.world.lookup(type(right), "__eq__")
     if method is object.__eq__ and other is object.__eq__:
@@ -299,6 +301,7 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
     """`item in container`."""
     cls = type(container)
     world = interpreter.world
+    world.harden(item)
     if cls in TENSORS:
         result = leaf_call(interpreter, operator.contains, (container, item), {})
         return bool(result)

@@ -46,6 +46,7 @@ from braze.ir.frame import (
     Recipe,
     SetCell,
 )
+from braze.ir.source import ObjectSource
 from braze.shapes.expr import constant_value
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat
@@ -112,7 +113,7 @@ class RecipeWriter:
         if shadow is not None:
             value = shadow.original
         source = self._world.source_of(value) or self._world.source_of_constant(value)
-        if source is not None and not is_identity(value):
+        if source is not None and not (is_identity(value) and type(source) is ObjectSource):
             return FromSource(source)
         if cls is types.FunctionType and id(value) in self._world.fresh:
             return self._function(value)

@@ -99,9 +99,12 @@ def call_made_outside(
 ) -> Any:
     """A call of what a transform gave before the frame: the same transform of a callback."""
     world = interpreter.world
-    source = ClosureSource(world.source_of_function(function), place)
-    inner = world.adopt((function.__closure__ or ())[place].cell_contents, source)
-    made = with_transformed(function, place, Callback(interpreter, inner))
+    base = world.source_of_function(function)
+    held = [
+        world.adopt(cell.cell_contents, ClosureSource(base, index))
+        for index, cell in enumerate(function.__closure__ or ())
+    ]
+    made = with_transformed(function, place, Callback(interpreter, held[place]))
     return run_transform(interpreter, made, args, kwargs)
 
 

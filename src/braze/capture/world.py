@@ -23,18 +23,25 @@ from braze.capture.opaque_objects import keeps_state_in_c
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
 from braze.compat.dispatch import TorchFunction, torch_function_of
+from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import (
     AttributeSource,
+    CellSource,
+    ClosureSource,
     InstanceDictSource,
     ItemSource,
+    LocalSource,
     NumberSource,
     ObjectSource,
+    PeekSource,
     Source,
+    StackSource,
     TypeSource,
 )
+from braze.marks import MARKS
 from braze.shapes.symbolic import ProgramInt
 from braze.standins import Untraceable
 from braze.standins.numbers import NUMBER, SymbolicFloat
@@ -152,6 +159,7 @@ class World:
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
+    by_code: identities of functions that are guarded by what they do.
     """
 
     def __init__(self, tracer: Any, sizes: Any = None) -> None:
@@ -177,6 +185,7 @@ class World:
         self._functions: dict[int, tuple[Any, ...]] = {}
         self._hookless: set[int] = set()
         self.lifted: dict[Source, SymbolicFloat] = {}
+        self.by_code: set[int] = set()
         self.unwatched: dict[int, Source] = {}
         self.watched_at = UNKNOWN
         self._keep: list[Any] = []
@@ -226,6 +235,10 @@ class World:
             self._keep.append(space)
             entry = self._lacks[id(space)] = (source, set())
         entry[1].add(name)
+
+    def is_by_code(self, function: Any) -> bool:
+        """Whether the entry serves other functions with the same code."""
+        return id(function) in self.by_code
 
     def guard_function(self, function: types.FunctionType) -> None:
         """A function keeps its code and its defaults."""
@@ -307,6 +320,8 @@ class World:
             return value
         if issubclass(type(value), torch.Tensor):
             return self._adopt_tensor(value, source)
+        if cls is types.FunctionType and _is_made_often(value, source):
+            return self._adopt_code(value, source)
         if is_identity(value):
             self.guard(source, GuardKind.ID_MATCH, value)
             return self.enroll(value, ObjectSource(_name_of(value, source), value))
@@ -324,6 +339,8 @@ class World:
         """Make an object known without a guard: something already guarded holds it."""
         if issubclass(type(value), torch.Tensor):
             return self._adopt_tensor(value, source)
+        if id(value) in self.by_code and type(source) is ObjectSource:
+            self.harden(value)
         if type(value) not in CONSTANTS and id(value) not in self.known:
             if is_identity(value) and type(source) is not ObjectSource:
                 source = ObjectSource(_name_of(value, source), value)
@@ -343,6 +360,24 @@ class World:
             self.lifted[source] = known
             self.known[id(known)] = (known, source)
         return known
+
+    def _adopt_code(self, function: types.FunctionType, source: Source) -> Any:
+        """A function that another one makes at each of its calls: any with the same code will do,
+        whose defaults and cells are guarded as they are read."""
+        self.guard(source, GuardKind.TYPE_MATCH, types.FunctionType)
+        code = AttributeSource(source, "__code__")
+        self.guard(code, GuardKind.ID_MATCH, code_of(function))
+        module = AttributeSource(source, "__module__")
+        self.guard(module, GuardKind.EQUALS_MATCH, function.__module__)
+        self.known[id(function)] = (function, source)
+        self.by_code.add(id(function))
+        return function
+
+    def harden(self, value: Any) -> None:
+        """The program asks which function it is, not what it does: guard that, too."""
+        if id(value) in self.by_code:
+            self.by_code.discard(id(value))
+            self.guard(self.known[id(value)][1], GuardKind.ID_MATCH, value)
 
     def _adopt_tensor(self, real: torch.Tensor, source: Source) -> Any:
         standin = self.standins.get(id(real))
@@ -396,6 +431,8 @@ class World:
         if names is not None and name in names:
             return names[name]
         value = raw_lookup(cls, name)
+        if self.by_code:
+            self.harden(value)
         if id(cls) in self.made_classes:
             for base in type.__dict__["__bases__"].__get__(cls):
                 self.lookup(base, name)
@@ -466,6 +503,22 @@ class World:
     def keep(self, value: Any) -> None:
         """Keep an object alive as long as the capture: its identity is in a table."""
         self._keep.append(value)
+
+
+def _is_made_often(function: types.FunctionType, source: Source) -> bool:
+    """Whether a function that is passed in was made by another, which may make it anew."""
+    name = function.__code__.co_qualname
+    if "<locals>" not in name and not name.endswith("<lambda>"):
+        return False
+    module = function.__globals__.get("__name__") or ""
+    is_library = module.partition(".")[0] in ("torch", "braze")
+    if is_library and place_of_transformed(function.__code__) is None:
+        return False
+    if MARKS.of(function) is not None:
+        return False
+    while isinstance(source, ItemSource | ClosureSource | PeekSource):
+        source = source.base
+    return isinstance(source, LocalSource | StackSource | CellSource)
 
 
 def _nowhere() -> Origin:

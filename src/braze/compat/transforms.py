@@ -21,8 +21,7 @@ _MAKERS: tuple[Any, ...] = (
     torch.func.functionalize,
 )
 _CODES: dict[types.CodeType, int] = {
-    code: code.co_freevars.index("func")
-    for code in [maker(_nothing).__code__ for maker in _MAKERS]
+    code: code.co_freevars.index("func") for code in [maker(_nothing).__code__ for maker in _MAKERS]
 }
 
 

@@ -82,7 +82,8 @@ class NativeLoader:
     def _start(self) -> None:
         with self._lock:
             if self._thread is None:
-                thread = threading.Thread(target=self._load, name="braze-guards", daemon=True)
+                # No daemon: ended inside of C++ at the process's exit, it would abort the process.
+                thread = threading.Thread(target=self._load, name="braze-guards")
                 thread.start()
                 self._thread = thread
 
