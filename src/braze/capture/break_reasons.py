@@ -90,6 +90,14 @@ CATALOGUE: dict[str, BreakReason] = {
         "the program changes what a module or its parameters are: {detail}",
         "convert, freeze, parametrize and first call lazy modules outside of the compiled function",
     ),
+    "global-state": BreakReason(
+        "the program changes or reads what all of PyTorch depends on: {detail}",
+        "do it before the compiled function is called",
+    ),
+    "condition": BreakReason(
+        "torch.cond cannot be one graph here: {detail}",
+        "let both branches only compute, under no_grad, results of the same shapes and dtypes",
+    ),
     "backward-hook": BreakReason(
         "a hook on a module's backward: {detail}",
         "hook the gradients of a tensor that enters or leaves the compiled function",

@@ -172,9 +172,24 @@ def _open_reference(
     return world.reads[key]
 
 
+def call_script(
+    interpreter: Any, script: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """TorchScript's own interpreter runs the function on stand-ins: its operators come here as
+    ever. What its optimiser would make of them is left out."""
+    try:
+        with torch.jit.optimized_execution(False):
+            return leaf_call(interpreter, script, args, kwargs)
+    except ProgramRaised as raised:
+        name = getattr(script, "qualified_name", "a scripted function")
+        problem = f"{name}: {str(raised.exception).strip().splitlines()[-1:]}"
+    raise BreakRequested("unseen-callable", problem)
+
+
 _CALLED_OBJECTS: dict[type, Any] = {
     torch._ops.OpOverload: leaf_call,
     torch._ops.OpOverloadPacket: leaf_call,
+    torch.jit.ScriptFunction: call_script,
     type(functools.lru_cache(len)): _call_cached,
     weakref.ReferenceType: _open_reference,
     Transformed: call_transformed,

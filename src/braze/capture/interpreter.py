@@ -51,7 +51,8 @@ class Interpreter:
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     backwards: of each backward in the frame, the nodes it began at, the outermost step that made
     it, and whether it left the history usable.
-    entered: torch's context managers that run for real and have not been left.
+    entered: torch's context managers that run for real and have not been left; devices_entered:
+    of devices among them the step that entered each.
     autocast_depth: of the thread, before the frame.
     """
 
@@ -82,6 +83,7 @@ class Interpreter:
         self.raised: dict[int, tuple[BaseException, int]] = {}
         self.backwards: list[tuple[list[Any], int, bool]] = []
         self.entered: list[Any] = []
+        self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
 
     def leave_managers(self) -> None:

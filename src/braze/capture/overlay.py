@@ -224,6 +224,13 @@ class Overlay:
         found += [(writes.space, writes.owner) for writes in self.writes.values()]
         return found + [(value, None) for value, _ in self.added.values()]
 
+    def extent(self) -> tuple[int, ...]:
+        """How much was written so far."""
+        changed = sum(shadow.changed for shadow in self.shadows.values())
+        added = sum(len(items) for _, items in self.added.values())
+        written = sum(len(writes.entries) for writes in self.writes.values())
+        return changed, added, written, len(self.slots), len(self.cells)
+
     def written_containers(self) -> list[tuple[Any, Source]]:
         """The containers from outside that were changed, with their sources."""
         world = self.world

@@ -5,10 +5,13 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import torch
+
 import braze.capture.backward_calls
 import braze.capture.builtin_handlers
 import braze.capture.class_statements
 import braze.capture.code_handlers
+import braze.capture.conditions
 import braze.capture.container_handlers
 import braze.capture.copying
 import braze.capture.frame_views
@@ -81,7 +84,7 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
         kind = graph_break("unsupported-function", f"the generator {name}", frame_origin(request))
         return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
     modes = ambient_state()
-    if modes.function_modes or modes.dispatch_modes:
+    if modes.function_modes > (modes.default_device is not None) or modes.dispatch_modes:
         kind = graph_break(
             "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
         )
@@ -178,6 +181,10 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
 def _finish(
     interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
 ) -> CapturedFrame | Refused:
+    for manager in interpreter.entered:
+        if type(manager) is torch.device:
+            step = interpreter.devices_entered[id(manager)]
+            raise CannotRebuild("a default device that is in force", step)
     for reference in interpreter.generators:
         generator = reference()
         if generator is not None and generator.waits_to_clean_up():

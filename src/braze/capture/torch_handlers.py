@@ -8,6 +8,8 @@ from typing import Any
 import torch.utils.checkpoint
 
 from braze.capture.handler_table import answers
+from braze.capture.signals import BreakRequested
+from braze.compat.ambient import MODE_ENTRIES
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
@@ -58,10 +60,13 @@ def _manager_method(function: Any, enters: bool) -> Any:
         manager, entered = args[0], interpreter.entered
         if interpreter.world.source_of(manager) is not None:
             return interpreter.call_python(function, args, kwargs)
+        last = next((n for n in reversed(range(len(entered))) if entered[n] is manager), -1)
         if enters:
             entered.append(manager)
+            interpreter.devices_entered[id(manager)] = interpreter.outer_step
+        elif last < 0 and type(manager) is torch.device:
+            raise BreakRequested("global-state", "the end of a default device")
         result = interpreter.native(function, *args, **kwargs)
-        last = next((n for n in reversed(range(len(entered))) if entered[n] is manager), -1)
         if not enters and last >= 0:
             del entered[last]
         return result
@@ -74,6 +79,34 @@ for _cls in AMBIENT_MANAGERS:
     for _name in ("__enter__", "__exit__"):
         if _name in vars(_cls):
             answers(vars(_cls)[_name])(_manager_method(vars(_cls)[_name], _name == "__enter__"))
+
+
+for _method in (torch.device.__enter__, torch.device.__exit__):
+    answers(_method)(_manager_method(_method, _method is torch.device.__enter__))
+
+
+def _not_in_a_graph(what: str) -> Any:
+    def stop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        raise BreakRequested("global-state", what)
+
+    return stop
+
+
+_GLOBAL_STATE: dict[str, tuple[Any, ...]] = {
+    "a torch mode that the program enters": MODE_ENTRIES,
+    "torch.set_default_device()": (torch.set_default_device,),
+    "torch.set_default_dtype()": (torch.set_default_dtype,),
+    "torch.manual_seed()": (torch.manual_seed, torch.random.manual_seed),
+    "torch.seed()": (torch.seed,),
+    "the state of random numbers": (
+        torch.get_rng_state,
+        torch.set_rng_state,
+        torch.random.fork_rng,
+    ),
+}
+for _what, _functions in _GLOBAL_STATE.items():
+    for _function in dict.fromkeys(_functions):
+        answers(_function)(_not_in_a_graph(_what))
 
 
 @answers(torch.Tensor.storage_offset)

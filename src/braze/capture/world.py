@@ -87,6 +87,7 @@ IDENTITIES: frozenset[type] = frozenset(
         type(functools.lru_cache(len)),
         torch._ops.OpOverload,
         torch._ops.OpOverloadPacket,
+        torch.jit.ScriptFunction,
         type(NULL),
         object,
     }

@@ -6,10 +6,13 @@ from dataclasses import dataclass, fields
 from typing import Any, final
 
 import torch
-from torch.overrides import _get_current_function_mode_stack
+from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
 from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+# What lets a mode see all that follows: programs enter their own modes by it.
+MODE_ENTRIES = (TorchFunctionMode.__enter__, TorchDispatchMode.__enter__)
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
@@ -19,7 +22,7 @@ class AmbientState:
     """What is the same at every call that an entry serves.
 
     autocast: (enabled, dtype) of each device type in turn. function_modes, dispatch_modes: how
-    many are active; a compiled entry needs none.
+    many are active; a compiled entry needs none but the one that stands for default_device.
     """
 
     grad: bool
@@ -32,6 +35,7 @@ class AmbientState:
     sdpa: tuple[bool, ...]
     function_modes: int
     dispatch_modes: int
+    default_device: torch.device | None = None
 
     def holds(self) -> bool:
         """Whether the thread's state is this one now."""
@@ -63,7 +67,15 @@ def ambient_state() -> AmbientState:
         tuple([question() for question, _ in _SDPA_FLAGS]),
         len(_get_current_function_mode_stack()),
         len(_get_current_dispatch_mode_stack()),
+        default_device(),
     )
+
+
+def default_device() -> torch.device | None:
+    """What `torch.set_default_device` or `with torch.device(...)` asks for in this thread."""
+    modes = _get_current_function_mode_stack()
+    is_device = bool(modes) and type(modes[0]) is DeviceContext
+    return modes[0].device if is_device else None
 
 
 def autocast_depth() -> int:

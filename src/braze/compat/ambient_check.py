@@ -9,11 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import fields
+from functools import partial
 from typing import Any
 
 import torch
 
-from braze.compat.ambient import AmbientState
+from braze.compat.ambient import AmbientState, default_device
 
 # A function, its argument (or None for none), and the answer that is expected.
 Question = tuple[Callable[..., Any], str | None, Any]
@@ -43,6 +44,15 @@ def _sdpa(expected: Any) -> list[Question]:
     return [(function, None, flag) for function, flag in zip(_SDPA, expected, strict=True)]
 
 
+def _device(expected: Any) -> list[Question]:
+    """Without a default device there is no mode, which is asked already."""
+    return [] if expected is None else [(partial(_has_default_device, expected), None, True)]
+
+
+def _has_default_device(expected: torch.device) -> bool:
+    return default_device() == expected
+
+
 _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
     "grad": _one(torch.is_grad_enabled),
     "inference": _one(torch.is_inference_mode_enabled),
@@ -54,6 +64,7 @@ _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
     "sdpa": _sdpa,
     "function_modes": _one(torch._C._len_torch_function_stack),
     "dispatch_modes": _one(torch._C._len_torch_dispatch_stack),
+    "default_device": _device,
 }
 
 

@@ -6,6 +6,7 @@ its own; so are methods, modules and other objects whose class has a Python `__c
 
 from __future__ import annotations
 
+import functools
 import sys
 import types
 from collections.abc import Callable
@@ -41,6 +42,8 @@ def compile_callees(
 
     def compiled_callee(callable: Any) -> Any:
         kind = type(callable)
+        if callable is torch.cond:
+            return functools.partial(_choose, compiled_callee)
         if kind is types.FunctionType:
             return dispatcher.compiled(callable) if may_compile(callable) else callable
         if kind is types.MethodType:
@@ -55,6 +58,13 @@ def compile_callees(
         return callable
 
     dispatcher.compile_callee = compiled_callee
+
+
+def _choose(
+    compiled: Callable[[Any], Any], pred: Any, true_fn: Any, false_fn: Any, operands: Any = ()
+) -> Any:
+    """`torch.cond`, whose own way of running goes through torch's compiler."""
+    return compiled(true_fn if pred else false_fn)(*operands)
 
 
 _NO_INSTANCES = (type, types.BuiltinFunctionType, types.MethodWrapperType)

@@ -1,0 +1,424 @@
+"""torch.func's transforms, torch.cond, scripted functions and autograd functions in programs."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import braze
+from tests.regress.layers import Net, linear
+from tests.regress.programs import tensor
+from tests.regress.states import check, compiles
+
+PROGRAMS = {}
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def program(make):
+    """Register a maker of (function, arguments, what else to look at)."""
+    PROGRAMS[make.__name__] = make
+    return make
+
+
+def loss(w, x):
+    return ((x @ w).sin() ** 2).sum()
+
+
+@program
+def vjp():
+    def f(x):
+        out, pull = torch.func.vjp(torch.sin, x)
+        return out, pull(torch.ones_like(out))[0]
+
+    return f, (tensor(3),)
+
+
+@program
+def vjp_lambda():
+    def f(w, x):
+        out, pull = torch.func.vjp(lambda a, b: (a @ b).sin(), x, w)
+        g = pull(torch.ones_like(out))
+        return out, g
+
+    return f, (tensor(3, 2), tensor(2, 3))
+
+
+@program
+def vjp_aux():
+    def f(x):
+        out, pull, aux = torch.func.vjp(lambda a: (a.sin(), a.cos()), x, has_aux=True)
+        return out, pull(out), aux
+
+    return f, (tensor(3),)
+
+
+@program
+def jvp():
+    def f(x, t):
+        return torch.func.jvp(lambda a: a.sin() * a, (x,), (t,))
+
+    return f, (tensor(3), tensor(3) + 1)
+
+
+@program
+def grad():
+    def f(w, x):
+        return torch.func.grad(loss)(w, x)
+
+    return f, (tensor(2, 3), tensor(4, 2))
+
+
+@program
+def grad_and_value():
+    def f(w, x):
+        return torch.func.grad_and_value(loss, argnums=(0, 1))(w, x)
+
+    return f, (tensor(2, 3), tensor(4, 2))
+
+
+@program
+def vmap():
+    def f(w, x):
+        return torch.vmap(lambda row: (row @ w).relu())(x)
+
+    return f, (tensor(2, 3), tensor(4, 2))
+
+
+@program
+def vmap_dims():
+    def f(a, b):
+        return torch.vmap(torch.dot, in_dims=(1, None), out_dims=0)(a, b)
+
+    return f, (tensor(3, 4), tensor(3))
+
+
+@program
+def vmap_nested():
+    def f(a, b):
+        return torch.vmap(torch.vmap(torch.mul, in_dims=(None, 0)), in_dims=(0, None))(a, b)
+
+    return f, (tensor(3), tensor(4))
+
+
+@program
+def vmap_random():
+    def f(a):
+        return torch.vmap(lambda r: r + torch.rand(3), randomness="different")(a)
+
+    return f, (tensor(2, 3),)
+
+
+@program
+def vmap_item():
+    def f(a):
+        return torch.vmap(lambda r: r * 2 if r.sum() > 0 else r)(a)
+
+    return f, (tensor(2, 3),)
+
+
+@program
+def per_sample_grad():
+    def f(net, x, y):
+        params = {k: v.detach() for k, v in net.named_parameters()}
+
+        def one(params, xi, yi):
+            out = torch.func.functional_call(net, params, (xi.unsqueeze(0),))
+            return ((out - yi) ** 2).mean()
+
+        return torch.vmap(torch.func.grad(one), in_dims=(None, 0, 0))(params, x, y)
+
+    return f, (Net(), tensor(4, 3), tensor(4, 3))
+
+
+@program
+def hessian():
+    def f(x):
+        return torch.func.hessian(lambda a: (a**3).sum())(x)
+
+    return f, (tensor(3),)
+
+
+@program
+def jacrev():
+    def f(x):
+        return torch.func.jacrev(lambda a: a.sin() * a.sum())(x)
+
+    return f, (tensor(3),)
+
+
+@program
+def jacfwd():
+    def f(x):
+        return torch.func.jacfwd(lambda a: a.sin() * a.sum())(x)
+
+    return f, (tensor(3),)
+
+
+@program
+def linearize():
+    def f(x, t):
+        out, lin = torch.func.linearize(lambda a: a.sin(), x)
+        return out, lin(t)
+
+    return f, (tensor(3), tensor(3))
+
+
+@program
+def grad_closure_write():
+    seen = []
+
+    def f(x):
+        def g(a):
+            seen.append(a.shape)
+            return (a**2).sum()
+
+        return torch.func.grad(g)(x)
+
+    return f, (tensor(3),), seen
+
+
+@program
+def ensemble():
+    def f(params, x):
+        def one(w, b):
+            return torch.tanh(x @ w.T + b)
+
+        return torch.vmap(one)(params["w"], params["b"]).mean(0)
+
+    return f, ({"w": tensor(3, 2, 2), "b": tensor(3, 2)}, tensor(4, 2))
+
+
+@program
+def grad_outer_requires():
+    def f(w, x):
+        return torch.func.grad(loss)(w, x)
+
+    return f, (tensor(2, 3).requires_grad_(), tensor(4, 2))
+
+
+@program
+def vmap_requires():
+    def f(w, x):
+        return torch.vmap(lambda row: (row @ w).relu())(x)
+
+    return f, (tensor(2, 3).requires_grad_(), tensor(4, 2))
+
+
+@program
+def made_outside():
+    g = torch.func.grad(loss)
+
+    def f(w, x):
+        return g(w, x) + 1
+
+    return f, (tensor(2, 3), tensor(4, 2))
+
+
+@program
+def vmapped_outside():
+    g = torch.vmap(lambda r: r.sin() * 2)
+
+    def f(x):
+        return g(x) + 1
+
+    return f, (tensor(4, 2),)
+
+
+# cond
+@program
+def cond():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+    return f, (tensor(4),)
+
+
+@program
+def cond_neg():
+    def f(x):
+        return torch.cond(x.sum() > 0, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+    return f, (-tensor(4),)
+
+
+@program
+def cond_closure():
+    def f(x, w):
+        y = x * 2
+        return torch.cond(x.sum() > 0, lambda: y + w, lambda: y - w)
+
+    return f, (tensor(4), tensor(4))
+
+
+@program
+def cond_pred_python():
+    def f(x):
+        return torch.cond(x.shape[0] > 2, lambda a: a.sin(), lambda a: a.cos(), (x,))
+
+    return f, (tensor(4),)
+
+
+@program
+def cond_grad():
+    def f(x, w):
+        return torch.cond(x.sum() > 0, lambda a, b: (a * b).sin(), lambda a, b: a - b, (x, w))
+
+    return f, (tensor(4), tensor(4).requires_grad_())
+
+
+@program
+def script():
+    @torch.jit.script
+    def g(x):
+        return x * 2 + 1
+
+    def f(x):
+        return g(x).sin()
+
+    return f, (tensor(4),)
+
+
+@program
+def traced():
+    g = torch.jit.trace(lambda x: x * 2 + 1, (tensor(4),))
+
+    def f(x):
+        return g(x).sin()
+
+    return f, (tensor(4),)
+
+
+@program
+def script_loop():
+    @torch.jit.script
+    def g(x, n: int):
+        for _ in range(n):
+            x = x * 2
+        return x
+
+    def f(x):
+        return g(x, 3).sin()
+
+    return f, (tensor(4),)
+
+
+@program
+def script_module():
+    m = torch.jit.script(linear())
+
+    def f(m, x):
+        return m(x).sin()
+
+    return f, (m, tensor(2, 3))
+
+
+@program
+def script_grad():
+    @torch.jit.script
+    def g(x):
+        return x * 2 + 1
+
+    def f(x):
+        return g(x).sin()
+
+    return f, (tensor(4).requires_grad_(),)
+
+
+@program
+def custom_function():
+    class F(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx, x):
+            ctx.save_for_backward(x)
+            return x.sin()
+
+        @staticmethod
+        def backward(ctx, g):
+            (x,) = ctx.saved_tensors
+            return g * x.cos() * 2
+
+    def f(x):
+        return F.apply(x) * 3
+
+    return f, (tensor(4).requires_grad_(),)
+
+
+@program
+def checkpoint():
+    import torch.utils.checkpoint as c
+
+    def f(net, x):
+        return c.checkpoint(net, x, use_reentrant=False) + 1
+
+    return f, (Net(), tensor(2, 3))
+
+
+USUAL = [(1, []), (0, [])]
+# Programs that compile more or less than one graph at the first call and nothing at the second:
+# graphs and breaks of both.
+COMPILES = {
+    "vmap_item": [(0, []), (0, [])],
+    "linearize": [(1, ["unseen-python"]), (1, [])],
+    "cond_grad": [(2, ["condition"]), (0, [])],
+    "script_module": [(1, ["opaque-object", "opaque-object"]), (0, [])],
+    "custom_function": [(1, ["unsupported-tensor"]), (0, [])],
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_same_state_as_eager(name):
+    check(PROGRAMS[name], backend="aot_eager")
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_graphs_and_breaks(name):
+    assert compiles(PROGRAMS[name]) == COMPILES.get(name, USUAL)
+
+
+def branching(x):
+    return torch.cond(x.sum() > 0, lambda a: (a.sin(), {"k": a * 2}), lambda a: (a, {"k": a}), (x,))
+
+
+def costly(w, x):
+    return torch.cond(x.sum() > 0, lambda a: a @ w, lambda a: a - 1, (x,))
+
+
+def test_condition_in_one_graph():
+    compiled = braze.compile(branching, fullgraph=True)
+    x = torch.arange(4.0)
+    for value, expected in ((x, (x.sin(), x * 2)), (-x, (-x, -x))):
+        first, second = compiled(value)
+        assert torch.allclose(first, expected[0]) and torch.equal(second["k"], expected[1])
+
+
+def test_costly_condition_breaks_unless_one_graph_is_asked_for():
+    w, x = torch.eye(3) * 2, torch.ones(2, 3)
+    explained = braze.explain(costly)(w, x)
+    assert [note.code for note in explained.break_reasons] == ["condition"]
+    assert torch.equal(explained.result, x * 2)
+    whole = braze.compile(costly, fullgraph=True)
+    assert torch.equal(whole(w, x), x * 2) and torch.equal(whole(w, -x), -x - 1)
+
+
+def test_condition_that_writes_breaks():
+    def f(seen, x):
+        return torch.cond(x.sum() > 0, lambda a: seen.append(1) or a + 1, lambda a: a - 1, (x,))
+
+    seen: list[int] = []
+    compiled = braze.compile(f, backend="aot_eager")
+    assert torch.equal(compiled(seen, -torch.ones(2)), -torch.ones(2) - 1) and not seen
+    assert torch.equal(compiled(seen, torch.ones(2)), torch.ones(2) + 1) and seen == [1]
+
+
+def test_another_scripted_function():
+    @torch.jit.script
+    def double(x):
+        return x * 2
+
+    @torch.jit.script
+    def triple(x):
+        return x * 3
+
+    compiled = braze.compile(lambda g, x: g(x) + 1, backend="aot_eager")
+    for script, factor in ((double, 2), (triple, 3), (double, 2)):
+        assert torch.equal(compiled(script, torch.ones(2)), torch.ones(2) * factor + 1)
