@@ -34,3 +34,29 @@ def test_a_slice_of_a_module_list_after_torch_compile() -> None:
         [sys.executable, "-c", PROGRAM], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+OPTIMIZER = """
+import torch
+import braze
+
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+weight = torch.nn.Parameter(torch.ones(3))
+optimizer = torch.optim.SGD([weight], lr=0.5, momentum=0.9)
+
+def step(x):
+    optimizer.zero_grad()
+    (weight * x).sum().backward()
+    optimizer.step()
+
+explained = braze.explain(step)(torch.ones(3))
+assert not explained.break_reasons, explained.break_reasons
+assert torch.equal(weight, torch.full((3,), 0.5)), weight
+"""
+
+
+def test_optimizers_after_torch_compile() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", OPTIMIZER], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

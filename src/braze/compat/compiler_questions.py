@@ -79,6 +79,11 @@ def is_compiler_function(function: Any) -> bool:
 def replaced_by_compiler(function: Any) -> Any:
     """What a function of torch's own compiler stands in for, such as `nn.Module.__init__`; None
     where it stands for nothing."""
+    if is_disabled_by_torch(function):
+        original = function.__dict__.get(_WRAPPED)
+        module = getattr(original, "__module__", None) or ""
+        # It leaves out parts of its own optimizers: no wish of the program's.
+        return original if module.startswith("torch.optim") else None
     name = _WRAPPED_BY_COMPILER.get(function.__name__)
     if name is None or name not in function.__code__.co_freevars:
         return None
