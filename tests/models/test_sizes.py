@@ -139,3 +139,23 @@ def check(found: Any, expected: Any, sizes: tuple[int, int]) -> None:
     for mine, theirs in pairs:
         assert mine.stride() == theirs.stride(), sizes
         torch.testing.assert_close(mine, theirs, rtol=1e-3, atol=1e-4, msg=f"at {sizes}")
+
+
+@pytest.mark.parametrize("dynamic", [None, True], ids=["grows", "at-once"])
+def test_a_growing_cache(dynamic: bool | None) -> None:
+    """64 tokens, one by one: what a decoder keeps of the earlier ones is longer at each call."""
+    model = build(MODELS["llama_decode"], size=Size.TINY).model
+    compiled = braze.compile(model, dynamic=dynamic)
+    generator = torch.Generator().manual_seed(0)
+    tokens = torch.randint(0, 100, (2, 64), generator=generator)
+    mine = theirs = None
+    with torch.no_grad():
+        for place in range(64):
+            token = tokens[:, place : place + 1]
+            expected = model(input_ids=token, past_key_values=theirs, use_cache=True)
+            found = compiled(input_ids=token, past_key_values=mine, use_cache=True)
+            mine, theirs = found.past_key_values, expected.past_key_values
+            check(found, expected, (2, place))
+    assert mine.get_seq_length() == 64
+    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
+    assert len(frames()) <= 3, frames()

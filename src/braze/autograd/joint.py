@@ -21,7 +21,7 @@ import torch
 from braze.autograd.simplify import simplify
 from braze.compat.backward import can_be_used_again, gradients, plain_autograd
 from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
-from braze.ir.graph_sizes import missing_symbols
+from braze.ir.graph_sizes import missing_symbols, symbols_of
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.run_graph import call_node, flat_tensors
 from braze.ir.training import JointGraph, joint_as_graph
@@ -195,7 +195,6 @@ def _is_symbolic(graph: Graph) -> bool:
 def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
     """The joint graph of a symbolic trace with expressions for its sizes."""
     final = Expressions(facts)
-    derived = final.derived()
 
     def values(found: Sequence[Value | None]) -> tuple[Any, ...]:
         return tuple([None if value is None else final.value(value) for value in found])
@@ -209,17 +208,18 @@ def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
         gradients=values(joint.gradients),
         source=final.rewritten(joint.source),
         assumed=tuple(facts.learned()),
-        derived=derived,
     )
     # The numbers are passed as they were for the graph that was traced.
     numbers = tuple([final.final(number) for number in joint.source.sizes.numbers])
-    whole = replace(joint_as_graph(made), inputs=made.forward.inputs)
-    _, used = missing_symbols(whole, derived)
+    wanted = symbols_of(joint_as_graph(made))
+    derived = final.derived(wanted)
+    _, used = missing_symbols(wanted, made.forward.inputs, derived)
     sizes = Sizes(numbers, used)
     return replace(
         made,
         forward=replace(made.forward, sizes=sizes),
         source=replace(made.source, sizes=sizes),
+        derived=derived,
     )
 
 

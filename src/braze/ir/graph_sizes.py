@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
 from braze.ir.graph import Graph, Value
@@ -35,6 +35,7 @@ def bound_symbols(inputs: Iterable[Value]) -> set[Symbol]:
         for value in inputs
         if isinstance(value.type, TensorType)
         for size in (*value.type.shape, *value.type.stride)
+        if type(size) is not int
     ]
     return {binding.symbol for binding in bind_symbols(numbers)}
 
@@ -42,13 +43,15 @@ def bound_symbols(inputs: Iterable[Value]) -> set[Symbol]:
 Derived = tuple[tuple[Symbol, Expr], ...]
 
 
-def missing_symbols(graph: Graph, derived: Derived) -> tuple[set[Symbol], Derived]:
-    """(symbols that the graph uses and cannot know, those of `derived` that follow from others).
+def missing_symbols(
+    wanted: Set[Symbol], inputs: Iterable[Value], derived: Derived
+) -> tuple[set[Symbol], Derived]:
+    """(symbols that the inputs do not give, those of `derived` that follow from others).
 
     derived: (symbol, what it is in terms of symbols before it), in order.
     """
-    bound = bound_symbols(graph.inputs)
-    missing = symbols_of(graph) - bound
+    bound = bound_symbols(inputs)
+    missing = set(wanted - bound)
     used: list[tuple[Symbol, Expr]] = []
     for symbol, expr in reversed(derived):
         if symbol in missing:
@@ -59,7 +62,7 @@ def missing_symbols(graph: Graph, derived: Derived) -> tuple[set[Symbol], Derive
 
 def told_sizes(graph: Graph, derived: Derived) -> Sizes:
     """`Graph.sizes` of a graph whose caller knows every symbol: those that it misses, by name."""
-    missing, used = missing_symbols(graph, derived)
+    missing, used = missing_symbols(symbols_of(graph), graph.inputs, derived)
     return Sizes(tuple([as_expr(s) for s in sorted(missing, key=str)]), used)
 
 

@@ -218,15 +218,16 @@ def as_expr_of(atom: Atom) -> Expr:
 
 def constant_value(value: IntLike) -> int | None:
     """The int that the expression always is, or None."""
-    if isinstance(value, int):
-        return value
-    if isinstance(value, Symbol):
-        return value.lower if value.lower is not None and value.lower == value.upper else None
-    if not value.terms:
-        return 0
-    if len(value.terms) == 1 and value.terms[0][0] == ():
-        return value.terms[0][1]
-    return None
+    kind = type(value)
+    if kind is Expr:
+        terms = value.terms  # type: ignore[union-attr]
+        if not terms:
+            return 0
+        return terms[0][1] if len(terms) == 1 and not terms[0][0] else None
+    if kind is Symbol:
+        low, high = value.lower, value.upper  # type: ignore[union-attr]
+        return low if low is not None and low == high else None
+    return value  # type: ignore[return-value]
 
 
 def dot(left: Iterable[IntLike], right: Iterable[IntLike]) -> Expr:

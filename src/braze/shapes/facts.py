@@ -35,7 +35,7 @@ from braze.shapes.expr import (
     floor_div,
     symbols,
 )
-from braze.shapes.prove import Range, is_nonnegative, range_of
+from braze.shapes.prove import Range, is_nonnegative, is_plainly_nonnegative, range_of
 from braze.shapes.substitution import evaluate, substitute
 
 Kind: TypeAlias = Literal["==", "!=", ">="]
@@ -305,13 +305,20 @@ class Facts:
     def _derive(self, relation: Relation) -> bool | None:
         expr = relation.expr
         if relation.kind == ">=":
-            if self._is_nonnegative(expr):
-                return True
-            return False if self._is_nonnegative(-expr - 1) else None
-        differs = self._is_nonnegative(expr - 1) or self._is_nonnegative(-expr - 1)
-        if differs or not _can_be_zero(expr):
+            ways = ((expr, True), (-expr - 1, False))
+        else:
+            ways = ((expr - 1, relation.kind == "!="), (-expr - 1, relation.kind == "!="))
+        # Most questions are answered by ranges, one way or the other: so those are asked first.
+        for proven in (self._is_plainly_nonnegative, self._is_nonnegative):
+            for fact, answer in ways:
+                if proven(fact):
+                    return answer
+        if relation.kind != ">=" and not _can_be_zero(expr):
             return relation.kind == "!="
         return None
+
+    def _is_plainly_nonnegative(self, expr: Expr) -> bool:
+        return is_plainly_nonnegative(expr, self.ranges)
 
     def _is_nonnegative(self, expr: Expr) -> bool:
         named = symbols(expr)

@@ -38,11 +38,26 @@ def is_nonnegative(value: IntLike, ranges: Ranges, facts: Iterable[Expr] = ()) -
     """Whether the expression is surely >= 0. ranges: what is known of symbols beyond their own;
     facts: expressions that are >= 0."""
     expr = as_expr(value)
-    if _is_at_least_zero(expr, ranges):
-        return True
     if _proven(expr, ranges, _DEEPEST):
         return True
     return any(_proven(expr - fact, ranges, 1) for fact in facts)
+
+
+def is_plainly_nonnegative(expr: Expr, ranges: Ranges) -> bool:
+    """Whether the ends of ranges say it, term by term: all that most questions need."""
+    total = 0
+    for monomial, coefficient in expr.terms:
+        term = coefficient
+        for atom in monomial:
+            if type(atom) is not Symbol:
+                return False
+            low, high = range_of(atom, ranges)
+            end = low if coefficient > 0 else high
+            if low is None or low < 0 or end is None:
+                return False
+            term *= end
+        total += term
+    return total >= 0
 
 
 def shifted(expr: Expr, ranges: Ranges) -> Expr | None:
@@ -75,23 +90,6 @@ def range_of(symbol: Symbol, ranges: Ranges) -> Range:
 
 
 # --- private -------------------------------------------------------------------------------------
-
-
-def _is_at_least_zero(expr: Expr, ranges: Ranges) -> bool:
-    """Whether the ends of the symbols' ranges say it, term by term: what most questions need."""
-    total = 0
-    for monomial, coefficient in expr.terms:
-        term = coefficient
-        for atom in monomial:
-            if type(atom) is not Symbol:
-                return False
-            low, high = range_of(atom, ranges)
-            end = low if coefficient > 0 else high
-            if low is None or low < 0 or end is None:
-                return False
-            term *= end
-        total += term
-    return total >= 0
 
 
 def _proven(expr: Expr, ranges: Ranges, depth: int) -> bool:

@@ -38,12 +38,17 @@ _Operation: TypeAlias = Callable[[Expr, Expr], Expr]
 
 
 class SymbolicSize(torch.SymInt):
-    """An integer expression over symbols; one object an expression and capture.
+    """An integer expression over symbols; one object an expression and capture, which is why they
+    hash by identity.
 
-    hint: its value at the sizes at hand. program: the object that programs see.
+    hint: its value at the sizes at hand. program: the object that programs see. node: the one that
+    C++ asks, which shape rules have: the object itself.
     """
 
-    __slots__ = ("_now", "_now_at", "expr", "facts", "hint", "known", "program")
+    __slots__ = (
+        *("_constant", "_now", "_now_at"),
+        *("expr", "facts", "hint", "known", "node", "program"),
+    )
 
     expr: Expr
     facts: Facts
@@ -51,33 +56,29 @@ class SymbolicSize(torch.SymInt):
     program: Any
     _now: Expr
     _now_at: int
+    _constant: int | None
 
     def __init__(self, facts: Facts, expr: Expr, hint: int) -> None:
         self.facts = facts
         self.expr = expr
         self.hint = hint
         self.known: dict[Any, Any] = {}
-        self._now = expr
+        self.node: Any = self
         self._now_at = -1
 
     def now(self) -> Expr:
         """The expression as it is written now."""
-        rewritten = self.facts.rewritten
-        if self._now_at != rewritten:
-            self._now = self.facts.current(self.expr)
-            self._now_at = rewritten
+        if self._now_at != self.facts.rewritten:
+            self._look_again()
         return self._now
 
-    @property
-    def node(self) -> Any:
-        """What C++ asks: the object itself."""
-        return self
+    def _look_again(self) -> None:
+        self._now_at = self.facts.rewritten
+        self._now = self.facts.current(self.expr)
+        self._constant = constant_value(self._now)
 
     def _as(self, made: Any) -> Any:
         return made
-
-    def __hash__(self) -> int:
-        return hash(self.expr)
 
     def __str__(self) -> str:
         return str(self.expr)
@@ -152,7 +153,9 @@ class SymbolicSize(torch.SymInt):
         return self
 
     def maybe_as_int(self) -> int | None:
-        return constant_value(self.now())
+        if self._now_at != self.facts.rewritten:
+            self._look_again()
+        return self._constant
 
     def constant_int(self) -> None:
         return None
@@ -212,20 +215,15 @@ class SymbolicSize(torch.SymInt):
 class ProgramInt(SymbolicSize):
     """A symbolic integer in a program's hands."""
 
-    __slots__ = ("size",)
+    __slots__ = ()
 
     def __init__(self, size: SymbolicSize) -> None:
         super().__init__(size.facts, size.expr, size.hint)
-        self.size = size
+        self.node = size
 
     def __sym_float__(self) -> float:
         """`torch.sym_float`: floats are not symbols, so the size is one value from here on."""
         return float(int(self))
-
-    @property
-    def node(self) -> Any:
-        """The shape rules' object."""
-        return self.size
 
     def _as(self, made: Any) -> Any:
         return program_value(made)
@@ -453,7 +451,11 @@ def _comparison(name: str) -> Any:
     unlike = {"eq": False, "ne": True}.get(name, NotImplemented)
 
     def method(self: SymbolicSize, other: Any) -> Any:
-        if isinstance(other, torch.SymInt):
+        if isinstance(other, int):
+            known = self.known.get((name, other))
+            if known is not None:
+                return known
+        elif isinstance(other, torch.SymInt):
             other = other.node
             if other is self.node:
                 return name in ("eq", "ge", "le")
@@ -461,12 +463,8 @@ def _comparison(name: str) -> Any:
                 return unlike
         elif isinstance(other, float):
             return getattr(float, f"__{name}__")(float(int(self)), other)
-        elif not isinstance(other, int):
-            return unlike
         else:
-            known = self.known.get((name, other))
-            if known is not None:
-                return known
+            return unlike
         facts, relation = _relation(name, self, other)
         answer = facts.decide(relation)
         if type(other) is int:
@@ -478,12 +476,17 @@ def _comparison(name: str) -> Any:
 
 def _node_comparison(name: str) -> Any:
     def method(self: SymbolicSize, other: Any) -> Any:
+        known, key = self.known, (name, id(other))  # nodes live as long as the capture
+
         def ask(default: bool | None) -> bool:
-            facts, relation = _relation(name, self, other)
-            if default is None:
-                return facts.decide(relation)
-            found = facts.follows(relation)
-            return default if found is None else found
+            answer = known.get(key)
+            if answer is None:
+                facts, relation = _relation(name, self, other)
+                answer = facts.decide(relation) if default is None else facts.follows(relation)
+                if answer is None:
+                    return default is True
+                known[key] = answer
+            return answer
 
         return Condition(ask)
 
@@ -507,12 +510,8 @@ def _install() -> None:
         setattr(SymbolicSize, f"__{name}__", _on_numbers(f"__{name}__"))
         setattr(SymbolicSize, f"__r{name}__", _on_numbers(f"__r{name}__"))
     named = {"pow": _power, "__pow__": _power, "__rpow__": _on_numbers("__rpow__")}
-    for name, method in {**named, "__divmod__": _divmod, "__hash__": _hash}.items():
+    for name, method in {**named, "__divmod__": _divmod, "__hash__": object.__hash__}.items():
         setattr(SymbolicSize, name, method)
-
-
-def _hash(self: SymbolicSize) -> int:
-    return hash(self.expr)
 
 
 _install()

@@ -10,8 +10,10 @@ after the tensors (`Graph.sizes`).
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Set
 from typing import Any, final
+
+import torch
 
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.graph_sizes import bound_symbols, missing_symbols, symbols_of
@@ -21,6 +23,9 @@ from braze.shapes.expr import Expr, Symbol, as_expr, simplified, symbols
 from braze.shapes.facts import Facts, Unknown
 from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import SymbolicSize, of_expression
+
+_INT = frozenset((int,))
+_NO_SIZES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
 
 
 class SizeRewriter:
@@ -51,7 +56,7 @@ class SizeRewriter:
         if isinstance(type, TensorType) and not _are_numbers((*type.shape, *type.stride)):
             # Not `tensor_type`: its cache would give symbols with another capture's hints.
             shape, stride = self.sizes(type.shape), self.sizes(type.stride)
-            made = dataclasses.replace(type, shape=shape, stride=stride)
+            made = TensorType(type.dtype, shape, stride, type.device, type.requires_grad)
         self._types[id(type)] = (type, made)
         return made
 
@@ -68,17 +73,20 @@ class SizeRewriter:
         """An argument of a node."""
         cls = type(argument)
         if cls is Value:
-            return self.value(argument)
+            return self._values.get(argument) or self.value(argument)
+        if cls in _NO_SIZES:
+            return argument
         if cls is tuple or cls is list:
             return cls([self.argument(item) for item in argument])
         return self._size(argument)
 
     def node(self, node: Node) -> Node:
         """One node."""
+        argument = self.argument
         return Node(
             node.op,
-            tuple(map(self.argument, node.args)),
-            tuple([(name, self.argument(value)) for name, value in node.kwargs]),
+            tuple([argument(a) for a in node.args]),
+            tuple([(name, argument(value)) for name, value in node.kwargs]) if node.kwargs else (),
             tuple([None if v is None else self.value(v) for v in node.outputs]),
             node.origin,
             node.grad_enabled,
@@ -118,24 +126,26 @@ class Expressions(SizeRewriter):
         super().__init__(self._expression)
         self.facts = facts
         self._final = facts.refined()
-        self._sizes: dict[Expr, Size] = {}
+        self._by_size: dict[Any, Size] = {}
 
     def graph(self, graph: Graph) -> tuple[Graph, tuple[Unknown, ...]]:
         """The graph, and the unknowns whose numbers are `Graph.sizes`."""
         made = self.rewritten(graph)
-        missing, derived = missing_symbols(made, self.derived())
+        used = frozenset().union(*map(symbols, self._by_size.values()))
+        missing, derived = missing_symbols(used, made.inputs, self.derived(used))
         passed = self._passed(missing)
         numbers = tuple([self.final(as_expr(unknown.symbol)) for unknown in passed])
         return dataclasses.replace(made, sizes=Sizes(numbers, derived)), passed
 
-    def derived(self) -> tuple[tuple[Symbol, Expr], ...]:
-        """Symbols that follow from others, and how."""
+    def derived(self, used: Set[Symbol]) -> tuple[tuple[Symbol, Expr], ...]:
+        """Those of the used symbols that follow from inputs' symbols, and how."""
         found = []
         for symbol, meaning in self.facts.derived():
-            (here,) = symbols(as_expr(self._final[symbol]))
-            expr = self.final(meaning)
-            if here not in symbols(expr):
-                found.append((here, expr))
+            here = self._final[symbol]
+            if here in used:
+                expr = self.final(meaning)
+                if here not in symbols(expr):
+                    found.append((here, expr))
         return tuple(found)
 
     def symbols(self) -> list[tuple[Symbol, Expr]]:
@@ -152,11 +162,12 @@ class Expressions(SizeRewriter):
         return substitute(self.facts.current(expr), self._final)
 
     def _expression(self, size: Any) -> Any:
-        if not isinstance(size, SymbolicSize):
+        if type(size) is int or not isinstance(size, SymbolicSize):
             return size
-        found = self._sizes.get(size.expr)
+        size = size.node  # what programs have hashes by its number
+        found = self._by_size.get(size)
         if found is None:
-            found = self._sizes[size.expr] = simplified(self.final(size.expr))
+            found = self._by_size[size] = simplified(self.final(size.expr))
         return found
 
     def _passed(self, missing: set[Symbol]) -> tuple[Unknown, ...]:
@@ -187,4 +198,4 @@ def retraced(graph: Graph) -> tuple[Graph, Facts]:
 
 
 def _are_numbers(sizes: tuple[Any, ...]) -> bool:
-    return all(type(size) is int for size in sizes)
+    return _INT.issuperset(map(type, sizes))

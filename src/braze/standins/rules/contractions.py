@@ -134,7 +134,12 @@ def _convolution(
     for dim in range(rank):
         step, pad, spread = (p[dim if len(p) > 1 else 0] for p in (stride, padding, dilation))
         reach = spread * (weight.shape[dim + 2] - 1) + 1  # type: ignore[operator]
-        size = (x.shape[dim + 2] + 2 * pad - reach) // step + 1  # type: ignore[operator]
+        around = 2 * pad - reach
+        size = x.shape[dim + 2]
+        if step == 1:
+            size = size + (around + 1) if around != -1 else size  # type: ignore[operator]
+        else:
+            size = (size + around) // step + 1  # type: ignore[operator]
         if size <= 0:
             return NotImplemented
         sizes.append(size)
