@@ -115,11 +115,11 @@ def test_sizes_of_training_steps(name: str) -> None:
         args, kwargs = calls.arguments(*sizes)
         expected = gradients(model, model(*args, **kwargs), calls)
         found = gradients(model, compiled(*args, **kwargs), calls)
+        largest = max(value.abs().max().item() for value in expected.values())
         for key, value in expected.items():
             message = f"{key} at {sizes}"
-            most = (
-                1e-5 * value.abs().max().item()
-            )  # some models norm in float32 whatever they are in
+            # Some models norm in float32 whatever they are in; some gradients are noise.
+            most = max(1e-5 * value.abs().max().item(), 1e-12 * largest)
             torch.testing.assert_close(found[key], value, rtol=1e-4, atol=most, msg=message)
     assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
     assert len(frames()) <= 1 + calls.varying, frames()

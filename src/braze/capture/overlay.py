@@ -16,7 +16,7 @@ import torch
 from braze.capture.signals import BreakRequested
 from braze.capture.world import CONSTANTS, World, is_constant, is_identity
 from braze.ir.guard import ABSENT, GuardKind
-from braze.ir.source import DictKeySource, ItemSource, Source
+from braze.ir.source import DictKeySource, ItemSource, ObjectSource, Source
 
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
@@ -138,9 +138,19 @@ class Overlay:
                 entry.entries.pop(key, None)
             self._guard_lacks(space, key, owner)
             return
+        if value is DELETED and entry is not None and key in entry.entries:
+            self._guard_has(space, key, owner)
         if entry is None:
             entry = self.writes[id(space)] = DictWrites(space, owner)
         entry.put(key, value)
+
+    def _guard_has(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
+        """What was written here and deleted again was there before: it is to be deleted."""
+        source = self.world.source_of(space)
+        if owner is not None:
+            source = self.world.instance_dict_source(owner)
+        source = source or ObjectSource(f"globals of {space.get('__name__', '?')}", space)
+        self.world.guard(source, GuardKind.DICT_CONTAINS, (key, True))
 
     def _guard_lacks(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
         """What was written here and deleted again is not there before either."""

@@ -35,9 +35,10 @@ class GradientWatch:
         self._tried = False
 
     def first_watched(self, leaves: Sequence[torch.Tensor]) -> int:
-        """The number of the first leaf whose gradient somebody watches, or -1."""
+        """The number of the first leaf that somebody watches or that has no gradient, or -1."""
         for number, leaf in enumerate(leaves):
-            if leaf._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
+            # Of a tensor without gradients libtorch must not be asked.
+            if not leaf.requires_grad or leaf._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
                 return number
         if self._ask is None and not self._is_ready():
             return 0 if leaves else -1

@@ -99,6 +99,9 @@ class Recorder:
         flow through."""
         base = place.base or place
         if base.history is not None:
+            index = base.input_index
+            if index < 0 or base.history is not self.input_values[index]:
+                base.tracked_write = True  # there is a history that began here
             base.value = self.emit(with_data, (base.history, base.value), {})
             base.history = None
             base.version += 1

@@ -157,7 +157,6 @@ class Tracer(dispatch.TorchDispatchMode):
                 # Autograd saw one write and not the next: the new history with the newest data.
                 with torch.enable_grad():
                     self._read_tracked(place)
-                place.tracked_write = True
         return finish_trace(
             self.recorder,
             places,
