@@ -41,6 +41,8 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     if cls in CONSTANTS or cls is super:
         return _load_native(interpreter, owner, name)
     world = interpreter.world
+    if world.proxies and id(owner) in world.proxies:
+        return load_attribute(interpreter, referent(world, owner), name)
     if issubclass(type(owner), types.ModuleType):
         return _load_from_module(interpreter, owner, name)
     if issubclass(type(owner), type):
@@ -57,7 +59,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     world = interpreter.world
-    if cls is InlinedGenerator:
+    if cls is InlinedGenerator or id(owner) in world.proxies:
         return load_attribute(interpreter, owner, name), NULL
     if cls not in TENSORS and not issubclass(type(owner), (type, types.ModuleType, super)):
         function = world.lookup(cls, name)
@@ -73,6 +75,14 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
         if type(method) is types.MethodDescriptorType:
             return method, owner
     return load_attribute(interpreter, owner, name), NULL
+
+
+def referent(world: Any, proxy: Any) -> Any:
+    """What a weak proxy made in this frame stands for."""
+    target = world.proxies[id(proxy)].target()
+    if target is None:
+        raise ProgramRaised(ReferenceError("weakly-referenced object no longer exists"))
+    return target
 
 
 def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
@@ -360,6 +370,9 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
     """`owner.name = value`."""
     cls = type(owner)
     world = interpreter.world
+    if id(owner) in world.proxies:
+        store_attribute(interpreter, referent(world, owner), name, value)
+        return
     if cls in TENSORS:
         store_tensor_attribute(interpreter, owner, name, value)
         return
@@ -433,6 +446,9 @@ def set_instance_entry(interpreter: Any, owner: Any, name: str, value: Any) -> N
 def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
     """`del owner.name`."""
     world = interpreter.world
+    if id(owner) in world.proxies:
+        delete_attribute(interpreter, referent(world, owner), name)
+        return
     method = world.lookup(type(owner), "__delattr__")
     if isinstance(method, types.FunctionType):
         interpreter.call(method, owner, name)

@@ -409,6 +409,6 @@ def format_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     return format_value(interpreter, args[0], None, args[1] if len(args) > 1 else "")
 
 
-@answers(print, input, open)
+@answers(print, input, open, breakpoint)
 def input_output(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise BreakRequested("input-output", "print or the like")

@@ -161,6 +161,7 @@ def new_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         if isinstance(world.lookup(type(value), "__set_name__"), types.FunctionType)
     }
     contents.update(dict.fromkeys(named))
+    contents.setdefault("__module__", interpreter.frames[-1].globals.get("__name__"))
     quiet = any(_has_hook(world, base) for base in bases)
     if quiet:
         first = _Quiet if any(base.__dictoffset__ for base in bases) else _QuietSlots

@@ -12,6 +12,7 @@ from braze.capture.handler_table import answers
 from braze.capture.native_calls import call_natively
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested
+from braze.capture.world import is_identity
 from braze.ir.guard import ABSENT
 
 
@@ -34,6 +35,27 @@ def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         raise BreakRequested("unseen-callable", f"copying a {cls.__qualname__}")
     return _reduced(interpreter, owner, cls)
 
+
+@answers(object.__getstate__)  # type: ignore[attr-defined]
+def state_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    (owner,) = args
+    if id(owner) not in interpreter.world.known:
+        return call_natively(interpreter, object.__getstate__, args, kwargs)  # type: ignore[attr-defined]
+    return _state(interpreter, owner)
+
+
+def _whole(function: Any) -> Any:
+    def read(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if id(args[0]) in interpreter.world.known and not is_identity(args[0]):
+            detail = f"reading the whole of a {type(args[0]).__qualname__}"
+            raise BreakRequested("unseen-callable", detail)
+        return call_natively(interpreter, function, args, kwargs)
+
+    return read
+
+
+for _function in (object.__reduce__, object.__dir__):
+    answers(_function)(_whole(_function))
 
 _OF_ITEMS = (list, dict, tuple, set, frozenset, collections.deque)
 

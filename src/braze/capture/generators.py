@@ -79,8 +79,8 @@ class InlinedGenerator:
                     self._close_delegate(receiver)
                 except BaseException as problem:
                     exception = problem
-            elif hasattr(receiver, "throw"):
-                return self._throw_to(receiver, exception)
+            elif (throw := self._method_of(receiver, "throw")) is not None:
+                return self._throw_to(throw, exception)
         return self._raise_here(exception)
 
     def close(self) -> Any:
@@ -156,7 +156,7 @@ class InlinedGenerator:
         return None
 
     def _close_delegate(self, receiver: Any) -> None:
-        close = getattr(receiver, "close", None)
+        close = self._method_of(receiver, "close")
         if close is not None:
             self._running = True
             try:
@@ -164,13 +164,23 @@ class InlinedGenerator:
             finally:
                 self._running = False
 
-    def _throw_to(self, receiver: Any, exception: BaseException) -> Any:
+    def _method_of(self, receiver: Any, name: str) -> Any:
+        """A method of what the frame delegates to, or None."""
+        try:
+            return self._interpreter.attribute(receiver, name)
+        except ProgramRaised as raised:
+            problem = raised.exception
+        if isinstance(problem, AttributeError):
+            return None
+        raise problem
+
+    def _throw_to(self, throw: Any, exception: BaseException) -> Any:
         self._running = True
         frames = self._interpreter.frames
         depth = len(frames)
         frames.append(self.frame)  # as the caller of what it delegates to
         try:
-            return self._interpreter.call_raising(receiver.throw, exception)
+            return self._interpreter.call_raising(throw, exception)
         except StopIteration as end:
             value = end.value
         except Exception as problem:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import sys
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -42,8 +43,8 @@ def answer(
     mistake, and raise what Python raises."""
     owner = getattr(function, "__objclass__", None)
     wrong = owner is not None and not (args and isinstance(args[0], owner))
-    most = _most_arguments(function)
-    if wrong or (most is not None and len(args) > most):
+    least, most = _bounds(function)
+    if wrong or len(args) > most or (not kwargs and len(args) < least):
         error = _misfit(function, args, kwargs)
         if error is not None:
             raise ProgramRaised(error)
@@ -56,19 +57,40 @@ def answer(
     raise ProgramRaised(error)
 
 
+_ANY = (0, sys.maxsize)
+# How many positional arguments builtins take that have no signature.
+_BOUNDS: dict[Any, tuple[int, int]] = {
+    getattr: (2, 3),
+    iter: (1, 2),
+    next: (1, 2),
+    slice: (1, 3),
+    range: (1, 3),
+    dir: (0, 1),
+    vars: (0, 1),
+    dict.pop: (2, 3),
+    max: (1, sys.maxsize),
+    min: (1, sys.maxsize),
+}
+
+
 @functools.lru_cache(maxsize=4096)
-def _most_arguments(function: Any) -> int | None:
-    """How many positional arguments a function takes at most, if that is known."""
+def _bounds(function: Any) -> tuple[int, int]:
+    """How many positional arguments a function takes, as far as that is known."""
     signature = _signature(function)
     if signature is None:
-        return None
-    kinds = [parameter.kind for parameter in signature.parameters.values()]
-    return None if inspect.Parameter.VAR_POSITIONAL in kinds else len(kinds)
+        return _BOUNDS.get(function, _ANY)
+    parameters = signature.parameters.values()
+    needed = [p for p in parameters if p.default is p.empty and p.kind in _POSITIONAL]
+    rest = any(p.kind is inspect.Parameter.VAR_POSITIONAL for p in parameters)
+    return len(needed), sys.maxsize if rest else len(parameters)
+
+
+_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 
 
 def _signature(function: Any) -> inspect.Signature | None:
     try:
-        return inspect.signature(function)
+        return inspect.signature(function, follow_wrapped=False)
     except (TypeError, ValueError):
         return None
 
@@ -78,9 +100,12 @@ def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Typ
     owner = getattr(function, "__objclass__", None)
     if owner is None or (args and isinstance(args[0], owner)):
         signature = _signature(function)
-        if signature is None:
+        least, most = _bounds(function)
+        if signature is None and least <= len(args) <= most:
             return None
         try:
+            if signature is None:
+                raise TypeError
             signature.bind(*args, **kwargs)
             return None
         except TypeError:

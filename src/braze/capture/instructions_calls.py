@@ -97,7 +97,13 @@ def _implicit_super(interpreter: Any, frame: Frame) -> super:
     if cell is None:
         raise ProgramRaised(RuntimeError("super(): __class__ cell not found"))
     cls = interpreter.overlay.read_cell(cell)
+    if not frame.code.co_argcount:
+        raise ProgramRaised(RuntimeError("super(): no arguments"))
+    if cls is ABSENT:
+        raise ProgramRaised(RuntimeError("super(): empty __class__ cell"))
     name = frame.code.co_varnames[0]
+    if name not in frame.locals and name not in frame.cells:
+        raise ProgramRaised(RuntimeError("super(): arg[0] deleted"))
     owner = frame.locals.get(name)
     if owner is None and name in frame.cells:
         owner = interpreter.overlay.read_cell(frame.cells[name])

@@ -136,7 +136,7 @@ def send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
         elif value is None:
             result = next_of(interpreter, receiver)
         else:
-            result = interpreter.call(getattr(receiver, "send"), value)  # noqa: B009
+            result = interpreter.call(interpreter.attribute(receiver, "send"), value)
         frame.stack.append(result)
     except ProgramRaised as raised:
         if not isinstance(raised.exception, StopIteration):

@@ -20,7 +20,7 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
-from braze.capture.opaque_objects import check_opaque, only_keeps
+from braze.capture.opaque_objects import check_opaque, check_proxies, only_keeps
 from braze.capture.outside_iterators import OutsideIterators
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
@@ -289,6 +289,8 @@ class Interpreter:
 
     def native(self, function: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Any:
         """Run real code on values that it may see; its exceptions are the program's."""
+        if self.world.proxies and not only_keeps(function):
+            check_proxies(self.world, (args, kwargs))
         if self.world.opaque and not only_keeps(function):
             check_opaque(self, function, (args, kwargs))
         try:
@@ -297,7 +299,7 @@ class Interpreter:
             raise
         except DataDependent as request:
             raise BreakRequested("data-dependent-value", str(request)) from None
-        except Exception as exception:
+        except (Exception, GeneratorExit) as exception:  # what a program throws into a generator
             raise program_raised(exception) from None
 
     # --- what natively written parts ask for ---------------------------------------------------

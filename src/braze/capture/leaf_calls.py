@@ -165,7 +165,7 @@ def as_seen(result: Any) -> Any:
     return result
 
 
-def program_raised(exception: Exception) -> ProgramRaised:
+def program_raised(exception: BaseException) -> ProgramRaised:
     """An exception that native code raised, its message as eager would have it, and its traceback
     without the frames of capture."""
     exception.__traceback__ = None

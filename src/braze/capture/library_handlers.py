@@ -18,6 +18,7 @@ from typing import Any
 
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested
+from braze.capture.world import TENSORS, WeakProxy
 from braze.ir.source import ObjectSource
 
 _QUESTIONS = (
@@ -71,7 +72,14 @@ def get_logger(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 
 @answers(weakref.proxy)
 def weak_proxy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise BreakRequested("unsupported-function", "a weak proxy, which passes for another object")
+    target = args[0]
+    world = interpreter.world
+    if len(args) != 1 or kwargs or id(target) in world.known or type(target) in TENSORS:
+        detail = "a weak proxy, which passes for another object"
+        raise BreakRequested("unsupported-function", detail)
+    made = interpreter.native(weakref.proxy, target)
+    world.proxies[id(made)] = WeakProxy(made, weakref.ref(target), interpreter.outer_step)
+    return made
 
 
 @answers(gc.collect)

@@ -21,6 +21,7 @@ from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
 from braze.capture.native_tables import (
     CALLING,
+    CHANGING,
     CHANGING_METHODS,
     ITERATING,
     ITERATING_METHODS,
@@ -109,10 +110,10 @@ def _call_bound(
         if owner.__module__ in SAFE_MODULES or function.__name__ in _CLASS_QUERIES:
             return call_natively(interpreter, function, args, kwargs)
         for base in owner.__mro__:
-            if function.__name__ in vars(base):
-                if base.__module__ in SAFE_MODULES:
-                    return call_natively(interpreter, function, args, kwargs)
-                break
+            found = vars(base).get(function.__name__)
+            is_it = isinstance(found, _OF_CLASSES) and found.__get__(None, owner) == function
+            if is_it and base.__module__ in SAFE_MODULES:
+                return call_natively(interpreter, function, args, kwargs)
         raise BreakRequested("unseen-callable", describe(function))
     if id(function) in interpreter.world.known:
         owner = interpreter.world.read_attribute_value(function, "__self__", owner)
@@ -133,6 +134,7 @@ def _descriptor_of(function: Any, cls: type) -> Any:
     return None
 
 
+_OF_CLASSES = (types.ClassMethodDescriptorType, types.MethodDescriptorType)
 _CLASS_QUERIES = frozenset({"mro", "__subclasses__", "__subclasscheck__", "__instancecheck__"})
 
 
@@ -197,6 +199,9 @@ def call_natively(
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
     native, keywords = _fitted(interpreter, function, _fitting(function), args, kwargs)
+    called = (getattr(function, "__module__", None), getattr(function, "__name__", None))
+    if called in CHANGING and args and type(args[0]) in EXACT:
+        native = (interpreter.overlay.changed(args[0]), *native[1:])
     return call_seen(interpreter, function, native, keywords)
 
 

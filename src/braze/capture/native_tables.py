@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _heapq
 import _json
 import bisect
 import collections
@@ -132,6 +133,16 @@ CALLING: dict[Any, tuple[int, ...]] = {
     BaseExceptionGroup.subgroup: (0,),
     _json.make_encoder: (1, 2),
 }
+# Functions that change the container that is their first argument, as (module, name): a module may
+# be loaded twice.
+CHANGING = frozenset(
+    {
+        *[("_heapq", name) for name in dir(_heapq) if name.lstrip("_").startswith("heap")],
+        ("_bisect", "insort_left"),
+        ("_bisect", "insort_right"),
+        ("_collections", "_count_elements"),
+    }
+)
 # Methods of builtin containers that change them.
 CHANGING_METHODS = frozenset(
     {

@@ -74,6 +74,7 @@ def _is_of_c(cls: type) -> bool:
 # Attributes are guarded where they are read; what is only stored is not read.
 _KEEPERS = (
     getattr,
+    super,
     object.__setattr__,
     type.__setattr__,
     list.append,
@@ -85,7 +86,7 @@ _KEEPERS = (
 
 def only_keeps(function: Any) -> bool:
     """Whether real code reads nothing of its arguments but attributes, or stores them."""
-    if getattr(function, "__name__", None) == "__get__":
+    if getattr(function, "__name__", None) in ("__get__", "__set__"):
         return True
     return any(function is keeper for keeper in _KEEPERS)
 
@@ -97,6 +98,12 @@ def check_opaque(interpreter: Any, function: Any, args: Any) -> None:
     if found is not None:
         name = getattr(function, "__name__", type(function).__name__)
         raise BreakRequested("opaque-object", f"{name}() of a {type(found).__qualname__}")
+
+
+def check_proxies(world: Any, args: Any) -> None:
+    """Break before real code gets a weak proxy, and runs methods of what that stands for."""
+    if any(id(value) in world.proxies for value in _leaves(args, 2)):
+        raise BreakRequested("unsupported-function", "a weak proxy, given to C code")
 
 
 def _leaves(value: Any, depth: int) -> Any:

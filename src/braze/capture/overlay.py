@@ -390,6 +390,8 @@ class Overlay:
             if key not in world.reads:
                 world.reads[key] = world.adopt(item, ItemSource(source, index))
             items.append(world.reads[key])
+        if hasattr(type(value), "n_sequence_fields"):
+            return type(value)(items)
         if issubclass(type(value), tuple):
             return tuple.__new__(type(value), items)
         return collections.deque(items, value.maxlen) if type(value) is collections.deque else items

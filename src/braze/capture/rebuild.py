@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from typing import Any
 
 import torch
+
+_HEAP_TYPE = 1 << 9
 
 
 def rebuild_iterator(kind: Any, arguments: tuple[Any, ...], state: Any) -> Iterator[Any]:
@@ -34,15 +37,21 @@ def rebuild_getitem_iterator(kind: Any, owner: Any, index: int) -> Iterator[Any]
 def rebuild_exception(
     kind: type[BaseException],
     arguments: tuple[Any, ...],
+    args: tuple[Any, ...],
     cause: BaseException | None,
     attributes: dict[str, Any],
 ) -> BaseException:
-    """An exception without running its `__init__`."""
+    """An exception without running an `__init__` of the program; what C code makes of the
+    arguments (`errno`, `value`, `lineno`) it makes again."""
     exception = kind.__new__(kind, *arguments)
-    exception.args = arguments
+    builtin = next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    with contextlib.suppress(TypeError):  # the program's `__init__` gave its base other arguments
+        builtin.__init__(exception, *arguments)
+    exception.args = args
     if cause is not None:
         exception.__cause__ = cause
-    exception.__dict__.update(attributes)
+    for name, value in attributes.items():
+        object.__setattr__(exception, name, value)
     return exception
 
 

@@ -123,6 +123,9 @@ class RecipeWriter:
                 raise CannotRebuild(f"the class {made.__qualname__}, made in the frame", step)
         if is_identity(value):
             return FromConstant(value)
+        proxy = self._world.proxies.get(id(value))
+        if proxy is not None:
+            raise CannotRebuild("a weak proxy", proxy.made_at)
         maker = _MAKERS.get(cls)
         if maker is not None:
             return maker(self, value)
@@ -317,7 +320,8 @@ class RecipeWriter:
                 # Its traceback holds frames, which only raising it natively makes.
                 step = self._interpreter.raised[id(value)][1]
                 raise CannotRebuild(f"the {cls.__qualname__} that was raised", step)
-            parts = (value.args, value.__cause__, value.__dict__)
+            arguments, state = _of_exception(value, cls)
+            parts = (arguments, value.args, value.__cause__, state)
             return NewCall(rebuild_exception, (FromConstant(cls), *self.recipes(parts)))
         if issubclass(type(value), tuple):
             return self._tuple_subclass(value, cls)
@@ -357,6 +361,13 @@ class RecipeWriter:
         if issubclass(type(value), (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
+
+
+def _of_exception(value: BaseException, cls: type) -> tuple[Any, Any]:
+    """The arguments and the attributes of an exception, as its C code tells them to pickle."""
+    builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
+    reduced = builtin.__reduce__(value)
+    return reduced[1], reduced[2] if len(reduced) > 2 else {}
 
 
 _HEAP_TYPE = 1 << 9

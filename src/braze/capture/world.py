@@ -145,6 +145,16 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
 
 
 @final
+@dataclasses.dataclass(frozen=True, slots=True)
+class WeakProxy:
+    """A weak proxy that the program made, at a step of the outermost loop."""
+
+    proxy: Any
+    target: weakref.ReferenceType[Any]
+    made_at: int
+
+
+@final
 class World:
     """Reads of everything that existed before the call.
 
@@ -157,6 +167,7 @@ class World:
     lifted: floats from outside that are passed to the graph.
     unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.
+    proxies: weak proxies of objects made in the frame, by identity.
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
@@ -179,6 +190,7 @@ class World:
         self.reads: dict[tuple[int, Any], Any] = {}
         self.fresh: dict[int, Any] = {}
         self.made_classes: dict[int, int] = {}
+        self.proxies: dict[int, WeakProxy] = {}
         self._guards: list[Guard] = []
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
         self._lookups: dict[type, dict[str, Any]] = {}
@@ -200,6 +212,7 @@ class World:
             self.reads,
             self.fresh,
             self.lifted,
+            self.proxies,
         ):
             table.clear()
         self._keep.clear()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import bisect
 import collections
 import copy
 import functools
+import heapq
 import itertools
 import operator
 import pickle
@@ -104,6 +106,10 @@ def arguments_that_do_not_fit() -> Any:
         lambda: list.sort((1, 2)),
         lambda: int("10", base="2"),
         lambda: [*1],
+        lambda: getattr(),  # type: ignore[call-overload]
+        lambda: slice(),  # type: ignore[call-overload]
+        lambda: eval(),  # type: ignore[call-arg]
+        lambda: next(1, 2, 3),  # type: ignore[call-overload]
     )
     return [raised_by(call) for call in calls]
 
@@ -371,3 +377,76 @@ def test_names_that_exec_imports() -> None:
     report = braze.explain(around)(torch.ones(2))
     assert not report.break_reasons
     assert report.result[1:] == (True, False)
+
+
+def test_exceptions_leave_with_what_c_code_keeps() -> None:
+    def make(x: torch.Tensor) -> Any:
+        syntax = SyntaxError("bad", ("file.py", 3, 4, "text"))
+        return x + 1, syntax, StopIteration(5), OSError(2, "missing", "name"), SystemExit(3)
+
+    _, syntax, stop, system, leave = braze.compile(make)(torch.ones(1))
+    assert (syntax.msg, syntax.lineno, stop.value, leave.code) == ("bad", 3, 5, 3)
+    assert (type(system), system.errno, system.filename) == (FileNotFoundError, 2, "name")
+
+
+def test_heaps_from_outside_are_written_to() -> None:
+    def push(x: torch.Tensor, heap: list[int], sorted_list: list[int]) -> Any:
+        heapq.heappush(heap, 1)
+        heapq.heappush(heap, 4)
+        bisect.insort(sorted_list, 2)
+        return x + 1, heapq.heappop(heap), heap[0]
+
+    heap, sorted_list = [5, 7], [1, 3]
+    assert braze.compile(push)(torch.ones(1), heap, sorted_list)[1:] == (1, 4)
+    assert (heap, sorted_list) == ([4, 7, 5], [1, 2, 3])
+
+
+def test_weak_proxies_of_what_the_frame_made() -> None:
+    class Link:
+        __slots__ = ("__weakref__", "key", "next")
+
+    def follow(x: torch.Tensor) -> Any:
+        first, second = Link(), Link()
+        first.key, second.key = 1, 2
+        first.next, second.next = second, weakref.proxy(first)
+        second.next.key = 10
+        found = [first.next.next.key, first.key, hasattr(second.next, "missing")]
+        back = second.next
+        del first
+        second.next = None
+        return x + 1, found, raised_by(lambda: back.key)
+
+    report = braze.explain(follow)(torch.ones(1))
+    assert not report.break_reasons
+    assert report.result[1:] == follow(torch.ones(1))[1:]
+
+
+def test_generators_hand_on_what_delegates_lack() -> None:
+    def around(x: torch.Tensor) -> Any:
+        def delegate(iterable: Any) -> Any:
+            yield from iterable
+
+        def exits() -> Any:
+            try:
+                yield 1
+            except GeneratorExit as error:
+                raise ValueError("left") from error
+
+        counting = delegate(range(3))
+        next(counting)
+        waiting = delegate(exits())
+        next(waiting)
+        fresh = delegate([])
+        found = [
+            raised_by(counting.send, 1),
+            raised_by(waiting.throw, GeneratorExit("now")),
+        ]
+        try:
+            fresh.throw(GeneratorExit("at once"))
+        except GeneratorExit as error:
+            found.append(str(error))
+        return x + 1, found, type("Made", (), {}).__module__
+
+    report = braze.explain(around)(torch.ones(1))
+    assert not report.break_reasons
+    assert report.result[1:] == around(torch.ones(1))[1:]
