@@ -6,14 +6,16 @@ test_iter.TestCase.test_countOf fails AssertionError: 0 != 1
 
 from __future__ import annotations
 
+import re
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from tests.cpython.worker import MethodReport
 
 FILE = Path(__file__).with_name("known_{}.{}.txt".format(*sys.version_info))
 _RELEASE = "# Of CPython {}.{}.{}."
+_TOTAL = "# {} methods pass plainly."
 HEADER = """\
 # Methods of CPython's own tests that pass plainly but, compiled, fail or break the graph, with the
 # first reason. A fixed one must be taken off. Written by `python -m tests.cpython.run --write`.
@@ -46,25 +48,36 @@ def reason(report: MethodReport) -> str:
     return line.partition(" at 0x")[0][:_LENGTH]
 
 
-def known() -> dict[str, str]:
-    """Method -> "fails" or "breaks", as listed for the running Python."""
+def lists() -> list[Path]:
+    """The lists of all versions of Python."""
+    return sorted(FILE.parent.glob("known_*.txt"))
+
+
+def known(file: Path = FILE) -> dict[str, str]:
+    """Method -> "fails" or "breaks", as listed."""
     entries = {}
-    for line in FILE.read_text().splitlines() if FILE.exists() else ():
+    for line in file.read_text().splitlines() if file.exists() else ():
         if line and not line.startswith("#"):
             method, how, _ = line.split(" ", 2)
             entries[method] = how
     return entries
 
 
-def write(reports: Iterable[MethodReport]) -> None:
+def total(file: Path = FILE) -> int:
+    """How many methods pass plainly, and so can be listed."""
+    return int(re.findall(_TOTAL.format("(\\d+)"), file.read_text())[0])
+
+
+def write(reports: Sequence[MethodReport]) -> None:
     """Make the list anew from a run of the whole."""
     lines = [
         f"{report.id} {verdict(report)} {reason(report)}\n"
         for report in sorted(reports, key=lambda report: report.id)
         if verdict(report) in ("fails", "breaks")
     ]
-    release = _RELEASE.format(*sys.version_info) + "\n"
-    FILE.write_text(release + HEADER + "".join(lines))
+    count = sum(bool(verdict(report)) for report in reports)
+    head = f"{_RELEASE.format(*sys.version_info)}\n{_TOTAL.format(count)}\n"
+    FILE.write_text(head + HEADER + "".join(lines))
 
 
 def is_listed_release() -> bool:

@@ -4,10 +4,14 @@ standard library's building blocks."""
 from __future__ import annotations
 
 MODULES: tuple[str, ...] = (
+    "test_abc",
     "test_augassign",
     "test_baseexception",
     "test_binop",
+    "test_bisect",
     "test_bool",
+    "test_builtin",
+    "test_call",
     "test_class",
     "test_collections",
     "test_compare",
@@ -24,6 +28,7 @@ MODULES: tuple[str, ...] = (
     "test_dictcomps",
     "test_dictviews",
     "test_dynamic",
+    "test_enum",
     "test_enumerate",
     "test_except_star",
     "test_exception_group",
@@ -32,10 +37,12 @@ MODULES: tuple[str, ...] = (
     "test_extcall",
     "test_float",
     "test_fstring",
+    "test_funcattrs",
     "test_functools",
-    "test_generators",
     "test_generator_stop",
+    "test_generators",
     "test_global",
+    "test_hash",
     "test_heapq",
     "test_index",
     "test_int",
@@ -65,14 +72,14 @@ MODULES: tuple[str, ...] = (
     "test_subclassinit",
     "test_super",
     "test_tuple",
+    "test_typechecks",
+    "test_types",
     "test_unary",
     "test_unpack",
     "test_unpack_ex",
     "test_userdict",
     "test_userlist",
+    "test_weakset",
     "test_with",
     "test_yield_from",
 )
-
-# Those whose methods are listed one by one, and tested with every run of the tests.
-CHECKED: tuple[str, ...] = ("test_dict", "test_generators", "test_list", "test_tuple")

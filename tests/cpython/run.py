@@ -1,6 +1,7 @@
 """The whole run: modules side by side in processes of their own, and one table of the results.
 
 python -m tests.cpython.run [--jobs 2] [--part 0/1] [--json out.jsonl] [--write] [module ...]
+python -m tests.cpython.run --read out.jsonl ... [--write]
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import os
 import subprocess
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -20,11 +22,12 @@ from tests.cpython.modules import MODULES
 from tests.cpython.worker import MethodReport, module_exists
 
 
-def run_module(module: str, part: str = "0/1", only: str = "") -> list[MethodReport]:
-    """The reports of one module, made by a process of its own."""
-    if not module_exists(module):
+def run_modules(modules: Sequence[str], part: str = "0/1", only: str = "") -> list[MethodReport]:
+    """The reports of some modules, made by a process of its own."""
+    there = [module for module in modules if module_exists(module)]
+    if not there:
         return []
-    command = [sys.executable, "-m", "tests.cpython.worker", module, "--part", part]
+    command = [sys.executable, "-m", "tests.cpython.worker", *there, "--part", part]
     done = subprocess.run(
         [*command, "--only", only],
         stdout=subprocess.PIPE,
@@ -32,8 +35,13 @@ def run_module(module: str, part: str = "0/1", only: str = "") -> list[MethodRep
         env={**os.environ, "PYTHONHASHSEED": "0"},
     )
     if done.returncode:
-        raise RuntimeError(f"the worker for {module} ended with status {done.returncode}")
-    return [MethodReport(**json.loads(line)) for line in done.stdout.splitlines()]
+        raise RuntimeError(f"the worker for {there} ended with status {done.returncode}")
+    return read_reports(done.stdout)
+
+
+def read_reports(text: str) -> list[MethodReport]:
+    """Reports from lines of JSON."""
+    return [MethodReport(**json.loads(line)) for line in text.splitlines()]
 
 
 def main(arguments: list[str]) -> None:
@@ -43,12 +51,19 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--part", default="0/1", help="i/n: every n-th method, from the i-th")
     parser.add_argument("--json", type=Path, help="where to write the reports, one a line")
+    parser.add_argument("--read", type=Path, nargs="+", help="show reports of former runs")
     parser.add_argument("--write", action="store_true", help="write the list of known failures")
     given = parser.parse_args(arguments)
     reports: list[MethodReport] = []
+    if given.read:
+        reports = [report for file in given.read for report in read_reports(file.read_text())]
+        for module in sorted({report.module for report in reports}):
+            print(line_of(module, [report for report in reports if report.module == module]))
     with ThreadPoolExecutor(given.jobs) as pool:
-        runs = pool.map(lambda module: run_module(module, given.part), given.modules)
-        for module, found in zip(given.modules, runs):
+        modules = () if given.read else given.modules
+        for module, found in zip(
+            modules, pool.map(lambda m: run_modules([m], given.part), modules)
+        ):
             reports += found
             print(line_of(module, found), flush=True)
     print(line_of("all", reports))

@@ -162,6 +162,7 @@ def super_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 @answers(getattr)
 def get_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, name, *default = args
+    _check_name(interpreter, getattr, name)
     try:
         return load_attribute(interpreter, owner, name)
     except ProgramRaised as raised:
@@ -169,6 +170,12 @@ def get_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
             guard_missing(interpreter, owner, name)
             return default[0]
         raise
+
+
+def _check_name(interpreter: Any, function: Any, name: Any, *rest: Any) -> None:
+    """A name that is no text is the program's mistake."""
+    if not issubclass(type(name), str):
+        interpreter.native(function, object(), name, *rest)
 
 
 @answers(hasattr)
@@ -188,20 +195,22 @@ def guard_missing(interpreter: Any, owner: Any, name: str) -> None:
 
 @answers(setattr)
 def set_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _check_name(interpreter, setattr, *args[1:])
     store_attribute(interpreter, *args)
 
 
 @answers(delattr)
 def del_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _check_name(interpreter, delattr, *args[1:])
     delete_attribute(interpreter, *args)
 
 
-@answers(object.__setattr__)
+@answers(object.__setattr__, type.__setattr__)
 def object_setattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     store_generic(interpreter, *args)
 
 
-@answers(object.__delattr__)
+@answers(object.__delattr__, type.__delattr__)
 def object_delattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     delete_generic(interpreter, *args)
 
@@ -274,6 +283,8 @@ def all_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
 def sum_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     iterable, *start = args
     total = start[0] if start else kwargs.get("start", 0)
+    if isinstance(total, (str, bytes, bytearray)):
+        return interpreter.native(sum, (), total)
     items = interpreter.native(iter, native_iterable(interpreter, iterable))
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
         total = binary(interpreter, OPERATORS["+"], total, item)
@@ -287,8 +298,7 @@ def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], s
     if not items:
         if "default" in kwargs:
             return kwargs["default"]
-        name = "max" if sign == ">" else "min"
-        raise ProgramRaised(ValueError(f"{name}() iterable argument is empty"))
+        return interpreter.native(max if sign == ">" else min, ())
     key = kwargs.get("key")
     if key is None and all(type(item) in (int, ProgramInt) for item in items):
         combine = symbolic_maximum if sign == ">" else symbolic_minimum
@@ -323,7 +333,7 @@ def _from_iterable(cls: type) -> Any:
         if kwargs or len(args) != 1:
             return interpreter.native(cls, *args, **kwargs)
         value = args[0]
-        if cls is tuple and type(value) is tuple:
+        if cls in (tuple, frozenset) and type(value) is cls:
             return value
         iterable = native_iterable(interpreter, value)
         if cls is list or cls is tuple:
@@ -370,6 +380,8 @@ def _over_iterables(cls: Any) -> Any:
                 return GetitemIterator(interpreter, reversed, args[0], getitem)
             if id(args[0]) not in interpreter.world.known:
                 return call_seen(interpreter, reversed, args, kwargs)
+        if cls is reversed and issubclass(type(args[0]), (list, tuple, dict)):
+            return call_seen(interpreter, reversed, (interpreter.overlay.contents(args[0]),), {})
         return call_natively(interpreter, cls, args, kwargs)
 
     return make

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import Any, final
 
 from braze.capture.frames import Frame
-from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.signals import BreakRequested, ProgramRaised, chain
 from braze.compat.bytecode_versions import BYTECODE
 
 # From Python 3.12 a handler with this intrinsic is around the whole body of every generator.
@@ -198,6 +198,9 @@ class InlinedGenerator:
         return self._resume()
 
     def _raise_here(self, exception: BaseException) -> Any:
+        if self.started and not self.finished:
+            handled = self.frame.handled
+            chain(exception, handled[-1] if handled else self._interpreter.handled())
         region = self.frame.current[1].region
         if self.finished or not self.started or region is None:
             self.finished = True
@@ -229,7 +232,7 @@ class InlinedGenerator:
         if self._suspension.suspended:
             return value
         self.finished = True
-        raise StopIteration(value)
+        raise StopIteration() if value is None else StopIteration(value)
 
 
 def _raise(exception: BaseException) -> None:

@@ -67,7 +67,9 @@ _BOUNDS: dict[Any, tuple[int, int]] = {
     range: (1, 3),
     dir: (0, 1),
     vars: (0, 1),
+    dict: (0, 1),
     dict.pop: (2, 3),
+    dict.update: (1, 2),
     max: (1, sys.maxsize),
     min: (1, sys.maxsize),
 }

@@ -253,6 +253,10 @@ def match_mapping(interpreter: Any, frame: Frame, instruction: Instruction) -> N
 @opcode("MATCH_KEYS")
 def match_keys(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     keys, subject = frame.stack[-1], frame.stack[-2]
+    repeated = next((key for at, key in enumerate(keys) if key in keys[:at]), ABSENT)
+    if repeated is not ABSENT:
+        message = f"mapping pattern checks duplicate key ({repeated!r})"
+        raise ProgramRaised(ValueError(message))
     contents = mapping_contents(interpreter, subject)
     found = tuple([contents[key] for key in keys]) if all(k in contents for k in keys) else None
     frame.stack.append(found)
@@ -277,6 +281,10 @@ def _match_class(
             found.append(subject)
         else:
             names = (*_positions(interpreter, cls, count), *names)
+    twice = next((name for at, name in enumerate(names) if name in names[:at]), None)
+    if twice is not None:
+        message = f"{cls.__name__}() got multiple sub-patterns for attribute {twice!r}"
+        raise ProgramRaised(TypeError(message))
     try:
         found += [interpreter.attribute(subject, name) for name in names]
     except ProgramRaised as raised:

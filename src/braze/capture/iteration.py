@@ -62,6 +62,7 @@ class GetitemIterator:
         except ProgramRaised as raised:
             problem = raised.exception
         if isinstance(problem, (IndexError, StopIteration)):
+            self.index = -1
             problem = StopIteration()
         raise problem
 
@@ -82,7 +83,11 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
         return interpreter.native(iter, value)
     method = world.lookup(cls, "__iter__")
     if isinstance(method, types.FunctionType):
-        return interpreter.call(method, value)
+        iterator = interpreter.call(method, value)
+        if world.lookup(type(iterator), "__next__") is ABSENT:
+            kind = world.type_of(iterator).__name__
+            raise ProgramRaised(TypeError(f"iter() returned non-iterator of type {kind!r}"))
+        return iterator
     if method is ABSENT:
         getitem = world.lookup(cls, "__getitem__")
         if isinstance(getitem, types.FunctionType):

@@ -109,12 +109,7 @@ def _call_bound(
             return _call_new(interpreter, function, owner, args, kwargs)
         if owner.__module__ in SAFE_MODULES or function.__name__ in _CLASS_QUERIES:
             return call_natively(interpreter, function, args, kwargs)
-        for base in owner.__mro__:
-            found = vars(base).get(function.__name__)
-            is_it = isinstance(found, _OF_CLASSES) and found.__get__(None, owner) == function
-            if is_it and base.__module__ in SAFE_MODULES:
-                return call_natively(interpreter, function, args, kwargs)
-        raise BreakRequested("unseen-callable", describe(function))
+        return _call_of_class(interpreter, function, owner, args, kwargs)
     if id(function) in interpreter.world.known:
         owner = interpreter.world.read_attribute_value(function, "__self__", owner)
     descriptor = _descriptor_of(function, interpreter.world.type_of(owner))
@@ -134,7 +129,23 @@ def _descriptor_of(function: Any, cls: type) -> Any:
     return None
 
 
-_OF_CLASSES = (types.ClassMethodDescriptorType, types.MethodDescriptorType)
+def _call_of_class(
+    interpreter: Any, function: Any, owner: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A builtin method bound to a class: a class method of it or of a base, or its metaclass's."""
+    for base in type(owner).__mro__:
+        found = vars(base).get(function.__name__)
+        if isinstance(found, _OF_INSTANCES) and found.__get__(owner) == function:
+            return call_builtin(interpreter, found, (owner, *args), kwargs)
+    for base in owner.__mro__:
+        found = vars(base).get(function.__name__)
+        is_it = isinstance(found, types.ClassMethodDescriptorType)
+        if is_it and found.__get__(None, owner) == function and base.__module__ in SAFE_MODULES:
+            return call_natively(interpreter, function, args, kwargs)
+    raise BreakRequested("unseen-callable", describe(function))
+
+
+_OF_INSTANCES = (types.WrapperDescriptorType, types.MethodDescriptorType)
 _CLASS_QUERIES = frozenset({"mro", "__subclasses__", "__subclasscheck__", "__instancecheck__"})
 
 

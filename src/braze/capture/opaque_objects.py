@@ -71,10 +71,19 @@ def _is_of_c(cls: type) -> bool:
     )
 
 
-# Attributes are guarded where they are read; what is only stored is not read.
+# Types and attributes are guarded where they are read; what is only stored or passed on is not
+# read.
 _KEEPERS = (
     getattr,
     super,
+    isinstance,
+    list,
+    tuple,
+    iter,
+    next,
+    zip,
+    enumerate,
+    reversed,
     object.__setattr__,
     type.__setattr__,
     list.append,
@@ -85,7 +94,7 @@ _KEEPERS = (
 
 
 def only_keeps(function: Any) -> bool:
-    """Whether real code reads nothing of its arguments but attributes, or stores them."""
+    """Whether real code reads nothing of its arguments but types and attributes."""
     if getattr(function, "__name__", None) in ("__get__", "__set__"):
         return True
     return any(function is keeper for keeper in _KEEPERS)

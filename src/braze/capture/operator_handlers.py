@@ -125,10 +125,14 @@ def sort_method(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         return interpreter.native(list.sort, *args, **kwargs)
     target = interpreter.overlay.changed(args[0])
-    items = list.__getitem__(target, slice(None))
-    found = sorted_items(interpreter, items, kwargs.get("key"), kwargs.get("reverse", False))
-    list.__setitem__(target, slice(None), found)
-    return None
+    items = found = list.__getitem__(target, slice(None))
+    list.clear(target)  # the program may look at it meanwhile
+    try:
+        found = sorted_items(interpreter, items, kwargs.get("key"), kwargs.get("reverse", False))
+        if list.__len__(target):
+            raise ProgramRaised(ValueError("list modified during sort"))
+    finally:
+        list.__setitem__(target, slice(None), found)
 
 
 @answers(functools.reduce)

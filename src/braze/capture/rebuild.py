@@ -27,8 +27,18 @@ def rebuild_dict_iterator(view: Any, consumed: int) -> Iterator[Any]:
     return iterator
 
 
+class _Empty:
+    """A sequence of nothing."""
+
+    def __getitem__(self, index: int) -> Any:
+        raise IndexError
+
+
 def rebuild_getitem_iterator(kind: Any, owner: Any, index: int) -> Iterator[Any]:
     """An iterator over an object with `__getitem__` alone, by `iter` or `reversed`."""
+    if index < 0 and kind is iter:  # it has ended
+        ended = iter(_Empty())  # type: ignore[call-overload]
+        return next(ended, ended)  # type: ignore[no-any-return]
     iterator: Any = kind(owner)
     iterator.__setstate__(index)
     return iterator  # type: ignore[no-any-return]
