@@ -21,6 +21,7 @@ from braze.capture.leaf_tables import is_leaf_function
 from braze.capture.marked_calls import NOT_MARKED, Redirect, Whole, call_marked, call_whole
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin
+from braze.capture.native_tables import identifier
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
@@ -90,7 +91,7 @@ def prepare(
             return None, call_builtin(interpreter, function, args, kwargs)
         if issubclass(type(function), type):
             return None, _call_class(interpreter, function, args, kwargs)
-        if cls is functools.partial:
+        if cls is functools.partial or _is_partial(interpreter, cls):
             function, args, kwargs = _open_partial(interpreter, function, args, kwargs)
             continue
         special = _CALLED_OBJECTS.get(cls)
@@ -221,6 +222,13 @@ def _open_instance(
     if interpreter.world.lookup(type(method), "__get__") is ABSENT:
         return method, args
     return method.__get__(function, type(function)), args
+
+
+def _is_partial(interpreter: Any, cls: type) -> bool:
+    """Whether calls of instances are those of a partial: of a subclass, or of a second module."""
+    method = interpreter.world.lookup(cls, "__call__")
+    owner = getattr(method, "__objclass__", None)
+    return owner is not None and identifier(owner) == ("functools", "partial")
 
 
 def _open_partial(

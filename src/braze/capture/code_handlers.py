@@ -9,6 +9,7 @@ from braze.capture.attributes import load_attribute
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame
 from braze.capture.handler_table import answers
 from braze.capture.instructions_calls import local_variables
+from braze.capture.iteration import native_iterable
 from braze.capture.native_calls import call_natively
 from braze.capture.operator_handlers import sorted_items
 from braze.capture.program import steps_of
@@ -37,14 +38,21 @@ def vars_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 @answers(dir)
 def dir_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not args:
-        return sorted(local_variables(interpreter, interpreter.frames[-1]))
+        space = local_variables(interpreter, interpreter.frames[-1])
+        keys = interpreter.call(interpreter.attribute(space, "keys"))
+        return _in_order(interpreter, keys)
     (owner,) = args
     method = interpreter.world.lookup(type(owner), "__dir__")
     if isinstance(method, types.FunctionType):
-        return sorted_items(interpreter, list(interpreter.call(method, owner)), None, False)
+        return _in_order(interpreter, interpreter.call(method, owner))
     if id(owner) in interpreter.world.known and not is_identity(owner):
         raise BreakRequested("unseen-callable", f"dir() of a {type(owner).__qualname__}")
     return call_natively(interpreter, dir, args, kwargs)
+
+
+def _in_order(interpreter: Any, names: Any) -> list[Any]:
+    names = interpreter.native(list, native_iterable(interpreter, names))
+    return sorted_items(interpreter, names, None, False)
 
 
 def space_of(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from braze.capture.native_tables import (
     SAFE_FUNCTIONS,
     SAFE_MODULES,
     STATE_READERS,
+    identifier,
 )
 from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.overlay import EXACT
@@ -210,8 +211,7 @@ def call_natively(
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
     native, keywords = _fitted(interpreter, function, _fitting(function), args, kwargs)
-    called = (getattr(function, "__module__", None), getattr(function, "__name__", None))
-    if called in CHANGING and args and type(args[0]) in EXACT:
+    if identifier(function) in CHANGING and args and type(args[0]) in EXACT:
         native = (interpreter.overlay.changed(args[0]), *native[1:])
     return call_seen(interpreter, function, native, keywords)
 
@@ -223,7 +223,7 @@ def _fitted(
     interpreter: Any, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments made fit for C code, those wrapped that it calls."""
-    positions = CALLING.get(called)
+    positions = CALLING.get(identifier(called))
     if positions is None:
         native = tuple([fit(interpreter, value) for value in args])
         return native, {name: fit(interpreter, value) for name, value in kwargs.items()}

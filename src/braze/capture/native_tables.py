@@ -109,30 +109,40 @@ KEEPING = frozenset(
         types.CellType,
     }
 )
+
+
+def identifier(function: Any) -> tuple[str, str]:
+    """(module, qualified name): a module of C code may be loaded twice."""
+    module = getattr(function, "__module__", None)
+    name = getattr(function, "__qualname__", None)
+    return (module if isinstance(module, str) else "", name if isinstance(name, str) else "")
+
+
 # What calls some of its arguments, now or later: their positions, those of `self` and of the class
 # not counted. Keyword arguments that can be called are called.
-CALLING: dict[Any, tuple[int, ...]] = {
-    map: (0,),
-    filter: (0,),
-    iter: (0,),
-    itertools.accumulate: (1,),
-    itertools.dropwhile: (0,),
-    itertools.filterfalse: (0,),
-    itertools.groupby: (1,),
-    itertools.starmap: (0,),
-    itertools.takewhile: (0,),
-    functools.cmp_to_key: (0,),
-    type(functools.lru_cache(len)): (0,),
-    weakref.ref: (1,),
-    operator.call: (0,),
-    bisect.bisect_left: (),
-    bisect.bisect_right: (),
-    bisect.insort_left: (),
-    bisect.insort_right: (),
-    BaseExceptionGroup.split: (0,),
-    BaseExceptionGroup.subgroup: (0,),
-    _json.make_encoder: (1, 2),
-}
+_CALLING: tuple[tuple[Any, tuple[int, ...]], ...] = (
+    (map, (0,)),
+    (filter, (0,)),
+    (iter, (0,)),
+    (itertools.accumulate, (1,)),
+    (itertools.dropwhile, (0,)),
+    (itertools.filterfalse, (0,)),
+    (itertools.groupby, (1,)),
+    (itertools.starmap, (0,)),
+    (itertools.takewhile, (0,)),
+    (functools.cmp_to_key, (0,)),
+    (type(functools.lru_cache(len)), (0,)),
+    (weakref.ref, (1,)),
+    (operator.call, (0,)),
+    (bisect.bisect_left, ()),
+    (bisect.bisect_right, ()),
+    (bisect.insort_left, ()),
+    (bisect.insort_right, ()),
+    (BaseExceptionGroup.split, (0,)),
+    (BaseExceptionGroup.subgroup, (0,)),
+    (_json.make_encoder, (1, 2)),
+)
+CALLING = {identifier(function): positions for function, positions in _CALLING}
 # Functions that change the container that is their first argument, as (module, name): a module may
 # be loaded twice.
 CHANGING = frozenset(

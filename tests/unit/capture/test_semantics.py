@@ -265,7 +265,116 @@ def names_and_attributes() -> Any:
     return before, owner.entry, sorted(dir()), sorted(vars()), inside
 
 
+def sorts_that_change_their_list() -> Any:
+    items = [3, 1, 2]
+
+    def growing(value: int) -> int:
+        items.append(value)
+        return value
+
+    def looking(value: int) -> int:
+        return value + len(items)
+
+    found = raised_by(items.sort, key=growing), items
+    items = [3, 1, 2]
+    items.sort(key=looking)
+    return found, items, raised_by(items.sort, key=lambda value: 1 // 0), items
+
+
+def thrown_exceptions_have_contexts() -> Any:
+    def waiting() -> Any:
+        try:
+            raise KeyError("first")
+        except KeyError:
+            yield
+
+    generator = waiting()
+    next(generator)
+    try:
+        generator.throw(ValueError("second"))
+    except ValueError as error:
+        return repr(error.__context__), raised_by(lambda: next(iter(generator)))
+    return None
+
+
+def patterns_that_ask_twice() -> Any:
+    class Point:
+        __match_args__ = ("x",)
+        x = 1
+
+    def attribute_twice(value: Any) -> bool:
+        match value:
+            case Point(1, x=1):
+                return True
+        return False
+
+    def key_twice(value: Any, space: Any) -> bool:
+        match value:
+            case {space.key: 1, space.key: 2}:
+                return True
+        return False
+
+    space = types.SimpleNamespace(key="k")
+    return raised_by(attribute_twice, Point()), raised_by(key_twice, {"k": 1}, space)
+
+
+def classes_of_metaclasses() -> Any:
+    class Meta(type):
+        def __setattr__(cls, name: str, value: Any) -> None:
+            super().__setattr__(name, (name, value))
+
+        def __delattr__(cls, name: str) -> None:
+            super().__delattr__(name)
+
+        def __dir__(cls) -> Any:
+            return ["b", "a"]
+
+    class Made(metaclass=Meta):
+        pass
+
+    class Partial(functools.partial):
+        pass
+
+    class Items(list):
+        pass
+
+    Made.entry = 3  # type: ignore[attr-defined]
+    before = Made.entry  # type: ignore[attr-defined]
+    del Made.entry  # type: ignore[attr-defined]
+    return before, hasattr(Made, "entry"), dir(Made), Partial(max, 3)(2), [*reversed(Items("ab"))]
+
+
+def mistakes_of_builtins() -> Any:
+    class NoIterator:
+        def __iter__(self) -> Any:
+            return 3
+
+    class Once:
+        def __getitem__(self, index: int) -> int:
+            if index:
+                raise IndexError
+            return index
+
+    ended = iter(Once())  # type: ignore[call-overload]
+    once = list(ended), list(ended)
+    calls = (
+        lambda: iter(NoIterator()),
+        lambda: max(()),
+        lambda: min([]),
+        lambda: sum(["a"], ""),  # type: ignore[list-item]
+        lambda: setattr(NoIterator(), 1, 2),  # type: ignore[call-overload]
+        lambda: getattr(NoIterator(), 1, 2),  # type: ignore[call-overload]
+        lambda: dict((), ()),  # type: ignore[call-overload]
+    )
+    return once, [raised_by(call) for call in calls], frozenset(space := frozenset("a")) is space
+
+
 PROGRAMS = (
+    sorts_that_change_their_list,
+    thrown_exceptions_have_contexts,
+    patterns_that_ask_twice,
+    classes_of_metaclasses,
+    mistakes_of_builtins,
     who_is_asked_for_an_operator,
     operators_that_are_forbidden,
     arguments_that_do_not_fit,
