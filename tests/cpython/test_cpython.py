@@ -49,8 +49,3 @@ def test_few_are_listed(file: Path) -> None:
     counts = Counter(known(file).values())
     assert counts["fails"] <= (1 - PASS) * total(file), counts
     assert counts["fails"] + counts["breaks"] <= (1 - WHOLE) * total(file), counts
-
-
-def test_every_version_has_a_list() -> None:
-    names = [file.stem for file in lists()]
-    assert names == ["known_3.11", "known_3.12", "known_3.13"]
