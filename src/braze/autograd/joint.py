@@ -49,6 +49,7 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
     tracer = Tracer(replayable=False)
+    tracer.gives_numbers = True
     live = graph
     if _is_symbolic(graph):
         live, tracer.facts = retraced(graph)
@@ -126,7 +127,7 @@ class _Replay:
         The hook must not lead back to a stand-in: nothing would ever break that cycle."""
         recorder = self.tracer.recorder
         for result in results:
-            if result is not None and result.grad_fn is not None:
+            if getattr(result, "grad_fn", None) is not None:
                 result.grad_fn.register_prehook(lambda _: setattr(recorder, "origin", origin))
                 return
 

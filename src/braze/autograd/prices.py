@@ -46,7 +46,7 @@ _FOLD = frozenset(
 _FREE = frozenset(
     "clone _to_copy full empty zeros ones arange full_like empty_like zeros_like ones_like "
     "new_empty new_zeros new_ones new_full scalar_tensor empty_strided new_empty_strided "
-    "lift_fresh_copy expand_copy eye".split()
+    "lift_fresh_copy expand_copy eye _local_scalar_dense".split()
 )
 
 
@@ -68,6 +68,8 @@ def price_of(op: torch._ops.OpOverload) -> Price:
 
 @functools.cache
 def is_view(op: torch._ops.OpOverload) -> bool:
-    """Whether results share the memory of the first argument."""
+    """Whether results share the memory of the first argument, or are the number in it."""
     schema = op._schema
+    if op is torch.ops.aten._local_scalar_dense.default:
+        return True
     return not schema.is_mutable and any(a.alias_info is not None for a in schema.arguments)

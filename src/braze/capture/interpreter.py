@@ -59,6 +59,7 @@ class Interpreter:
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.request = request
         self.tracer = tracer
+        tracer.gives_numbers = request.is_watched is not None
         self.frames: list[Frame] = []
         self.sizes = DynamicSizes(request.policy, tracer, self.origin)
         self.world = World(tracer, self.sizes)
@@ -181,13 +182,14 @@ class Interpreter:
                         break
             except ProgramRaised as raised:
                 self._unwind(base, raised)
-            except BreakRequested as request:
+            except (BreakRequested, DataDependent) as problem:
+                request = _as_break(problem)
                 self.over = True
                 if request.origin is UNKNOWN:
                     request.origin = self.origin()
                 if outermost and request.step is None:
                     request.step = self._resumable_step(step)
-                raise
+                raise request from None
             except (LeaveFrame, CaptureError):
                 raise
             except RecursionError:
@@ -297,8 +299,8 @@ class Interpreter:
             return as_seen(function(*args, **kwargs))
         except (CaptureError, RecursionError):
             raise
-        except DataDependent as request:
-            raise BreakRequested("data-dependent-value", str(request)) from None
+        except DataDependent as problem:
+            raise _as_break(problem) from None
         except (Exception, GeneratorExit) as exception:  # what a program throws into a generator
             raise program_raised(exception) from None
 
@@ -315,3 +317,10 @@ class Interpreter:
     def length(self, value: Any) -> int:
         """`len(value)`."""
         return length(self, value)
+
+
+def _as_break(problem: BreakRequested | DataDependent) -> BreakRequested:
+    """The break where a symbolic float would have to be known."""
+    if isinstance(problem, BreakRequested):
+        return problem
+    return BreakRequested("data-dependent-value", str(problem))

@@ -17,8 +17,7 @@ import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
-from braze.standins.numbers import SymbolicFloat, calculated, number_of
-from braze.standins.standin import Standin
+from braze.standins.numbers import SymbolicFloat, calculated, holds_number, number_of
 
 aten = torch.ops.aten
 
@@ -35,15 +34,10 @@ def item(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
 
 def is_number(interpreter: Any, tensor: Any) -> bool:
     """Whether the number that a tensor holds is computed with in the graph."""
-    return (
-        type(tensor) is Standin
-        and interpreter.request.is_watched is not None
-        and not interpreter.transforms
-        and tensor.dim() == 0
-        and tensor.dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
-        and tensor.device.type == "cpu"
-        and interpreter.tracer.known_data(tensor) is None
-    )
+    tracer = interpreter.tracer
+    if interpreter.transforms or not holds_number(tracer, tensor):
+        return False
+    return tracer.known_data(tensor) is None
 
 
 def _function(python: Callable[..., float], op: Any) -> None:

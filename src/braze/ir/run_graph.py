@@ -137,7 +137,7 @@ def _call_on_clones(
 
 def flat_tensors(result: Any) -> list[Any]:
     """An operator's tensors and numbers, flattened in order; None stays for an undefined tensor."""
-    if result is None or isinstance(result, (torch.Tensor, float)):
+    if result is None or isinstance(result, (torch.Tensor, float, torch.SymFloat)):
         return [result]
     if isinstance(result, (tuple, list)):
         return [tensor for item in result for tensor in flat_tensors(item)]

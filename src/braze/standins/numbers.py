@@ -150,6 +150,15 @@ class SymbolicFloat(torch.SymFloat):
         return self
 
 
+def holds_number(tracer: Tracer, tensor: Any) -> bool:
+    """Whether the number that a tensor holds can be computed with in the graph."""
+    if not tracer.gives_numbers or type(tensor) is not Standin:
+        return False
+    kind = tensor.place.type
+    plain = kind.dtype.is_floating_point and kind.dtype.itemsize > 1
+    return plain and kind.shape == () and kind.device.type == "cpu"
+
+
 def number_of(tracer: Tracer, tensor: Standin) -> SymbolicFloat:
     """`tensor.item()` of a 0-dim floating point tensor on the CPU."""
     number = tracer.recorder.read(tensor.place)

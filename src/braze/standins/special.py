@@ -12,6 +12,7 @@ from braze.compat.operators import overwritten
 from braze.ir.types import TensorType
 from braze.standins.errors import DataDependent, Untraceable
 from braze.standins.layout import contiguous_stride, is_contiguous
+from braze.standins.numbers import holds_number, number_of
 from braze.standins.standin import Standin, Step
 from braze.standins.strided import strided_scatter
 
@@ -79,7 +80,9 @@ def _scalar(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, An
     literal = tracer.literal_of(args[0])
     if literal is None:
         literal = tracer.known_data(args[0])
-    return NotImplemented if literal is None else literal.item()
+    if literal is not None:
+        return literal.item()
+    return number_of(tracer, args[0]) if holds_number(tracer, args[0]) else NotImplemented
 
 
 @_special(aten.equal.default)

@@ -41,6 +41,8 @@ class Tracer(dispatch.TorchDispatchMode):
 
     origin: where the operators that follow come from; set it as the program moves on.
     facts: of the symbols among the inputs' sizes; set it before an input has one.
+    gives_numbers: the number that a tensor on the CPU holds is a symbolic float; otherwise
+        asking for it raises DataDependent.
     replayable: the graph will be replayed under autograd, so results whose gradients a replay
         could not give (custom autograd functions) are refused. A trace that holds its own
         backward turns this off.
@@ -57,6 +59,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.constants: list[Constant] = []
         self.used_offsets: dict[int, Origin] = {}
         self.has_numbers = False
+        self.gives_numbers = False
         self._by_identity: dict[int, Standin] = {}
         self._real_by_standin: dict[int, torch.Tensor] = {}
         self._memory: dict[int, list[tuple[Place, int, int]]] = {}
@@ -110,7 +113,9 @@ class Tracer(dispatch.TorchDispatchMode):
         return type(x) is Standin
 
     def value_of(self, standin: torch.Tensor) -> Value:
-        """What the stand-in holds now, after the writes so far."""
+        """What the stand-in (or symbolic float) holds now, after the writes so far."""
+        if isinstance(standin, torch.SymFloat):
+            return standin.node.value()  # type: ignore[no-any-return]
         return self.recorder.read(standin.place)  # type: ignore[attr-defined]
 
     def real_of(self, standin: torch.Tensor) -> torch.Tensor | None:

@@ -260,3 +260,109 @@ def test_item_of_the_loss_is_a_float() -> None:
         assert type(actual) is float
         assert actual == pytest.approx(step(eager, x, y), rel=1e-5)
     assert breaks_of(compiled) == []
+
+
+def test_gradients_flow_past_numbers() -> None:
+    def scaled(x: Tensor, w: Tensor, s: Tensor, factor: float) -> Tensor:
+        return (x * w * (s.item() + factor) + w / factor).sum()
+
+    compiled = braze.compile(scaled)
+    x, s = torch.randn(5), torch.tensor(0.7)
+    for factor in (2.0, 3.0, 4.0):
+        w, v = (torch.ones(5, requires_grad=True) for _ in range(2))
+        found, expected = compiled(x, w, s, factor), scaled(x, v, s, factor)
+        torch.testing.assert_close(found, expected)
+        found.backward()
+        expected.backward()
+        torch.testing.assert_close(w.grad, v.grad)
+    assert (breaks_of(compiled), compiles_of(compiled)) == ([], 2)
+
+
+def test_a_scaler_of_gradients_breaks_and_is_right() -> None:
+    """Whether the step is skipped depends on the gradients: the graph breaks there."""
+
+    class Scaled(Training):
+        def __init__(self, make: Make) -> None:
+            super().__init__(make)
+            self.scaler = torch.amp.GradScaler("cpu")
+
+        def step(self, x: Tensor, y: Tensor) -> Tensor:
+            self.optimizer.zero_grad()
+            loss = F.cross_entropy(self.model(x), y)
+            self.scaler.scale(loss).backward()
+            self.scaler.step(self.optimizer)
+            self.scaler.update()
+            return loss.detach()
+
+    eager, ours = Scaled(OPTIMIZERS["sgd"]), Scaled(OPTIMIZERS["sgd"])
+    compiled = braze.compile(ours.step)
+    eager.run(eager.step, 3)
+    ours.run(compiled, 3)
+    assert_same_state(ours, eager)
+    assert ours.scaler.state_dict() == eager.scaler.state_dict()
+
+
+def test_rate_in_a_tensor() -> None:
+    def make(parameters: list[Any]) -> optim.Optimizer:
+        return optim.AdamW(parameters, lr=torch.tensor(0.01))
+
+    eager, ours = Training(make), Training(make)
+    compiled = braze.compile(ours.step)
+    for training, step in ((eager, eager.step), (ours, compiled)):
+        for seed in range(4):
+            torch.manual_seed(seed)
+            step(torch.randn(8, 6), torch.randint(0, 3, (8,)))
+            training.optimizer.param_groups[0]["lr"].mul_(0.9)
+    assert_same_state(ours, eager)
+    assert (breaks_of(compiled), compiles_of(compiled)) == ([], 2)
+
+
+@pytest.mark.parametrize("count", [8, 5])
+def test_other_sizes_of_batches(count: int) -> None:
+    eager, ours = Training(OPTIMIZERS["adamw"]), Training(OPTIMIZERS["adamw"])
+    compiled = braze.compile(ours.step)
+    for training, step in ((eager, eager.step), (ours, compiled)):
+        for seed, size in enumerate((8, 8, count, 7, 3, 11)):
+            torch.manual_seed(seed)
+            step(torch.randn(size, 6), torch.randint(0, 3, (size,)))
+            training.schedule.step()
+    assert_same_state(ours, eager)
+    assert (breaks_of(compiled), compiles_of(compiled)) == ([], 3)
+
+
+def test_schedule_in_the_step() -> None:
+    class Scheduled(Training):
+        def step(self, x: Tensor, y: Tensor) -> Tensor:
+            loss = super().step(x, y)
+            self.schedule.step()
+            return loss
+
+    eager, ours = Scheduled(OPTIMIZERS["sgd"]), Scheduled(OPTIMIZERS["sgd"])
+    compiled = braze.compile(ours.step)
+    for step in (eager.step, compiled):
+        for seed in range(6):
+            torch.manual_seed(seed)
+            step(torch.randn(8, 6), torch.randint(0, 3, (8,)))
+    assert_same_state(ours, eager)
+    assert ours.schedule.last_epoch == eager.schedule.last_epoch
+    assert ours.schedule.get_last_lr() == pytest.approx(eager.schedule.get_last_lr())
+    assert (breaks_of(compiled), compiles_of(compiled)) == ([], 3)
+
+
+def test_step_with_a_closure() -> None:
+    class Closed(Training):
+        def step(self, x: Tensor, y: Tensor) -> Tensor:
+            def closure() -> float:
+                self.optimizer.zero_grad()
+                loss = F.cross_entropy(self.model(x), y)
+                loss.backward()
+                return loss.detach()  # type: ignore[return-value]
+
+            return self.optimizer.step(closure)  # type: ignore[return-value, no-any-return]
+
+    eager, ours = Closed(OPTIMIZERS["adamw"]), Closed(OPTIMIZERS["adamw"])
+    compiled = braze.compile(ours.step)
+    expected, actual = eager.run(eager.step, 3), ours.run(compiled, 3)
+    torch.testing.assert_close(torch.stack(actual), torch.stack(expected))
+    assert_same_state(ours, eager)
+    assert breaks_of(compiled) == []
