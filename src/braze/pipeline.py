@@ -28,6 +28,7 @@ from braze.autograd import (
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.codegen.cpp import generate, supports
+from braze.compat.backward import Casts
 from braze.compat.isolation import run_isolated
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
@@ -161,18 +162,18 @@ def compile_with_backward(
     everything = tuple(tangent is not None for tangent in joint.tangents)
 
     def trace_and_compile(
-        given: tuple[bool, ...], recorder: Recorder
+        given: tuple[bool, ...], casts: Casts, recorder: Recorder
     ) -> tuple[Backward, GraphCallable]:
         backward = pair.backward
-        if given != everything:
+        if given != everything or casts:
             with recorder.stage("autograd"):
-                backward = _backward_for(joint.source, pair, given, recorder)
+                backward = _backward_for(joint.source, pair, given, casts, recorder)
         return backward, compile_one(backward.graph, recorder, True)
 
-    def compile_backward(given: tuple[bool, ...]) -> tuple[Backward, GraphCallable]:
+    def compile_backward(given: tuple[bool, ...], casts: Casts) -> tuple[Backward, GraphCallable]:
         recorder = backward_recorder()
         with recorder.finishing("backward"):
-            return run_isolated(lambda: trace_and_compile(given, recorder))
+            return run_isolated(lambda: trace_and_compile(given, casts, recorder))
 
     again = forward_again(joint.source, pair)
     return TrainingGraph(
@@ -185,11 +186,15 @@ def compile_with_backward(
 
 
 def _backward_for(
-    graph: Graph, pair: ForwardBackward, given: tuple[bool, ...], recorder: Recorder
+    graph: Graph,
+    pair: ForwardBackward,
+    given: tuple[bool, ...],
+    casts: Casts,
+    recorder: Recorder,
 ) -> Backward:
     """The backward for the gradients that come in, from what the forward saved for all."""
     try:
-        joint = trace_joint(graph, given)
+        joint = trace_joint(graph, given, casts)
         if joint.assumed:
             raise NotDifferentiable("it needs a guard on sizes", joint.assumed[0].origin)
         return backward_graph(joint, pair.saved_values)

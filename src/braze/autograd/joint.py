@@ -19,7 +19,7 @@ from typing import Any, final
 import torch
 
 from braze.autograd.simplify import simplify
-from braze.compat.backward import can_be_used_again, gradients, plain_autograd
+from braze.compat.backward import Casts, can_be_used_again, casting, gradients, plain_autograd
 from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
 from braze.ir.graph_sizes import missing_symbols, symbols_of
 from braze.ir.origin import UNKNOWN, Origin
@@ -42,10 +42,11 @@ class NotDifferentiable(Exception):
         self.origin = origin
 
 
-def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph:
+def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts = ()) -> JointGraph:
     """The graph with its backward. Raises NotDifferentiable.
 
-    given: per result, whether its gradient comes in; None: wherever one can.
+    given: per result, whether its gradient comes in; None: wherever one can. casts: of the autocast
+    under which the backward is called.
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
     tracer = Tracer(replayable=False)
@@ -57,7 +58,7 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None) -> JointGraph
     replay = _Replay(live, tracer)
     try:
         with plain_autograd(), tracer:
-            joint = replay.run(given)
+            joint = replay.run(given, casts)
     except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
         raise NotDifferentiable(str(error), replay.origin) from error
     return simplify(joint if tracer.facts is None else _as_data(joint, tracer.facts))
@@ -80,7 +81,7 @@ class _Replay:
         self.graph, self.tracer = graph, tracer
         self.values, self.origin = {}, UNKNOWN
 
-    def run(self, given: Sequence[bool] | None) -> JointGraph:
+    def run(self, given: Sequence[bool] | None, casts: Casts) -> JointGraph:
         tracer, graph = self.tracer, self.graph
         for value in graph.inputs:
             assert isinstance(value.type, TensorType)
@@ -96,7 +97,8 @@ class _Replay:
         needs = [result.requires_grad for result in results]
         wanted = needs if given is None else [a and b for a, b in zip(needs, given, strict=True)]
         tangents = self._tangents(results, wanted)
-        found = self._gradients(results, tangents)
+        with casting(casts):
+            found = self._gradients(results, tangents)
         return JointGraph(
             forward=forward,
             backward=tuple(map(node_of, tracer.recorder.calls[start:])),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -131,12 +131,33 @@ def _same(x: Any) -> Any:
     return x
 
 
+# The devices for which autocast is on, each with its dtype.
+Casts: TypeAlias = tuple[tuple[str, torch.dtype], ...]
+_DEVICES = ("cpu", "cuda")
+
+
+def active_casts() -> Casts:
+    """What autocast does in this thread now."""
+    return tuple(
+        [(d, torch.get_autocast_dtype(d)) for d in _DEVICES if torch.is_autocast_enabled(d)]
+    )
+
+
+@contextmanager
+def casting(casts: Casts) -> Iterator[None]:
+    """Autocast as it was then; no cast of a weight is remembered."""
+    with ExitStack() as stack:
+        for device, dtype in casts:
+            stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=False))
+        yield
+
+
 @contextmanager
 def plain_autograd() -> Iterator[None]:
     """Gradients on, and nothing around them: no autocast, no anomaly mode, and no hooks on saved
     tensors, which would be called with stand-ins."""
     with ExitStack() as stack:
-        for device in ("cpu", "cuda"):
+        for device in _DEVICES:
             stack.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))

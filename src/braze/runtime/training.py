@@ -17,7 +17,15 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.backward import VERSION, is_write_refused, keeps_graph, quick_apply
+from braze.compat.backward import (
+    VERSION,
+    Casts,
+    active_casts,
+    is_write_refused,
+    keeps_graph,
+    quick_apply,
+)
+from braze.compat.gradmode import is_autocast_on
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias
 from braze.ir.run_graph import view_for, write_back
@@ -25,8 +33,8 @@ from braze.ir.training import Backward, ForwardBackward, SavedInput, ViewOfInput
 from braze.ir.types import Size, TensorType
 from braze.runtime.size_values import compile_reader, compile_sizes
 
-# (which tangents are given) -> the backward for them, compiled.
-CompileBackward: TypeAlias = Callable[[tuple[bool, ...]], tuple[Backward, GraphCallable]]
+# (which tangents are given, autocast) -> the backward for them, compiled.
+CompileBackward: TypeAlias = Callable[[tuple[bool, ...], Casts], tuple[Backward, GraphCallable]]
 Gradients: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
@@ -54,7 +62,7 @@ class TrainingGraph:
         self.result_count = len(pair.is_differentiable)
         self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
         self._compile_backward = compile_backward
-        self._backwards: dict[tuple[bool, ...], _CompiledBackward] = {}
+        self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
         self._lock = threading.Lock()
         inputs = pair.forward.inputs
         self.tensor_count = len(inputs)
@@ -79,15 +87,17 @@ class TrainingGraph:
             return results  # type: ignore[no-any-return]
         return self._outside(inputs, results)
 
-    def backward_for(self, given: tuple[bool, ...]) -> _CompiledBackward:
-        """The compiled backward for the tangents that are defined; compiled at the first use."""
-        found = self._backwards.get(given)
+    def backward_for(self, given: tuple[bool, ...], casts: Casts = ()) -> _CompiledBackward:
+        """The compiled backward for the tangents that are defined and the autocast that is active;
+        compiled at the first use."""
+        key = given, casts
+        found = self._backwards.get(key)
         if found is None:
             with self._lock:
-                found = self._backwards.get(given)
+                found = self._backwards.get(key)
                 if found is None:
-                    backward, run = self._compile_backward(given)
-                    found = self._backwards[given] = _CompiledBackward(self, backward, run)
+                    backward, run = self._compile_backward(given, casts)
+                    found = self._backwards[key] = _CompiledBackward(self, backward, run)
         return found
 
     def _outside(
@@ -173,7 +183,7 @@ class CompiledFunction(torch.autograd.Function):
         if torch.is_grad_enabled():
             return (None, None, *_differentiable_backward(ctx, graph, tangents))
         given = tuple([tangent is not None for tangent in tangents])
-        backward = graph.backward_for(given)
+        backward = graph.backward_for(given, active_casts() if is_autocast_on() else ())
         unpacked = ctx.saved_tensors if graph.may_be_freed else ()  # raises where they are
         saved = list(unpacked) if graph.order is None else [unpacked[n] for n in graph.order]
         del unpacked
