@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from braze.ir.graph import Graph
 from braze.rewrite.forget_histories import forget_histories
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
+from braze.rewrite.prefer_channels_last import prefer_channels_last
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
 
@@ -19,6 +20,7 @@ Pass: TypeAlias = Callable[[Graph], Graph]
 # Histories first, which are copies then; copies next, so that what they hid from each other can
 # merge; dead nodes last.
 PASSES: tuple[Pass, ...] = (
+    prefer_channels_last,
     forget_histories,
     remove_redundant_copies,
     merge_common_subexpressions,

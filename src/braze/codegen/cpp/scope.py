@@ -122,25 +122,36 @@ def _load(scope: Scope, scalar: Load, guard: Guard | None) -> Term:
     level = place.level if guard is None else max(place.level, guard.level)
     if scalar.dtype == torch.bool:
         text = f"{text} != 0" if guard is None else f"({text} != 0)"
-    if guard is not None and _is_strided(scope, scalar):
-        # Masked loads of GCC take neighbours only; this one, always in bounds, vectorises.
-        inner = f"{scope.pointers[scalar.buffer]}[({place.text}) & -(i64){guard.text}]"
+    inside = None if guard is None else _inside(scope, scalar, place, guard)
+    if inside is not None:
+        inner = f"{scope.pointers[scalar.buffer]}[{inside}]"
         text = f"({inner} != 0)" if scalar.dtype == torch.bool else inner
     elif guard is not None:
         text = f"{guard.text} ? {text} : ({TYPES[scalar.dtype].value})0"
     return scope.assign(text, scalar.dtype, level)
 
 
-def _is_strided(scope: Scope, load: Load) -> bool:
-    """Whether the load steps over elements of a buffer that surely has some."""
+def _inside(scope: Scope, load: Load, place: Term, guard: Guard) -> str | None:
+    """The element's offset where the guard holds, else some offset in the buffer: such a load
+    vectorises where GCC's masked loads do not. None: a masked load of neighbours serves."""
     if not all((constant_value(size) or 0) > 0 for size in load.buffer.shape):
-        return False
+        return None
     if not all(isinstance(c, Expr) for c in load.coordinates):
-        return False
-    for monomial, coefficient in offset(load.buffer, load.coordinates).terms:
-        if len(monomial) == 1 and scope.levels.get(monomial[0]) == scope.depth:  # type: ignore[call-overload]
-            return abs(coefficient) != 1
-    return False
+        return None
+    whole = offset(load.buffer, load.coordinates)
+    for monomial, coefficient in whole.terms:
+        if len(monomial) != 1 or scope.levels.get(monomial[0]) != scope.depth:  # type: ignore[call-overload]
+            continue
+        if abs(coefficient) != 1:
+            return f"({place.text}) & -(i64){guard.text}"
+        rest = whole - as_expr(monomial[0])  # type: ignore[arg-type]
+        start = scope.index(rest)
+        if coefficient == 1 and max(start.level, guard.level) < scope.depth:
+            level = max(start.level, guard.level)
+            first = scope.assign(f"{guard.text} ? {start.text} : 0", torch.int64, level)
+            return f"{first.text} + {scope.index(as_expr(monomial[0])).text}"  # type: ignore[arg-type]
+        return None
+    return None
 
 
 def _place(scope: Scope, load: Load, guard: Guard | None) -> Term:
@@ -171,6 +182,8 @@ def _apply(scope: Scope, scalar: Apply, guard: Guard | None) -> Term:
     if template is None:
         raise NotImplementedError(f"C++ has no {scalar.op} on {dtype}; ask `supports` first")
     level = max(term.level for term in operands)
+    if scalar.op == "where":
+        template = _choice(scope, scalar.dtype, operands[0].level, level)
     text = template.format(*(term.text for term in operands))
     if "bad" in template:
         scope.faults = True
@@ -183,6 +196,14 @@ def _apply(scope: Scope, scalar: Apply, guard: Guard | None) -> Term:
     elif scalar.dtype.itemsize < 4 and scalar.dtype != torch.bool and scalar.op != "where":
         text = f"({TYPES[scalar.dtype].value})({text})"
     return scope.assign(text, scalar.dtype, level)
+
+
+def _choice(scope: Scope, dtype: torch.dtype, condition: int, level: int) -> str:
+    """The template of a choice between two values, from the levels of its condition and itself."""
+    if condition < scope.depth == level:
+        value = TYPES[dtype].value
+        return f"bz_choose({{0}}, ({value}){{1}}, ({value}){{2}})"
+    return "{0} ? {1} : {2}"
 
 
 def _decided_conjunction(op: str, operands: list[Term]) -> Term | None:
@@ -258,7 +279,9 @@ def _guarded(scope: Scope, scalar: Guarded, guard: Guard | None) -> Term:
     value = scope.emit(scalar.value, inside)
     other = scope.emit(scalar.other, _both(scope, guard, negated))
     level = max(condition.level, value.level, other.level)
-    return scope.assign(f"{condition.text} ? {value.text} : {other.text}", scalar.dtype, level)
+    template = _choice(scope, scalar.dtype, condition.level, level)
+    text = template.format(condition.text, value.text, other.text)
+    return scope.assign(text, scalar.dtype, level)
 
 
 def _both(scope: Scope, guard: Guard | None, condition: Term) -> Guard:

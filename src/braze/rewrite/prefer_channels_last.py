@@ -1,0 +1,200 @@
+"""Lets convolutions work on images that have their channels innermost.
+
+    %1 = convolution(%0, ...)           %4 = clone(%0, channels_last)
+    %2 = relu(%1)                 ->    %1 = convolution(%4, ...)     # channels last
+    %3 = convolution(%2, ...)           %2 = relu(%1)                 # likewise
+    return %3                           %3 = convolution(%2, ...)
+                                        return clone(%3, contiguous_format)
+
+The library's convolutions have that layout, or a close one, inside: images in row-major order are
+reordered before and after each. Operators that treat every place of an image alike keep the layout
+on the way to the next convolution; for any other the image is put back as it was, as for whatever
+the caller sees. Both conversions fuse with what makes the image, or reads it.
+
+Weights are copied at every call, since a caller may change them at any time: where that costs more
+than it saves, a convolution stays as it is.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from dataclasses import replace
+from typing import Any, final
+
+import torch
+
+from braze.ir.graph import Graph, Node, Value, operands
+from braze.ir.random_ops import is_random
+from braze.ir.types import TensorType
+from braze.rewrite.editing import replace_operands, with_nodes
+from braze.standins.layout import channels_last_stride, is_contiguous, same_layout
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+# They treat every place of an image alike, though PyTorch does not tag them as pointwise.
+_KEEP_LAYOUT = frozenset(
+    {
+        "aten::_adaptive_avg_pool2d",
+        "aten::_native_batch_norm_legit_no_training",
+        "aten::avg_pool2d",
+        "aten::cat",
+        "aten::constant_pad_nd",
+        "aten::hardswish",
+        "aten::max_pool2d_with_indices",
+        "aten::upsample_bilinear2d",
+        "aten::upsample_nearest2d",
+    }
+)
+# They read an image in any layout, and what they make has none of its own.
+_READ_ANY = frozenset({"aten::amax", "aten::amin", "aten::mean", "aten::sum", "aten::var_mean"})
+
+
+def prefer_channels_last(graph: Graph) -> Graph:
+    """The graph with convolutions, and what lies between them, in channels-last layout."""
+    if not any(_pays(node) for node in graph.nodes):
+        return graph
+    mover = _Mover(graph)
+    for node in graph.nodes:
+        mover.add(node)
+    moved = mover.finish(graph)
+    return moved if mover.converted * _WORTH <= mover.saved else graph
+
+
+# Elements that a convolution need not reorder, for each that is converted elsewhere: a conversion
+# is our own loop across memory, the library's reorder is in blocks.
+_WORTH = 3
+
+
+def _pays(node: Node) -> bool:
+    """Whether a convolution gains: what it needs not reorder is more than its weights."""
+    if str(node.op) != "aten.convolution.default":
+        return False
+    x, weight, _, _, _, _, transposed = node.args[:7]
+    result = node.outputs[0]
+    if transposed or result is None or not (_is_image(x) and _is_image(result)):
+        return False
+    if x.type.dtype not in _DTYPES or x.type.device.type != "cpu":
+        return False
+    shape = weight.type.shape
+    if same_layout(shape, weight.type.stride, channels_last_stride(shape)):
+        return True
+    return _count(shape) <= _count(x.type.shape) + _count(result.type.shape)
+
+
+def _count(shape: Any) -> int:
+    return int(functools.reduce(lambda a, b: a * b, shape, 1))
+
+
+def _is_image(value: Any) -> bool:
+    """A tensor (batch, channels, height, width) of known sizes, row-major."""
+    kind = value.type if type(value) is Value else None
+    return (
+        type(kind) is TensorType
+        and len(kind.shape) == 4
+        and all(type(size) is int for size in (*kind.shape, *kind.stride))
+        and is_contiguous(kind.shape, kind.stride)  # type: ignore[arg-type]
+    )
+
+
+@functools.cache
+def _keeps_layout(op: torch._ops.OpOverload) -> bool:
+    listed = op._schema.name in _KEEP_LAYOUT or torch.Tag.pointwise in op.tags
+    return listed and not is_random(op) and not op._schema.is_mutable
+
+
+@final
+class _Mover:
+    """Writes the nodes anew. moved: row-major image -> the same in channels-last layout.
+    saved: elements of images that convolutions need not reorder; converted: that are copied from
+    one layout to the other."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        self.saved = self.converted = 0
+        self.moved: dict[Value, Value] = {}
+        self._put_back: dict[Value, Value] = {}
+        self._makers: dict[Value, Node] = {}
+        last = max(
+            (v.index for node in graph.nodes for v in node.outputs if v is not None), default=0
+        )
+        self._numbers = itertools.count(1 + max(last, *(v.index for v in graph.inputs)))
+
+    def add(self, node: Node) -> None:
+        """A node in the layout that suits it."""
+        if _pays(node):
+            x, weight, *rest = node.args
+            self.saved += _count(x.type.shape) + _count(node.outputs[0].type.shape)  # type: ignore[union-attr]
+            args = (self._channels_last(x, node), self._channels_last(weight, node), *rest)
+            self._append_moved(replace(node, args=args))
+        elif not any(value in self.moved for value in operands(node)):
+            self.nodes.append(node)
+        elif _keeps_layout(node.op) and "memory_format" not in dict(node.kwargs):
+            moved = replace_operands(node, self.moved)
+            reads_image = any(
+                value in self.moved and tuple(value.type.shape[2:]) != (1, 1)  # type: ignore[union-attr]
+                for value in operands(node)
+            )
+            if reads_image:
+                self._append_moved(moved)
+            else:
+                self.nodes.append(moved)
+        elif node.op._schema.name in _READ_ANY:
+            self.nodes.append(replace_operands(node, self.moved))
+        else:
+            back = {value: self.original(value) for value in operands(node) if value in self.moved}
+            self.nodes.append(replace_operands(node, back))
+
+    def _append_moved(self, node: Node) -> None:
+        outputs: list[Value | None] = []
+        for value in node.outputs:
+            if value is not None and _is_image(value):
+                self.moved[value] = value = self._new(value)
+                self._makers[value] = node
+            outputs.append(value)
+        self.nodes.append(replace(node, outputs=tuple(outputs)))
+
+    def _new(self, value: Value) -> Value:
+        kind = value.type
+        assert type(kind) is TensorType
+        stride = channels_last_stride(kind.shape)  # type: ignore[arg-type]
+        return Value(next(self._numbers), replace(kind, stride=stride))
+
+    def _channels_last(self, value: Value, reader: Node) -> Value:
+        """The value in channels-last layout, copied where it is in another."""
+        if value not in self.moved:
+            shape, stride = value.type.shape, value.type.stride  # type: ignore[union-attr]
+            if same_layout(shape, stride, channels_last_stride(shape)):  # type: ignore[arg-type]
+                return value
+            self.moved[value] = self._clone(value, self._new(value), torch.channels_last, reader)
+        return self.moved[value]
+
+    def original(self, value: Value) -> Value:
+        """The value as it was, copied where it was moved."""
+        if value in self.moved and value not in self._put_back:
+            maker = self._makers.get(self.moved[value])
+            if maker is None:  # a copy: the value itself is still there
+                return value
+            made = Value(next(self._numbers), value.type)
+            contiguous = torch.contiguous_format
+            self._put_back[value] = self._clone(self.moved[value], made, contiguous, maker)
+        return self._put_back.get(value, value)
+
+    def _clone(
+        self, source: Value, made: Value, memory_format: torch.memory_format, near: Node
+    ) -> Value:
+        kwargs = (("memory_format", memory_format),)
+        self.converted += _count(made.type.shape)  # type: ignore[union-attr]
+        clone = torch.ops.aten.clone.default
+        self.nodes.append(Node(clone, (source,), kwargs, (made,), near.origin, near.grad_enabled))
+        return made
+
+    def finish(self, graph: Graph) -> Graph:
+        """The graph of these nodes; the caller sees the layouts that it saw before."""
+        seen = [m.value for m in graph.mutations]
+        for output in graph.outputs:
+            seen.append(output.value)
+            if output.alias is not None:
+                seen.append(output.alias.base)
+        back = {v: self.original(v) for v in seen if v in self.moved}
+        return with_nodes(graph, self.nodes, back)
