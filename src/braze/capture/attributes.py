@@ -350,6 +350,11 @@ def _load_native(interpreter: Any, owner: Any, name: str) -> Any:
 def load_super_attribute(interpreter: Any, proxy: super, name: str) -> Any:
     """`super().name`: the MRO of the object's class after the class where `super` stands."""
     start, owner, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
+    source = interpreter.world.source_of(proxy)
+    if source is not None:
+        parts = {"__thisclass__": start, "__self__": owner, "__self_class__": cls}
+        adopt = interpreter.world.adopt
+        start, owner, cls = [adopt(v, AttributeSource(source, n)) for n, v in parts.items()]
     if name == "__class__":
         return super
     mro = () if cls is None else cls.__mro__  # None: it is bound to nothing

@@ -42,6 +42,7 @@ from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource
 from braze.marks import MARKS, Mark
+from braze.shapes.symbolic import ProgramInt
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
@@ -79,6 +80,8 @@ def prepare(
             if id(function) in interpreter.world.known:
                 args = (load_attribute(interpreter, function, "__self__"), *args)
                 function = load_attribute(interpreter, function, "__func__")
+            elif type(function.__self__) is ProgramInt:
+                return None, interpreter.native(function, *args, **kwargs)
             else:
                 args = (function.__self__, *args)
                 function = function.__func__
@@ -130,6 +133,9 @@ def _call_getter(
     interpreter: Any, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """operator.itemgetter, attrgetter, methodcaller."""
+    source = interpreter.world.source_of(getter)
+    if source is not None:  # what it gets can be seen in its pickle only
+        interpreter.world.guard(source, GuardKind.ID_MATCH, getter)
     kind, names = getter.__reduce__()[:2]
     if kind is operator.itemgetter:
         found = [get_item(interpreter, args[0], name) for name in names]
@@ -142,9 +148,10 @@ def _call_getter(
 
 def _call_named_method(interpreter: Any, owner: Any, kind: Any, given: tuple[Any, ...]) -> Any:
     """operator.methodcaller: with keywords, what it is made by is a partial that holds them."""
-    name, args, kwargs = given[0], given[1:], {}
     if isinstance(kind, functools.partial):
-        name, args, kwargs = kind.args[0], given, kind.keywords
+        name, args, kwargs = kind.args[0], (*kind.args[1:], *given), kind.keywords
+    else:
+        name, args, kwargs = given[0], given[1:], {}
     return interpreter.call(load_attribute(interpreter, owner, name), *args, **kwargs)
 
 

@@ -10,8 +10,10 @@ import importlib.util
 import inspect
 import logging
 import os
+import random
 import re
 import sys
+import types
 import typing
 import weakref
 from typing import Any
@@ -62,6 +64,23 @@ def _ask(function: Any) -> Any:
 
 for _function in _QUESTIONS:
     answers(_function)(_ask(_function))
+
+
+def _draw(function: types.FunctionType) -> Any:
+    """A method of a generator of random numbers: one made in the frame is the frame's business,
+    one from outside is asked for real, once for all numbers that the method draws."""
+
+    def draw(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if args and id(args[0]) in interpreter.world.known:
+            raise BreakRequested("unseen-callable", f"random.{function.__name__}")
+        return interpreter.call_python(function, args, kwargs)
+
+    return draw
+
+
+for _function in vars(random.Random).values():
+    if type(_function) is types.FunctionType and not _function.__name__.startswith("_"):
+        answers(_function)(_draw(_function))
 
 
 @answers(logging.getLogger)

@@ -113,6 +113,7 @@ def _call_bound(
         return _call_of_class(interpreter, function, owner, args, kwargs)
     if id(function) in interpreter.world.known:
         owner = interpreter.world.read_attribute_value(function, "__self__", owner)
+        interpreter.world.read_attribute_value(function, "__name__", function.__name__)
     descriptor = _descriptor_of(function, interpreter.world.type_of(owner))
     if descriptor is None:
         raise BreakRequested("unseen-callable", describe(function))

@@ -74,6 +74,7 @@ def _is_of_c(cls: type) -> bool:
 # Types and attributes are guarded where they are read; what is only stored or passed on is not
 # read.
 _KEEPERS = (
+    super,
     getattr,
     super,
     isinstance,
