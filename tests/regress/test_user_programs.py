@@ -501,16 +501,9 @@ def weighted_losses():
     return f, (losses, tensor(2, 3), tensor(2, 3).sin())
 
 
-USUAL = [(1, []), (0, [])]
-# Programs that compile more or less than one graph at the first call and nothing at the second:
-# graphs and breaks of both.
-COMPILES = {
-    "beam_scores": [(2, ["data-dependent-value"]), (0, [])],
-    "key_value_cache": [(1, []), (1, [])],
-    "registry_by_decorator": [(1, []), (1, [])],
-    "enum_dispatch": [(1, []), (1, [])],
-    "meters": [(1, []), (1, [])],
-    "warm_up_schedule": [(1, []), (1, [])],
+# Which breaks a first call meets, of programs that meet any.
+BREAKS = {
+    "beam_scores": ["data-dependent-value"],
 }
 
 
@@ -521,5 +514,7 @@ def test_same_state_as_eager(name):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_graphs_and_breaks(name):
-    assert compiles(PROGRAMS[name]) == COMPILES.get(name, USUAL)
+def test_breaks_are_those_that_are_known(name):
+    ((graphs, breaks),) = compiles(PROGRAMS[name], calls=1)
+    assert sorted(set(breaks)) == BREAKS.get(name, [])
+    assert breaks or graphs == 1

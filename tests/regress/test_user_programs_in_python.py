@@ -478,102 +478,26 @@ def spaces_of_names():
     return f, (tensor(3),)
 
 
-USUAL = [(1, []), (0, [])]
-# Programs that compile more or less than one graph at the first call and nothing at the second:
-# graphs and breaks of both.
-COMPILES = {
-    "timed_and_cached": [(1, []), (1, [])],
-    "logs_and_warnings": [
-        (2, ["unseen-callable", "unseen-callable", "unseen-callable", "unseen-callable"]),
-        (0, []),
-    ],
-    "singleton_and_weakrefs": [(0, ["unbuildable-object"]), (0, ["unbuildable-object"])],
-    "generic_dispatch": [
-        (0, ["unbuildable-object"]),
-        (1, ["unsupported-container", "unsupported-container", "unsupported-container"]),
-    ],
-    "operator_pipelines": [(1, ["opaque-object", "opaque-object", "opaque-object"]), (0, [])],
-    "random_augmentation": [
-        (
-            2,
-            [
-                "unseen-callable",
-                "unseen-callable",
-                "unseen-callable",
-                "unseen-callable",
-                "unseen-callable",
-                "unseen-callable",
-            ],
-        ),
-        (0, []),
-    ],
-    "numpy_augmentation": [(0, ["unseen-callable", "unseen-callable"]), (0, ["unseen-callable"])],
+# Which breaks a first call meets, of programs that meet any.
+BREAKS = {
+    "logs_and_warnings": ["unseen-callable"],
+    "singleton_and_weakrefs": ["unbuildable-object"],
+    "generic_dispatch": ["unbuildable-object"],
+    "operator_pipelines": ["opaque-object"],
+    "random_augmentation": ["unseen-callable"],
+    "numpy_augmentation": ["unseen-callable"],
     "numpy_round_trip": [
-        (
-            1,
-            [
-                "unsupported-tensor",
-                "data-dependent-value",
-                "unseen-callable",
-                "unsupported-container",
-                "unsupported-container",
-                "opaque-object",
-                "unseen-callable",
-                "opaque-object",
-            ],
-        ),
-        (0, []),
+        "data-dependent-value",
+        "opaque-object",
+        "unseen-callable",
+        "unsupported-container",
+        "unsupported-tensor",
     ],
-    "mix_up": [(3, ["unsupported-tensor"]), (0, [])],
-    "distributions": [
-        (
-            5,
-            [
-                "data-dependent-branch",
-                "data-dependent-branch",
-                "data-dependent-branch",
-                "unsupported-container",
-            ],
-        ),
-        (1, []),
-    ],
-    "suppression": [
-        (
-            8,
-            [
-                "data-dependent-value",
-                "data-dependent-branch",
-                "data-dependent-branch",
-                "data-dependent-branch",
-                "data-dependent-branch",
-                "data-dependent-branch",
-                "data-dependent-branch",
-            ],
-        ),
-        (0, []),
-    ],
-    "newton_steps": [
-        (3, ["data-dependent-branch", "data-dependent-branch", "data-dependent-branch"]),
-        (0, []),
-    ],
-    "mixture_of_experts": [
-        (
-            8,
-            [
-                "data-dependent-branch",
-                "data-dependent-value",
-                "data-dependent-value",
-                "data-dependent-value",
-                "data-dependent-branch",
-                "data-dependent-value",
-                "data-dependent-value",
-                "data-dependent-value",
-                "data-dependent-branch",
-                "data-dependent-value",
-            ],
-        ),
-        (0, []),
-    ],
+    "mix_up": ["unsupported-tensor"],
+    "distributions": ["data-dependent-branch", "unsupported-container"],
+    "suppression": ["data-dependent-branch", "data-dependent-value"],
+    "newton_steps": ["data-dependent-branch"],
+    "mixture_of_experts": ["data-dependent-branch", "data-dependent-value"],
 }
 
 
@@ -584,5 +508,7 @@ def test_same_state_as_eager(name):
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
-def test_graphs_and_breaks(name):
-    assert compiles(PROGRAMS[name]) == COMPILES.get(name, USUAL)
+def test_breaks_are_those_that_are_known(name):
+    ((graphs, breaks),) = compiles(PROGRAMS[name], calls=1)
+    assert sorted(set(breaks)) == BREAKS.get(name, [])
+    assert breaks or graphs == 1
