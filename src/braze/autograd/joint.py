@@ -19,7 +19,7 @@ from typing import Any, final
 import torch
 
 from braze.autograd.simplify import simplify
-from braze.compat.backward import Casts, can_be_used_again, casting, gradients, plain_autograd
+from braze.compat.backward import Casts, casting, freed_together, gradients, plain_autograd
 from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
 from braze.ir.graph_sizes import missing_symbols, symbols_of
 from braze.ir.origin import UNKNOWN, Origin
@@ -107,7 +107,7 @@ class _Replay:
             tangents=tuple(None if t is None else tracer.value_of(t) for t in tangents),
             gradients=found,
             is_differentiable=tuple(needs),
-            is_freed=not can_be_used_again([r.grad_fn for r in results if r.grad_fn is not None]),
+            freed_by=freed_together([result.grad_fn for result in results]),
             source=graph,
         )
 

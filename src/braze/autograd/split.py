@@ -67,7 +67,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         is_differentiable=joint.is_differentiable,
         writes=tuple((number, first + n) for n, number in enumerate(joint.writes)),
         outputs=_outputs(graph, inputs),
-        is_freed=joint.is_freed,
+        freed_by=joint.freed_by,
     )
 
 

@@ -74,6 +74,28 @@ def can_be_used_again(roots: Sequence[Any]) -> bool:
     return not any(_saves_tensors(type(node)) for node in history_nodes(roots))
 
 
+def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
+    """For each of several histories (None: there is none), the numbers of those whose backward
+    takes from it what it needs: those that share a node that saves a tensor, itself among them."""
+    known = [n for n, root in enumerate(roots) if root is not None]
+    if len(known) > _FEW:
+        return tuple([frozenset(known)] * len(roots))
+    saving = {
+        n: {id(node) for node in history_nodes([roots[n]]) if _saves_tensors(type(node))}
+        for n in known
+    }
+    return tuple(
+        [
+            frozenset(m for m in known if n in saving and not saving[n].isdisjoint(saving[m]))
+            for n in range(len(roots))
+        ]
+    )
+
+
+# Histories that are looked at apart.
+_FEW = 8
+
+
 @functools.cache
 def _saves_tensors(kind: type) -> bool:
     is_python = issubclass(kind, torch.autograd.function.BackwardCFunction)

@@ -262,7 +262,7 @@ def _target_for(target: Callable[..., Any], args: tuple[Any, ...]) -> Callable[.
 
 def _live_calls(frame: CapturedFrame) -> list[TorchCall]:
     """The calls whose tensors the graph can make: one whose arguments only dead operators made is
-    itself dead."""
+    itself dead. Raises _NotNamed where such a call might write."""
     graph = frame.graph
     made: set[Value] = set(graph.inputs)
     made.update(constant.value for constant in graph.constants)
@@ -272,4 +272,6 @@ def _live_calls(frame: CapturedFrame) -> list[TorchCall]:
         if all(value in made for value in values_in((call.args, dict(call.kwargs)))):
             live.append(call)
             made.update(values_in(call.result))
+        elif not frame.written_names.isdisjoint(values_in((call.args, call.result))):
+            raise _NotNamed(call)  # it may write to memory that is not its own
     return live

@@ -33,8 +33,8 @@ class JointGraph:
     source: the graph that was traced, in the symbols of this one.
     assumed: what was assumed of its symbols that it did not say. derived: as in `Graph.sizes`, of
         all symbols here.
-    is_freed: a second backward needs `retain_graph=True`, as it does in eager where a node of the
-        history saves a tensor.
+    freed_by: per result, the results whose backward (without `retain_graph`) leaves no other to
+        this one: in eager those whose histories share a node that saves a tensor.
     """
 
     forward: Graph
@@ -47,7 +47,7 @@ class JointGraph:
     source: Graph
     assumed: tuple[Assumed, ...] = ()
     derived: tuple[tuple[Symbol, Expr], ...] = ()
-    is_freed: bool = True
+    freed_by: tuple[frozenset[int], ...] = ()
 
 
 @final
@@ -115,7 +115,7 @@ class ForwardBackward:
     is_differentiable: per result.
     writes: (input, result): after the call the input gets the result's contents under autograd.
     outputs: per output of the frame, the number of a result, or a view made outside.
-    is_freed: as of the joint graph.
+    freed_by: as of the joint graph.
     """
 
     forward: Graph
@@ -125,7 +125,7 @@ class ForwardBackward:
     is_differentiable: tuple[bool, ...]
     writes: tuple[tuple[int, int], ...]
     outputs: tuple[int | ViewOfInput | ViewOfResult, ...]
-    is_freed: bool = True
+    freed_by: tuple[frozenset[int], ...] = ()
 
 
 def joint_as_graph(joint: JointGraph) -> Graph:

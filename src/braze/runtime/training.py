@@ -60,6 +60,7 @@ class TrainingGraph:
         self.differentiate = differentiate
         self.uses_random = uses_random
         self.result_count = len(pair.is_differentiable)
+        self.differentiable = [n for n, yes in enumerate(pair.is_differentiable) if yes]
         self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
         self._compile_backward = compile_backward
         self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
@@ -73,7 +74,7 @@ class TrainingGraph:
         self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
         self.order = _order(pair)
         self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
-        self.may_be_freed = pair.is_freed or bool(pair.saved)
+        self.freed_by = pair.freed_by or (frozenset(range(self.result_count)),) * self.result_count
         self.is_plain = not pair.writes and pair.outputs == tuple(range(self.result_count))
         views = tuple([_place(view.output.alias) for view in _views(pair)])
         self._views = compile_sizes(self.sizes.symbols, views)
@@ -163,6 +164,7 @@ class CompiledFunction(torch.autograd.Function):
         ctx.sizes = graph.sizes.read(inputs)
         ctx.versions = tuple(map(VERSION, inputs[: graph.tensor_count]))
         ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
+        ctx.used, ctx.kept = _NONE_USED, None
         ctx.set_materialize_grads(False)
         results = tuple(made[: graph.result_count])
         if any(result._is_view() for result in results):
@@ -184,19 +186,35 @@ class CompiledFunction(torch.autograd.Function):
             return (None, None, *_differentiable_backward(ctx, graph, tangents))
         given = tuple([tangent is not None for tangent in tangents])
         backward = graph.backward_for(given, active_casts() if is_autocast_on() else ())
-        unpacked = ctx.saved_tensors if graph.may_be_freed else ()  # raises where they are
+        unpacked = _take_saved(ctx, graph, given)
         saved = list(unpacked) if graph.order is None else [unpacked[n] for n in graph.order]
         del unpacked
-        if not keeps_graph():
-            ctx.maybe_clear_saved_tensors()
-            ctx.inputs = None
         return (None, None, *backward(saved, tangents, ctx.sizes))
 
 
 _apply = quick_apply(CompiledFunction)
+_NONE_USED: frozenset[int] = frozenset()
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _take_saved(ctx: Any, graph: TrainingGraph, given: tuple[bool, ...]) -> Sequence[torch.Tensor]:
+    """What was saved, for these tangents. Results of one graph may be differentiated one after the
+    other, as in eager, where they share nothing that was saved: then it is kept for the others."""
+    used, freed_by = [n for n, yes in enumerate(given) if yes], graph.freed_by
+    if ctx.used and any(not freed_by[n].isdisjoint(ctx.used) for n in used):
+        return ctx.saved_tensors  # type: ignore[no-any-return]  # raises what eager raises
+    unpacked: Sequence[torch.Tensor] = ctx.saved_tensors if ctx.kept is None else ctx.kept
+    if keeps_graph():
+        return unpacked
+    ctx.used = ctx.used.union(used)
+    if all(not freed_by[n].isdisjoint(ctx.used) for n in graph.differentiable):
+        ctx.maybe_clear_saved_tensors()
+        ctx.inputs = ctx.kept = None
+    else:
+        ctx.kept = unpacked
+    return unpacked
 
 
 def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[Any]) -> Gradients:
