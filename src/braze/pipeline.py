@@ -42,6 +42,7 @@ from braze.ir.entry import (
 )
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
 from braze.ir.graph import Graph, devices_of
+from braze.ir.graph_sizes import symbols_of
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
 from braze.ir.print_graph import print_graph
@@ -264,6 +265,9 @@ class FrameCompiler:
         """The frame, and its graph with the backward where gradients are needed."""
         with recorder.stage("capture"):
             captured = self._captured(request, policy)
+            if _lacks_symbols(captured):
+                recorder.emit("dynamic", "sizes are compiled as they are: one cannot be had")
+                captured = self._captured(request, dataclasses.replace(policy, dynamic=False))
         foreign = self.backend.level is Level.TORCH
         if isinstance(captured, Refused) or foreign or not needs_gradients(captured.graph):
             return captured, None
@@ -425,6 +429,15 @@ class FrameCompiler:
 
 def _is_symbolic(captured: CapturedFrame | Refused) -> TypeGuard[CapturedFrame]:
     return isinstance(captured, CapturedFrame) and bool(bindings_of(captured.graph))
+
+
+def _lacks_symbols(captured: CapturedFrame | Refused) -> bool:
+    """Whether a symbol of the graph can be had neither from its inputs nor from numbers: what was
+    found out of an integer put unknowns in its place (`n % 7 % 3 == 0`)."""
+    if isinstance(captured, Refused) or not captured.size_notes:
+        return False
+    known = {binding.symbol for binding in bindings_of(captured.graph)}
+    return not symbols_of(captured.graph) <= known
 
 
 def _note_of(reason: GraphBreak | Refused) -> BreakNote:
