@@ -17,7 +17,13 @@ import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
-from braze.standins.numbers import SymbolicFloat, calculated, holds_number, number_of
+from braze.standins.numbers import (
+    SymbolicFloat,
+    calculated,
+    holds_number,
+    is_from_outside,
+    number_of,
+)
 
 aten = torch.ops.aten
 
@@ -45,6 +51,8 @@ def _function(python: Callable[..., float], op: Any) -> None:
 
     @answers(python)
     def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if len(args) == 1 and is_from_outside(args[0]) and not kwargs:
+            return interpreter.native(python, interpreter.native(float, args[0]))
         if len(args) == 1 and type(args[0]) is SymbolicFloat and not kwargs:
             return interpreter.native(calculated, op, args, python)
         return interpreter.native(python, *args, **kwargs)

@@ -7,7 +7,7 @@
 Such a float is a `torch.SymFloat`, so that PyTorch's C++ takes it where it takes numbers, and its
 own node. What needs its value (a comparison, a hash, its text) specialises a float that came from
 outside, and raises DataDependent for one that depends on tensors. Not as in Python: division by
-zero gives infinity, a power of a negative number NaN.
+zero of one that depends on tensors gives infinity, a power of a negative one NaN.
 """
 
 from __future__ import annotations
@@ -117,6 +117,9 @@ class SymbolicFloat(torch.SymFloat):
     def __deepcopy__(self, memory: Any) -> Any:
         return self
 
+    def __copy__(self) -> Any:
+        return self
+
     # --- what C++ asks of a node -----------------------------------------------------------------
 
     def is_float(self) -> bool:
@@ -219,15 +222,34 @@ def _binary(op: Any, python: Callable[..., Any]) -> tuple[Any, Any]:
         other = _known(other)
         if type(other) not in _OPERANDS:
             return NotImplemented
-        return calculated(op, (self, other), python)
+        return _safely(op, self, other, python)
 
     def reflected(self: SymbolicFloat, other: Any) -> Any:
         other = _known(other)
         if type(other) not in _OPERANDS:
             return NotImplemented
-        return calculated(op, (other, self), python)
+        return _safely(op, other, self, python)
 
     return forward, reflected
+
+
+def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
+    """An operator of two numbers. Where Python may raise, or give a complex number, a number from
+    outside is taken as it is."""
+    if python is operator.truediv or python is operator.pow:
+        whole = type(right) is int and right >= 0
+        if python is operator.pow and not whole and is_from_outside(left):
+            left = float(left)
+        if is_from_outside(right):
+            right = float(right)
+        if SymbolicFloat not in (type(left), type(right)):
+            return python(left, right)
+    return calculated(op, (left, right), python)
+
+
+def is_from_outside(number: Any) -> bool:
+    """Whether a number is a symbolic float that depends on no tensor."""
+    return type(number) is SymbolicFloat and number.hint is not None
 
 
 def _known(number: Any) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import math
 from collections.abc import Callable
 from typing import Any
@@ -12,6 +13,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn, optim
 
 import braze
+from braze.standins.numbers import SymbolicFloat
+from braze.standins.standin import Standin
 from tests.unit.capture.test_backward import breaks_of
 
 Make = Callable[[list[Any]], optim.Optimizer]
@@ -366,3 +369,24 @@ def test_step_with_a_closure() -> None:
     torch.testing.assert_close(torch.stack(actual), torch.stack(expected))
     assert_same_state(ours, eager)
     assert breaks_of(compiled) == []
+
+
+def test_arithmetic_that_may_raise_takes_a_float_as_it_is() -> None:
+    def inverse(x: Tensor, factor: float) -> Tensor:
+        return x + 1 / factor + math.sqrt(factor)
+
+    compiled = braze.compile(inverse)
+    x = torch.randn(3)
+    for factor in (2.0, 3.0, 4.0):
+        torch.testing.assert_close(compiled(x, factor), inverse(x, factor))
+    with pytest.raises(ZeroDivisionError):
+        compiled(x, 0.0)
+    with pytest.raises(ValueError, match=r"math domain|nonnegative"):
+        compiled(x, -1.0)
+
+
+def test_no_stand_in_outlives_a_compiled_step() -> None:
+    training = Training(OPTIMIZERS["adamw"])
+    training.run(braze.compile(training.step), 3)
+    gc.collect()
+    assert not [found for found in gc.get_objects() if type(found) in (Standin, SymbolicFloat)]
