@@ -27,6 +27,7 @@ from braze.standins.numbers import SymbolicFloat
 from braze.standins.op_facts import Kind, OpFacts, describe_op
 from braze.standins.recorder import Recorder
 from braze.standins.rules import infer, infer_view
+from braze.standins.slice_bounds import BOUNDED, counted_from_start
 from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
 from braze.standins.standin import Place, Standin, Step, new_standin
 from braze.standins.strided import strided_view
@@ -198,6 +199,8 @@ class Tracer(dispatch.TorchDispatchMode):
         if self.facts is not None or self.has_numbers:
             args = _with_plain_sizes(args)
             kwargs = {name: _with_plain_sizes(value) for name, value in kwargs.items()}
+            if op in BOUNDED and not kwargs:
+                args = counted_from_start(op, args)
         if special is not None:
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:

@@ -183,7 +183,9 @@ def _group_norm(
     if not all(_is_absent_or(parameter, (channels,)) for parameter in (weight, bias)):
         return NotImplemented
     statistics = contiguous(x.dtype, (batch, groups), x.device)
-    return contiguous(x.dtype, x.shape, x.device), statistics, statistics  # type: ignore[arg-type]
+    steps = suggested_stride(x.shape, x.stride)  # type: ignore[arg-type]
+    made = tensor_type(x.dtype, x.shape, steps, x.device)  # type: ignore[arg-type]
+    return made, statistics, statistics
 
 
 @rule(aten._native_batch_norm_legit_no_training.default)
@@ -224,6 +226,8 @@ def _plain_batch_norm(x: TensorType, weight: TensorType | None, *others: Any) ->
 
 
 def _like_image(x: TensorType) -> TensorType:
+    if is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+        return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
     return tensor_type(x.dtype, x.shape, suggested_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
 
 

@@ -11,9 +11,11 @@ from braze.ir.types import TensorType
 from braze.shapes.symbolic import SymbolicSize
 from braze.standins.layout import (
     Shape,
+    channels_last_stride,
     contiguous,
     is_contiguous,
     preserved_stride,
+    suggests_channels_last,
     tensor_type,
 )
 from braze.standins.meta import explicit_device
@@ -107,13 +109,20 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options
     return _filled((length,), dtype=dtype, **options)
 
 
+def _is_row_major(x: TensorType) -> bool:
+    """Whether a tensor is contiguous, and eager does not take it for channels-last: with sizes of
+    one, strides may say both."""
+    shape, stride = x.shape, x.stride
+    return is_contiguous(shape, stride) and not suggests_channels_last(shape, stride)  # type: ignore[arg-type]
+
+
 @rule(aten.cat.default)
 def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
     first = tensors[0]
     rank = len(first.shape)
     if not rank or any(len(t.shape) != rank for t in tensors):
         return NotImplemented
-    if any(not is_contiguous(t.shape, t.stride) for t in tensors):  # type: ignore[arg-type]
+    if not all(map(_is_row_major, tensors)):
         return NotImplemented
     dim = wrap_dim(dim, rank)
     total = 0
@@ -130,7 +139,7 @@ def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
 @rule(aten.stack.default)
 def _stack(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
     first = tensors[0]
-    if any(t.shape != first.shape or not is_contiguous(t.shape, t.stride) for t in tensors):  # type: ignore[arg-type]
+    if any(t.shape != first.shape or not _is_row_major(t) for t in tensors):
         return NotImplemented
     dim = wrap_dim(dim, len(first.shape) + 1)
     shape = (*first.shape[:dim], len(tensors), *first.shape[dim:])
@@ -194,7 +203,10 @@ def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
         shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]  # type: ignore[operator]
     if len(padding) > 2 * len(x.shape) or any(size <= 0 for size in shape):  # type: ignore[operator]
         return NotImplemented
-    return contiguous(x.dtype, tuple(shape), x.device)  # type: ignore[arg-type]
+    made: Shape = tuple(shape)  # type: ignore[assignment]
+    if suggests_channels_last(x.shape, x.stride):  # type: ignore[arg-type]
+        return tensor_type(x.dtype, made, channels_last_stride(made), x.device)
+    return contiguous(x.dtype, made, x.device)
 
 
 @rule(aten._unsafe_view.default)

@@ -11,6 +11,7 @@ import torch
 from braze.ir.types import TensorType
 from braze.standins.layout import Shape, contiguous_stride, tensor_type
 from braze.standins.rules.table import RULES, VIEW_RULES
+from braze.standins.slice_bounds import slice_range
 
 aten = torch.ops.aten
 View = tuple[TensorType, int]
@@ -269,10 +270,7 @@ def _slice(
         raise RuntimeError("slice step must be positive")
     dim = wrap_dim(dim, len(x.shape))
     size: int = x.shape[dim]  # type: ignore[assignment]
-    start = 0 if start is None else start
-    end = size if end is None else end
-    start = min(max(start + size if start < 0 else start, 0), size)
-    end = min(max(end + size if end < 0 else end, start), size)
+    start, end = slice_range(size, start, end)
     shape, stride = list(x.shape), list(x.stride)
     own = stride[dim]
     shape[dim] = -(-(end - start) // step)

@@ -1,0 +1,69 @@
+"""Bounds of slices and indices of symbolic sizes, as a graph has them: counted from the start.
+
+    slice(f32[s0], 0, -3, MAX)  ->  slice(f32[s0], 0, s0 - 3, s0)      where 3 <= s0 was assumed
+    select(f32[s0], 0, -s1)     ->  select(f32[s0], 0, s0 - s1)
+
+Whether a bound is negative or beyond the end is asked once, while the program is traced; later
+stages could not tell from the expression.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from braze.shapes.symbolic import SymbolicSize
+
+aten = torch.ops.aten
+
+# operator -> (where the shape is: of a tensor argument or a list of sizes, where the dimension is)
+_SLICES = {
+    aten.slice.Tensor: (0, 1),
+    aten.slice_scatter.default: (0, 2),
+    aten.slice_backward.default: (1, 2),
+}
+_SELECTS = {
+    aten.select.int: (0, 1),
+    aten.select_scatter.default: (0, 2),
+    aten.select_backward.default: (1, 2),
+}
+BOUNDED = frozenset((*_SLICES, *_SELECTS))
+
+
+def counted_from_start(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments with plain bounds, where a size or a bound is symbolic."""
+    is_slice = op in _SLICES
+    shape_at, dim_at = (_SLICES if is_slice else _SELECTS)[op]
+    shape = _shape(args[shape_at])
+    if dim_at >= len(args) and not is_slice:
+        return args
+    dim = args[dim_at] if dim_at < len(args) else 0
+    if not shape or not -len(shape) <= dim < len(shape):
+        return args
+    size = shape[dim]
+    bounds = args[dim_at + 1 : dim_at + (3 if is_slice else 2)]
+    if not any(isinstance(number, SymbolicSize) for number in (size, *bounds)):
+        return args
+    if is_slice:
+        padded = (*bounds, None, None)[:2]
+        plain = slice_range(size, *padded)
+    else:
+        plain = (bounds[0] + size if bounds[0] < 0 else bounds[0],)
+    return (*args[:dim_at], dim, *plain, *args[dim_at + 1 + len(plain) :])
+
+
+def slice_range(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
+    """(first, last + 1) of a slice, 0 <= first <= last + 1 <= size."""
+    start = 0 if start is None else start
+    end = size if end is None else end
+    start = min(max(start + size if start < 0 else start, 0), size)
+    return start, min(max(end + size if end < 0 else end, start), size)
+
+
+def _shape(argument: Any) -> Sequence[Any]:
+    if isinstance(argument, torch.Tensor):
+        place = getattr(argument, "place", None)
+        return argument.shape if place is None else place.type.shape  # type: ignore[no-any-return]
+    return argument  # type: ignore[no-any-return]

@@ -1,0 +1,43 @@
+"""A slice that begins before a tensor does, or at a symbolic place from the end, was compiled to a
+view that begins outside of the memory."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import braze
+from braze.trace import JOURNAL
+
+PROGRAMS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "last": lambda x, n: (x * 2)[-3:],
+    "last of half": lambda x, n: (x * 2)[: x.shape[0] // 2][-3:],
+    "from the end": lambda x, n: (x * 2)[-n:] + 1,
+    "to the end": lambda x, n: (x * 2)[:-n],
+    "one from the end": lambda x, n: (x * 2)[-n],
+    "views": lambda x, n: x[-n:],
+    "written": lambda x, n: (x * 1).index_fill_(0, torch.tensor([1]), 2.0)[-n:].mul_(3),
+}
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+@pytest.mark.parametrize("with_gradients", [False, True])
+def test_bounds(name: str, with_gradients: bool) -> None:
+    program = PROGRAMS[name]
+    compiled = braze.compile(program, dynamic=True, options={"suppress_errors": False})
+    JOURNAL.clear()
+    for length, n in ((7, 3), (4, 2), (9, 8), (4, 4), (5, 2), (4, 7)):
+        if n > length and "one" in name:
+            continue
+        x = torch.arange(length * 2.0).view(length, 2)
+        mine, theirs = (x.clone().requires_grad_(with_gradients) for _ in range(2))
+        expected, found = program(theirs, n), compiled(mine, n)
+        torch.testing.assert_close(found, expected)
+        if with_gradients:
+            expected.square().sum().backward()
+            found.square().sum().backward()
+            torch.testing.assert_close(mine.grad, theirs.grad)
+    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
