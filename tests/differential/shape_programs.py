@@ -155,7 +155,7 @@ def _split(g: random.Random) -> Step:
     return (
         f"split off {n} at {d}",
         lambda x: (
-            sum(part.sum() for part in x.split([n, x.shape[d] - n], d))
+            sum(part.mean() for part in x.split([n, x.shape[d] - n], d))
             + x.split([n, x.shape[d] - n], d)[1]
         ),
     )

@@ -23,7 +23,7 @@ from braze.ir.source import (
 )
 from braze.marks import DimensionMark, Marked, marks_of_dimensions
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
-from braze.shapes.facts import MOST, Assumed, Facts, SpecialisedError, Unknown
+from braze.shapes.facts import ENDLESS, MOST, Assumed, Facts, SpecialisedError, Unknown
 from braze.shapes.policy import SizePolicy
 from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
@@ -200,7 +200,7 @@ class DynamicSizes:
                 condition = SizeCondition(here - expr, 0, 0, sources)
                 made.append(Guard(None, GuardKind.SIZES, condition, origin))
         for expr, (low, high), origin in facts.range_guards():
-            high = None if high is None or high >= MOST // 2 else high
+            high = None if high is None or high >= ENDLESS else high
             condition = SizeCondition(expr, low, high, self.sources(expr))
             made.append(Guard(None, GuardKind.SIZES, condition, origin or UNKNOWN))
         made += [

@@ -40,6 +40,7 @@ from braze.shapes.substitution import evaluate, substitute
 
 Kind: TypeAlias = Literal["==", "!=", ">="]
 _MOST_INEQUALITIES = 32
+ENDLESS = 1 << 32  # ends of ranges from here on come from MOST, and are not worth a guard
 MOST = 1 << 48  # no tensor has as many elements: an end of ranges that is not checked
 
 
@@ -184,7 +185,7 @@ class Facts:
         final: dict[Symbol, IntLike] = {}
         for symbol, hint in self.hints.items():
             low, high = range_of(symbol, self.ranges)
-            upper = None if high is None or high >= MOST // 2 else high
+            upper = None if high is None or high >= ENDLESS else high
             final[symbol] = Symbol(symbol.name, low, upper, hint)
         for symbol in self.written:
             final[symbol] = substitute(self.current(as_expr(symbol)), final)
@@ -459,7 +460,7 @@ class Facts:
             least, most = bounds(expr)
             if low is not None and (least is None or low > least):
                 found.append(Assumed(Relation(expr - low, ">="), origin))
-            if high is not None and high < MOST // 2 and (most is None or high < most):
+            if high is not None and high < ENDLESS and (most is None or high < most):
                 found.append(Assumed(Relation(high - expr, ">="), origin))
         return found
 
