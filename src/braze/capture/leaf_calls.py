@@ -10,6 +10,7 @@ from braze.capture.opaque_objects import check_opaque
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.world import CONSTANTS
+from braze.compat.dispatch import symbolic_dispatch
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.graph import Value, values_in
@@ -49,7 +50,11 @@ def leaf_call(
     gradients = torch.is_grad_enabled()
     recorder = interpreter.tracer.recorder
     before = recorder.progress
-    result = traced(function, args, kwargs)
+    if interpreter.world.sizes.facts is None:
+        result = traced(function, args, kwargs)
+    else:
+        with symbolic_dispatch():
+            result = traced(function, args, kwargs)
     noted_result = note(result)
     if recorder.progress != before or values_in(noted_result):
         target = _target(function)

@@ -5,6 +5,7 @@ The only place where stand-ins reach below torch's public surface.
 
 from __future__ import annotations
 
+import contextlib
 import enum
 import functools
 from collections.abc import Callable
@@ -179,3 +180,11 @@ FAST_CALLS: dict[Any, Callable[..., Any]] = _fast_calls()
 def storage_identity(tensor: torch.Tensor) -> int:
     """A number that tensors on one storage share."""
     return tensor.untyped_storage()._cdata
+
+
+# Before 2.13 matmul is composed in C++ that takes sizes as numbers, and specialises them; the
+# dispatcher's Python kernels do not. They are slower, so only calls with symbols use them.
+_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
+symbolic_dispatch: Callable[[], Any] = (
+    torch._C._EnablePythonDispatcher if _TORCH < (2, 13) else contextlib.nullcontext
+)
