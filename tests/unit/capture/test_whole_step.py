@@ -390,3 +390,13 @@ def test_no_stand_in_outlives_a_compiled_step() -> None:
     training.run(braze.compile(training.step), 3)
     gc.collect()
     assert not [found for found in gc.get_objects() if type(found) in (Standin, SymbolicFloat)]
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "aot_eager_decomp_partition"])
+def test_eager_kernels_run_the_same_graph(backend: str) -> None:
+    eager, ours = Training(OPTIMIZERS["adamw"]), Training(OPTIMIZERS["adamw"])
+    compiled = braze.compile(ours.step, backend=backend)
+    eager.run(eager.step, 3)
+    ours.run(compiled, 3)
+    assert_same_state(ours, eager)
+    assert (breaks_of(compiled), compiles_of(compiled)) == ([], 2)
