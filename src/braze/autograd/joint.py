@@ -24,7 +24,7 @@ from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
 from braze.ir.graph_sizes import missing_symbols, symbols_of
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.run_graph import call_node, flat_tensors
-from braze.ir.training import JointGraph, joint_as_graph
+from braze.ir.training import JointGraph, joint_as_graph, tangent_stride
 from braze.ir.types import TensorType
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.facts import Facts
@@ -169,7 +169,7 @@ class _Replay:
         for result, is_wanted in zip(results, wanted, strict=True):
             found = self.tracer.value_of(result).type
             assert isinstance(found, TensorType)
-            plain = TensorType(found.dtype, found.shape, found.stride, found.device)
+            plain = TensorType(found.dtype, found.shape, tangent_stride(found), found.device)
             made.append(self.tracer.add_input_of_type(plain) if is_wanted else None)
         return made
 

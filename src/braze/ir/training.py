@@ -14,6 +14,7 @@ from typing import TypeAlias, final
 
 from braze.ir.graph import Graph, Node, Output, Value
 from braze.ir.print_graph import print_graph
+from braze.ir.types import Size, TensorType
 from braze.shapes.expr import Expr, Symbol
 from braze.shapes.facts import Assumed
 
@@ -126,6 +127,20 @@ class ForwardBackward:
     writes: tuple[tuple[int, int], ...]
     outputs: tuple[int | ViewOfInput | ViewOfResult, ...]
     freed_by: tuple[frozenset[int], ...] = ()
+
+
+def tangent_stride(kind: TensorType) -> tuple[Size, ...]:
+    """The strides in which the gradient of a result comes in: the result's own; contiguous ones
+    where elements of the result share memory, since each has a gradient of its own."""
+    shape, stride = tuple(kind.shape), tuple(kind.stride)
+    if not any(type(step) is int and not step for step in stride):
+        return stride
+    made: list[Size] = []
+    following: Size = 1
+    for size in reversed(shape):
+        made.append(following)
+        following = following * (max(size, 1) if type(size) is int else size)
+    return tuple(reversed(made))
 
 
 def joint_as_graph(joint: JointGraph) -> Graph:

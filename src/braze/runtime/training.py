@@ -29,7 +29,14 @@ from braze.compat.gradmode import is_autocast_on
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias
 from braze.ir.run_graph import view_for, write_back
-from braze.ir.training import Backward, ForwardBackward, SavedInput, ViewOfInput, ViewOfResult
+from braze.ir.training import (
+    Backward,
+    ForwardBackward,
+    SavedInput,
+    ViewOfInput,
+    ViewOfResult,
+    tangent_stride,
+)
 from braze.ir.types import Size, TensorType
 from braze.runtime.size_values import compile_reader, compile_sizes
 
@@ -284,7 +291,7 @@ def _order(pair: ForwardBackward) -> list[int] | None:
 
 def _layout(kind: Any) -> tuple[torch.dtype, tuple[Size, ...]]:
     assert isinstance(kind, TensorType)
-    return kind.dtype, tuple(kind.stride)
+    return kind.dtype, tangent_stride(kind)
 
 
 def _views(pair: ForwardBackward) -> list[ViewOfInput | ViewOfResult]:

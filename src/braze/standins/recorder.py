@@ -43,6 +43,7 @@ class Recorder:
         self.input_values: list[Value] = []
         self.origin: Origin = UNKNOWN
         self._numbers = itertools.count()
+        self._continued: set[Value] = set()
         self._writes = 0
 
     @property
@@ -94,15 +95,24 @@ class Recorder:
         place.version = base.version
         return place.value
 
+    def has_new_history(self, base: Place) -> bool:
+        """Whether what autograd sees of a base, behind writes that it did not see, began in this
+        trace: it is not an input's own history."""
+        history, index = base.history, base.input_index
+        if history is None or history in self._continued:
+            return False
+        return index < 0 or history is not self.input_values[index]
+
     def read_with_gradient(self, place: Place) -> Value:
         """What the place holds, with the history that autograd sees: for reads that gradients
         flow through."""
         base = place.base or place
         if base.history is not None:
-            index = base.input_index
-            if index < 0 or base.history is not self.input_values[index]:
-                base.tracked_write = True  # there is a history that began here
+            is_new = self.has_new_history(base)
+            base.tracked_write = base.tracked_write or is_new
             base.value = self.emit(with_data, (base.history, base.value), {})
+            if not is_new:
+                self._continued.add(base.value)
             base.history = None
             base.version += 1
         return self.read(place)

@@ -156,10 +156,8 @@ class Tracer(dispatch.TorchDispatchMode):
             if type(result) is Standin and result.requires_grad:
                 self._read_tracked(result.place)
         places = [standin.place.base or standin.place for standin, _ in self.inputs]
-        for (standin, _), place, original in zip(
-            self.inputs, places, self.recorder.input_values, strict=True
-        ):
-            if standin.requires_grad and place.history not in (None, original):
+        for (standin, _), place in zip(self.inputs, places, strict=True):
+            if standin.requires_grad and self.recorder.has_new_history(place):
                 # Autograd saw one write and not the next: the new history with the newest data.
                 with torch.enable_grad():
                     self._read_tracked(place)
