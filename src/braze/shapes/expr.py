@@ -343,8 +343,9 @@ def collect_terms(terms: Sequence[tuple[Monomial, int]]) -> Expr:
     remainders = False
     for monomial, coefficient in terms:
         sums[monomial] = sums[monomial] + coefficient if monomial in sums else coefficient
-        if len(monomial) == 1 and type(monomial[0]) is Mod:
-            remainders = True
+        for atom in monomial:
+            if type(atom) is Mod:
+                remainders = True
     if remainders:
         _merge_division_pairs(sums)
     kept = [term for term in sums.items() if term[1]]
@@ -368,23 +369,29 @@ def _product(left: Monomial, right: Monomial) -> Monomial:
 
 
 def _merge_division_pairs(sums: dict[Monomial, int]) -> None:
-    """c * (x % d) + c * d * (x // d)  ->  c * x, for a constant d."""
+    """c * (x % d) + c * d * (x // d)  ->  c * x, where d is one product."""
     for monomial in list(sums):
-        if len(monomial) != 1 or not isinstance(monomial[0], Mod):
-            continue
-        remainder = monomial[0]
-        divisor = constant_value(remainder.divisor)
+        remainder = next((atom for atom in monomial if type(atom) is Mod), None)
         coefficient = sums.get(monomial, 0)
-        if divisor is None or not coefficient or coefficient * divisor not in sums.values():
+        if remainder is None or not coefficient or len(remainder.divisor.terms) != 1:
             continue
-        quotient = _floor_div_atom(remainder.dividend, divisor)
+        ((factors, scale),) = remainder.divisor.terms
+        if coefficient * scale not in sums.values():
+            continue
+        if factors:
+            quotient = _floor_div_symbolic(remainder.dividend, remainder.divisor)
+        else:
+            quotient = _floor_div_atom(remainder.dividend, scale)
         if len(quotient.terms) != 1 or quotient.terms[0][1] != 1:
             continue
-        partner = quotient.terms[0][0]
-        if sums.get(partner, 0) == coefficient * divisor:
+        rest = _remove_factors(monomial, (remainder,))
+        assert rest is not None
+        partner = _product(quotient.terms[0][0], _product(factors, rest))
+        if sums.get(partner, 0) == coefficient * scale:
             del sums[monomial], sums[partner]
             for other, c in remainder.dividend.terms:
-                sums[other] = sums.get(other, 0) + c * coefficient
+                merged = _product(other, rest)
+                sums[merged] = sums.get(merged, 0) + c * coefficient
 
 
 def _splits(value: Expr, divisor: int) -> Iterable[tuple[Expr, Expr]]:

@@ -98,3 +98,37 @@ def test_substitutes_and_finds_symbols() -> None:
 def test_evaluate_names_the_missing_symbol() -> None:
     with pytest.raises(KeyError, match="j"):
         evaluate(as_expr(FIRST) + SECOND, {FIRST: 1})
+
+
+def test_symbolic_division_pairs_merge() -> None:
+    """A loop over two merged dimensions of symbolic sizes: row r // n, column r % n."""
+    r, n, m = (Symbol(name, 0 if name == "r" else 2, 50) for name in "rnm")
+    row, column = floor_div(r, n), modulo(r, n)
+    assert str(row * n + column) == "r"
+    assert str(row * n * m * 64 + column * m * 64) == "64*m*r"
+    whole = as_expr(n) * m
+    assert str(floor_div(r, whole) * whole + modulo(r, whole)) == "r"
+
+
+def test_symbolic_divisions_keep_their_value() -> None:
+    r, n, m = (Symbol(name, 0 if name == "r" else 2, 50) for name in "rnm")
+    generator = random.Random(0)
+    for _ in range(500):
+        values = {
+            r: generator.randint(0, 50),
+            n: generator.randint(2, 6),
+            m: generator.randint(2, 6),
+        }
+        scale = generator.choice((1, 2, 3))
+        factors = generator.choices((n, m), k=generator.randint(1, 2))
+        divisor, number = as_expr(scale), scale
+        for factor in factors:
+            divisor, number = divisor * factor, number * values[factor]
+        by, rest = (
+            generator.choice(((divisor, number), (as_expr(n), values[n]))),
+            generator.choice((n, m)),
+        )
+        times = generator.choice((1, 2))
+        total = floor_div(r, divisor) * by[0] * rest + modulo(r, divisor) * rest * times
+        expected = values[r] // number * by[1] + values[r] % number * times
+        assert evaluate(total, values) == expected * values[rest], (str(total), values)
