@@ -15,44 +15,63 @@ from braze.ir.origin import Origin
 @final
 @dataclass(frozen=True, slots=True)
 class BreakReason:
-    """One entry. `template` has one place, `{detail}`; `hint` is one concrete fix."""
+    """One entry. `template` has one place, `{detail}`; `hint` is one concrete fix; `example` is a
+    program that meets it (`f` is compiled), or "" where none is known."""
 
     template: str
     hint: str
+    example: str = ""
 
 
 CATALOGUE: dict[str, BreakReason] = {
     "data-dependent-branch": BreakReason(
         "a branch depends on the values of a tensor: {detail}",
         "use torch.where or torch.cond, or branch on shapes or Python numbers",
+        example=("def f(x):\n    return x * 2 if x.sum() > 0 else x"),
     ),
     "data-dependent-value": BreakReason(
         "the program asks for the values of a tensor: {detail}",
         "keep the value a tensor, or read it outside of the compiled function",
+        example=("def f(x):\n    return x[: x.argmax().item()]"),
     ),
     "input-output": BreakReason(
         "the program does input or output here: {detail}",
         "print or log outside of the compiled function",
+        example=("def f(x):\n    print(x)\n    return x * 2"),
     ),
     "explicit": BreakReason(
         "the program asks for a graph break: {detail}",
         "remove the call to graph_break() or disable()",
+        example=("def f(x):\n    y = x * 2\n    braze.graph_break()\n    return y + 1"),
     ),
     "disabled": BreakReason(
         "a function that disable() leaves out: {detail}",
         "remove disable(), or call it outside of the compiled function",
+        example=(
+            "@braze.disable\ndef report(x): ...\n\ndef f(x):\n    report(x)\n    return x * 2"
+        ),
     ),
     "disallowed": BreakReason(
         "a function that disallow_in_graph() keeps out of graphs: {detail}",
         "remove disallow_in_graph()",
+        example=(
+            "@braze.disallow_in_graph\n"
+            "def twice(x):\n"
+            "    return x * 2\n"
+            "\n"
+            "def f(x):\n"
+            "    return twice(x) + 1"
+        ),
     ),
     "unseen-callable": BreakReason(
         "a callable that cannot be looked into: {detail}",
         "call it outside of the compiled function",
+        example=("def f(x):\n    return x * time.time()"),
     ),
     "unseen-python": BreakReason(
         "a C function calls Python code where it cannot be followed: {detail}",
         "write the call as a plain Python loop",
+        example=("def f(x):\n    return torch.func.linearize(torch.sin, x)[0]"),
     ),
     "unsupported-opcode": BreakReason(
         "a bytecode instruction that is not handled: {detail}",
@@ -61,50 +80,92 @@ CATALOGUE: dict[str, BreakReason] = {
     "unsupported-tensor": BreakReason(
         "a tensor operation that cannot be traced: {detail}",
         "run it outside of the compiled function",
+        example=("def f(x):\n    return x * x.data_ptr()"),
     ),
     "unsupported-attribute": BreakReason(
         "an attribute access that cannot be followed: {detail}",
         "read or write the attribute outside of the compiled function",
+        example=("class Config: ...\n\ndef f(x):\n    Config.last = x.shape\n    return x * 2"),
     ),
     "unsupported-container": BreakReason(
         "a container whose contents cannot be guarded: {detail}",
         "pass the entries as separate arguments",
+        example=(
+            "class Tag: ...\n"
+            "\n"
+            "tags = {Tag(), Tag()}\n"
+            "\n"
+            "def f(x):\n"
+            "    return x * sum(1 for tag in tags)"
+        ),
     ),
     "opaque-object": BreakReason(
         "a value that only C code can read, and no guard can compare: {detail}",
         "pass a Python number or a tensor: int(n), float(n), torch.from_numpy(a)",
+        example=("scale = np.float32(2)\n\ndef f(x):\n    return x * scale"),
     ),
     "unsupported-function": BreakReason(
         "a kind of function that is not interpreted: {detail}",
         "call it outside of the compiled function",
+        example=("async def work(): ...\n\ndef f(x):\n    work().close()\n    return x * 2"),
     ),
     "unbuildable-object": BreakReason(
         "an object made here cannot be rebuilt after the graph ran: {detail}",
         "consume the object before the frame ends or breaks",
+        example=(
+            "def rows(x):\n"
+            "    yield x\n"
+            "    yield x * 2\n"
+            "\n"
+            "def f(x):\n"
+            "    it = rows(x)\n"
+            "    next(it)\n"
+            "    return it"
+        ),
     ),
     "recursion": BreakReason(
         "calls are nested too deeply: {detail}",
         "turn the recursion into a loop",
+        example=(
+            "def power(x, n):\n"
+            "    return x if n == 0 else power(x, n - 1) * x\n"
+            "\n"
+            "def f(x):\n"
+            "    return power(x, 500)"
+        ),
     ),
     "module-change": BreakReason(
         "the program changes what a module or its parameters are: {detail}",
         "convert, freeze, parametrize and first call lazy modules outside of the compiled function",
+        example=(
+            "model = torch.nn.Linear(3, 3)\n\ndef f(x):\n    return model.double()(x.double())"
+        ),
     ),
     "global-state": BreakReason(
         "the program changes or reads what all of PyTorch depends on: {detail}",
         "do it before the compiled function is called",
+        example=("def f(x):\n    torch.manual_seed(0)\n    return x + torch.rand(3)"),
     ),
     "condition": BreakReason(
         "torch.cond cannot be one graph here: {detail}",
         "let both branches only compute, under no_grad, results of the same shapes and dtypes",
+        example=("def f(x, w):\n    return torch.cond(x.sum() > 0, lambda: x @ w, lambda: x)"),
     ),
     "backward-hook": BreakReason(
         "a hook on a module's backward: {detail}",
         "hook the gradients of a tensor that enters or leaves the compiled function",
+        example=(
+            "model = torch.nn.Linear(3, 3)\n"
+            "model.register_full_backward_hook(print)\n"
+            "\n"
+            "def f(x):\n"
+            "    return model(x)"
+        ),
     ),
     "not-inlined": BreakReason(
         "the call is left to a graph of its own: {detail}",
         "remove the decorator that forbids inlining",
+        example=("@braze.disable\nclass Timer: ...\n\ndef f(x):\n    Timer()\n    return x * 2"),
     ),
 }
 

@@ -20,7 +20,7 @@ This page is generated from `src/braze/capture/break_reasons.py` by `make docs`.
 
 
 class Reason(Protocol):
-    """An entry of the table: a message with a place for `{detail}`, and one concrete fix."""
+    """An entry of the table: a message with a place for `{detail}`, an example and one fix."""
 
     @property
     def template(self) -> str:
@@ -29,6 +29,10 @@ class Reason(Protocol):
     @property
     def hint(self) -> str:
         """What to do."""
+
+    @property
+    def example(self) -> str:
+        """A program that meets it, or "" where none is known."""
 
 
 def render_catalogue(entries: Mapping[str, Reason]) -> str:
@@ -40,9 +44,11 @@ def render_catalogue(entries: Mapping[str, Reason]) -> str:
 
 def _section(code: str, reason: Reason) -> str:
     message = reason.template.replace("{detail}", "...")
+    example = f"```python\n{reason.example}\n```\n\n" if reason.example else ""
     return (
         f"## {code}\n\n"
         f"**Message**: {_sentence(message)}\n\n"
+        f"{example}"
         f"**What to do**: {_sentence(reason.hint)}\n"
     )
 

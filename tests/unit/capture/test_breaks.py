@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import dis
+import time
 
+import numpy as np
 import pytest
 import torch
 
+import braze
 from braze.capture import break_codes, capture_frame
+from braze.capture.break_reasons import CATALOGUE
 from braze.compat.bytecode_versions import BYTECODE
 from braze.ir.frame import Break, Call, CapturedFrame, Refused, Return
 from tests.unit.capture.replay import Replay, outcome, request_for
@@ -247,3 +251,15 @@ def test_generators_left_in_the_middle(kind):
 
     kept = outcome(keep, X, finishing)
     assert isinstance(kept.exit, Break) and kept.exit.reason.code == "unbuildable-object"
+
+
+@pytest.mark.parametrize("code", [code for code, entry in CATALOGUE.items() if entry.example])
+def test_examples_of_the_catalogue_meet_what_they_show(code):
+    """Each is a program as the page of graph breaks has it."""
+    space = {"braze": braze, "torch": torch, "np": np, "time": time, "__name__": "example"}
+    exec(CATALOGUE[code].example, space)
+    args = [torch.ones(3, 3, requires_grad=code == "backward-hook") for _ in range(2)]
+    count = space["f"].__code__.co_argcount
+    explained = braze.explain(space["f"], backend="aot_eager")(*args[:count])
+    met = [note.code for note in explained.break_reasons]
+    assert code in met, met

@@ -11,6 +11,7 @@ from braze.report.catalogue import render_catalogue
 class Reason:
     template: str
     hint: str
+    example: str = ""
 
 
 def test_one_section_for_each_code() -> None:
@@ -24,3 +25,9 @@ def test_one_section_for_each_code() -> None:
     assert "- [`a-branch`](#a-branch)\n- [`a-print`](#a-print)\n" in page
     assert "## a-branch\n\n**Message**: A branch: ...\n\n**What to do**: Use where.\n" in page
     assert page.endswith("\n") and not page.endswith("\n\n")
+
+
+def test_an_example_stands_between_message_and_fix() -> None:
+    page = render_catalogue({"a-print": Reason("it prints {detail}", "do not", "print(1)")})
+    message, fix = "**Message**: It prints ...\n", "**What to do**: Do not.\n"
+    assert f"{message}\n```python\nprint(1)\n```\n\n{fix}" in page
