@@ -76,6 +76,8 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
     if cls in EXACT:
         return _iterate_container(interpreter, value, interpreter.overlay.contents(value))
     if cls in DICT_VIEWS:
+        if id(value) in world.known:
+            raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
         return _iterate_container(interpreter, value, value)
     if cls in TENSORS and value.dim():
         return iter(leaf_call(interpreter, torch.Tensor.unbind, (value, 0), {}))

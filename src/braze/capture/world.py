@@ -334,6 +334,8 @@ class World:
             return value
         if issubclass(type(value), torch.Tensor):
             return self._adopt_tensor(value, source)
+        if cls is slice:
+            return self._adopt_slice(value, source)
         if cls is types.FunctionType and _is_made_often(value, source):
             return self._adopt_code(value, source)
         if is_identity(value):
@@ -374,6 +376,13 @@ class World:
             self.lifted[source] = known
             self.known[id(known)] = (known, source)
         return known
+
+    def _adopt_slice(self, value: slice, source: Source) -> slice:
+        """A slice of what its parts are guarded to be."""
+        self.guard(source, GuardKind.TYPE_MATCH, slice)
+        parts = {name: getattr(value, name) for name in ("start", "stop", "step")}
+        adopted = [self.adopt(p, AttributeSource(source, name)) for name, p in parts.items()]
+        return slice(*adopted)
 
     def _adopt_code(self, function: types.FunctionType, source: Source) -> Any:
         """A function that another one makes at each of its calls: any with the same code will do,
