@@ -58,7 +58,7 @@ CATALOGUE: dict[str, BreakReason] = {
             "@braze.disallow_in_graph\n"
             "def twice(x):\n"
             "    return x * 2\n"
-            "\n"
+            "\n\n"
             "def f(x):\n"
             "    return twice(x) + 1"
         ),
@@ -92,9 +92,9 @@ CATALOGUE: dict[str, BreakReason] = {
         "pass the entries as separate arguments",
         example=(
             "class Tag: ...\n"
-            "\n"
+            "\n\n"
             "tags = {Tag(), Tag()}\n"
-            "\n"
+            "\n\n"
             "def f(x):\n"
             "    return x * sum(1 for tag in tags)"
         ),
@@ -116,7 +116,7 @@ CATALOGUE: dict[str, BreakReason] = {
             "def rows(x):\n"
             "    yield x\n"
             "    yield x * 2\n"
-            "\n"
+            "\n\n"
             "def f(x):\n"
             "    it = rows(x)\n"
             "    next(it)\n"
@@ -129,7 +129,7 @@ CATALOGUE: dict[str, BreakReason] = {
         example=(
             "def power(x, n):\n"
             "    return x if n == 0 else power(x, n - 1) * x\n"
-            "\n"
+            "\n\n"
             "def f(x):\n"
             "    return power(x, 500)"
         ),
@@ -157,7 +157,7 @@ CATALOGUE: dict[str, BreakReason] = {
         example=(
             "model = torch.nn.Linear(3, 3)\n"
             "model.register_full_backward_hook(print)\n"
-            "\n"
+            "\n\n"
             "def f(x):\n"
             "    return model(x)"
         ),
