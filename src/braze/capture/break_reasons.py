@@ -48,7 +48,7 @@ CATALOGUE: dict[str, BreakReason] = {
         "a function that disable() leaves out: {detail}",
         "remove disable(), or call it outside of the compiled function",
         example=(
-            "@braze.disable\ndef report(x): ...\n\ndef f(x):\n    report(x)\n    return x * 2"
+            "@braze.disable\ndef report(x): ...\n\n\ndef f(x):\n    report(x)\n    return x * 2"
         ),
     ),
     "disallowed": BreakReason(
@@ -85,7 +85,7 @@ CATALOGUE: dict[str, BreakReason] = {
     "unsupported-attribute": BreakReason(
         "an attribute access that cannot be followed: {detail}",
         "read or write the attribute outside of the compiled function",
-        example=("class Config: ...\n\ndef f(x):\n    Config.last = x.shape\n    return x * 2"),
+        example=("class Config: ...\n\n\ndef f(x):\n    Config.last = x.shape\n    return x * 2"),
     ),
     "unsupported-container": BreakReason(
         "a container whose contents cannot be guarded: {detail}",
@@ -102,12 +102,12 @@ CATALOGUE: dict[str, BreakReason] = {
     "opaque-object": BreakReason(
         "a value that only C code can read, and no guard can compare: {detail}",
         "pass a Python number or a tensor: int(n), float(n), torch.from_numpy(a)",
-        example=("scale = np.float32(2)\n\ndef f(x):\n    return x * scale"),
+        example=("scale = np.float32(2)\n\n\ndef f(x):\n    return x * scale"),
     ),
     "unsupported-function": BreakReason(
         "a kind of function that is not interpreted: {detail}",
         "call it outside of the compiled function",
-        example=("async def work(): ...\n\ndef f(x):\n    work().close()\n    return x * 2"),
+        example=("async def work(): ...\n\n\ndef f(x):\n    work().close()\n    return x * 2"),
     ),
     "unbuildable-object": BreakReason(
         "an object made here cannot be rebuilt after the graph ran: {detail}",
@@ -138,7 +138,7 @@ CATALOGUE: dict[str, BreakReason] = {
         "the program changes what a module or its parameters are: {detail}",
         "convert, freeze, parametrize and first call lazy modules outside of the compiled function",
         example=(
-            "model = torch.nn.Linear(3, 3)\n\ndef f(x):\n    return model.double()(x.double())"
+            "model = torch.nn.Linear(3, 3)\n\n\ndef f(x):\n    return model.double()(x.double())"
         ),
     ),
     "global-state": BreakReason(
@@ -165,7 +165,7 @@ CATALOGUE: dict[str, BreakReason] = {
     "not-inlined": BreakReason(
         "the call is left to a graph of its own: {detail}",
         "remove the decorator that forbids inlining",
-        example=("@braze.disable\nclass Timer: ...\n\ndef f(x):\n    Timer()\n    return x * 2"),
+        example=("@braze.disable\nclass Timer: ...\n\n\ndef f(x):\n    Timer()\n    return x * 2"),
     ),
 }
 
