@@ -51,6 +51,7 @@ _OWN_MODULES = frozenset(
         "braze.capture.generators",
         "braze.capture.iteration",
         "braze.capture.native_calls",
+        "braze.capture.shown_text",
     }
 )
 Prepared = tuple[Frame | None, Any]
