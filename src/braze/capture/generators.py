@@ -198,6 +198,9 @@ class InlinedGenerator:
         return self._resume()
 
     def _raise_here(self, exception: BaseException) -> Any:
+        self._interpreter.raised.setdefault(
+            id(exception), (exception, self._interpreter.outer_step)
+        )
         if self.started and not self.finished:
             handled = self.frame.handled
             chain(exception, handled[-1] if handled else self._interpreter.handled())

@@ -301,8 +301,10 @@ class Interpreter:
             raise
         except DataDependent as problem:
             raise _as_break(problem) from None
-        except (Exception, GeneratorExit) as exception:  # what a program throws into a generator
-            raise program_raised(exception) from None
+        except BaseException as exception:
+            if isinstance(exception, Exception) or id(exception) in self.raised:
+                raise program_raised(exception) from None
+            raise
 
     # --- what natively written parts ask for ---------------------------------------------------
 

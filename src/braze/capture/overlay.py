@@ -409,6 +409,8 @@ class Overlay:
                 world.adopt(key, DictKeySource(source, index))
         copy: Any = {}
         if issubclass(type(value), collections.OrderedDict):
+            if type(value) is collections.OrderedDict and vars(value):
+                raise BreakRequested("unsupported-container", "an OrderedDict with attributes")
             copy = collections.OrderedDict()
         elif type(value) is collections.defaultdict:
             copy = collections.defaultdict(world.enroll(value.default_factory, source))

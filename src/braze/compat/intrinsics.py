@@ -29,9 +29,9 @@ def _code_of(name: str) -> types.CodeType:
         template, replaced = (lambda a, b: a + b).__code__, "BINARY_OP"
         opname, number = "CALL_INTRINSIC_2", TWO_OPERANDS.index(name)
     code = bytearray(template.co_code)
-    for item in dis.get_instructions(template, show_caches=True):
-        if item.opname == replaced:
-            code[item.offset : item.offset + 2] = bytes((dis.opmap[opname], number))
-        elif item.opname == "CACHE" and code[item.offset] == dis.opmap["CACHE"]:
-            code[item.offset : item.offset + 2] = bytes((dis.opmap["NOP"], 0))
+    at = next(i.offset for i in dis.get_instructions(template) if i.opname == replaced)
+    code[at : at + 2] = bytes((dis.opmap[opname], number))
+    while code[at + 2] == dis.opmap["CACHE"]:
+        at += 2
+        code[at : at + 2] = bytes((dis.opmap["NOP"], 0))
     return template.replace(co_code=bytes(code), co_name=name, co_qualname=name)

@@ -559,3 +559,36 @@ def test_generators_hand_on_what_delegates_lack() -> None:
     report = braze.explain(around)(torch.ones(1))
     assert not report.break_reasons
     assert report.result[1:] == around(torch.ones(1))[1:]
+
+
+def test_base_exceptions_of_generators_are_the_programs() -> None:
+    def around(x: torch.Tensor) -> Any:
+        def closed() -> Any:
+            try:
+                yield
+            except GeneratorExit:
+                raise BaseException("closed") from None
+
+        found = []
+        for act in (lambda g: g.close(), lambda g: g.throw(KeyboardInterrupt("thrown"))):
+            generator = closed()
+            next(generator)
+            try:
+                act(generator)
+            except BaseException as error:
+                found.append(repr(error))
+        return x + 1, found
+
+    report = braze.explain(around)(torch.ones(1))
+    assert not report.break_reasons
+    assert report.result[1:] == around(torch.ones(1))[1:]
+
+
+def test_copies_of_dicts_keep_attributes() -> None:
+    def copy_it(x: torch.Tensor, entries: Any) -> Any:
+        made = copy.copy(entries)
+        return x + 1, made, made.extra
+
+    entries = collections.OrderedDict(a=1)
+    entries.extra = ["kept"]  # type: ignore[attr-defined]
+    assert braze.compile(copy_it)(torch.ones(1), entries)[1:] == (entries, ["kept"])
