@@ -175,6 +175,8 @@ class RecipeWriter:
 
     def mapping(self, value: Any) -> Recipe:
         """dict and the standard dict classes."""
+        if getattr(value, "__dict__", None):
+            raise CannotRebuild(f"a {type(value).__qualname__} with attributes")
         factory = getattr(value, "default_factory", None)
         return NewDict(
             type(value),
