@@ -1,5 +1,8 @@
 """The list of test methods that do not run whole, one file a Python version; it may only shrink.
 
+A list says which parts of the methods it is of, where a run of all took too long; only those are
+held to it.
+
 test_set.TestSet.test_pickling breaks unseen-callable: a callable that cannot be ...
 test_iter.TestCase.test_countOf fails AssertionError: 0 != 1
 """
@@ -11,11 +14,14 @@ import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-from tests.cpython.worker import MethodReport
+from tests.cpython.worker import MethodReport, is_in_part
 
 FILE = Path(__file__).with_name("known_{}.{}.txt".format(*sys.version_info))
 _RELEASE = "# Of CPython {}.{}.{}."
 _TOTAL = "# {} methods pass plainly."
+_PARTS = "# Parts {} of {}."
+# Into how many parts the methods are split, to be listed.
+SPLIT = 8
 HEADER = """\
 # Methods of CPython's own tests that pass plainly but, compiled, fail or break the graph, with the
 # first reason. A fixed one must be taken off. Written by `python -m tests.cpython.run --write`.
@@ -68,15 +74,27 @@ def total(file: Path = FILE) -> int:
     return int(re.findall(_TOTAL.format("(\\d+)"), file.read_text())[0])
 
 
-def write(reports: Sequence[MethodReport]) -> None:
-    """Make the list anew from a run of the whole."""
+def parts(file: Path = FILE) -> frozenset[int]:
+    """Of which of the SPLIT parts the list is."""
+    found = re.findall(_PARTS.format("([\\d ]+)", SPLIT), file.read_text())
+    return frozenset(map(int, found[0].split())) if found else frozenset()
+
+
+def is_listed_part(method: str, listed: frozenset[int]) -> bool:
+    """Whether a method is in one of the parts that a list is of."""
+    return any(is_in_part(method, part, SPLIT) for part in listed)
+
+
+def write(reports: Sequence[MethodReport], listed: Iterable[int] = range(SPLIT)) -> None:
+    """Make the list anew from a run of some parts."""
     lines = [
         f"{report.id} {verdict(report)} {reason(report)}\n"
         for report in sorted(reports, key=lambda report: report.id)
         if verdict(report) in ("fails", "breaks")
     ]
     count = sum(bool(verdict(report)) for report in reports)
-    head = f"{_RELEASE.format(*sys.version_info)}\n{_TOTAL.format(count)}\n"
+    parts_line = _PARTS.format(" ".join(map(str, sorted(listed))), SPLIT)
+    head = f"{_RELEASE.format(*sys.version_info)}\n{parts_line}\n{_TOTAL.format(count)}\n"
     FILE.write_text(head + HEADER + "".join(lines))
 
 
@@ -87,9 +105,11 @@ def is_listed_release() -> bool:
 
 def differences(reports: Iterable[MethodReport]) -> list[str]:
     """Methods that are worse than listed, or better."""
-    listed = known()
+    listed, swept = known(), parts()
     found = []
     for report in reports:
+        if not is_listed_part(report.id, swept):
+            continue
         now, before = verdict(report), listed.get(report.id, "whole")
         if not now or now == before or "timeout" in (report.outcome, report.plain):
             continue

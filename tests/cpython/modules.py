@@ -4,7 +4,6 @@ standard library's building blocks."""
 from __future__ import annotations
 
 MODULES: tuple[str, ...] = (
-    "test_abc",
     "test_augassign",
     "test_baseexception",
     "test_binop",

@@ -1,7 +1,7 @@
 """The whole run: modules side by side in processes of their own, and one table of the results.
 
 python -m tests.cpython.run [--jobs 2] [--part 0/1] [--json out.jsonl] [--write] [module ...]
-python -m tests.cpython.run --read out.jsonl ... [--write]
+python -m tests.cpython.run --read out.jsonl ... [--write [--parts 0 1 ...]]
 """
 
 from __future__ import annotations
@@ -52,6 +52,9 @@ def main(arguments: list[str]) -> None:
     parser.add_argument("--part", default="0/1", help="i/n: every n-th method, from the i-th")
     parser.add_argument("--json", type=Path, help="where to write the reports, one a line")
     parser.add_argument("--read", type=Path, nargs="+", help="show reports of former runs")
+    parser.add_argument(
+        "--parts", type=int, nargs="+", default=range(known.SPLIT), help="that the list is of"
+    )
     parser.add_argument("--write", action="store_true", help="write the list of known failures")
     given = parser.parse_args(arguments)
     reports: list[MethodReport] = []
@@ -73,7 +76,7 @@ def main(arguments: list[str]) -> None:
         lines = [json.dumps(dataclasses.asdict(report)) + "\n" for report in reports]
         given.json.write_text("".join(lines))
     if given.write:
-        known.write(reports)
+        known.write(reports, given.parts)
 
 
 def line_of(name: str, reports: list[MethodReport]) -> str:

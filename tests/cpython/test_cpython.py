@@ -15,7 +15,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.cpython.known import differences, is_listed_release, known, lists, total, verdict
+from tests.cpython.known import (
+    differences,
+    is_listed_release,
+    known,
+    lists,
+    parts,
+    total,
+    verdict,
+)
 from tests.cpython.modules import MODULES
 from tests.cpython.run import run_modules
 from tests.cpython.worker import module_exists
@@ -46,6 +54,12 @@ def test_part(part: int) -> None:
 
 @pytest.mark.parametrize("file", lists(), ids=lambda file: file.stem)
 def test_few_are_listed(file: Path) -> None:
+    assert parts(file)
     counts = Counter(known(file).values())
     assert counts["fails"] <= (1 - PASS) * total(file), counts
     assert counts["fails"] + counts["breaks"] <= (1 - WHOLE) * total(file), counts
+
+
+def test_every_version_has_a_list() -> None:
+    names = [file.stem for file in lists()]
+    assert names == ["known_3.11", "known_3.12", "known_3.13"]

@@ -371,6 +371,8 @@ def _over_iterables(cls: Any) -> Any:
     """zip, enumerate, reversed, map, filter: each item still comes from the program."""
 
     def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if cls is reversed and (kwargs or len(args) != 1):
+            return interpreter.native(reversed, *args, **kwargs)
         if cls is reversed and not issubclass(type(args[0]), (list, tuple, dict, range)):
             method = interpreter.world.lookup(type(args[0]), "__reversed__")
             if isinstance(method, types.FunctionType):

@@ -50,7 +50,7 @@ def answer(
             raise ProgramRaised(error)
     try:
         return handler(interpreter, args, kwargs)
-    except (TypeError, ValueError, IndexError):
+    except (TypeError, ValueError, LookupError):
         error = _misfit(function, args, kwargs)
         if error is None:
             raise

@@ -40,7 +40,6 @@ _QUESTIONS = (
     re.match,
     re.search,
     re.fullmatch,
-    re.sub,
     re.split,
     re.findall,
     re.escape,
@@ -81,6 +80,22 @@ def _draw(function: types.FunctionType) -> Any:
 for _function in vars(random.Random).values():
     if type(_function) is types.FunctionType and not _function.__name__.startswith("_"):
         answers(_function)(_draw(_function))
+
+
+def _substitution(method: Any) -> Any:
+    """By a text, or by a function that is called for each match."""
+
+    def substitute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = {**dict(zip(("pattern", "repl", "string", "count", "flags"), args)), **kwargs}
+        pattern = interpreter.native(re.compile, given["pattern"], given.get("flags", 0))
+        count = given.get("count", 0)
+        return interpreter.call(method, pattern, given["repl"], given["string"], count)
+
+    return substitute
+
+
+answers(re.sub)(_substitution(re.Pattern.sub))
+answers(re.subn)(_substitution(re.Pattern.subn))
 
 
 @answers(logging.getLogger)

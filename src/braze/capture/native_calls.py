@@ -26,6 +26,7 @@ from braze.capture.native_tables import (
     ITERATING,
     ITERATING_METHODS,
     KEEPING,
+    LOOKING_FOR_CLASSES,
     SAFE_CLASSES,
     SAFE_FUNCTIONS,
     SAFE_MODULES,
@@ -82,7 +83,7 @@ def call_builtin(
 
 def _check_all_fresh(interpreter: Any, function: Any, values: tuple[Any, ...]) -> None:
     """Break where C code would read attributes of objects from outside."""
-    if interpreter.overlay.has_writes():
+    if interpreter.overlay.has_written_dicts():
         raise BreakRequested("unseen-callable", f"{describe(function)} after writes")
     objects: list[Any] = []
     _note_classes(values, set(), set(), objects)
@@ -224,7 +225,10 @@ def _fitted(
     interpreter: Any, called: Any, fit: _Fit, args: Iterable[Any], kwargs: dict[str, Any]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Arguments made fit for C code, those wrapped that it calls."""
-    positions = CALLING.get(identifier(called))
+    name = identifier(called)
+    positions = CALLING.get(name)
+    if name in LOOKING_FOR_CLASSES and any(isinstance(value, type) for value in args):
+        positions = None
     if positions is None:
         native = tuple([fit(interpreter, value) for value in args])
         return native, {name: fit(interpreter, value) for name, value in kwargs.items()}

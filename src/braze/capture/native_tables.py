@@ -11,6 +11,7 @@ import gc
 import itertools
 import math
 import operator
+import re
 import sys
 import types
 import weakref
@@ -141,6 +142,12 @@ _CALLING: tuple[tuple[Any, tuple[int, ...]], ...] = (
     (BaseExceptionGroup.split, (0,)),
     (BaseExceptionGroup.subgroup, (0,)),
     (_json.make_encoder, (1, 2)),
+    (re.Pattern.sub, (0,)),
+    (re.Pattern.subn, (0,)),
+)
+# Those to which a class says what to look for, and is not called.
+LOOKING_FOR_CLASSES = frozenset(
+    map(identifier, (BaseExceptionGroup.split, BaseExceptionGroup.subgroup))
 )
 CALLING = {identifier(function): positions for function, positions in _CALLING}
 # Functions that change the container that is their first argument, as (module, name): a module may

@@ -115,10 +115,14 @@ class Overlay:
             table.clear()
         self.added.clear()
 
-    def has_writes(self) -> bool:
-        """Whether anything from outside was written to, which C code does not see."""
-        changed = any(shadow.changed for shadow in self.shadows.values())
-        return changed or bool(self.writes or self.slots or self.cells)
+    def has_written_dicts(self) -> bool:
+        """Whether a dict from outside was written to: the globals of modules and `sys.modules`
+        among them, where C code looks up names."""
+        if any(
+            shadow.changed and isinstance(shadow.copy, dict) for shadow in self.shadows.values()
+        ):
+            return True
+        return any(writes.owner is None for writes in self.writes.values())
 
     # --- single entries ----------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ import heapq
 import itertools
 import operator
 import pickle
+import re
 import sys
 import types
 import weakref
@@ -179,6 +180,8 @@ def functions_keep_their_identity() -> Any:
         "native_calls" in f"{twice} {twice!r}" + "%s" % twice + "{}".format(twice),  # noqa: UP031, UP032
         twice in collections.OrderedDict({twice: 1}),
         functools.partial(twice, 3).func is twice,
+        re.sub("a", lambda match: match[0] * 2, "banana", count=2),
+        re.subn("a", "o", "banana"),
         list(map(twice, [1, 2])) + list(itertools.accumulate([1, 2], lambda a, b: a - b)),
     ]
 
