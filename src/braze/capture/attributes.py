@@ -112,10 +112,24 @@ def _bind_or_fall_back(interpreter: Any, meta: Any, owner: Any, cls: type, name:
     return _fall_back(interpreter, owner, name)
 
 
+# Modules that read a traceback only to hand it on.
+_PASS_ON_TRACEBACKS = ("contextlib", "unittest.")
+
+
+def _check_traceback(interpreter: Any, owner: Any) -> None:
+    """An exception that was raised in interpreted code has no traceback to look at."""
+    reader = str(interpreter.frames[-1].globals.get("__name__", ""))
+    if id(owner) in interpreter.raised and not reader.startswith(_PASS_ON_TRACEBACKS):
+        detail = "the traceback of an exception that was raised here"
+        raise BreakRequested("unsupported-attribute", detail)
+
+
 def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
     """An attribute of an object whose class looks them up in C code of its own: bound methods,
     thread-local data, super()."""
     world = interpreter.world
+    if name == "__traceback__":
+        _check_traceback(interpreter, owner)
     key = (id(owner), name)
     if key in world.reads:
         return world.reads[key]

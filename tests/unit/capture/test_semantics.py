@@ -595,3 +595,17 @@ def test_copies_of_dicts_keep_attributes() -> None:
     entries = collections.OrderedDict(a=1)
     entries.extra = ["kept"]  # type: ignore[attr-defined]
     assert braze.compile(copy_it)(torch.ones(1), entries)[1:] == (entries, ["kept"])
+
+
+def test_tracebacks_are_left_to_python() -> None:
+    def lines(x: torch.Tensor) -> Any:
+        y = x + 1
+        try:
+            raise ValueError
+        except ValueError as error:
+            has_traceback = error.__traceback__ is not None
+        return y * 2, has_traceback
+
+    report = braze.explain(lines)(torch.ones(1))
+    assert [note.code for note in report.break_reasons] == ["unsupported-attribute"]
+    assert report.result[1]
