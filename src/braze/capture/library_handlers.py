@@ -133,7 +133,7 @@ def exc_info(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     exception = handled_exception(interpreter, args, kwargs)
     if exception is None:
         return None, None, None
-    return type(exception), exception, exception.__traceback__
+    return type(exception), exception, interpreter.attribute(exception, "__traceback__")
 
 
 @answers(sys.exception)
