@@ -30,10 +30,12 @@ _LENGTH = 150
 
 
 def verdict(report: MethodReport) -> str:
-    """ "whole", "breaks" (it passes, in several graphs or none) or "fails"; "" if it does not
-    count."""
+    """ "whole", "breaks" (it passes, in several graphs or none), "fails", or "slow" (it was not
+    over in time, which depends on the machine); "" if it does not count."""
     if report.plain != "pass":
         return ""
+    if report.outcome == "timeout":
+        return "slow"
     if report.outcome != "pass":
         return "fails"
     return "whole" if report.whole else "breaks"
@@ -60,7 +62,7 @@ def lists() -> list[Path]:
 
 
 def known(file: Path = FILE) -> dict[str, str]:
-    """Method -> "fails" or "breaks", as listed."""
+    """Method -> "fails", "breaks" or "slow", as listed."""
     entries = {}
     for line in file.read_text().splitlines() if file.exists() else ():
         if line and not line.startswith("#"):
@@ -111,7 +113,7 @@ def differences(reports: Iterable[MethodReport]) -> list[str]:
         if not is_listed_part(report.id, swept):
             continue
         now, before = verdict(report), listed.get(report.id, "whole")
-        if not now or now == before or "timeout" in (report.outcome, report.plain):
+        if not now or now == before or "slow" in (now, before):
             continue
         worse = now == "fails" or before == "whole"
         advice = f"new: {reason(report)}" if worse else "better: take it off the list"

@@ -82,8 +82,8 @@ def main(arguments: list[str]) -> None:
 def line_of(name: str, reports: list[MethodReport]) -> str:
     """One line of the table."""
     how = Counter(map(known.verdict, reports))
-    total = how["whole"] + how["breaks"] + how["fails"]
-    passed = total - how["fails"]
+    total = how["whole"] + how["breaks"] + how["fails"] + how["slow"]
+    passed = total - how["fails"] - how["slow"]
     counted = [report for report in reports if report.plain == "pass"]
     return (
         f"{name:26} {total:5} pass {_percent(passed, total)} whole {_percent(how['whole'], total)}"
@@ -100,7 +100,9 @@ def _percent(part: int, whole: int) -> str:
 def reasons(reports: list[MethodReport]) -> Counter[str]:
     """Why methods do not run whole, by count."""
     return Counter(
-        known.reason(report) for report in reports if known.verdict(report) in ("breaks", "fails")
+        known.reason(report)
+        for report in reports
+        if known.verdict(report) in ("breaks", "fails", "slow")
     )
 
 
