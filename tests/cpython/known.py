@@ -27,6 +27,7 @@ HEADER = """\
 # first reason. A fixed one must be taken off. Written by `python -m tests.cpython.run --write`.
 """
 _LENGTH = 150
+_FOLDERS = re.compile(r"(?<=\s)/\S*/")
 
 
 def verdict(report: MethodReport) -> str:
@@ -43,8 +44,9 @@ def verdict(report: MethodReport) -> str:
 
 def reason(report: MethodReport) -> str:
     """Why a method does not run whole, in a line that says the same in each run."""
+    faults = re.findall("stage '.*", report.detail)
     if report.outcome != "pass":
-        text = report.outcome
+        text = faults[-1] if faults else report.outcome
     elif report.breaks:
         code, detail, _ = report.breaks[0]
         text = f"{code}: {detail}"
@@ -52,7 +54,7 @@ def reason(report: MethodReport) -> str:
         text = report.raised[0].rpartition("the program ")[2]
     else:
         text = "no graph"
-    line = " ".join(text.split())
+    line = _FOLDERS.sub("", " ".join(text.split()))
     return line.partition(" at 0x")[0][:_LENGTH]
 
 
@@ -92,7 +94,7 @@ def write(reports: Sequence[MethodReport], listed: Iterable[int] = range(SPLIT))
     lines = [
         f"{report.id} {verdict(report)} {reason(report)}\n"
         for report in sorted(reports, key=lambda report: report.id)
-        if verdict(report) in ("fails", "breaks")
+        if verdict(report) in ("fails", "breaks", "slow")
     ]
     count = sum(bool(verdict(report)) for report in reports)
     parts_line = _PARTS.format(" ".join(map(str, sorted(listed))), SPLIT)
