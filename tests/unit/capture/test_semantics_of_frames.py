@@ -1,4 +1,4 @@
-"""Programs that CPython's own tests found wrong: what leaves a frame, type parameters, generators."""
+"""Programs that CPython's tests found wrong: what leaves a frame, type parameters, generators."""
 
 from __future__ import annotations
 
