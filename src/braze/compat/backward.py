@@ -119,6 +119,12 @@ def is_piece(tensor: torch.Tensor) -> bool:
     return tensor._is_view() and _creation_of(tensor) == _IS_PIECE
 
 
+def follows_its_base(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view that gets the history of a later write to its base: one made with
+    gradients enabled, and not by `detach()`."""
+    return tensor._is_view() and _creation_of(tensor) in (_IS_PLAIN_VIEW, _IS_PIECE)
+
+
 def as_piece(view: torch.Tensor) -> torch.Tensor:
     """The view, such that autograd takes it for one of several that one call made."""
     if view._is_view():

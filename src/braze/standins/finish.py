@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.backward import is_piece
+from braze.compat.backward import follows_its_base, is_piece
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
@@ -140,7 +140,8 @@ def _detached(
         *[
             replace(
                 output,
-                detached=output.alias is not None and not result.requires_grad,
+                detached=output.alias is not None
+                and not (result.requires_grad or follows_its_base(result)),
                 is_piece=result.place in pieces,  # type: ignore[attr-defined]
             )
             for output, result in zip(outputs, results)
