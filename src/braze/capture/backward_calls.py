@@ -67,7 +67,8 @@ def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     _check_leaves(interpreter, [t for t in inputs if t.requires_grad and t.is_leaf])
     arguments = (outputs, tangents, bool(given["retain_graph"]), inputs, may_miss)
     made = unnoted_call(interpreter, run_engine, arguments, {})
-    _note(interpreter, outputs, bool(given["retain_graph"]) or True)
+    # The engine frees only what lies between the two: the history counts as usable.
+    _note(interpreter, outputs, True)
     if materialize:
         pairs = zip(made, inputs, strict=True)
         made = [
