@@ -17,6 +17,18 @@ from torch import nn
 import braze
 
 
+def registry():
+    """(programs by name, the decorator that enters one): of makers of a function, its arguments
+    and, where there is more, what else to look at."""
+    programs = {}
+
+    def program(make):
+        programs[make.__name__] = make
+        return make
+
+    return programs, program
+
+
 def tensor(*shape):
     """Numbers of both signs."""
     return torch.arange(float(math.prod(shape))).reshape(shape) / 7 - 0.3

@@ -6,17 +6,11 @@ import collections
 
 import pytest
 
-from tests.regress.programs import tensor
+from tests.regress.programs import registry, tensor
 from tests.regress.states import check, compiles
 
-PROGRAMS = {}
+PROGRAMS, program = registry()
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def program(make):
-    """Register a maker of (function, arguments, what else to look at)."""
-    PROGRAMS[make.__name__] = make
-    return make
 
 
 @program

@@ -10,17 +10,11 @@ from torch import nn
 from torch.nn.utils import parametrizations, parametrize
 
 from tests.regress.layers import Net, linear
-from tests.regress.programs import tensor
+from tests.regress.programs import registry, tensor
 from tests.regress.states import check, compiles
 
-PROGRAMS = {}
+PROGRAMS, program = registry()
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def program(make):
-    """Register a maker of (function, arguments, what else to look at)."""
-    PROGRAMS[make.__name__] = make
-    return make
 
 
 # --- hooks ---------------------------------------------------------------------------------------

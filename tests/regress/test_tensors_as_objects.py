@@ -8,17 +8,11 @@ import pytest
 import torch
 from torch import nn
 
-from tests.regress.programs import tensor
+from tests.regress.programs import registry, tensor
 from tests.regress.states import break_codes, check
 
-PROGRAMS = {}
+PROGRAMS, program = registry()
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-def program(make):
-    """Register a maker of (function, arguments, what else to look at)."""
-    PROGRAMS[make.__name__] = make
-    return make
 
 
 def leaf(*shape):
