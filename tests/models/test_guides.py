@@ -125,13 +125,22 @@ def test_a_transform_of_scipy_in_the_middle() -> None:
     assert "Tensor.numpy" in str(braze.explain(transformed)(torch.arange(8.0)))
 
 
-def test_item_breaks_once_and_goes_on_with_a_number() -> None:
+def test_item_of_a_float_is_a_number_that_our_graph_computes_and_ends_another_s() -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         largest = x.max().item()
         return (x + largest).sin()
 
     assert graphs_of(scaled, (torch.ones(3),)) == 2
-    assert breaks_of(scaled, torch.ones(3)) == ["data-dependent-value"]
+    assert breaks_of(scaled, torch.ones(3)) == []
+
+
+def test_item_of_an_integer_breaks_once_and_goes_on_with_a_number() -> None:
+    def shifted(x: torch.Tensor) -> torch.Tensor:
+        place = x.argmax().item()
+        return (x + place).sin()
+
+    assert graphs_of(shifted, (torch.ones(3),)) == 2
+    assert breaks_of(shifted, torch.ones(3)) == ["data-dependent-value"]
 
 
 def test_appending_to_lists() -> None:
