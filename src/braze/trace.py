@@ -47,6 +47,9 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
     }
 )
 
+# Found once: to look for a logger takes a lock of the process at each compile.
+_LOGGERS = MappingProxyType({name: logging.getLogger(f"braze.{name}") for name in ARTEFACTS})
+
 # Records that the process-wide journal keeps.
 JOURNAL_LENGTH = 1000
 
@@ -211,7 +214,7 @@ class Recorder:
             message = text if isinstance(text, str) else text()
             place = self.origin if origin is None else str(origin)
             extra = {"origin": place, "artefact": artefact}
-            logging.getLogger(f"braze.{artefact}").info("%s", message, extra=extra)
+            _LOGGERS[artefact].info("%s", message, extra=extra)
 
     @contextmanager
     def finishing(self, outcome: str) -> Iterator[None]:
@@ -247,5 +250,4 @@ class Recorder:
 
 def enabled(artefact: str) -> bool:
     """Whether log lines of this artefact are wanted. An unknown artefact is a bug: KeyError."""
-    ARTEFACTS[artefact]
-    return logging.getLogger(f"braze.{artefact}").isEnabledFor(logging.INFO)
+    return _LOGGERS[artefact].isEnabledFor(logging.INFO)

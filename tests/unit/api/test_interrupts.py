@@ -16,7 +16,7 @@ import signal
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,6 +51,18 @@ def interrupts() -> Any:
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
     return module
+
+
+@pytest.fixture(autouse=True)
+def locks_of_logging() -> Iterator[None]:
+    """Python's logging takes its locks before it enters `try`: an interrupt between the two leaves
+    them taken, by no fault of ours, and later tests would wait for ever."""
+    yield
+    logging._lock = threading.RLock()  # type: ignore[attr-defined]
+    for reference in logging._handlerList:  # type: ignore[attr-defined]
+        handler = reference()
+        if handler is not None:
+            handler.createLock()
 
 
 # --- programs ------------------------------------------------------------------------------------
