@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from typing import IO, Any, final
 
+import torch
+
 from tests.fuzz.generator import generate
 from tests.fuzz.program import Program
 from tests.fuzz.runner import Difference, check
@@ -75,6 +77,7 @@ class Checker:
         if not self._child:
             os.close(ours[1])
             os.close(theirs[0])
+            torch.set_num_threads(1)  # OpenMP's threads are not forked: a child would wait for them
             self._prepare()
             _serve(ours[0], theirs[1], self._backend)
         os.close(ours[0])
