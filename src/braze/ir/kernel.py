@@ -7,9 +7,10 @@ between two extern calls, so that starting a kernel costs a C call.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import final
+from typing import TypeAlias, final
 
 from braze.ir.loops import Buffer
+from braze.ir.types import Size
 from braze.shapes.expr import Symbol
 
 
@@ -35,12 +36,50 @@ class Segment:
 
 
 @final
+@dataclass(frozen=True, slots=True)
+class DeviceFunction:
+    """One Triton function, built once for all launches of it.
+
+    text: complete Python source, which imports triton and defines `name`.
+    signature: Triton's type of each argument in order: "*fp32", "i64", "i32", or "constexpr".
+    constants: the values of the constexpr arguments, in their order.
+    aligned: places of the arguments (pointers and sizes) that are divisible by 16.
+    checked: it asserts that indices are in range: the device stops as eager's kernels stop it.
+    """
+
+    name: str
+    text: str
+    signature: tuple[str, ...]
+    constants: tuple[int, ...]
+    aligned: tuple[int, ...]
+    warps: int
+    stages: int = 1
+    checked: bool = False
+
+
+# What a launch passes: the pointer of a buffer, or a size.
+LaunchArgument: TypeAlias = Buffer | Size
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Launch:
+    """A device function on a grid of blocks; arguments: those that are not constexpr, in order."""
+
+    function: DeviceFunction
+    grid: tuple[Size, Size, Size]
+    arguments: tuple[LaunchArgument, ...]
+
+
+@final
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelSources:
     """table: the buffer behind each place of the pointer table; sizes: the symbol behind each
-    place of the array of sizes."""
+    place of the array of sizes. launches: for a device, the launches of each step of the
+    schedule (none for an extern call), in the schedule's order; () for the CPU."""
 
     units: tuple[SourceUnit, ...]
     segments: tuple[Segment, ...]
     table: tuple[Buffer, ...]
     sizes: tuple[Symbol, ...]
+    launches: tuple[tuple[Launch, ...], ...] = ()
