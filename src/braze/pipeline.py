@@ -17,6 +17,8 @@ import warnings
 from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard, final
 
+import torch
+
 from braze.autograd import (
     NotDifferentiable,
     NotSaved,
@@ -27,7 +29,7 @@ from braze.autograd import (
     with_zeros,
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
-from braze.codegen.cpp import generate, supports
+from braze.codegen import cpp
 from braze.compat.backward import Casts
 from braze.compat.isolation import run_isolated
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
@@ -43,6 +45,7 @@ from braze.ir.entry import (
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
 from braze.ir.graph import Graph, devices_of
 from braze.ir.graph_sizes import symbols_of
+from braze.ir.kernel import KernelSources, print_sources
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
 from braze.ir.print_graph import print_graph
@@ -55,7 +58,7 @@ from braze.ir.run_graph import (
     compile_graph_runner,
     with_gradients,
 )
-from braze.ir.schedule import Kernel
+from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import Backward, ForwardBackward, JointGraph, print_joint
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
@@ -66,13 +69,16 @@ from braze.report.guard_text import format_failures, format_guard, format_guard_
 from braze.rewrite import rewrite
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
-from braze.runtime.link import link
+from braze.runtime.link import Linked, link
+from braze.runtime.link_device import NoTriton, OnDevice
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.schedule import schedule
 from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
 from braze.trace import BreakNote, Journal, Recorder
+
+_Linked: TypeAlias = Linked | OnDevice | NoCompiler | NoTriton
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
@@ -96,6 +102,26 @@ class _Warned:
 _WARNED = _Warned()
 
 
+@final
+@dataclasses.dataclass(frozen=True, slots=True)
+class _Device:
+    """What differs from device to device behind lowering: the operators that its kernels have,
+    their source, and how they are called."""
+
+    supports: Callable[[str, torch.dtype], bool]
+    generate: Callable[[Schedule, Options], KernelSources]
+    link: Callable[[Schedule, KernelSources, Options, torch.device, bool], _Linked]
+
+
+def _link_cpu(
+    plan: Schedule, sources: KernelSources, options: Options, device: torch.device, takes: bool
+) -> _Linked:
+    return link(plan, sources, options, takes)
+
+
+_DEVICES = types.MappingProxyType({"cpu": _Device(cpp.supports, cpp.generate, _link_cpu)})
+
+
 def compile_graph(
     graph: Graph, options: Options, recorder: Recorder, takes_inputs: bool = False
 ) -> GraphCallable:
@@ -103,18 +129,20 @@ def compile_graph(
 
     takes_inputs: a call empties the list of its inputs and frees each after its last use.
     """
-    elsewhere = devices_of(graph) - {"cpu"}
-    if elsewhere:
-        kinds = " and ".join(sorted(elsewhere))
+    devices = devices_of(graph) or {torch.device("cpu")}
+    kind = _DEVICES.get(min(devices, key=str).type) if len(devices) == 1 else None
+    if kind is None:
+        kinds = " and ".join(sorted(map(str, devices)))
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
-        return compile_graph_runner(graph)
+        return compile_graph_runner(graph, takes_inputs)
+    (device,) = devices
     with recorder.stage("rewrite"):
         graph = rewrite(graph, options)
         if options.verify:
             verify_graph(graph)
         recorder.emit("aot_graphs", lambda: print_graph(graph))
     with recorder.stage("lower"):
-        program = lower(graph, options, supports)
+        program = lower(graph, options, kind.supports)
         if options.verify:
             verify_loops(program)
         recorder.emit("loops", lambda: print_loops(program))
@@ -123,13 +151,13 @@ def compile_graph(
         plan = schedule(program, options)
         recorder.emit("schedule", lambda: print_schedule(plan))
     with recorder.stage("codegen"):
-        sources = generate(plan, options)
+        sources = kind.generate(plan, options)
         recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
-        recorder.emit("output_code", lambda: "\n".join(unit.text for unit in sources.units))
+        recorder.emit("output_code", lambda: print_sources(sources))
     with recorder.stage("link"):
-        linked = link(plan, sources, options, takes_inputs)
-    if isinstance(linked, NoCompiler):
-        recorder.note_fallback("no C++ compiler: the graph runs by eager kernels")
+        linked = kind.link(plan, sources, options, device, takes_inputs)
+    if isinstance(linked, (NoCompiler, NoTriton)):
+        recorder.note_fallback(f"{linked.missing}: the graph runs by eager kernels")
         _WARNED.once(linked.reason)
         return compile_graph_runner(graph, takes_inputs)
     recorder.emit("output_code", lambda: linked.text)

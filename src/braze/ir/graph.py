@@ -122,12 +122,12 @@ class Graph:
     sizes: Sizes = NO_SIZES
 
 
-def devices_of(graph: Graph) -> frozenset[str]:
-    """The kinds of device ("cpu", "cuda") that the graph's tensors are on."""
+def devices_of(graph: Graph) -> frozenset[torch.device]:
+    """The devices that the graph's tensors are on."""
     values = [*graph.inputs, *(constant.value for constant in graph.constants)]
     values += [value for node in graph.nodes for value in node.outputs if value is not None]
     types = [value.type for value in values]
-    return frozenset(found.device.type for found in types if isinstance(found, TensorType))
+    return frozenset(found.device for found in types if isinstance(found, TensorType))
 
 
 def values_in(argument: Any) -> list[Value]:

@@ -28,7 +28,7 @@ class SourceUnit:
 class Segment:
     """`int entry(char** table, const long* sizes, int threads)` runs steps [first, last] of the
     schedule, all kernels; it returns 0, 1 for an index out of range, 2 for an integer division
-    by zero."""
+    by zero. On a device the entry is a plan that its launcher reads."""
 
     entry: str
     first: int
@@ -57,7 +57,8 @@ class DeviceFunction:
     checked: bool = False
 
 
-# What a launch passes: the pointer of a buffer, or a size.
+# What a launch passes: the pointer of a buffer, or a size. A buffer on the CPU, of one element, in
+# the place of a number ("fp64") is passed as its value.
 LaunchArgument: TypeAlias = Buffer | Size
 
 
@@ -74,12 +75,19 @@ class Launch:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class KernelSources:
-    """table: the buffer behind each place of the pointer table; sizes: the symbol behind each
-    place of the array of sizes. launches: for a device, the launches of each step of the
-    schedule (none for an extern call), in the schedule's order; () for the CPU."""
+    """table: the buffer behind each place of the pointer table; sizes: the symbol (for a device:
+    the expression) behind each place of the array of sizes. launches: for a device, the launches
+    of each step of the schedule (none for an extern call), in the schedule's order; () for the
+    CPU. A device's table leaves out what lies in the arena."""
 
     units: tuple[SourceUnit, ...]
     segments: tuple[Segment, ...]
     table: tuple[Buffer, ...]
-    sizes: tuple[Symbol, ...]
+    sizes: tuple[Symbol, ...] | tuple[Size, ...]
     launches: tuple[tuple[Launch, ...], ...] = ()
+
+
+def print_sources(sources: KernelSources) -> str:
+    """The text of every unit and device function, each once."""
+    functions = {launch.function: None for step in sources.launches for launch in step}
+    return "\n".join([*(unit.text for unit in sources.units), *(f.text for f in functions)])

@@ -45,18 +45,26 @@ def raise_fault(code: int) -> None:
 
 def load_launcher(toolchain: Toolchain, options: Options) -> Run:
     """The extension's `run`, or the same in ctypes if Python's headers are not installed."""
+    module = build_extension_module("launcher", toolchain, options)
+    run: Run = run_by_ctypes if module is None else module.run
+    return run
+
+
+def build_extension_module(name: str, toolchain: Toolchain, options: Options) -> Any:
+    """The extension module `braze_NAME` of the source NAME.cpp here; None where it cannot be
+    built."""
     include = sysconfig.get_paths()["include"]
     if not Path(include, "Python.h").exists():
-        return run_by_ctypes
-    text = importlib.resources.files(__package__).joinpath("launcher.cpp").read_text()
+        return None
+    text = importlib.resources.files(__package__).joinpath(f"{name}.cpp").read_text()
     tag = f"// {sysconfig.get_config_var('SOABI')}\n"
     flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
     plain = replace(toolchain, flags=flags, libraries=())
     try:
-        path = build((SourceUnit("launcher", tag + text),), plain, options)
+        path = build((SourceUnit(name, tag + text),), plain, options)
     except BuildFailed:
-        return run_by_ctypes
-    return _extension(path)
+        return None
+    return _extension(f"braze_{name}", path)
 
 
 def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any) -> int:
@@ -74,11 +82,10 @@ def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any)
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
 
 
-def _extension(path: Path) -> Run:
-    loader = importlib.machinery.ExtensionFileLoader("braze_launcher", str(path))
-    spec = importlib.util.spec_from_loader("braze_launcher", loader)
+def _extension(name: str, path: Path) -> Any:
+    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
+    spec = importlib.util.spec_from_loader(name, loader)
     assert spec is not None
     module = importlib.util.module_from_spec(spec)
     loader.exec_module(module)
-    run: Run = module.run
-    return run
+    return module

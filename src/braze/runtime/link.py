@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import Any, final
 
 import torch
 
@@ -19,12 +19,10 @@ from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.program import LaunchProgram, write_program
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
-GraphCallable: TypeAlias = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
-
 
 def link(
     schedule: Schedule, sources: KernelSources, options: Options, takes_inputs: bool = False
-) -> GraphCallable | NoCompiler:
+) -> Linked | NoCompiler:
     """Build the units, load them and return the launch program; its text is `call.text`.
 
     takes_inputs: a call empties the list that it is given, and lets each input go when it is
@@ -42,30 +40,27 @@ def link(
         library = load(build(sources.units, toolchain, options))
         run: Run = load_launcher(toolchain, options)
         names["run"] = run
+        names["raise_fault"] = raise_fault
         names["keep"] = library
         for segment in sources.segments:
             address = ctypes.cast(getattr(library, segment.entry), ctypes.c_void_p).value
             names[segment.entry] = address
-    return _Linked(program, names, _Frames(schedule, sources, program.views))
-
-
-# --- private ---------------------------------------------------------------------------------
+    return Linked(program, names, Frames(schedule, sources, program.views))
 
 
 @final
-class _Linked:
+class Linked:
     """The compiled graph: calling it runs `call` of the launch program without gradients, and
-    without autocast."""
+    without autocast. names: what its text refers to beside what every program does."""
 
     __slots__ = ("_call", "text")
 
-    def __init__(self, program: LaunchProgram, names: dict[str, Any], frames: _Frames) -> None:
+    def __init__(self, program: LaunchProgram, names: dict[str, Any], frames: Frames) -> None:
         names |= {
             "take_frame": frames.take,
             "give_frame": frames.free.append,
             "threads": torch.get_num_threads,
             "empty_strided": torch.empty_strided,
-            "raise_fault": raise_fault,
             "flatten": _flatten,
             "restride": _restride,
             "reinterpret": _reinterpret,
@@ -88,19 +83,28 @@ class _Linked:
 
 
 @dataclass(slots=True)
-class _Frames:
+class Frames:
     """Memory of calls in progress: one frame a call, kept for the next when it is done. Two
-    threads that call at once have two frames; a call that fails drops its frame."""
+    threads that call at once have two frames; a call that fails drops its frame.
+
+    has_arena: the arena is the frame's; on a device each call allocates one.
+    """
 
     schedule: Schedule
     sources: KernelSources
     views: tuple[BufferView, ...]
+    has_arena: bool
     free: list[tuple[Any, ...]]
 
     def __init__(
-        self, schedule: Schedule, sources: KernelSources, views: tuple[BufferView, ...]
+        self,
+        schedule: Schedule,
+        sources: KernelSources,
+        views: tuple[BufferView, ...],
+        has_arena: bool = True,
     ) -> None:
         self.schedule, self.sources, self.views, self.free = schedule, sources, views, []
+        self.has_arena = has_arena
 
     def take(self) -> tuple[Any, ...]:
         """A frame that nobody uses: (table, sizes, size values, *views, and what they need)."""
@@ -111,10 +115,11 @@ class _Frames:
 
     def _new(self) -> tuple[Any, ...]:
         schedule, table = self.schedule, self.sources.table
-        arena = torch.empty(schedule.arena_size + ALIGNMENT, dtype=torch.uint8)
+        size = schedule.arena_size if self.has_arena else 0
+        arena = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
         start = -arena.data_ptr() % ALIGNMENT
         slots = dict(schedule.slots)
-        pointers = (ctypes.c_void_p * max(len(table), 1))()
+        pointers = (ctypes.c_void_p * (len(table) + 1))()
         constants = dict(schedule.constants)
         for place, buffer in enumerate(table):
             if buffer in slots:
@@ -125,6 +130,9 @@ class _Frames:
         views = [_arena_view(arena, start + slots[v.buffer].offset, v) for v in self.views]
         held = _Held(ctypes.addressof(pointers), (pointers, arena))
         return (held, _Held(ctypes.addressof(sizes), sizes), sizes, *views)
+
+
+# --- private ---------------------------------------------------------------------------------
 
 
 class _Held(int):

@@ -10,6 +10,12 @@ def call(inputs):
     op0(x1, b2, out=arena1)
     give_frame(frame)
     return [b2]
+
+On a device the arena is allocated by each call, on its stream, and `launch` starts the kernels:
+
+    stream = current_stream(0)
+    arena = empty(4096, dtype=uint8, device=device)
+    fault = launch(segment0, table, sizes, stream, 2, arena, 0, x0, 1, b2)
 """
 
 from __future__ import annotations
@@ -24,16 +30,16 @@ from braze.compat.backward import note_write
 from braze.compat.dispatch import FAST_CALLS, direct_call
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
-from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.shapes.binding import bind_symbols, python_text
-from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
 
 
 @dataclass(slots=True)
 class LaunchProgram:
     """text: the source of `call`; names: what it refers to; views: the arena views that a frame
-    holds, in the order in which `call` unpacks them."""
+    holds, in the order in which `call` unpacks them (on a device: none)."""
 
     text: str
     names: dict[str, Any]
@@ -41,13 +47,22 @@ class LaunchProgram:
 
 
 def write_program(
-    schedule: Schedule, sources: KernelSources, takes_inputs: bool = False
+    schedule: Schedule,
+    sources: KernelSources,
+    takes_inputs: bool = False,
+    device: torch.device | None = None,
 ) -> LaunchProgram:
     """The launch program; `run`, `take_frame`, ... are added to its names by the linker.
 
     takes_inputs: it empties the list of its inputs, so that each can go after its last use.
+    device: that of the kernels, where it is not the CPU.
     """
-    return _Program(schedule, sources, takes_inputs).write()
+    return _Program(schedule, sources, takes_inputs, device).write()
+
+
+def rounded(size: int) -> int:
+    """Bytes of an arena: elements of every dtype fill it."""
+    return -(-size // ALIGNMENT) * ALIGNMENT
 
 
 def is_whole(view: BufferView) -> bool:
@@ -68,19 +83,23 @@ def whole(buffer: Buffer) -> BufferView:
 
 # --- private ---------------------------------------------------------------------------------
 
+ARENA = "arena"  # bound to its place by the first segment, as buffers are
+
 
 @dataclass(slots=True)
 class _Program:
     schedule: Schedule
     sources: KernelSources
     takes_inputs: bool
+    device: torch.device | None
     names: dict[str, Any] = field(default_factory=dict)
     tensors: dict[Buffer, str] = field(default_factory=dict)
     arena: dict[Buffer, None] = field(default_factory=dict)
     views: dict[tuple[Any, ...], str] = field(default_factory=dict)
     kept: list[BufferView] = field(default_factory=list)
     sizes: dict[Symbol, str] = field(default_factory=dict)
-    bound: set[Buffer] = field(default_factory=set)
+    bound: set[Buffer | str] = field(default_factory=set)
+    typed: set[str] = field(default_factory=set)
     body: list[str] = field(default_factory=list)
 
     def write(self) -> LaunchProgram:
@@ -92,9 +111,12 @@ class _Program:
             self.tensors[buffer] = f"constant{number}"
             self.names[f"constant{number}"] = tensor
         head = self._bind_sizes()
+        if self.device is not None:
+            head += self._device_head(self.device)
         self._steps()
         results = self._finish()
-        unpacked = ", ".join(["table", "sizes", "size_values", *self.views.values()])
+        held = () if self.device is not None else self.views.values()
+        unpacked = ", ".join(["table", "sizes", "size_values", *held])
         inputs = "".join(f"{self.tensors[b]}, " for b in schedule.inputs)
         inputs += "".join(f"n{number}, " for number in range(len(schedule.sizes.numbers)))
         lines = [
@@ -124,10 +146,24 @@ class _Program:
             text = binding.text(binding.place, self.sizes)
             name = self.sizes[binding.symbol] = f"n_{binding.symbol.name}"
             lines.append(f"{name} = {text}")
-        for place, symbol in enumerate(self.sources.sizes):
-            if symbol not in self.sizes:
-                raise ValueError(f"no input has a dimension of size {symbol}")
-            lines.append(f"size_values[{place}] = {self.sizes[symbol]}")
+        for place, size in enumerate(self.sources.sizes):
+            expression = as_expr(size)
+            if not symbols(expression) <= self.sizes.keys():
+                raise ValueError(f"no input has a dimension of size {size}")
+            lines.append(f"size_values[{place}] = {python_text(expression, self.sizes)}")
+        return lines
+
+    def _device_head(self, device: torch.device) -> list[str]:
+        """What a call on a device begins with: its stream, and memory from the allocator, which
+        knows the stream that it is used on."""
+        lines = []
+        if self.sources.segments:
+            lines.append(f"stream = current_stream({device.index})")
+        if self.arena:
+            size, where = rounded(self.schedule.arena_size), self._name_of(device)
+            lines.append(
+                f"arena = empty({size}, dtype={self._name_of(torch.uint8)}, device={where})"
+            )
         return lines
 
     # --- steps -------------------------------------------------------------------------------
@@ -161,16 +197,26 @@ class _Program:
             touched.update(dict.fromkeys(step.memory))  # type: ignore[union-attr]
         constants = {buffer for buffer, _ in self.schedule.constants}
         pairs = []
+        if self.device is not None and self.arena and ARENA not in self.bound:
+            self.bound.add(ARENA)
+            pairs.append(f"{len(places)}, arena")
         for buffer in touched:
             if buffer in self.arena or buffer in constants or buffer in self.bound:
+                continue
+            if buffer not in places:
                 continue
             if buffer not in self.tensors:
                 self._allocate(buffer)
             self.bound.add(buffer)
             pairs.append(f"{places[buffer]}, {self.tensors[buffer]}")
-        arguments = ", ".join([segment.entry, "table", "sizes", "threads()", *pairs])
-        self.body.append(f"fault = run({arguments})")
-        self.body.append("if fault: raise_fault(fault)")
+        how, where = ("run", "threads()") if self.device is None else ("launch", "stream")
+        arguments = ", ".join([segment.entry, "table", "sizes", where, *pairs])
+        self.body.append(f"fault = {how}({arguments})")
+        if self.device is None:
+            self.body.append("if fault: raise_fault(fault)")
+        else:
+            number = self.sources.segments.index(segment)
+            self.body.append(f"if fault: relaunch(fault, {number}, table, sizes, stream)")
 
     def _allocate(self, buffer: Buffer) -> None:
         name = self.tensors[buffer] = f"t{len(self.tensors)}"
@@ -262,8 +308,11 @@ class _Program:
         if view.buffer in self.arena:
             key = (view.buffer, view.shape, view.stride, view.offset, view.dtype)
             if key not in self.views:
-                self.views[key] = f"arena{len(self.views)}"
-                self.kept.append(view)
+                name = self.views[key] = f"arena{len(self.views)}"
+                if self.device is None:
+                    self.kept.append(view)
+                else:
+                    self.body.append(f"{name} = {self._arena_view(view)}")
             return self.views[key]
         if view.buffer not in self.tensors:
             self._allocate(view.buffer)
@@ -275,6 +324,17 @@ class _Program:
         shape, stride = self._sizes(view.shape), self._sizes(view.stride)
         offset = self._size(view.offset)
         return f"{base}.as_strided({shape}, {stride}, {base}.storage_offset() + {offset})"
+
+    def _arena_view(self, view: BufferView) -> str:
+        """A view into a device's arena."""
+        slots = dict(self.schedule.slots)
+        base = f"arena_{str(view.dtype).split('.')[-1]}"
+        if base not in self.typed:
+            self.typed.add(base)
+            self.body.append(f"{base} = arena.view({self._name_of(view.dtype)})")
+        shape, stride = self._sizes(view.shape), self._sizes(view.stride)
+        start = slots[view.buffer].offset // view.dtype.itemsize
+        return f"{base}.as_strided({shape}, {stride}, {self._size(view.offset + start)})"
 
     def _argument(self, argument: Any) -> str:
         if isinstance(argument, BufferView):

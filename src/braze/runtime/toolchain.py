@@ -44,6 +44,7 @@ class NoCompiler:
     """There is none; `reason` says what was looked for and what to install."""
 
     reason: str
+    missing: str = "no C++ compiler"
 
 
 def find_toolchain(options: Options) -> Toolchain | NoCompiler:

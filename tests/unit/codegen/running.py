@@ -7,10 +7,11 @@ from collections.abc import Sequence
 import torch
 
 from braze.codegen.cpp import generate
+from braze.ir.entry import GraphCallable
 from braze.ir.loops import LoopProgram
 from braze.ir.run_loops import run_loops
 from braze.options import config
-from braze.runtime.link import GraphCallable, link
+from braze.runtime.link import link
 from braze.runtime.toolchain import NoCompiler
 from braze.schedule import schedule
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from braze.codegen.cpp.nest import kernel_text
 from braze.codegen.cpp.operators import SPECIAL_CALLS
 from braze.codegen.cpp.sizes import Form, declared, form_of
+from braze.codegen.segments import kernel_runs
 from braze.ir.kernel import KernelSources, Segment, SourceUnit
 from braze.ir.loops import Buffer
 from braze.ir.schedule import Kernel, Schedule
@@ -40,7 +41,7 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
     segments: list[Segment] = []
     for kernel in kernels:
         sources.add_kernel(kernel)
-    for first, last in _runs(schedule):
+    for first, last in kernel_runs(schedule):
         entry = f"segment{len(segments)}"
         segments.append(Segment(entry, first, last))
         sources.add_segment(entry, schedule.steps[first : last + 1])  # type: ignore[arg-type]
@@ -79,20 +80,6 @@ def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
             found |= symbols(size)
     found |= schedule.sizes.symbols()
     return tuple(sorted(found, key=lambda symbol: symbol.name))
-
-
-def _runs(schedule: Schedule) -> list[tuple[int, int]]:
-    """Runs of kernels between extern calls, as (first, last) steps. Where inputs begin to be
-    written to in place, another one begins: faults before are met."""
-    found: list[tuple[int, int]] = []
-    for number, step in enumerate(schedule.steps):
-        if not isinstance(step, Kernel):
-            continue
-        if found and found[-1][1] == number - 1 and number != schedule.settled:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
 
 
 @dataclass(slots=True)

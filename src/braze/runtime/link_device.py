@@ -1,0 +1,157 @@
+"""A schedule and its launches to something that can be called on a CUDA device."""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from braze.compat.cuda import current_device, current_stream
+from braze.ir.kernel import KernelSources, Launch
+from braze.ir.schedule import Schedule
+from braze.options import Options
+from braze.runtime.cubins import build_cubins, triton_version
+from braze.runtime.cuda_driver import DRIVERS, CudaError
+from braze.runtime.device_plan import (
+    MISALIGNED,
+    Entries,
+    Places,
+    aligned_places,
+    encode,
+    load_device_launcher,
+    with_misaligned,
+)
+from braze.runtime.link import Frames, Linked
+from braze.runtime.program import write_program
+from braze.runtime.toolchain import NoCompiler, find_toolchain
+from braze.shapes.expr import as_expr
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NoTriton:
+    """Kernels cannot be built; `reason` says what to install."""
+
+    missing: str = "no Triton"
+    reason: str = (
+        "No Triton: Braze builds its CUDA kernels with it. Install it (pip install triton, in the "
+        "version that your PyTorch names). Until then graphs run by PyTorch's own kernels."
+    )
+
+
+def link_device(
+    schedule: Schedule,
+    sources: KernelSources,
+    options: Options,
+    device: torch.device,
+    takes_inputs: bool = False,
+) -> Linked | OnDevice | NoTriton:
+    """As `link`, for the CUDA device that the whole schedule is on."""
+    if sources.segments and triton_version() is None:
+        return NoTriton()
+    assert device.index is not None
+    program = write_program(schedule, sources, takes_inputs, device)
+    names: dict[str, Any] = {
+        **program.names,
+        "empty": torch.empty,
+        "current_stream": current_stream,
+    }
+    if sources.segments:
+        segments = _Segments(schedule, sources, options, device)
+        names |= {"launch": segments.launch, "relaunch": segments.relaunch}
+        names |= segments.addresses()
+    linked = Linked(program, names, Frames(schedule, sources, (), has_arena=False))
+    return linked if torch.cuda.device_count() == 1 else OnDevice(linked, device.index)
+
+
+@final
+class OnDevice:
+    """A compiled graph in a process with several devices: its own is made the current one."""
+
+    __slots__ = ("_index", "_linked", "text")
+
+    def __init__(self, linked: Linked, index: int) -> None:
+        self._linked, self._index, self.text = linked, index, linked.text
+
+    def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        if current_device() == self._index:
+            return self._linked(inputs)
+        with torch.cuda.device(self._index):
+            return self._linked(inputs)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+@final
+class _Segments:
+    """The plans of a graph's segments, and others for pointers that are not aligned, which are
+    built when one comes."""
+
+    def __init__(
+        self, schedule: Schedule, sources: KernelSources, options: Options, device: torch.device
+    ) -> None:
+        assert device.index is not None
+        major, minor = torch.cuda.get_device_capability(device)
+        self._architecture = 10 * major + minor
+        self._options = options
+        self._driver = DRIVERS.of(device.index)
+        toolchain = find_toolchain(options)
+        found = None if isinstance(toolchain, NoCompiler) else toolchain
+        self.launch = load_device_launcher(found, options)
+        self._places = Places(
+            {buffer: place for place, buffer in enumerate(sources.table)},
+            dict(schedule.slots),
+            {as_expr(size): place for place, size in enumerate(sources.sizes)},
+            len(sources.table) if schedule.slots else -1,
+        )
+        self._segments = sources.segments
+        self._launches = [
+            [launch for step in sources.launches[s.first : s.last + 1] for launch in step]
+            for s in sources.segments
+        ]
+        self._lock = threading.Lock()
+        self._misaligned: dict[tuple[int, frozenset[int]], Any] = {}
+        self._plans = self._encode(self._launches)
+
+    def addresses(self) -> dict[str, int]:
+        """Each segment's entry: the address of its plan."""
+        return {s.entry: ctypes.addressof(p) for s, p in zip(self._segments, self._plans)}
+
+    def relaunch(self, code: int, number: int, table: int, sizes: int, stream: int) -> None:
+        """What follows on a launch that was not made: with other kernels, where pointers are not
+        aligned. Raises CudaError for what the driver refused."""
+        if code == MISALIGNED:
+            plan = ctypes.addressof(self._for_misaligned(number, table))
+            code = self.launch(plan, table, sizes, stream)
+        if code:
+            what = self._driver.describe(code)
+            raise CudaError(f"CUDA error: compiled kernels were not started: {what}")
+
+    def _for_misaligned(self, number: int, table: int) -> Any:
+        launches, places = self._launches[number], self._places
+        pointers = (ctypes.c_long * len(places.table)).from_address(table)
+        touched = {place for launch in launches for place in aligned_places(launch, places)}
+        misaligned = frozenset([place for place in touched if pointers[place] % 16])
+        key = number, misaligned
+        with self._lock:
+            if key not in self._misaligned:
+                made = [with_misaligned(launch, places, misaligned) for launch in launches]
+                (self._misaligned[key],) = self._encode([made])
+            return self._misaligned[key]
+
+    def _encode(self, segments: Sequence[Sequence[Launch]]) -> list[Any]:
+        """The plans, in memory; the kernels are built and loaded."""
+        driver = self._driver
+        functions = {launch.function for launches in segments for launch in launches}
+        cubins = build_cubins(functions, self._architecture, self._options)
+        loaded = {function: driver.load(cubin) for function, cubin in cubins.items()}
+        entries = Entries(
+            driver.address("cuLaunchKernel"), driver.address("cuCtxSetCurrent"), driver.context
+        )
+        plans = [encode(launches, loaded, self._places, entries) for launches in segments]
+        return [(ctypes.c_long * len(plan))(*plan) for plan in plans]

@@ -1,0 +1,201 @@
+"""The launch program of a device, against a driver whose kernels are Python on the host's memory.
+
+Pointers, sizes, the arena, segments and the order of work are real; only the arithmetic of a
+kernel is not generated code.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from braze.codegen.segments import host_sources
+from braze.ir.entry import GraphCallable
+from braze.ir.kernel import DeviceFunction, Launch
+from braze.ir.loops import ExternCall, LoopProgram
+from braze.ir.scalars import apply
+from braze.ir.schedule import Kernel
+from braze.runtime import link_device
+from braze.runtime.cubins import Cubin
+from braze.runtime.cuda_driver import CudaError, LoadedFunction
+from braze.schedule import schedule
+from braze.shapes.expr import Symbol, as_expr
+from tests.unit.codegen.programs import axes, buffer, define, load, pointwise, program, view
+from tests.unit.codegen.running import OPTIONS
+
+_P, _U = ctypes.c_void_p, ctypes.c_uint
+_LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, _P, *[_U] * 7, _P, ctypes.POINTER(_P), _P)
+DEVICE = torch.device("cpu", 0)
+STREAM = 99
+
+
+def _floats(address: int, count: int) -> torch.Tensor:
+    memory = (ctypes.c_float * count).from_address(address)
+    return torch.frombuffer(memory, dtype=torch.float32)
+
+
+@dataclass
+class FakeDriver:
+    """Runs the kernel `name(source, target, count)` in Python."""
+
+    kernels: dict[str, Callable[[torch.Tensor], torch.Tensor]]
+    context: int = 0
+    code: int = 0
+    names: list[str] = field(default_factory=list)
+    started: list[tuple[str, int, int]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self._callback = _LAUNCH(self._launch)
+
+    def load(self, cubin: Cubin) -> LoadedFunction:
+        self.names.append(cubin.name)
+        return LoadedFunction(len(self.names), 32, 0, cubin.parameters)
+
+    def address(self, name: str) -> int:
+        return ctypes.cast(self._callback, _P).value or 0
+
+    def describe(self, code: int) -> str:
+        return f"CUDA_ERROR_FAKE ({code})"
+
+    def of(self, index: int) -> FakeDriver:
+        assert index == 0
+        return self
+
+    def _launch(self, function: int, grid: int, *rest: Any) -> int:
+        *_, stream, pointers, _ = rest
+        name = self.names[function - 1]
+        source, target, count = (ctypes.c_long.from_address(pointers[n]).value for n in range(3))
+        self.started.append((name, grid, stream))
+        if not self.code:
+            made = self.kernels[name.split("/")[0]](_floats(source, count))
+            _floats(target, count).copy_(made)
+        return self.code
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
+    made = FakeDriver({"twice": lambda x: 2 * x, "next": lambda x: x + 1})
+
+    def built(functions: Any, architecture: int, options: Any) -> dict[DeviceFunction, Cubin]:
+        assert architecture == 90
+        names = {f: f"{f.name}/{''.join(map(str, f.aligned))}" for f in functions}
+        return {f: Cubin(names[f], b"", 32, 0, 5) for f in functions}
+
+    monkeypatch.setattr(link_device, "DRIVERS", made)
+    monkeypatch.setattr(link_device, "build_cubins", built)
+    monkeypatch.setattr(link_device, "triton_version", lambda: "1")
+    monkeypatch.setattr(link_device, "current_stream", lambda index: STREAM + index)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    yield made
+
+
+def _function(name: str) -> DeviceFunction:
+    return DeviceFunction(name, "", ("*fp32", "*fp32", "i64"), (), (0, 1), warps=1)
+
+
+def _linked(made: LoopProgram, names: list[str], takes_inputs: bool = False) -> GraphCallable:
+    plan = schedule(made, OPTIONS)
+    waiting = iter(names)
+    launches = []
+    for step in plan.steps:
+        if isinstance(step, Kernel):
+            size = as_expr(1)
+            for _, length in (*step.rows, *step.phases[0].loops):
+                size = size * length
+            source, target = step.memory if len(step.memory) == 2 else (step.memory[0],) * 2
+            stored = step.phases[0].body[0].target
+            source = next(b for b in (source, target) if b is not stored)
+            arguments = (source, stored, size)
+            launches.append((Launch(_function(next(waiting)), (size, 1, 1), arguments),))
+        else:
+            launches.append(())
+    sources = host_sources(plan, launches)
+    linked = link_device.link_device(plan, sources, OPTIONS, DEVICE, takes_inputs)
+    assert not isinstance(linked, link_device.NoTriton)
+    return linked
+
+
+def _with_product(size: int) -> LoopProgram:
+    """y = 2x @ w + 1, with the product as an extern call."""
+    shape = (size, size)
+    x, w, a, p, y = (buffer(name, shape) for name in ("x", "w", "a", "p", "y"))
+    (i, _), (j, _) = over = axes(shape)
+    call = ExternCall(torch.ops.aten.mm.default, (view(a), view(w)), (), (p,))
+    statements = [
+        define(a, over, apply("mul", load(x, i, j), 2.0)),
+        call,
+        define(y, over, apply("add", load(p, i, j), 1.0)),
+    ]
+    return program([x, w], statements, [y])
+
+
+def test_kernels_around_an_extern_call(driver: FakeDriver) -> None:
+    function = _linked(_with_product(16), ["twice", "next"])
+    for _ in range(3):
+        x, w = torch.randn(16, 16), torch.randn(16, 16)
+        (y,) = function([x, w])
+        torch.testing.assert_close(y, 2 * x @ w + 1)
+    assert [name for name, *_ in driver.started] == ["twice/01", "next/01"] * 3
+    assert {stream for *_, stream in driver.started} == {STREAM}
+
+
+def test_the_arena_belongs_to_a_call(driver: FakeDriver) -> None:
+    function = _linked(_with_product(4), ["twice", "next"])
+    text = function.text  # type: ignore[attr-defined]
+    assert "arena = empty(" in text and "current_stream(0)" in text
+    assert "take_frame()" in text and "arena0 = arena_float32.as_strided((4, 4), (4, 1)" in text
+
+
+def test_sizes_reach_the_launch(driver: FakeDriver) -> None:
+    shape = (as_expr(Symbol("n", 0)), 3)
+    x, y = buffer("x", shape, stride=(3, 1)), buffer("y", shape, stride=(3, 1))  # type: ignore[arg-type]
+    (i, _), (j, _) = over = axes(shape)  # type: ignore[arg-type]
+    body = apply("add", load(x, i, j), 1.0)
+    function = _linked(program([x], [define(y, over, body)], [y]), ["next"])
+    for rows in (2, 5, 0):
+        values = torch.randn(rows, 3)
+        torch.testing.assert_close(function([values])[0], values + 1)
+    assert [grid for _, grid, _ in driver.started] == [6, 15]
+
+
+def test_misaligned_inputs_have_other_kernels(driver: FakeDriver) -> None:
+    function = _linked(pointwise((8,), lambda x: apply("add", x, 1.0)), ["next"])
+    memory = torch.randn(40)
+    for start in (0, 1, 2, 4, 1):
+        x = memory[start : start + 8]
+        torch.testing.assert_close(function([x])[0], x + 1)
+    aligned, free = "next/01", "next/1"
+    assert [name for name, *_ in driver.started] == [aligned, free, free, aligned, free]
+    assert driver.names == [aligned, free]
+
+
+def test_a_refused_launch_raises(driver: FakeDriver) -> None:
+    function = _linked(pointwise((8,), lambda x: apply("add", x, 1.0)), ["next"])
+    driver.code = 701
+    with pytest.raises(CudaError, match=r"not started: CUDA_ERROR_FAKE \(701\)"):
+        function([torch.randn(8)])
+    driver.code = 0
+    torch.testing.assert_close(function([torch.zeros(8)])[0], torch.ones(8))
+
+
+def test_inputs_may_be_taken_over(driver: FakeDriver) -> None:
+    function = _linked(_with_product(4), ["twice", "next"], takes_inputs=True)
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+    inputs = [x, w]
+    torch.testing.assert_close(function(inputs)[0], 2 * x @ w + 1)
+    assert inputs == []
+
+
+def test_without_triton(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_device, "triton_version", lambda: None)
+    plan = schedule(pointwise((8,), lambda x: x), OPTIONS)
+    launches: list[Any] = [() for _ in plan.steps]
+    made = link_device.link_device(plan, host_sources(plan, launches), OPTIONS, DEVICE)
+    assert isinstance(made, link_device.NoTriton)
+    assert "pip install triton" in made.reason
