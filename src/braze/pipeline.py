@@ -67,6 +67,8 @@ from braze.lower import lower
 from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.rewrite import rewrite
+from braze.runtime.checks import with_checks
+from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import Linked, link
@@ -488,7 +490,7 @@ def entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
-        graph=graph,
+        graph=with_draws(with_checks(graph, captured.checks), captured.draws),
         effects=captured.effects,
         exit=captured.exit,
         uses_random=uses_random(captured.graph),

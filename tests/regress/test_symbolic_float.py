@@ -1,5 +1,6 @@
-"""A symbolic size asked for as a symbolic float raised inside of the capture, so that the frame ran
-natively: floats are not symbols, and the size is specialised instead."""
+"""Floats that change from call to call. A symbolic size asked for as one raised inside of the
+capture, so that the frame ran natively: it is specialised instead. A comparison with a number tied
+the program to the float, which compiled again for each value: only the answer is guarded."""
 
 from __future__ import annotations
 
@@ -19,3 +20,23 @@ def test_a_size_as_a_symbolic_float() -> None:
         x = torch.randn(rows, 4)
         torch.testing.assert_close(compiled(x), x * rows)
     assert not JOURNAL.fallbacks()
+
+
+def test_a_float_that_is_compared() -> None:
+    class Noisy(torch.nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.p = 0.0
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            if self.p and 0 < self.p <= 0.5:
+                return x * self.p
+            return x - self.p if self.p > 0.5 else x
+
+    model, x = Noisy(), torch.randn(3, 4)
+    # The first compile is for one float; then there is one for each way.
+    limit = {"recompile_limit": 4}
+    compiled = braze.compile(model, backend="aot_eager", fullgraph=True, options=limit)
+    for p in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.05, 0.0, 2.5, 0.25, -1.0, -2.0):
+        model.p = p
+        torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=0)

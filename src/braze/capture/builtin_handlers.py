@@ -72,7 +72,15 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
     own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__instancecheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
         return truth(interpreter, interpreter.call(check, classes, value))
+    if check is abc.ABCMeta.__instancecheck__:
+        note_abstract(interpreter, type(value), classes)
     return call_seen(interpreter, isinstance, (value, classes), {})  # type: ignore[no-any-return]
+
+
+def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
+    """Guard what an abstract class says of a class that does not derive from it."""
+    if abstract not in type.__dict__["__mro__"].__get__(cls):
+        interpreter.world.guard_abstract(cls, abstract)
 
 
 def _tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
@@ -101,6 +109,8 @@ def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
     own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__subclasscheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
         return truth(interpreter, interpreter.call(check, classes, cls))
+    if check is abc.ABCMeta.__subclasscheck__ and issubclass(type(cls), type):
+        note_abstract(interpreter, cls, classes)
     return call_seen(interpreter, issubclass, (cls, classes), {})  # type: ignore[no-any-return]
 
 

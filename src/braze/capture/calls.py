@@ -18,6 +18,7 @@ from braze.capture.items import get_item
 from braze.capture.late_calls import call_later, is_reorderable
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import is_leaf_function
+from braze.capture.library_handlers import find_implementation
 from braze.capture.marked_calls import NOT_MARKED, Redirect, Whole, call_marked, call_whole
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin
@@ -37,6 +38,7 @@ from braze.compat.compiler_questions import (
     replaced_by_compiler,
 )
 from braze.compat.modules import MODULE_CALLS
+from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
@@ -278,6 +280,8 @@ def _prepare_function(
             return None, _ask_compiler(interpreter, function)
         interpreter.world.source_of_function(replaced)
         return prepare(interpreter, replaced, args, kwargs)
+    if code_of(function) is DISPATCH_CODE and id(function) not in interpreter.world.fresh:
+        return None, find_implementation(interpreter, function, args)
     place = place_of_transformed(code_of(function))
     if place is not None:
         return None, call_made_outside(interpreter, function, place, args, kwargs)

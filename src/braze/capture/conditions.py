@@ -47,9 +47,12 @@ def _pure_result(interpreter: Any, branch: Callable[..., Any], operands: tuple[A
     recorder, overlay = interpreter.tracer.recorder, interpreter.overlay
     calls, writes = recorder.progress
     state = overlay.extent()
+    effects = _effects(interpreter)
     result = interpreter.call(branch, *operands)
     if recorder.progress[1] != writes or overlay.extent() != state:
         raise BreakRequested("condition", "a branch writes to what existed before")
+    if _effects(interpreter) != effects:
+        raise BreakRequested("condition", "a branch logs, raises or draws numbers of Python's")
     ops = [call[0] for call in recorder.calls[calls:]]
     if any(is_random(op) for op in ops):
         raise BreakRequested("condition", "a branch draws random numbers")
@@ -59,6 +62,11 @@ def _pure_result(interpreter: Any, branch: Callable[..., Any], operands: tuple[A
     if costly and not (options is not None and options.fullgraph):
         raise BreakRequested("condition", f"a branch is costly ({costly[0]}): one is left out")
     return result
+
+
+def _effects(interpreter: Any) -> tuple[int, ...]:
+    """How often so far something was put off, drawn or assumed."""
+    return len(interpreter.late_calls), len(interpreter.draws), len(interpreter.assumed)
 
 
 def _is_costly(name: str, word: str) -> bool:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from braze.capture.assertions import decide
 from braze.capture.frames import Frame
 from braze.capture.generators import InlinedGenerator
 from braze.capture.iteration import iterator_of, next_of
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import truth
+from braze.capture.world import TENSORS
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
 
@@ -32,15 +34,27 @@ def jump(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 @opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
 def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    if value is True or (value is not False and truth(interpreter, value)):
+    if value is True or (
+        value is not False and _asks(interpreter, frame, value, instruction, True)
+    ):
         frame.index = instruction.target
 
 
 @opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
 def jump_if_false(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    if value is False or (value is not True and not truth(interpreter, value)):
+    if value is False or (
+        value is not True and not _asks(interpreter, frame, value, instruction, False)
+    ):
         frame.index = instruction.target
+
+
+def _asks(
+    interpreter: Any, frame: Frame, value: Any, instruction: Instruction, jumps_if: bool
+) -> bool:
+    if type(value) in TENSORS:
+        return decide(interpreter, frame, value, instruction, jumps_if)
+    return truth(interpreter, value)
 
 
 @opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
@@ -73,7 +87,16 @@ def jump_if_false_or_pop(interpreter: Any, frame: Frame, instruction: Instructio
 
 @opcode("TO_BOOL")
 def to_bool(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack[-1] = truth(interpreter, frame.stack[-1])
+    value = frame.stack[-1]
+    jump = frame.steps[frame.index][1]
+    if type(value) in TENSORS and jump.name in _JUMP_SENSE:
+        frame.stack[-1] = decide(interpreter, frame, value, jump, _JUMP_SENSE[jump.name])
+    else:
+        frame.stack[-1] = truth(interpreter, value)
+
+
+# Jumps behind TO_BOOL, and the truth at which they jump.
+_JUMP_SENSE = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 
 
 # --- loops -----------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ from braze.capture.world import World
 from braze.compat.ambient import autocast_depth
 from braze.compat.bytecode import decode
 from braze.errors import CaptureError
-from braze.ir.frame import TorchCall
+from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
 from braze.standins import DataDependent
 
@@ -49,6 +49,11 @@ class Interpreter:
     no exception can pass, in the end of an object that was dropped.
     transforms: how many of torch.func's transforms are under way.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
+    warned_at: the step of the first warning that was put off.
+    draws: what Python's generators of random numbers are asked before it runs, and the stand-in
+    of each number (None: it gives none).
+    assumed: conditions on tensors of branches whose other side raises. looks_at_results: results
+    of the graph may be looked at before the frame goes on.
     backwards: of each backward in the frame, the nodes it began at, the outermost step that made
     it, and whether it left the history usable.
     entered: torch's context managers that run for real and have not been left; devices_entered:
@@ -78,6 +83,10 @@ class Interpreter:
         self.over = False
         self.missed: BaseException | None = None
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
+        self.warned_at = -1
+        self.assumed: list[Any] = []
+        self.looks_at_results = request.is_watched is not None
+        self.draws: list[tuple[Draw, Any]] = []
         # Iterators over dicts: identity -> (iterator, the dict or view, its length at the start).
         self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}
         # Exceptions that were raised and caught: identity -> (exception, the step that raised it).
@@ -102,6 +111,8 @@ class Interpreter:
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()
+        self.draws.clear()
+        self.assumed.clear()
         self.generators.clear()
         self.backwards.clear()
         self.raised.clear()

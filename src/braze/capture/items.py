@@ -10,9 +10,9 @@ from typing import Any
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_with_key
 from braze.capture.opaque_objects import check_opaque
-from braze.capture.overlay import DELETED, EXACT
+from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import CONSTANTS, TENSORS, is_constant, is_identity
+from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT
 from braze.ir.source import ItemSource
 from braze.shapes.symbolic import ProgramInt
@@ -86,7 +86,7 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return _native_item(interpreter, overlay.contents(owner), key)
     source = world.known[id(owner)][1]
     if issubclass(type(owner), dict):
-        if not (is_constant(key) or is_identity(key)):
+        if not is_key(key):
             return _native_item(interpreter, overlay.contents(owner), key)
         value = overlay.read(owner, key, source)
         if value is ABSENT:
@@ -136,7 +136,7 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
 def _is_single(interpreter: Any, owner: Any, key: Any) -> bool:
     """Whether one entry of a dict from outside is written by itself."""
     whole = not issubclass(type(owner), dict) or id(owner) in interpreter.overlay.shadows
-    return not whole and (is_constant(key) or is_identity(key))
+    return not whole and is_key(key)
 
 
 def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:

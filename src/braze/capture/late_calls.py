@@ -16,6 +16,8 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested, CannotRebuild
 from braze.capture.world import is_constant, is_identity
+from braze.compat.standard_library import FILTERS_MUTATED
+from braze.ir.guard import ABSENT
 from braze.standins.standin import Standin
 
 _REORDERABLE = (types.FunctionType, types.MethodType, types.BuiltinFunctionType)
@@ -102,7 +104,39 @@ def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     values = (args[0], category) if category is not None else (args[0],)
     if not all(isinstance(value, (str, type)) for value in values):
         raise BreakRequested("input-output", "warnings.warn")
+    if _are_filters_changed(interpreter):
+        raise BreakRequested("input-output", "warnings.warn, where the frame changed the filters")
+    if interpreter.warned_at < 0:
+        interpreter.warned_at = interpreter.outer_step
     interpreter.late_calls.append((warnings.warn, values))
+
+
+def _are_filters_changed(interpreter: Any) -> bool:
+    """Whether what decides over a warning is not what it will be after the frame."""
+    overlay = interpreter.overlay
+    space = vars(warnings)
+    if any(_is_other(overlay.written(space, name), space[name]) for name in _DECIDING):
+        return True
+    shadow = overlay.shadows.get(id(warnings.filters))
+    return id(warnings.filters) in overlay.added or (shadow is not None and shadow.changed)
+
+
+def _is_other(written: Any, before: Any) -> bool:
+    return written is not ABSENT and written is not before
+
+
+_DECIDING = ("filters", "showwarning", "_showwarnmsg_impl")
+
+
+@answers(FILTERS_MUTATED)
+def filters_mutated(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The filters are as the frame leaves them when it is over: what was put off before would be
+    filtered by those."""
+    if interpreter.warned_at >= 0:
+        problem = BreakRequested("input-output", "warnings.warn, before the filters change")
+        problem.step = interpreter.warned_at
+        raise problem
+    interpreter.late_calls.append((FILTERS_MUTATED, ()))
 
 
 def _log(function: Any) -> Any:

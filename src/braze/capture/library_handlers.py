@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import abc
 import dataclasses
 import gc
 import importlib.metadata
@@ -10,7 +11,6 @@ import importlib.util
 import inspect
 import logging
 import os
-import random
 import re
 import sys
 import types
@@ -21,7 +21,9 @@ from typing import Any
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS, WeakProxy
-from braze.ir.source import ObjectSource
+from braze.compat.standard_library import registry_of
+from braze.ir.guard import GuardKind
+from braze.ir.source import DictKeySource, ItemSource, ObjectSource
 
 _QUESTIONS = (
     inspect.signature,
@@ -65,23 +67,6 @@ for _function in _QUESTIONS:
     answers(_function)(_ask(_function))
 
 
-def _draw(function: types.FunctionType) -> Any:
-    """A method of a generator of random numbers: one made in the frame is the frame's business,
-    one from outside is asked for real, once for all numbers that the method draws."""
-
-    def draw(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        if args and id(args[0]) in interpreter.world.known:
-            raise BreakRequested("unseen-callable", f"random.{function.__name__}")
-        return interpreter.call_python(function, args, kwargs)
-
-    return draw
-
-
-for _function in vars(random.Random).values():
-    if type(_function) is types.FunctionType and not _function.__name__.startswith("_"):
-        answers(_function)(_draw(_function))
-
-
 def _substitution(method: Any) -> Any:
     """By a text, or by a function that is called for each match."""
 
@@ -102,6 +87,26 @@ answers(re.subn)(_substitution(re.Pattern.subn))
 def get_logger(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     logger = interpreter.native(logging.getLogger, *args, **kwargs)
     return interpreter.world.enroll(logger, ObjectSource(f"logger {logger.name}", logger))
+
+
+def find_implementation(
+    interpreter: Any, dispatch: types.FunctionType, args: tuple[Any, ...]
+) -> Any:
+    """What a `functools.singledispatch` function runs for a class: asked for real, and good as
+    long as the same is registered."""
+    world = interpreter.world
+    world.harden(dispatch)
+    registry = registry_of(dispatch)
+    world.keep(registry)
+    source = ObjectSource(f"registry of {dispatch.__qualname__}", registry)
+    world.guard(source, GuardKind.LENGTH, len(registry))
+    for index, (cls, function) in enumerate(registry.items()):
+        world.guard(DictKeySource(source, index), GuardKind.ID_MATCH, cls)
+        world.guard(ItemSource(source, cls), GuardKind.ID_MATCH, function)
+        if isinstance(cls, abc.ABCMeta) and isinstance(args[0], type):
+            world.guard_abstract(args[0], cls)
+    found = interpreter.native(dispatch, *args)
+    return world.enroll(found, ObjectSource(f"an implementation of {found!r}", found))
 
 
 @answers(weakref.proxy)

@@ -94,6 +94,14 @@ class Shadow:
         self.changed = False
 
 
+def is_key(value: Any) -> bool:
+    """Whether an entry of a dict is found again by this key: a constant, a function, a class, or a
+    tuple of such."""
+    if is_constant(value) or is_identity(value):
+        return True
+    return type(value) is tuple and all(map(is_key, value))
+
+
 @final
 class Overlay:
     """All writes to objects from outside, in the order in which they began."""
@@ -408,9 +416,13 @@ class Overlay:
         else:
             self._guard_length(value)
             for index, key in enumerate(keys):
-                if not (is_constant(key) or is_identity(key) or isinstance(key, torch.Tensor)):
+                if not (is_key(key) or isinstance(key, torch.Tensor)):
                     raise BreakRequested("unsupported-container", "a dict keyed by objects")
-                world.adopt(key, DictKeySource(source, index))
+                if type(key) is tuple:
+                    world.guard(DictKeySource(source, index), GuardKind.ID_MATCH, key)
+                    world.keep(key)
+                else:
+                    world.adopt(key, DictKeySource(source, index))
         copy: Any = {}
         if issubclass(type(value), collections.OrderedDict):
             if type(value) is collections.OrderedDict and vars(value):

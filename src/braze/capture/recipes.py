@@ -6,6 +6,7 @@ import collections
 import functools
 import operator
 import types
+import weakref
 from typing import Any, final
 
 import torch
@@ -144,7 +145,7 @@ class RecipeWriter:
             if source is not None:
                 found = FromSource(source)
             else:
-                found = NewCall(torch.Tensor.item, (self._result(value.tensor),))
+                found = NewCall(torch.Tensor.item, (self.result(value.tensor),))
             self._recipes[id(value)] = found
         return found
 
@@ -152,16 +153,17 @@ class RecipeWriter:
         source = self._world.source_of(value)
         if source is not None:
             return FromSource(source)
-        leaf = leaf_recipe(self._interpreter, value, self._result)
+        leaf = leaf_recipe(self._interpreter, value, self.result)
         if leaf is not None:
             return leaf
-        made = used_up_recipe(self._interpreter, value, self._result)
+        made = used_up_recipe(self._interpreter, value, self.result)
         cls = self._world.classes_of.get(id(value))
         if cls is not None and cls is not torch.Tensor:
             return NewCall(torch.Tensor.as_subclass, (made, FromConstant(cls)))
         return made
 
-    def _result(self, value: Any) -> Recipe:
+    def result(self, value: Any) -> FromGraph:
+        """A tensor as a result of the graph."""
         self._kept.append(value)
         self._result_index[id(value)] = len(self.results)
         self.results.append(value)
@@ -187,6 +189,13 @@ class RecipeWriter:
     def slice(self, value: slice) -> Recipe:
         """A slice, possibly of tensors."""
         return NewCall(slice, self.recipes((value.start, value.stop, value.step)))
+
+    def weak_reference(self, value: weakref.ReferenceType[Any]) -> Recipe:
+        """A weak reference that nobody is told of, to what is still alive."""
+        target = value()
+        if target is None or value.__callback__ is not None:
+            raise CannotRebuild("a weak reference")
+        return NewCall(weakref.ref, (self.recipe(target),))
 
     def method(self, value: types.MethodType) -> Recipe:
         """A bound method; a generator's is a builtin one outside of capture."""
@@ -442,6 +451,7 @@ _MAKERS: dict[type, Any] = {
     super: RecipeWriter.super,
     types.SimpleNamespace: RecipeWriter.namespace,
     Callback: RecipeWriter.callback,
+    weakref.ReferenceType: RecipeWriter.weak_reference,
     FrameView: RecipeWriter.frame_view,
     ProtocolIterator: RecipeWriter.protocol_iterator,
     GetitemIterator: RecipeWriter.getitem_iterator,

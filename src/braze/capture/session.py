@@ -28,9 +28,11 @@ import braze.capture.library_handlers
 import braze.capture.module_changes
 import braze.capture.number_handlers
 import braze.capture.operator_handlers
+import braze.capture.random_draws
 import braze.capture.resizing
 import braze.capture.symbolic_floats
 import braze.capture.torch_handlers  # noqa: F401
+from braze.capture.assertions import check_unwritten, finished_checks
 from braze.capture.backward_calls import check_written, without_autograd
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.dynamic_sizes import passed_sources
@@ -44,6 +46,7 @@ from braze.capture.input_aliasing import (
 from braze.capture.interpreter import Interpreter
 from braze.capture.late_calls import final_values
 from braze.capture.program import steps_of
+from braze.capture.random_draws import placed_draws
 from braze.capture.recipes import RecipeWriter
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, CannotRebuild, LeaveFrame, ProgramRaised
@@ -200,11 +203,13 @@ def _finish(
     deeper = autocast_depth() - interpreter.autocast_depth
     if after != before or deeper:
         effects.append(Call(set_ambient_state, (FromConstant(after), FromConstant(deeper))))
+    checks = finished_checks(interpreter, writer)
     try:
         check_written(interpreter)
         trace = interpreter.tracer.finish(writer.results)
     except Untraceable as untraceable:
         return _unsupported(interpreter, str(untraceable))
+    check_unwritten(interpreter, trace.graph)
     sources = interpreter.world.input_sources
     reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]
     problem = guard_written_inputs(interpreter.world, trace.graph, reals)
@@ -236,6 +241,8 @@ def _finish(
         symbols=(
             interpreter.sizes.meanings(trace.expressions.symbols()) if trace.expressions else ()
         ),
+        draws=placed_draws(interpreter, trace.inputs),
+        checks=checks,
     )
 
 

@@ -197,6 +197,7 @@ class World:
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}
         self._hookless: set[int] = set()
+        self._abstract: dict[tuple[type, type], bool] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
         self.by_code: set[int] = set()
         self.unwatched: dict[int, Source] = {}
@@ -270,6 +271,11 @@ class World:
             self._hookless.add(id(module))
             self.guard(source, GuardKind.NO_HOOKS, None)
 
+    def guard_abstract(self, cls: type, abstract: type) -> None:
+        """What an abstract class says of a class: a program may register others later."""
+        if not self.made_classes.keys() & {id(cls), id(abstract)}:
+            self._abstract.setdefault((cls, abstract), issubclass(cls, abstract))
+
     def all_guards(self) -> tuple[Guard, ...]:
         """Every guard, the gathered ones last."""
         gathered = [
@@ -287,6 +293,9 @@ class World:
         if self._functions:
             functions = tuple(self._functions.values())
             gathered.append(Guard(None, GuardKind.FUNCTIONS, functions))
+        if self._abstract:
+            answers = tuple([(*pair, answer) for pair, answer in self._abstract.items()])
+            gathered.append(Guard(None, GuardKind.ABSTRACT_CLASSES, answers))
         if self.unwatched:
             leaves = tuple(self.unwatched.values())
             gathered.append(Guard(None, GuardKind.NONE_WATCHED, leaves, self.watched_at))
@@ -371,11 +380,16 @@ class World:
             tensor = self.tracer.add_input_of_type(NUMBER)
             self.input_sources.append(NumberSource(source))
             settle = functools.partial(self.guard, source, GuardKind.EQUALS_MATCH, value)
-            known = SymbolicFloat(self.tracer, tensor, value, (settle,))
+            compared = functools.partial(self._guard_comparison, source)
+            known = SymbolicFloat(self.tracer, tensor, value, (settle,), compared)
             self.tracer.has_numbers = True
             self.lifted[source] = known
             self.known[id(known)] = (known, source)
         return known
+
+    def _guard_comparison(self, source: Source, name: str, other: float, answer: bool) -> None:
+        """A float from outside may change as long as it compares so."""
+        self.guard(source, GuardKind.COMPARES, (name, other, answer))
 
     def _adopt_slice(self, value: slice, source: Source) -> slice:
         """A slice of what its parts are guarded to be."""

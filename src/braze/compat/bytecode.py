@@ -101,6 +101,31 @@ def decode(code: types.CodeType) -> Program:
     return Program(code, tuple(instructions), index_at)
 
 
+@functools.lru_cache(maxsize=8192)
+def ends_by_raising(code: types.CodeType, index: int) -> bool:
+    """Whether every way from an instruction ends by raising. (A call may raise, too: that is not
+    asked.)"""
+    instructions = decode(code).instructions
+    ways, seen, raises = [index], {index}, False
+    while ways:
+        at = ways.pop()
+        item = instructions[at]
+        if item.name in _LEAVING:
+            return False
+        if item.name in _RAISING:
+            raises = True
+            continue
+        following = [item.target] if item.target >= 0 else []
+        if not item.name.startswith("JUMP_") or "_IF_" in item.name:
+            following.append(at + 1)
+        new = [way for way in following if way not in seen]
+        seen.update(new)
+        ways += new
+    return raises
+
+
+_LEAVING = frozenset({"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
+_RAISING = frozenset({"RAISE_VARARGS", "RERAISE"})
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 _RegionTable = list[tuple[int, int, Region]]
 

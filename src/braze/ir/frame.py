@@ -6,6 +6,7 @@ recipe object that is used twice is one Python object.
 
 from __future__ import annotations
 
+import random
 import types
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
@@ -304,6 +305,30 @@ class TorchCall:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Draw:
+    """`function(generator, *args)` of one of Python's generators of random numbers, called before
+    the graph runs, at each call and in order. input: which of the graph's inputs the number that
+    it gives is, as a 0-dim float64 tensor; -1 where no operator takes it."""
+
+    generator: random.Random
+    function: Any
+    args: tuple[Any, ...]
+    input: int
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Check:
+    """Result `result` of the graph must be true (or false: `holds`), else the program raises, and
+    the frame runs eagerly instead: nothing has been written by then."""
+
+    result: int
+    holds: bool
+    origin: Origin
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class CapturedFrame:
     """inputs[i] is where graph.inputs[i] is found at a call; the numbers of `graph.sizes` follow.
     bytecodes: instructions interpreted, for reports.
@@ -312,7 +337,9 @@ class CapturedFrame:
     size_notes: which symbols were made and which were specialised, and where.
     symbols: what each symbol of the graph is in terms of the call's inputs.
     written_names: of the tensor objects that `calls` name, those written to after they got their
-        names."""
+        names.
+    draws: random numbers of Python's that each call begins with.
+    checks: what has to be true of the graph's results before anything is done with them."""
 
     code: types.CodeType
     guards: tuple[Guard, ...]
@@ -326,6 +353,8 @@ class CapturedFrame:
     written_names: frozenset[Value] = frozenset()
     size_notes: tuple[tuple[str, Origin], ...] = ()
     symbols: tuple[tuple[Symbol, FromSizes], ...] = ()
+    draws: tuple[Draw, ...] = ()
+    checks: tuple[Check, ...] = ()
 
     @property
     def grad_enabled(self) -> bool:

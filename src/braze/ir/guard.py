@@ -23,6 +23,7 @@ class GuardKind(enum.Enum):
     TYPE_MATCH = "TYPE_MATCH"  # type(x) is expected [class]
     ID_MATCH = "ID_MATCH"  # x is expected [object]: functions, classes, modules, None, True
     EQUALS_MATCH = "EQUALS_MATCH"  # same exact type and equal [constant]; floats compare by bits
+    COMPARES = "COMPARES"  # how a float compares with a number [(name in `operator`, number, bool)]
     LENGTH = "LENGTH"  # len of an exact builtin container or its subclass's base [int]
     ITEMS_LEFT = "ITEMS_LEFT"  # how many items a builtin iterator has yet to give, at least, or
     #   exactly [(int, bool)]
@@ -45,6 +46,8 @@ class GuardKind(enum.Enum):
     #   [None]; with source None: the global module hooks are empty
     NONE_WATCHED = "NONE_WATCHED"  # nobody watches the gradients of these leaves: no hooks, no
     #   reducer; source is None [tuple of Source]
+    ABSTRACT_CLASSES = "ABSTRACT_CLASSES"  # what abstract classes say of other classes; source is
+    #   None [tuple of (class, abstract class, whether it is a subclass)]
     FUNCTIONS = "FUNCTIONS"  # source is None [tuple of (function, code, defaults, kwdefaults)]:
     #   `__code__`, `__defaults__`, `__kwdefaults__` of each are those very objects
 

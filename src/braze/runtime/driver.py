@@ -21,6 +21,7 @@ from braze.errors import BrazeWarning
 from braze.ir.entry import CompileFrame, FrameValues
 from braze.ir.frame import Break, Refused
 from braze.runtime.binding import copy_defaults, make_binder
+from braze.runtime.checks import CheckFailed
 from braze.runtime.continuation import Continuation
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
@@ -44,7 +45,7 @@ class Dispatcher:
         it gets graphs of its own; the callable itself where it is not compiled.
     compiled: `compiled(function)` is the compiled form of a function, the same at each call.
     observe: is told (event, detail) of everything that is not a plain hit: "break", "native",
-        "fault", "refused".
+        "fault", "refused", "raise".
     """
 
     def __init__(
@@ -147,6 +148,9 @@ class Dispatcher:
 
     def report_fault(self, fault: Exception, entry: Entry) -> None:
         """Say, once an entry, that its graph failed and the frame runs eagerly."""
+        if isinstance(fault, CheckFailed):
+            self.observe("raise", str(fault))
+            return
         text = f"{type(fault).__name__}: {fault}"
         self.observe("fault", text)
         if id(entry) not in self._faulted:

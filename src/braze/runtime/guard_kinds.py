@@ -20,7 +20,9 @@ from braze.compat.modules import INSTANCE_HOOKS, has_global_hooks, instance_hook
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.runtime.gradient_hooks import WATCH, none_watched
+from braze.runtime.guard_abstract_classes import explain_abstract, write_abstract
 from braze.runtime.guard_iterators import explain_items_left, write_items_left
+from braze.runtime.guard_numbers import explain_comparison, write_comparison
 from braze.runtime.guard_sizes import explain_condition, write_condition
 from braze.runtime.source_code import READ_FAILURES, SourceWriter, read_source
 
@@ -560,6 +562,7 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
         _explain_type,
     ),
     GuardKind.EQUALS_MATCH: GuardRow(30, _write_equals, _explain_equals),
+    GuardKind.COMPARES: GuardRow(30, write_comparison, explain_comparison),
     GuardKind.LENGTH: GuardRow(40, _write_length, _explain_length),
     GuardKind.SAME_OBJECT: GuardRow(
         50, lambda w, g: f"{w.read(g.source)} is {w.read(g.expected)}", _explain_same
@@ -581,6 +584,7 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
         lambda w, g: f"{w.read(g.source)}.storage_offset() == {g.expected}",
         _explain_offset,
     ),
+    GuardKind.ABSTRACT_CLASSES: GuardRow(500, write_abstract, explain_abstract),
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
     GuardKind.TENSORS_DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
     GuardKind.NONE_WATCHED: GuardRow(700, _write_none_watched, _explain_none_watched),

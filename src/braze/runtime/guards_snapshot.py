@@ -8,6 +8,7 @@ which stays generated Python.
 
 from __future__ import annotations
 
+import abc
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple, final
@@ -267,6 +268,12 @@ def _cover_functions(builder: _Builder, guard: Guard) -> bool:
     return True
 
 
+def _cover_abstract(builder: _Builder, guard: Guard) -> bool:
+    """Abstract classes keep their answers until one registers a class."""
+    builder.questions.append((abc.get_cache_token, None, abc.get_cache_token()))
+    return True
+
+
 def _cover_ambient(builder: _Builder, guard: Guard) -> bool:
     questions = ambient_questions(guard.expected)
     builder.questions.extend(questions or ())
@@ -315,6 +322,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.TYPE_MATCH: _cover_type,
     GuardKind.ID_MATCH: _cover_identity,
     GuardKind.EQUALS_MATCH: _cover_equals,
+    GuardKind.COMPARES: _cover_equals,
     GuardKind.LENGTH: _cover_length,
     GuardKind.DICT_KEYS: _cover_keys,
     GuardKind.DICT_CONTAINS: _cover_contains,
@@ -332,5 +340,6 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.CLASS_LOOKUPS: _cover_lookups,
     GuardKind.DICT_LACKS: _cover_lacks,
     GuardKind.NO_HOOKS: _cover_no_hooks,
+    GuardKind.ABSTRACT_CLASSES: _cover_abstract,
     GuardKind.FUNCTIONS: _cover_functions,
 }

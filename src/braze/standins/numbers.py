@@ -31,14 +31,17 @@ NUMBER = TensorType(torch.float64, (), (), torch.device("cpu"))
 _FLOAT = ScalarType(float)
 # Settles a float from outside to the value that it has: adds the guard.
 Specialise = Callable[[], None]
+# Settles only how a float from outside compares: (the comparison's name, with what, the answer).
+Compared = Callable[[str, float, bool], None]
 
 
 @final
 class SymbolicFloat(torch.SymFloat):
     """tensor: the 0-dim float64 stand-in that holds it. hint: its value now, where it depends on
-    numbers from outside only; `specialise` then ties the program to those."""
+    numbers from outside only; `specialise` then ties the program to those. compared: of a number
+    from outside itself, ties the program to the answer of a comparison alone."""
 
-    __slots__ = ("_value", "hint", "specialise", "tensor", "tracer")
+    __slots__ = ("_value", "compared", "hint", "specialise", "tensor", "tracer")
 
     def __init__(
         self,
@@ -46,11 +49,13 @@ class SymbolicFloat(torch.SymFloat):
         tensor: Standin,
         hint: float | None = None,
         specialise: tuple[Specialise, ...] = (),
+        compared: Compared | None = None,
     ) -> None:
         self.tracer = tracer
         self.tensor = tensor
         self.hint = hint
         self.specialise = specialise
+        self.compared = compared
         self._value: Value | None = None
 
     @property
@@ -87,7 +92,7 @@ class SymbolicFloat(torch.SymFloat):
     __trunc__ = __int__
 
     def __bool__(self) -> bool:
-        return bool(float(self))
+        return bool(self != 0)
 
     def __hash__(self) -> int:
         return hash(float(self))
@@ -212,8 +217,13 @@ _UNARY: dict[str, tuple[Any, Callable[..., Any]]] = {
     "neg": (aten.neg.default, operator.neg),
     "abs": (aten.abs.default, abs),
 }
+COMPARISONS: dict[str, Callable[[float, float], bool]] = {
+    name: getattr(operator, name) for name in "eq ne lt le gt ge".split()
+}
 _ON_NUMBERS: dict[str, Callable[..., Any]] = {
-    name: getattr(operator, name) for name in "eq ne lt le gt ge floordiv mod".split()
+    **COMPARISONS,
+    "floordiv": operator.floordiv,
+    "mod": operator.mod,
 }
 
 
@@ -261,10 +271,14 @@ def _unary(op: Any, python: Callable[..., Any]) -> Any:
     return lambda self: calculated(op, (self,), python)
 
 
-def _on_numbers(python: Callable[..., Any]) -> Any:
+def _on_numbers(name: str, python: Callable[..., Any]) -> Any:
     def method(self: SymbolicFloat, other: Any) -> Any:
         if not isinstance(other, (int, float, SymbolicFloat)):
             return NotImplemented
+        if self.compared is not None and name in COMPARISONS and type(other) in (int, float):
+            answer: bool = python(self.hint, other)
+            self.compared(name, other, answer)
+            return answer
         return python(float(self), float(other) if type(other) is SymbolicFloat else other)
 
     return method
@@ -281,7 +295,7 @@ def _install() -> None:
     for name, (op, python) in _UNARY.items():
         setattr(SymbolicFloat, f"__{name}__", _unary(op, python))
     for name, python in _ON_NUMBERS.items():
-        setattr(SymbolicFloat, f"__{name}__", _on_numbers(python))
+        setattr(SymbolicFloat, f"__{name}__", _on_numbers(name, python))
     # Python drops a class's hash where it defines equality.
     setattr(SymbolicFloat, "__hash__", lambda self: hash(float(self)))  # noqa: B010
 

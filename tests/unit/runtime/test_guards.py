@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import types
 from collections import OrderedDict, defaultdict
+from numbers import Number
 from typing import Any
 
 import pytest
@@ -233,6 +234,10 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
     (K.TYPE_MATCH, X, int, {"x": 1}, {"x": True}, "type mismatch. expected <class 'int'>"),
     (K.ID_MATCH, X, Thing, {"x": Thing}, {"x": Odd}, "identity mismatch"),
     (K.EQUALS_MATCH, X, 1, {"x": 1}, {"x": 2}, "value mismatch"),
+    (K.COMPARES, X, ("gt", 0, True), {"x": 0.5}, {"x": 0.0},
+     "'L['x']' > 0 mismatch. expected True, actual False: it is 0.0"),
+    (K.COMPARES, X, ("le", 1.5, False), {"x": float("nan")}, {"x": 1.5},
+     "'L['x']' <= 1.5 mismatch"),
     (K.LENGTH, X, 2, {"x": [1, 2]}, {"x": (1,)}, "length mismatch. expected 2, actual 1"),
     (K.LENGTH, X, 1, {"x": Odd(a=1)}, {"x": Odd()}, "length mismatch. expected 1, actual 0"),
     (K.DICT_KEYS, X, ("a", "b"), {"x": {"a": 1, "b": 1}}, {"x": {"b": 1, "a": 1}},
@@ -276,6 +281,7 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
     (K.NO_HOOKS, X, None, {"x": MODULE}, {"x": HOOKED}, "now has hooks in _forward_hooks"),
     (K.NONE_WATCHED, None, (X, Y), {"x": LEAF, "y": LEAF}, {"x": LEAF, "y": WATCHED},
      "somebody watches the gradient of 'L['y']' now"),
+    (K.ABSTRACT_CLASSES, None, ((int, Number, True), (str, Number, False)), {}, {}, ""),
     (K.FUNCTIONS, None, (FUNCTION_FACTS,), {}, {}, ""),
 ]  # fmt: skip
 

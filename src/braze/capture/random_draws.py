@@ -1,0 +1,146 @@
+"""Python's `random`: what a generator from outside is asked is asked at each call, before the graph
+runs, and a float that it gives is a symbolic float. So the generator's state goes on as in eager,
+and another number is no other program.
+
+Methods that give floats (and `seed`) are asked as a whole. What gives integers, or items of a
+sequence, breaks the graph: it is asked for real, and from the second compile on the integer is
+symbolic. A generator made in the frame is the frame's business.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import random
+import types
+from collections.abc import Sequence
+from typing import Any
+
+from braze.capture.attributes import instance_dict, set_instance_entry
+from braze.capture.handler_table import answers
+from braze.capture.native_calls import call_natively
+from braze.capture.signals import BreakRequested
+from braze.compat.standard_library import RANDOM_CORE
+from braze.ir.frame import Draw
+from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.source import ObjectSource
+from braze.standins.numbers import NUMBER, SymbolicFloat
+
+# They read nothing of a generator but its state in C, through `random()`. (`gauss` keeps a number
+# in an attribute, `triangular` may give an integer.)
+_GIVE_FLOATS = frozenset(
+    {
+        RANDOM_CORE.random,
+        random.Random.uniform,
+        random.Random.normalvariate,
+        random.Random.lognormvariate,
+        random.Random.expovariate,
+        random.Random.gammavariate,
+        random.Random.betavariate,
+        random.Random.paretovariate,
+        random.Random.weibullvariate,
+        random.Random.vonmisesvariate,
+    }
+)
+# What those methods call of their generator.
+_CALLED = ("random", "normalvariate", "gammavariate")
+_NUMBERS = (int, float)
+
+
+def _draw(function: Any) -> Any:
+    def draw(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args or id(args[0]) not in interpreter.world.known:
+            if type(function) is types.FunctionType:
+                return interpreter.call_python(function, args, kwargs)
+            return call_natively(interpreter, function, args, kwargs)
+        given = _arguments(function, args[1:], kwargs)
+        if given is None or not _is_plain(interpreter, args[0]):
+            raise BreakRequested("unseen-callable", f"random.{function.__name__}")
+        return _drawn(interpreter, args[0], function, given)
+
+    return draw
+
+
+def _arguments(
+    function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> tuple[Any, ...] | None:
+    """The arguments of a method that gives a float for them; None otherwise."""
+    if function not in _GIVE_FLOATS or kwargs:
+        return None
+    if not all(type(value) in _NUMBERS for value in args):
+        return None
+    try:
+        example = function(random.Random(0), *args)
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return args if type(example) is float else None
+
+
+def _is_plain(interpreter: Any, generator: Any) -> bool:
+    """Whether a generator's methods are those of its class, which is the standard one. Guarded."""
+    world = interpreter.world
+    space = instance_dict(generator)
+    if type(generator) is not random.Random or space is None:
+        return False
+    for name in _CALLED:
+        if name in space or world.lookup(random.Random, name) is ABSENT:
+            return False
+        world.guard_lacks(space, world.instance_dict_source(generator), name)
+    return True
+
+
+def _drawn(
+    interpreter: Any, generator: random.Random, function: Any, args: tuple[Any, ...]
+) -> SymbolicFloat:
+    """The number that is drawn at each call. The entry is for this one generator."""
+    world, tracer = interpreter.world, interpreter.tracer
+    if not tracer.gives_numbers or interpreter.transforms:
+        raise BreakRequested("unseen-callable", f"random.{function.__name__}")
+    world.guard(world.source_of(generator), GuardKind.ID_MATCH, generator)
+    tracer.origin = interpreter.origin(f"random.{function.__name__}")
+    tensor = tracer.add_input_of_type(NUMBER)
+    tracer.has_numbers = True
+    name = f"a number of random.{function.__name__}()"
+    world.input_sources.append(ObjectSource(name, _placeholder()))
+    interpreter.draws.append((Draw(generator, function, args, -1), tensor))
+    return SymbolicFloat(tracer, tensor)
+
+
+def _placeholder() -> object:
+    """What the graph's input is before the number is drawn."""
+    return object()
+
+
+def placed_draws(interpreter: Any, inputs: Sequence[int]) -> tuple[Draw, ...]:
+    """Everything drawn, with its places among the graph's inputs, which are given by number."""
+    places = {number: place for place, number in enumerate(inputs)}
+    return tuple(
+        [
+            draw
+            if tensor is None
+            else dataclasses.replace(draw, input=places.get(tensor.place.input_index, -1))
+            for draw, tensor in interpreter.draws
+        ]
+    )
+
+
+for _function in vars(random.Random).values():
+    is_method = type(_function) is types.FunctionType and _function is not random.Random.seed
+    if is_method and not _function.__name__.startswith("_"):
+        answers(_function)(_draw(_function))
+answers(RANDOM_CORE.random)(_draw(RANDOM_CORE.random))
+
+
+@answers(random.Random.seed)
+def seed(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Done before the graph runs, in order with what is drawn."""
+    world = interpreter.world
+    if not args or id(args[0]) not in world.known:
+        return interpreter.call_python(random.Random.seed, args, kwargs)
+    generator, rest = args[0], args[1:]
+    plain = type(generator) is random.Random and not kwargs and len(rest) <= 1
+    if not plain or not all(type(value) in (int, type(None)) for value in rest):
+        raise BreakRequested("unseen-callable", "random.seed")
+    world.guard(world.source_of(generator), GuardKind.ID_MATCH, generator)
+    interpreter.draws.append((Draw(generator, RANDOM_CORE.seed, rest, -1), None))
+    set_instance_entry(interpreter, generator, "gauss_next", None)
+    return None

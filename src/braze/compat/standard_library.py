@@ -1,0 +1,31 @@
+"""Parts of Python's standard library that have no public name."""
+
+from __future__ import annotations
+
+import functools
+import random
+import types
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+# What tells C code that the list of filters is another one.
+FILTERS_MUTATED: Callable[[], None] = warnings._filters_mutated  # type: ignore[attr-defined]
+
+# `random.Random` as C code has it: `random()`, `seed()`, `getrandbits()`.
+RANDOM_CORE: Any = random.Random.__mro__[1]
+
+
+@functools.singledispatch
+def _generic(value: Any) -> None: ...
+
+
+# The inner function that finds the implementation for a class.
+DISPATCH_CODE: types.CodeType = _generic.dispatch.__code__
+
+
+def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
+    """What `functools.singledispatch` registered: class -> implementation."""
+    index = DISPATCH_CODE.co_freevars.index("registry")
+    registry: dict[type, Any] = (dispatch.__closure__ or ())[index].cell_contents
+    return registry
