@@ -1,5 +1,6 @@
-"""Arguments of many classes: each value is guarded by all that the program read of it, so that
-another one of the class does not get the first one's result."""
+"""Values of many classes, from arguments, globals, closures, attributes and defaults: each is
+guarded by all that the program read of it, so that another one of the class does not get the first
+one's result."""
 
 from __future__ import annotations
 
@@ -273,3 +274,143 @@ def test_another_value_of_the_class(name):
     compiled = braze.compile(function, backend="aot_eager")
     for value in [*values, *values]:
         assert same(outcome(compiled, value), outcome(function, value)), value
+
+
+# --- values that are not arguments ---------------------------------------------------------------
+
+
+class Holder:
+    value = None
+
+
+class Slotted:
+    __slots__ = ("value",)
+
+
+class Layer(torch.nn.Module):
+    def forward(self, x):
+        return self.function(self.value, x)
+
+
+def of_a_global(function):
+    space = {"__name__": "made", "function": function}
+    exec("def run(x): return function(VALUE, x)", space)
+    return space["run"], lambda value: space.__setitem__("VALUE", value)
+
+
+def of_another_module(function):
+    module = types.ModuleType("made")
+
+    def put(value):
+        module.value = value
+
+    return lambda x: function(module.value, x), put
+
+
+def of_a_closure(function):
+    value = None
+
+    def put(new):
+        nonlocal value
+        value = new
+
+    return lambda x: function(value, x), put
+
+
+def of_an_attribute(function):
+    holder = Holder()
+
+    def put(value):
+        holder.value = value
+
+    return lambda x: function(holder.value, x), put
+
+
+def of_a_slot(function):
+    holder = Slotted()
+
+    def put(value):
+        holder.value = value
+
+    return lambda x: function(holder.value, x), put
+
+
+def of_a_class(function):
+    made = type("Made", (Holder,), {})
+
+    def put(value):
+        made.value = value
+
+    return lambda x: function(made.__dict__["value"], x), put
+
+
+def of_a_layer(function):
+    layer = Layer()
+    layer.function = function
+
+    def put(value):
+        vars(layer)["value"] = value
+
+    return lambda x: layer(x), put
+
+
+def of_a_dict(function):
+    holder = Holder()
+    holder.value = {}
+    return lambda x: function(holder.value["k"], x), lambda v: holder.value.__setitem__("k", v)
+
+
+def of_a_list(function):
+    many = [0, [None]]
+    return lambda x: function(many[1][0], x), lambda value: many[1].__setitem__(0, value)
+
+
+def of_a_default(function):
+    def run(x, value=None):
+        return function(value, x)
+
+    def put(value):
+        run.__defaults__ = (value,)
+
+    return run, put
+
+
+def of_a_keyword_default(function):
+    def inner(x, *, value=None):
+        return function(value, x)
+
+    return lambda x: inner(x), lambda value: inner.__kwdefaults__.__setitem__("value", value)
+
+
+PLACES = [
+    of_a_global,
+    of_another_module,
+    of_a_closure,
+    of_an_attribute,
+    of_a_slot,
+    of_a_class,
+    of_a_layer,
+    of_a_dict,
+    of_a_list,
+    of_a_default,
+    of_a_keyword_default,
+]
+
+
+@pytest.mark.parametrize("place", PLACES, ids=lambda place: place.__name__)
+@pytest.mark.parametrize("name", CASES)
+def test_another_value_at_a_place(name, place):
+    function, values = CASES[name]
+    run, put = place(function)
+    compiled = braze.compile(run, backend="aot_eager")
+    for value in [*values, values[0]]:
+        put(value)
+        found, wanted = outcome_of(compiled), outcome_of(run)
+        assert same(found, wanted), value
+
+
+def outcome_of(function):
+    try:
+        return function(X)
+    except Exception as error:
+        return error

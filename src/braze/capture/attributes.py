@@ -304,7 +304,7 @@ def load_class_attribute(interpreter: Any, owner: type, name: str) -> Any:
     world = interpreter.world
     meta = world.lookup(type(owner), name)
     if meta is not ABSENT and _is_data_descriptor(world, meta, type(meta)):
-        return interpreter.native(getattr, owner, name)
+        return _load_of_type(interpreter, owner, name)
     value = world.lookup(owner, name)
     if value is ABSENT:
         return _load_from_metaclass(interpreter, owner, name, meta)
@@ -323,6 +323,31 @@ def load_class_attribute(interpreter: Any, owner: type, name: str) -> Any:
         if getter is not ABSENT:
             value = interpreter.native(getattr, owner, name)
     return world.class_value(owner, name, value)
+
+
+def _load_of_type(interpreter: Any, owner: type, name: str) -> Any:
+    """What a class says of itself: `__name__`, `__dict__`, `__bases__`."""
+    world = interpreter.world
+    key = (id(owner), name)
+    if key in world.reads:
+        return world.reads[key]
+    value = interpreter.native(getattr, owner, name)
+    if id(owner) in world.made_classes or not owner.__flags__ & _HEAP_TYPE:
+        return value
+    source = AttributeSource(world.source_of_function(owner), name)
+    if name in _SHARED_TUPLES:
+        world.guard(source, GuardKind.ID_MATCH, value)
+        value = world.enroll(value, ObjectSource(str(source), value))
+    elif type(value) in _GUARDED_OF_TYPES:
+        value = world.adopt(value, source)
+    world.keep(value)
+    world.reads[key] = value
+    return value
+
+
+_SHARED_TUPLES = frozenset({"__bases__", "__mro__"})
+_GUARDED_OF_TYPES = frozenset({str, type(None), dict, types.MappingProxyType})
+_HEAP_TYPE = 1 << 9
 
 
 def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any) -> Any:

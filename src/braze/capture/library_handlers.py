@@ -109,6 +109,15 @@ def find_implementation(
     return world.enroll(found, ObjectSource(f"an implementation of {found!r}", found))
 
 
+@answers(logging.Logger.isEnabledFor)
+def is_enabled_for(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The answer is kept in a dict of the logger, which is read; it is found under a lock."""
+    known = args and id(args[0]) in interpreter.world.known
+    if known and type(args[0]) is logging.Logger and type(args[-1]) is int:
+        interpreter.native(logging.Logger.isEnabledFor, *args)
+    return interpreter.call_python(logging.Logger.isEnabledFor, args, kwargs)
+
+
 @answers(weakref.proxy)
 def weak_proxy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     target = args[0]
