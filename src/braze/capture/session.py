@@ -184,15 +184,7 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
 def _finish(
     interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
 ) -> CapturedFrame | Refused:
-    for manager in interpreter.entered:
-        if type(manager) is torch.device:
-            step = interpreter.devices_entered[id(manager)]
-            raise CannotRebuild("a default device that is in force", step)
-    for reference in interpreter.generators:
-        generator = reference()
-        if generator is not None and generator.waits_to_clean_up():
-            name = generator.frame.code.co_qualname
-            raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
+    _check_left(interpreter)
     writes = write_effects(interpreter, writer)
     writes += interpreter.outside_iterators.finish(interpreter.overlay)
     late = [
@@ -244,6 +236,19 @@ def _finish(
         draws=placed_draws(interpreter, trace.inputs),
         checks=checks,
     )
+
+
+def _check_left(interpreter: Interpreter) -> None:
+    """CannotRebuild where the frame leaves something open that would be closed."""
+    for manager in interpreter.entered:
+        if type(manager) is torch.device:
+            step = interpreter.devices_entered[id(manager)]
+            raise CannotRebuild("a default device that is in force", step)
+    for reference in interpreter.generators:
+        generator = reference()
+        if generator is not None and generator.waits_to_clean_up():
+            name = generator.frame.code.co_qualname
+            raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
 
 
 def _same(value: Any) -> Any:
