@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.models import Case, place, tensors_in
+from benchmarks.work import WORKS, Work
 
 # What torch.testing.assert_close allows: (relative, absolute).
 TOLERANCES = {
@@ -63,15 +64,20 @@ class Float64Everywhere(TorchDispatchMode):
         return func(*args, **{**(kwargs or {}), **changed})
 
 
-def float64_outputs(case: Case, seed: int = 0) -> list[torch.Tensor]:
-    """The outputs of the same weights and inputs, computed in float64 throughout."""
+def float64_outputs(case: Case, work: Work = WORKS["forward"], seed: int = 0) -> list[torch.Tensor]:
+    """The outputs of the same weights and inputs, computed in float64 throughout; those of the
+    second call, where a call changes the model."""
     model = copy.deepcopy(case.model).double()
     device = next(model.parameters()).device
-    args, kwargs = case.arguments(seed)
-    args = tuple(_widened(value, device) for value in args)
-    kwargs = {name: _widened(value, device) for name, value in kwargs.items()}
-    with torch.no_grad(), Float64Everywhere():
-        return [tensor.clone() for tensor in tensors_in(model(*args, **kwargs))]
+    call = work.make(replace(case, model=model), lambda function: function)
+    torch.manual_seed(0)
+    with torch.set_grad_enabled(work.grad_mode == "grad"), Float64Everywhere():
+        for each in (0, seed) if work.changes_model else (seed,):
+            args, kwargs = case.arguments(each)
+            args = tuple(_widened(value, device) for value in args)
+            kwargs = {name: _widened(value, device) for name, value in kwargs.items()}
+            found = call(*args, **kwargs)
+        return [tensor.clone() for tensor in tensors_in(found)]
 
 
 def _widened(value: Any, device: torch.device) -> Any:

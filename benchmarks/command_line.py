@@ -15,7 +15,8 @@ from benchmarks.plot import draw
 from benchmarks.progress import ProgressBar
 from benchmarks.request import DTYPES, GRAD_MODES, Settings
 from benchmarks.results import Report, failures, write_json
-from benchmarks.systems import BRAZE, EAGER
+from benchmarks.systems import BRAZE, EAGER, SYSTEMS
+from benchmarks.work import WORKS
 
 _WIDTH_WITHOUT_TERMINAL = 180
 _QUICK_MODELS = ("resnet18", "bert", "llama")
@@ -35,9 +36,17 @@ def parser(description: str, dtypes: tuple[str, ...], out: str) -> argparse.Argu
     options.add_argument("--rounds", type=int, default=30, help="interleaved rounds (default: 30)")
     options.add_argument("--threads", type=int, help="default: as torch chooses")
     options.add_argument("--grad-mode", choices=sorted(GRAD_MODES), default="no_grad")
+    works = "; ".join(f"{work.name}: {work.title}" for work in WORKS.values())
+    options.add_argument(
+        "--work", choices=list(WORKS), default="forward", help=f"what is called ({works})"
+    )
     options.add_argument("--torch-mode", help="mode of torch.compile (default: its default)")
     options.add_argument("--braze-mode", help="mode of Braze (default: its default)")
-    options.add_argument("--systems", default=",".join(ALL_SYSTEMS), help="which to measure")
+    options.add_argument(
+        "--systems",
+        default=",".join(ALL_SYSTEMS),
+        help=f"which to measure, of {', '.join(SYSTEMS)} (default: %(default)s)",
+    )
     options.add_argument("--out", type=Path, default=Path(out), help=f"folder (default: {out})")
     options.add_argument(
         "--quick",
@@ -60,12 +69,13 @@ def plan_of(chosen: argparse.Namespace, full: bool) -> Plan:
         threads=threads,
         torch_mode=chosen.torch_mode,
         braze_mode=chosen.braze_mode,
+        work=chosen.work,
     )
     return Plan(
         models=_names("model", wanted, MODELS) if wanted else usual,
         dtypes=_names("dtype", chosen.dtype, DTYPES),
         settings=settings,
-        systems=_names("system", chosen.systems, ALL_SYSTEMS),
+        systems=_names("system", chosen.systems, SYSTEMS),
         full=full,
     )
 

@@ -24,9 +24,9 @@ from benchmarks.models import find
 from benchmarks.processes import Caches, empty_caches, run
 from benchmarks.request import Request, Settings
 from benchmarks.results import Measured, ModelResult, Overhead, Report, measured
-from benchmarks.systems import BRAZE, EAGER, SYSTEMS, TORCH_COMPILE
+from benchmarks.systems import BRAZE, EAGER, SYSTEMS, TORCH_COMPILE, TORCH_COMPILE_AUTOGRAD
 
-COMPILERS = (TORCH_COMPILE, BRAZE)
+COMPILERS = (TORCH_COMPILE, TORCH_COMPILE_AUTOGRAD, BRAZE)
 ALL_SYSTEMS = (EAGER, TORCH_COMPILE, BRAZE)
 
 # How long a process takes next to others, for the progress bar.

@@ -11,13 +11,19 @@ from matplotlib.figure import Figure
 
 from benchmarks.harness import title_of
 from benchmarks.results import Mean, Measured, ModelResult, Report, mean_of
-from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE
+from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE, TORCH_COMPILE_AUTOGRAD
+from benchmarks.work import WORKS
 
-_COLORS = {EAGER: "#8c8c8c", TORCH_COMPILE: "#e8a33d", BRAZE: "#1f6fb4"}
+_COLORS = {
+    EAGER: "#8c8c8c",
+    TORCH_COMPILE: "#e8a33d",
+    TORCH_COMPILE_AUTOGRAD: "#b97a17",
+    BRAZE: "#1f6fb4",
+}
 _INK, _FAINT, _FAILED = "#222222", "#dddddd", "#b3261e"
-_BAR_HEIGHT = 0.36
+_BARS_HEIGHT = 0.72  # of all bars of a row
 _LABEL_ROOM = 1.14  # an axis ends this much beyond its longest bar
-_COMPILERS = (TORCH_COMPILE, BRAZE)
+_COMPILERS = (TORCH_COMPILE, TORCH_COMPILE_AUTOGRAD, BRAZE)
 
 
 def draw(report: Report, dtype: str, path: Path) -> None:
@@ -46,11 +52,15 @@ def _title(report: Report, dtype: str) -> str:
         f"{machine['cores']} CPU cores ({machine['architecture']}, "
         f"{machine['vector_instructions']}), {machine['threads']} threads"
     )
+    settings = report.settings
     mode = {"no_grad": "inference", "inference": "inference", "grad": "forward, gradients on"}
+    done = mode[settings["grad_mode"]]
+    if settings.get("work", "forward") != "forward":
+        done = WORKS[settings["work"]].title
     count = len(report.of_dtype(dtype))
     return (
         f"Braze and torch.compile on {count} models: {dtype}, "
-        f"{mode[report.settings['grad_mode']]}\n{where}, torch {report.versions['torch']}"
+        f"{done}\n{where}, torch {report.versions['torch']}"
     )
 
 
@@ -93,8 +103,9 @@ def _draw_bars(
     text: Callable[[float], str],
     whiskers: Callable[[Measured], tuple[float, float] | None] = lambda found: None,
 ) -> None:
+    height = _BARS_HEIGHT / max(len(systems), 1)
     for place, system in enumerate(systems):
-        shift = (place - (len(systems) - 1) / 2) * _BAR_HEIGHT
+        shift = (place - (len(systems) - 1) / 2) * height
         mean = mean_of(results, system, mean_figure)
         found = [result.systems[system] for result in results]
         values = [*map(figure_of, found), mean.value]
@@ -102,7 +113,7 @@ def _draw_bars(
         labels = [_label(part, figure_of(part), text) for part in found] + [_mean_label(mean, text)]
         rows = [row + shift for row in _rows(results)]
         widths = [value or 0 for value in values]
-        bars = axes.barh(rows, widths, _BAR_HEIGHT, color=_COLORS[system], label=title_of(system))
+        bars = axes.barh(rows, widths, height, color=_COLORS[system], label=title_of(system))
         for row, value, span, label in zip(rows, values, spans, labels, strict=True):
             end = _draw_whisker(axes, row, value, span)
             color = _FAILED if label.isalpha() or label.endswith("!") else _INK

@@ -28,7 +28,10 @@ GRAD_MODES = {
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Settings:
-    """What is the same for a whole run. The modes are those of `torch.compile` and Braze."""
+    """What is the same for a whole run. The modes are those of `torch.compile` and Braze.
+
+    work: a name of `benchmarks.work.WORKS`.
+    """
 
     device: str = "cpu"
     grad_mode: str = "no_grad"
@@ -37,9 +40,10 @@ class Settings:
     torch_mode: str | None = None
     braze_mode: str | None = None
     size: str = "benchmark"
+    work: str = "forward"
 
     def mode_of(self, system: str) -> str | None:
-        return {"torch_compile": self.torch_mode, "braze": self.braze_mode}.get(system)
+        return {"eager": None, "braze": self.braze_mode}.get(system, self.torch_mode)
 
 
 @final

@@ -14,6 +14,7 @@ from typing import Any, final
 import torch
 
 EAGER, TORCH_COMPILE, BRAZE = "eager", "torch_compile", "braze"
+TORCH_COMPILE_AUTOGRAD = "torch_compile_autograd"
 
 
 @final
@@ -55,6 +56,18 @@ def _eager(function: Any, mode: str | None) -> Callable[..., Any]:
 
 def _torch_compile(function: Any, mode: str | None) -> Callable[..., Any]:
     return torch.compile(function, mode=mode)
+
+
+def _torch_compile_autograd(function: Any, mode: str | None) -> Callable[..., Any]:
+    """torch.compile with its own tracing of `backward()` switched on."""
+    config = importlib.import_module("torch._dynamo.config")
+    compiled = torch.compile(function, mode=mode)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with config.patch(trace_autograd_ops=True):
+            return compiled(*args, **kwargs)
+
+    return call
 
 
 def _braze(function: Any, mode: str | None) -> Callable[..., Any]:
@@ -103,6 +116,14 @@ SYSTEMS: dict[str, System] = {
             TORCH_COMPILE,
             "torch.compile",
             _torch_compile,
+            _start_counting_dynamo,
+            _count_dynamo,
+            _start_nothing,
+        ),
+        System(
+            TORCH_COMPILE_AUTOGRAD,
+            "torch.compile+autograd",
+            _torch_compile_autograd,
             _start_counting_dynamo,
             _count_dynamo,
             _start_nothing,

@@ -14,9 +14,15 @@ from rich.text import Text
 from benchmarks.harness import title_of
 from benchmarks.intervals import Ratio
 from benchmarks.results import Measured, ModelResult, Report, failures, mean_of
-from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE
+from benchmarks.systems import BRAZE, EAGER, TORCH_COMPILE, TORCH_COMPILE_AUTOGRAD
+from benchmarks.work import WORKS
 
-_COLORS = {EAGER: "white", TORCH_COMPILE: "yellow", BRAZE: "cyan"}
+_COLORS = {
+    EAGER: "white",
+    TORCH_COMPILE: "yellow",
+    TORCH_COMPILE_AUTOGRAD: "yellow",
+    BRAZE: "cyan",
+}
 # The load per core from which a machine counts as busy with something else.
 _BUSY = 0.5
 _PARTIAL = "*"
@@ -90,8 +96,8 @@ def _each(systems: Sequence[str], *column: Any, **figures: Any) -> list[_Column]
     return [_Column(heading, unit, system, show, **figures) for system in systems]
 
 
-_ALL = (EAGER, TORCH_COMPILE, BRAZE)
-_COMPILERS = (TORCH_COMPILE, BRAZE)
+_COMPILERS = (TORCH_COMPILE, TORCH_COMPILE_AUTOGRAD, BRAZE)
+_ALL = (EAGER, *_COMPILERS)
 
 _DEMO = [
     *_each(_ALL, "time", "ms", lambda m: _milliseconds(m.median_ms)),
@@ -190,7 +196,11 @@ def full_tables(report: Report) -> RenderableType:
 def _table(report: Report, dtype: str, columns: list[_Column], title: str) -> Table:
     results = report.of_dtype(dtype)
     shown = [column for column in columns if column.system in results[0].systems]
-    table = Table(title=f"{dtype}{title}", title_style="bold", title_justify="left", **_LAYOUT)
+    work = report.settings.get("work", "forward")
+    done = "" if work == "forward" else f", {WORKS[work].title}"
+    table = Table(
+        title=f"{dtype}{done}{title}", title_style="bold", title_justify="left", **_LAYOUT
+    )
     table.add_column("\n\n\nmodel", no_wrap=True)
     for column in shown:
         name = title_of(column.system).replace("torch.compile", "torch.\ncompile")
@@ -265,7 +275,7 @@ def _footnotes(report: Report, method: str) -> list[Text]:
         text = "Of each cold compile, what the first compile of any process costs: "
         notes.append(Text(text + "; ".join(costs) + ".", style="dim"))
     for system in dict.fromkeys(name for result in report.models for name in result.systems):
-        style = "yellow" if system == TORCH_COMPILE else "bold red"
+        style = "bold red" if system in (EAGER, BRAZE) else "yellow"
         notes += [
             Text(f"{title_of(system)} failed: {line}", style=style)
             for line in failures(report, system)

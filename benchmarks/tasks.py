@@ -23,6 +23,7 @@ from benchmarks.offline import import_library
 from benchmarks.request import DTYPES, GRAD_MODES, Request
 from benchmarks.systems import BRAZE, EAGER, SYSTEMS
 from benchmarks.timing import interleave, warm_up
+from benchmarks.work import WORKS, Work
 
 Result = dict[str, Any]
 Answer = Callable[[dict[str, Any]], None]
@@ -48,7 +49,7 @@ def perform(text: str, answer: Answer) -> Result:
     request = Request.from_json(text)
     torch.set_num_threads(request.settings.threads or torch.get_num_threads())
     worker = _Worker(request, answer)
-    with GRAD_MODES[request.settings.grad_mode]():
+    with GRAD_MODES[worker.work.grad_mode or request.settings.grad_mode]():
         return _TASKS[request.task](worker)
 
 
@@ -69,6 +70,10 @@ class _Worker:
     def device(self) -> str:
         return self.request.settings.device
 
+    @property
+    def work(self) -> Work:
+        return WORKS[self.request.settings.work]
+
     def say(self, phase: str) -> None:
         self.answer({"event": "phase", "name": phase})
 
@@ -86,12 +91,22 @@ class _Worker:
             traceback.print_exc()
             return {"error": describe_failure(error)}
 
+    def compile(self, system: str, function: Any) -> Callable[..., Any]:
+        mode = self.request.settings.mode_of(system)
+        return SYSTEMS[system].compile(function, mode)
+
     def compile_and_call(
         self, system: str, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, Any]:
-        mode = self.request.settings.mode_of(system)
-        compiled = SYSTEMS[system].compile(function, mode)
+        compiled = self.compile(system, function)
         return compiled, compiled(*args, **kwargs)
+
+    def make_and_call(self, system: str, case: Case) -> Callable[..., Any]:
+        """What the work calls, compiled by the system and called once."""
+        args, kwargs = case.arguments(0)
+        call = self.work.make(self.work.case_for(case), partial(self.compile, system))
+        call(*args, **kwargs)
+        return call
 
 
 # --- start: compile one model with one system --------------------------------------------------
@@ -128,9 +143,8 @@ def _start_trivial(worker: _Worker, system: str) -> Result:
 
 def _start_model(worker: _Worker, system: str) -> Result:
     case = worker.build()
-    args, kwargs = case.arguments(0)
-    work = partial(worker.compile_and_call, system, case.model, args, kwargs)
-    (compiled, _), elapsed = measure(work, worker.device)
+    work = partial(worker.make_and_call, system, case)
+    compiled, elapsed = measure(work, worker.device)
     call = warm_up(compiled, partial(case.arguments, 0), worker.device)
     return {"compile": asdict(elapsed), "call_ms": call * 1e3}
 
@@ -157,7 +171,7 @@ def _steady(worker: _Worker) -> Result:
         results[name]["call_ms"] = [second * 1e3 for second in seconds]
     if EAGER in outputs:
         worker.say("comparing with float64")
-        reference = float64_outputs(case, _COMPARED_SEED)
+        reference = float64_outputs(case, worker.work, _COMPARED_SEED)
         for name, output in outputs.items():
             results[name]["accuracy"] = asdict(compare(output, outputs[EAGER], reference))
     return {"systems": results}
@@ -171,9 +185,9 @@ def _prepare(
     outputs: dict[str, list[torch.Tensor]],
 ) -> Result:
     """Compile with one set of values, keep the outputs for another, count graphs."""
-    args, kwargs = case.arguments(0)
     SYSTEMS[system].start_counting()
-    compiled[system], _ = worker.compile_and_call(system, case.model, args, kwargs)
+    torch.manual_seed(0)
+    compiled[system] = worker.make_and_call(system, case)
     args, kwargs = case.arguments(_COMPARED_SEED)
     outputs[system] = [t.clone() for t in tensors_in(compiled[system](*args, **kwargs))]
     return asdict(SYSTEMS[system].count_graphs())
