@@ -1,5 +1,6 @@
 """Which definitions are computed together, in which loops, and where their values live."""
 
 from braze.schedule.plan import schedule
+from braze.schedule.target import CPU, CUDA, Target
 
-__all__ = ["schedule"]
+__all__ = ["CPU", "CUDA", "Target", "schedule"]

@@ -24,7 +24,6 @@ from braze.shapes.substitution import substitute
 FULL, ROW, REDUCTION = "full", "row", "reduction"
 
 _MOST_BUFFERS = 40  # behind pointers, in one kernel: registers for addresses run out
-_FEW_ROWS = 16
 _NEARBY = 8  # latest groups that an unrelated small definition may join
 
 
@@ -86,6 +85,7 @@ class Fusion:
 
     names: Names
     limit: int
+    few_rows: int
     places: list[Group | Extern] = field(default_factory=list)
     made_at: dict[Buffer, int] = field(default_factory=dict)
     touching: dict[Buffer, set[int]] = field(default_factory=dict)
@@ -93,9 +93,10 @@ class Fusion:
     refusals: list[Refusal] = field(default_factory=list)
 
 
-def fuse(statements: Sequence[Statement], names: Names, limit: int) -> Fusion:
-    """Groups and extern calls in order; `limit` is the most definitions of a group."""
-    fusion = Fusion(names, limit)
+def fuse(statements: Sequence[Statement], names: Names, limit: int, few_rows: int) -> Fusion:
+    """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
+    fewer than `few_rows` rows does not join a large group of points."""
+    fusion = Fusion(names, limit, few_rows)
     seen: set[Buffer] = set()
     for statement in statements:
         if isinstance(statement, Definition):
@@ -212,7 +213,7 @@ def _joined(fusion: Fusion, group: Group, candidate: Candidate) -> str | None:
     outer = group.outer
     if kind == REDUCTION and outer is None:
         outer = frozenset(mapping[s] for s, _ in definition.axes)
-        if _loses_parallelism(group, outer):
+        if _loses_parallelism(group, outer, fusion.few_rows):
             return "rows too few for all threads"
     member = _member(definition, mapping, kind)
     phase = _phase(group, member, outer)
@@ -225,9 +226,9 @@ def _joined(fusion: Fusion, group: Group, candidate: Candidate) -> str | None:
     return None
 
 
-def _loses_parallelism(group: Group, outer: frozenset[Symbol]) -> bool:
+def _loses_parallelism(group: Group, outer: frozenset[Symbol], few_rows: int) -> bool:
     rows = estimated(size for symbol, size in group.space if symbol in outer)
-    return rows < _FEW_ROWS and estimated(size for _, size in group.space) > 65536
+    return rows < few_rows and estimated(size for _, size in group.space) > 65536
 
 
 def _buffers(group: Group, candidate: Candidate) -> int:

@@ -13,11 +13,13 @@ from dataclasses import dataclass, replace
 from braze.ir.loops import Buffer, Index, Load, Scalar
 from braze.ir.scalars import loads, replace_children, substitute_symbols, walk
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
+from braze.schedule.again import compute_again
 from braze.schedule.cost import estimated
 from braze.schedule.divide import divide
 from braze.schedule.fuse import FULL, REDUCTION, ROW, Group, Member
 from braze.schedule.normalise import Names
 from braze.schedule.strides import best_vector_axis, load_accesses, stride_along
+from braze.schedule.target import Target
 from braze.shapes.expr import (
     ZERO,
     Expr,
@@ -30,7 +32,6 @@ from braze.shapes.expr import (
 )
 from braze.shapes.substitution import substitute
 
-_SCRATCH_BYTES = 65536  # of one task: half of a small second-level cache with its neighbours
 _CHUNK = 4096  # elements of a task of a long loop
 _TILE = (32, 64)
 _LEAST_TILE = 8  # points of a loop that is worth a side of a tile
@@ -46,10 +47,14 @@ class Order:
     lanes: bool
 
 
-def build_kernel(group: Group, needed: set[Buffer], names: Names, name: str) -> Kernel:
+def build_kernel(
+    group: Group, needed: set[Buffer], names: Names, name: str, target: Target
+) -> Kernel:
     """The kernel of a group; `needed` are the buffers that others read."""
+    if target.computes_again:
+        group = compute_again(group, needed)
     order = _order(group)
-    scratch = _scratch(group, needed, order, names)
+    scratch = _scratch(group, needed, order, names, target.scratch_bytes)
     values = _accumulators(group, needed, names)
     local = (_locals(group, needed) - set(scratch)) | set(values.values())
     phases = _phases(group, order, scratch, values)
@@ -68,7 +73,7 @@ def build_kernel(group: Group, needed: set[Buffer], names: Names, name: str) -> 
         kept,
         _lanes(final) if final.lanes else 0,
     )
-    return _chunked(group, kernel)
+    return _chunked(group, kernel, target.tiles_stores)
 
 
 # --- order -----------------------------------------------------------------------------------
@@ -126,14 +131,14 @@ def _lanes(order: Order) -> int:
     return min(max(64, -(-wanted // 64) * 64), 512, max(length, 1))
 
 
-def _chunked(group: Group, kernel: Kernel) -> Kernel:
+def _chunked(group: Group, kernel: Kernel, tiles_stores: bool) -> Kernel:
     """A flat kernel with its long loop cut, or with a loop of its rows made the other side of
     a tile, where something is read along that loop."""
     if group.outer is not None or not kernel.phases[0].loops:
         return kernel
     vector, size = kernel.phases[0].loops[-1]
     length = constant_value(size)
-    across = _tiled_row(kernel, vector)
+    across = _tiled_row(kernel, vector, tiles_stores)
     if across is not None and (length is None or length >= _LEAST_TILE):
         rows = tuple(loop for loop in kernel.rows if loop != across)
         phase = replace(kernel.phases[0], loops=(across, (vector, size)))
@@ -142,12 +147,15 @@ def _chunked(group: Group, kernel: Kernel) -> Kernel:
     return replace(kernel, chunks=(chunk,) if chunk else ())
 
 
-def _tiled_row(kernel: Kernel, vector: Symbol) -> Loop | None:
-    """The row loop along whose single elements something is read that the vector loop strides
-    over."""
+def _tiled_row(kernel: Kernel, vector: Symbol, tiles_stores: bool) -> Loop | None:
+    """The row loop along whose single elements something is read (or written) that the vector
+    loop strides over."""
     for statement in kernel.phases[0].body:
         assert isinstance(statement, Store)
-        for _, expr in load_accesses(statement.value):
+        places = [expr for _, expr in load_accesses(statement.value)]
+        if tiles_stores and statement.target in kernel.memory:
+            places.append(offset(statement.target, statement.coordinates))
+        for expr in places:
             stride = stride_along(expr, vector)
             if stride is None or constant_value(stride) in (0, 1):
                 continue
@@ -186,16 +194,17 @@ def _read_later(group: Group) -> set[Buffer]:
     return found
 
 
-def _scratch(group: Group, needed: set[Buffer], order: Order, names: Names) -> dict[Buffer, Buffer]:
+def _scratch(
+    group: Group, needed: set[Buffer], order: Order, names: Names, room: int
+) -> dict[Buffer, Buffer]:
     """Local buffers that must outlive a phase -> the task's small array, where it is small."""
-    if group.outer is None:
+    if group.outer is None or not room:
         return {}
     block = _lanes(order) if order.lanes else 1
     shape = tuple(size for _, size in order.inner)
     if any(constant_value(size) is None for size in shape):
         return {}
     count = estimated(shape) * block
-    room = _SCRATCH_BYTES
     made: dict[Buffer, Buffer] = {}
     for member in group.members:
         target = member.definition.target
@@ -247,6 +256,8 @@ def _phases(
     phases = []
     for number in range(count):
         members = [m for m in group.members if m.phase == number]
+        if not members:
+            continue
         body = [relocate.statement(m) for m in members if m.kind != ROW]
         row = [relocate.result(m) for m in members if m.definition.target in relocate.values]
         row += [relocate.statement(m) for m in members if m.kind == ROW]

@@ -19,18 +19,19 @@ from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.split import split
 from braze.schedule.strides import reduces_over_lanes
+from braze.schedule.target import CPU, Target
 from braze.schedule.unroll import unroll
 from braze.schedule.use import extern_reads, find_uses
 
 
-def schedule(program: LoopProgram, options: Options) -> Schedule:
-    """Kernels and extern calls that compute the program, and the memory plan."""
+def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Schedule:
+    """Kernels and extern calls that compute the program on a target, and the memory plan."""
     names = new_names()
     statements = _normalised(program.statements, names)
     statements = inline(statements, find_uses(program, statements))
-    statements = _split(statements, names)
-    fusion = fuse(statements, names, options.max_fusion_size)
-    steps = _steps(program, fusion, names)
+    statements = _split(statements, names, target)
+    fusion = fuse(statements, names, options.max_fusion_size, target.few_rows)
+    steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
     placement = place(program, final.steps)
     return Schedule(
@@ -63,18 +64,18 @@ def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement
     return made
 
 
-def _split(statements: Sequence[Statement], names: Names) -> list[Statement]:
+def _split(statements: Sequence[Statement], names: Names, target: Target) -> list[Statement]:
     made: list[Statement] = []
     for statement in statements:
         if isinstance(statement, ExternCall):
             made.append(statement)
             continue
-        for piece in split(statement, names, reduces_over_lanes(statement)):
+        for piece in split(statement, names, reduces_over_lanes(statement), target):
             made.extend(normalise(piece, names))
     return made
 
 
-def _steps(program: LoopProgram, fusion: Fusion, names: Names) -> list[Step]:
+def _steps(program: LoopProgram, fusion: Fusion, names: Names, target: Target) -> list[Step]:
     outside = {view.buffer for view in program.outputs}
     needed = _needed(program, fusion)
     readers = _readers(fusion)
@@ -84,7 +85,8 @@ def _steps(program: LoopProgram, fusion: Fusion, names: Names) -> list[Step]:
             steps.append(plan_extern(place_.call, outside))
         else:
             wanted = {b for b in place_.makers if readers.get(b, set()) - {position}}
-            steps.append(build_kernel(place_, wanted | needed, names, f"k{len(steps)}"))
+            name = f"k{len(steps)}"
+            steps.append(build_kernel(place_, wanted | needed, names, name, target))
     return steps
 
 

@@ -6,30 +6,37 @@ becomes
     p[63] = sum(r0 < 64: x[999936 + r0])
     y = sum(r0 < 64: p[r0])
 
+Where the target wants parts of one length, the last one is guarded instead:
+
+    p[k] = sum(r0 < 16384: x[16384*k + r0] where 16384*k + r0 < 1000000, else 0)
+
 How it is cut depends on sizes alone, so that the result does not depend on the thread count.
-Left alone: argmax and argmin, symbolic sizes, and reductions with results enough for all threads.
+Left alone: argmax and argmin, and reductions with results enough for all threads; symbolic sizes,
+where parts are not padded.
 """
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import torch
 
-from braze.ir.loops import Buffer, Definition, Load, Reduce, Scalar
-from braze.ir.scalars import cast, substitute_symbols
+from braze.ir.loops import Buffer, Definition, Guarded, Load, Reduce, Scalar
+from braze.ir.scalars import apply, cast, index, literal, substitute_symbols
+from braze.ir.types import Size
 from braze.schedule.cost import estimated
 from braze.schedule.normalise import Names
-from braze.shapes.expr import Symbol, as_expr, constant_value
+from braze.schedule.target import Target
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div, simplified
 
-_ENOUGH_TASKS = 24
-_PARTS = 64
-_LEAST_WORK = 65536  # elements: below, one thread is faster than a second pass
-_LEAST_PART = 4096
 _LANES = 64
+_PADDED_TO = 1024  # the length of guarded parts is a multiple
 
 
-def split(definition: Definition, names: Names, over_lanes: bool) -> list[Definition]:
+def split(
+    definition: Definition, names: Names, over_lanes: bool, target: Target
+) -> list[Definition]:
     """The definition, or its partial reductions and their reduction.
 
     over_lanes: the last axis, not a reduced one, will be the vectorised loop.
@@ -40,10 +47,14 @@ def split(definition: Definition, names: Names, over_lanes: bool) -> list[Defini
     results = estimated(size for _, size in definition.axes)
     work = results * estimated(size for _, size in body.axes)
     tasks = -(-results // _LANES) if over_lanes else results
-    symbol, length = _axis_to_cut(body)
-    if tasks >= _ENOUGH_TASKS or work < _LEAST_WORK or length < 4:
+    if tasks >= target.enough_tasks:
         return [definition]
-    parts = min(_PARTS, max(2, work // _LEAST_PART), length)
+    if target.pads_parts:
+        return _split_padded(definition, body, work, tasks, names, target)
+    symbol, length = _axis_to_cut(body, target.enough_tasks)
+    if work < target.least_work or length < 4:
+        return [definition]
+    parts = min(target.most_parts, max(2, work // target.least_part), length)
     part = -(-length // parts)
     if part * (work // length) > 16:
         part = _rounded(part, length)
@@ -53,10 +64,10 @@ def split(definition: Definition, names: Names, over_lanes: bool) -> list[Defini
 # --- private ---------------------------------------------------------------------------------
 
 
-def _axis_to_cut(body: Reduce) -> tuple[Symbol, int]:
+def _axis_to_cut(body: Reduce, enough: int) -> tuple[Symbol, int]:
     """The outermost axis that makes parts enough, or the longest; (symbol, 0) if symbolic."""
     known = [(symbol, constant_value(size) or 0) for symbol, size in body.axes]
-    long = [axis for axis in known if axis[1] >= _ENOUGH_TASKS]
+    long = [axis for axis in known if axis[1] >= enough]
     return long[0] if long else max(known, key=lambda axis: axis[1])
 
 
@@ -89,8 +100,54 @@ def _cut(
     return [*made, _total(definition, body, partial, count, names)]
 
 
-def _piece(body: Reduce, symbol: Symbol, index: object, axis: tuple[Symbol, int]) -> Reduce:
-    inside = substitute_symbols(body.body, {symbol: index})
+def _split_padded(
+    definition: Definition, body: Reduce, work: int, tasks: int, names: Names, target: Target
+) -> list[Definition]:
+    """The definition, or partial reductions over parts of one length and their reduction."""
+    symbol, size = max(body.axes, key=lambda axis: estimated([axis[1]]))
+    length = constant_value(size)
+    if length is None:
+        parts: int = max(2, min(target.most_parts, target.enough_tasks // max(tasks, 1)))
+        part: Expr = floor_div(as_expr(size) + (parts - 1), parts)
+    else:
+        wanted = 4 * target.enough_tasks // max(tasks, 1)
+        parts = min(target.most_parts, wanted, work // max(tasks, 1) // target.least_part, length)
+        if work < target.least_work or parts < 2:
+            return [definition]
+        step = -(-length // parts)
+        step = -(-step // _PADDED_TO) * _PADDED_TO if step > 2 * _PADDED_TO else step
+        parts, part = -(-length // step), as_expr(step)
+    sizes = tuple(n for _, n in definition.axes)
+    partial = names.buffer(definition.target, (parts, *sizes), dtype=body.dtype)
+    k, inner = names.symbol("k", parts), names.symbol("s", simplified(part))
+    at = as_expr(k) * part + inner
+    piece = _piece(body, symbol, at, (inner, simplified(part)))
+    if length is None or length % (constant_value(part) or 1):
+        inside = apply("lt", index(at), index(as_expr(size)))
+        piece = replace(piece, body=Guarded(inside, piece.body, _neutral(body)))
+    kept = tuple(as_expr(s) for s, _ in definition.axes)
+    axes = ((k, parts), *definition.axes)
+    first = Definition(partial, axes, (as_expr(k), *kept), piece, definition.origin)
+    return [first, _total(definition, body, partial, parts, names)]
+
+
+def _neutral(body: Reduce) -> Scalar:
+    """What a fold of the kind may take and be the same."""
+    dtype = body.body.dtype
+    if body.kind in ("sum", "any"):
+        return literal(0, dtype)
+    if body.kind in ("prod", "all"):
+        return literal(1, dtype)
+    if dtype.is_floating_point:
+        return literal(-math.inf if body.kind == "max" else math.inf, dtype)
+    if dtype == torch.bool:
+        return literal(body.kind == "min", dtype)
+    information = torch.iinfo(dtype)
+    return literal(information.min if body.kind == "max" else information.max, dtype)
+
+
+def _piece(body: Reduce, symbol: Symbol, place: Expr, axis: tuple[Symbol, Size]) -> Reduce:
+    inside = substitute_symbols(body.body, {symbol: place})
     axes = tuple(axis if s == symbol else (s, size) for s, size in body.axes)
     return Reduce(body.kind, axes, inside, body.dtype)
 

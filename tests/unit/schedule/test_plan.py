@@ -13,7 +13,7 @@ from braze.ir.print_schedule import print_schedule
 from braze.ir.scalars import apply
 from braze.ir.schedule import Accumulate, ExternStep, Kernel, Schedule
 from braze.options import config
-from braze.schedule import schedule
+from braze.schedule import CPU, schedule
 from braze.schedule.memory import size_of
 from braze.schedule.normalise import new_names
 from braze.schedule.split import split
@@ -95,7 +95,7 @@ def test_column_sum_runs_over_lanes() -> None:
 def test_large_sum_is_split_by_size_alone(length: int) -> None:
     (definition,) = reduction("sum", (length,), ()).statements
     assert isinstance(definition, Definition)
-    pieces = split(definition, new_names(), over_lanes=False)
+    pieces = split(definition, new_names(), over_lanes=False, target=CPU)
     assert len(pieces) == (2 if length % 64 == 0 and length % pieces[0].axes[0][1] == 0 else 3)
     covered = sum(
         (piece.axes[0][1] if piece.axes else 1) * piece.body.axes[0][1]  # type: ignore[union-attr]

@@ -1,0 +1,114 @@
+"""Block sizes and warps, by a model of the device: bytes in flight, registers, programs enough.
+
+A warp has 32 threads; a thread moves 16 bytes at once. Memory is busy when a multiprocessor has
+some 40 KB on the way, so programs hold 16 to 32 bytes a thread and several fit a multiprocessor.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from braze.ir.schedule import Kernel
+from braze.ir.types import Size
+from braze.shapes.expr import as_expr, constant_value, symbols
+
+_PROCESSORS = 132
+_WANTED_PROGRAMS = 4 * _PROCESSORS
+_GUESS = 1024  # of a size about which nothing is known
+
+PERSISTENT_ROW = 16384  # points of a row that registers hold
+_PERSISTENT_POINTS = 32768  # of all rows of a program, times the values kept of each
+_LEAST_WARPS_LANES = 4
+
+
+@dataclass(frozen=True, slots=True)
+class BlockSizes:
+    """rows: 0 for one row at a time."""
+
+    rows: int
+    inner: int
+    warps: int
+    persistent: bool = False
+
+
+def flat_blocks(kernel: Kernel) -> BlockSizes:
+    """Of a pointwise kernel: 8 points a thread, fewer where programs would be too few."""
+    points = estimate(*(size for _, size in (*kernel.rows, *kernel.phases[0].loops)))
+    narrowest = min((b.dtype.itemsize for b in kernel.memory), default=4)
+    block = 2048 if narrowest == 1 else 1024
+    while block > 128 and points < block * _WANTED_PROGRAMS:
+        block //= 2
+    return BlockSizes(0, block, max(1, min(4, block // 256)))
+
+
+def tile_blocks(kernel: Kernel) -> BlockSizes:
+    """Of a pointwise kernel over a tile: both sides of whole lines of memory."""
+    (_, across), (_, along) = kernel.phases[0].loops
+    rows = min(64, power_of_two(estimate(across)))
+    inner = min(64, power_of_two(estimate(along)))
+    return BlockSizes(rows, inner, max(1, min(8, rows * inner // 512)))
+
+
+def block_sizes(kernel: Kernel) -> BlockSizes:
+    """Of a kernel with rows."""
+    return _lane_blocks(kernel) if kernel.lanes else _row_blocks(kernel)
+
+
+def power_of_two(value: int) -> int:
+    """The smallest power of two that is not less."""
+    return 1 << max(value - 1, 0).bit_length()
+
+
+def estimate(*sizes: Size) -> int:
+    """The product of sizes; of symbols, the values that they had."""
+    total = 1
+    for size in sizes:
+        constant = constant_value(size)
+        total *= _guess(size) if constant is None else max(constant, 1)
+    return total
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _guess(size: Size) -> int:
+    hints = [s.hint for s in symbols(size)]
+    known = [hint for hint in hints if hint is not None]
+    return (
+        math.prod(known) if len(known) == len(hints) and len(as_expr(size).terms) == 1 else _GUESS
+    )
+
+
+def _row_blocks(kernel: Kernel) -> BlockSizes:
+    """Rows whose points are neighbours in memory."""
+    inner = [size for _, size in kernel.phases[0].loops]
+    known = all(constant_value(size) is not None for size in inner)
+    rows = estimate(*(size for _, size in kernel.rows))
+    row = power_of_two(estimate(*inner))
+    reads_again = len(kernel.phases) > 1
+    limit = PERSISTENT_ROW if reads_again else 2048
+    kept = 1 + len(kernel.scratch)
+    if known and (kernel.scratch or (row <= limit and row * kept <= _PERSISTENT_POINTS)):
+        together = max(1, 1024 // row)
+        while together > 1 and rows < together * _WANTED_PROGRAMS:
+            together //= 2
+        warps = max(1, min(16, row * together // 512))
+        return BlockSizes(together if together > 1 else 0, row, warps, True)
+    block = min(row, 4096 if rows >= _PROCESSORS else 8192)
+    return BlockSizes(0, block, max(1, min(16, block // 512)))
+
+
+def _lane_blocks(kernel: Kernel) -> BlockSizes:
+    """Rows that are neighbours in memory, each with points far apart."""
+    inner = [size for _, size in kernel.phases[0].loops]
+    known = all(constant_value(size) is not None for size in inner)
+    points = power_of_two(estimate(*inner))
+    lanes = min(64, power_of_two(estimate(kernel.rows[-1][1])))
+    kept = 1 + len(kernel.scratch)
+    if known and (kernel.scratch or points * lanes * kept <= 8192):
+        while lanes > 8 and points * lanes * kept > _PERSISTENT_POINTS // 2:
+            lanes //= 2
+        return BlockSizes(lanes, points, max(1, min(16, points * lanes // 512)), True)
+    block = max(1, min(points, 4096 // lanes))
+    return BlockSizes(lanes, block, max(1, min(8, block * lanes // 512)))

@@ -1,0 +1,208 @@
+"""The Triton function of a kernel.
+
+    @triton.jit
+    def NAME(p0, p1, XB: tl.constexpr, RB: tl.constexpr):
+        x = tl.program_id(0) ...      where the program's rows or points are
+        ...                           the phases, one after the other
+
+Names depend on the kernel's form alone: kernels that differ in their buffers only have one text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from braze.codegen.triton.fold import Fold
+from braze.codegen.triton.index import index_text, operand_text
+from braze.codegen.triton.operators import HALVES
+from braze.codegen.triton.scope import Scope, Term
+from braze.codegen.triton.tiling import Dimension, Tiling
+from braze.ir.loops import Buffer, Scalar
+from braze.ir.scalars import loads
+from braze.ir.schedule import Accumulate, Kernel, Phase, Store
+from braze.shapes.expr import Expr, Symbol, as_expr, floor_div
+
+
+@dataclass(frozen=True, slots=True)
+class Body:
+    """The lines of a function; checked: it asserts that indices are in range."""
+
+    lines: tuple[str, ...]
+    checked: bool
+
+
+def function_body(kernel: Kernel, tiling: Tiling, sizes: Mapping[Symbol, str]) -> Body:
+    """The function's lines, without its head."""
+    pointers = {buffer: f"p{number}" for number, buffer in enumerate(kernel.memory)}
+    scope = Scope(tiling, pointers, sizes, _is_relaxed(kernel))
+    writer = _Writer(kernel, tiling, scope)
+    return Body(tuple(writer.text()), scope.checked)
+
+
+def programs(tiling: Tiling) -> Expr:
+    """How many programs there are."""
+    total = as_expr(1)
+    for dimension in tiling.grid_dimensions:
+        total = total * _blocks(dimension)
+    return total
+
+
+@dataclass(slots=True)
+class _Writer:
+    kernel: Kernel
+    tiling: Tiling
+    scope: Scope
+    lines: list[str] = field(default_factory=list)
+    written: set[Buffer] = field(default_factory=set)
+
+    def text(self) -> list[str]:
+        self._indices()
+        for number, phase in enumerate(self.kernel.phases):
+            self._barrier(phase)
+            self._phase(number, phase)
+            for statement in phase.row:
+                self._store(statement)
+            self._flush()
+            stores = (s for s in (*phase.body, *phase.row) if isinstance(s, Store))
+            self.written |= {s.target for s in stores if s.target in self.scope.pointers}
+        return self.lines
+
+    # --- where the program is ----------------------------------------------------------------
+
+    def _indices(self) -> None:
+        place = "tl.program_id(0)"
+        self.lines.append(f"pid = {place}.to(tl.int64)" if self.tiling.wide else f"pid = {place}")
+        grid = [d for d in self.tiling.grid_dimensions if d.loops]
+        for number, dimension in enumerate(reversed(grid)):
+            base = "pid"
+            if number < len(grid) - 1:
+                count = operand_text(_blocks(dimension), self.scope.sizes)
+                self.lines.append(f"{dimension.name}_block = pid % {count}")
+                self.lines.append(f"pid = pid // {count}")
+                base = f"{dimension.name}_block"
+            self._index(dimension, base, self.lines)
+        reduced = self._reduced
+        if reduced is not None:
+            self.lines.append(f"r_lane = {self._lane(reduced)}")
+            if not reduced.walked:
+                self._points(reduced, "r_lane", self.lines)
+
+    @property
+    def _reduced(self) -> Dimension | None:
+        return next((d for d in self.tiling.dimensions if d.name == self.tiling.reduced), None)
+
+    def _index(self, dimension: Dimension, base: str, lines: list[str]) -> None:
+        if not dimension.block:
+            self._points(dimension, base, lines)
+            return
+        self._points(
+            dimension, f"{base} * {dimension.name.upper()}B + {self._lane(dimension)}", lines
+        )
+
+    def _lane(self, dimension: Dimension) -> str:
+        """The points of a block, along their axis."""
+        axes = [":" if d is dimension else "None" for d in self.tiling.axes]
+        at = f"[{', '.join(axes)}]" if len(axes) > 1 else ""
+        return f"tl.arange(0, {dimension.name.upper()}B){at}"
+
+    def _points(self, dimension: Dimension, text: str, lines: list[str]) -> None:
+        """The index of each loop of the dimension, from that of all of them; and the mask."""
+        sizes = self.scope.sizes
+        (first, _), *others = dimension.loops or ((Symbol("none"), 1),)
+        name = dimension.name if others else first.name
+        lines.append(f"{name} = {text}")
+        if not dimension.is_exact:
+            limit = index_text(dimension.size, sizes)
+            lines.append(f"{dimension.name}m = {name} < {limit}")
+        if not others:
+            return
+        for number in range(len(dimension.loops) - 1, 0, -1):
+            symbol, size = dimension.loops[number]
+            divisor = operand_text(as_expr(size), sizes)
+            lines.append(f"{symbol.name} = {name} % {divisor}")
+            rest = f"{dimension.name}_{number}" if number > 1 else first.name
+            lines.append(f"{rest} = {name} // {divisor}")
+            name = rest
+
+    # --- phases ------------------------------------------------------------------------------
+
+    def _barrier(self, phase: Phase) -> None:
+        """What other threads of the program wrote in an earlier phase must have arrived."""
+        scalars = [_scalar(s) for s in (*phase.body, *phase.row)]
+        read = {load.buffer for scalar in scalars for load in loads(scalar)}
+        if read & self.written:
+            self.lines.append("tl.debug_barrier()")
+            self.written.clear()
+
+    def _phase(self, number: int, phase: Phase) -> None:
+        reduced = self._reduced
+        folds: list[Fold] = []
+        walked = reduced is not None and reduced.walked
+        for statement in phase.body:
+            if isinstance(statement, Store):
+                self._store(statement)
+                continue
+            fold = self._fold(statement, f"a{number}_{len(folds)}")
+            folds.append(fold)
+            if walked:
+                fold.start()
+                fold.step()
+            else:
+                self.scope.local[statement.target] = fold.held()
+        self._flush()
+        if walked and reduced is not None:
+            self._loop(reduced)
+            for fold in folds:
+                self.scope.local[fold.statement.target] = fold.finish()
+        self._flush()
+
+    def _loop(self, reduced: Dimension) -> None:
+        body: list[str] = []
+        self._points(reduced, "r_start + r_lane", body)
+        body += self.scope.end_loop()
+        limit = index_text(reduced.size, self.scope.sizes)
+        self.lines.append(f"for r_start in range(0, {limit}, RB):")
+        self.lines += [f"    {line}" for line in body]
+
+    def _fold(self, statement: Accumulate, name: str) -> Fold:
+        reduced = self._reduced
+        assert reduced is not None
+        everything = frozenset(d.name for d in self.tiling.axes)
+        axis = [d.name for d in self.tiling.axes].index(reduced.name)
+        return Fold(statement, name, self.scope, axis, everything - {"r"}, everything)
+
+    def _store(self, statement: Store) -> None:
+        self.scope.store(statement.target, statement.coordinates, self._value(statement))
+
+    def _value(self, statement: Store) -> Term:
+        return self.scope.emit(statement.value)
+
+    def _flush(self) -> None:
+        self.lines += self.scope.lines[0]
+        self.scope.lines[0].clear()
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _blocks(dimension: Dimension) -> Expr:
+    if not dimension.block:
+        return dimension.size
+    return floor_div(dimension.size + (dimension.block - 1), dimension.block)
+
+
+def _scalar(statement: Store | Accumulate) -> Scalar:
+    return statement.value if isinstance(statement, Store) else statement.body
+
+
+def _is_relaxed(kernel: Kernel) -> bool:
+    """Whether every float that reaches memory is rounded to a half type."""
+    stored = {
+        statement.target.dtype
+        for phase in kernel.phases
+        for statement in (*phase.body, *phase.row)
+        if isinstance(statement, Store) and statement.target in kernel.memory
+    }
+    floats = {dtype for dtype in stored if dtype.is_floating_point}
+    return bool(floats) and floats <= {*HALVES}

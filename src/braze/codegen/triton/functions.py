@@ -1,0 +1,190 @@
+"""Triton functions that generated kernels call; a kernel's text holds those that it needs."""
+
+from __future__ import annotations
+
+import re
+
+_SOURCE = '''
+@triton.jit
+def bz_floor_div(a, b):
+    """Of an index by a positive divisor."""
+    q = a // b
+    return tl.where(a % b < 0, q - 1, q)
+
+
+@triton.jit
+def bz_floor_mod(a, b):
+    r = a % b
+    return tl.where(r < 0, r + b, r)
+
+
+@triton.jit
+def bz_floordiv(a, b):
+    q = a // b
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), q - 1, q)
+
+
+@triton.jit
+def bz_mod(a, b):
+    r = a % b
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+
+
+@triton.jit
+def bz_float_mod(a, b):
+    r = libdevice.fmod(a, b)
+    return tl.where((r != 0) & ((r < 0) != (b < 0)), r + b, r)
+
+
+@triton.jit
+def bz_float_floordiv(a, b):
+    r = libdevice.fmod(a, b)
+    d = libdevice.div_rn(a - r, b)
+    d = tl.where((r != 0) & ((r < 0) != (b < 0)), d - 1, d)
+    whole = libdevice.floor(d)
+    whole = tl.where(d - whole > 0.5, whole + 1, whole)
+    plain = libdevice.div_rn(a, b)
+    whole = tl.where(d != 0, whole, libdevice.copysign(d * 0, plain))
+    return tl.where(b == 0, plain, whole)
+
+
+@triton.jit
+def bz_sign(a):
+    return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
+
+
+@triton.jit
+def bz_signbit(a):
+    bits: tl.constexpr = tl.int32 if a.dtype.primitive_bitwidth == 32 else tl.int64
+    return a.to(bits, bitcast=True) < 0
+
+
+@triton.jit
+def bz_not(a):
+    return (a * 0 - 1) ^ a
+
+
+@triton.jit
+def bz_shl(a, b):
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
+    good = (b >= 0) & (b < bits)
+    return tl.where(good, a << tl.where(good, b, b * 0), a * 0)
+
+
+@triton.jit
+def bz_shr(a, b):
+    bits: tl.constexpr = a.dtype.primitive_bitwidth
+    good = (b >= 0) & (b < bits)
+    return a >> tl.where(good, b, b * 0 + (bits - 1))
+
+
+@triton.jit
+def bz_power(a, b):
+    result = a * 0 + 1
+    factor = a
+    left = tl.where(b < 0, b * 0, b)
+    for _ in range(a.dtype.primitive_bitwidth):
+        result = tl.where((left & 1) != 0, result * factor, result)
+        factor = factor * factor
+        left = left >> 1
+    one = result * 0 + 1
+    inverse = tl.where(a == a * 0 - 1, tl.where((b & 1) != 0, -one, one), result * 0)
+    inverse = tl.where(a == 1, one, inverse)
+    return tl.where(b < 0, inverse, result)
+
+
+@triton.jit
+def bz_short_erf(x):
+    """Abramowitz and Stegun 7.1.26: absolute error below 2e-7."""
+    a = tl.abs(x)
+    t = 1.0 / (1.0 + 0.3275911 * a)
+    p = 1.061405429 * t - 1.453152027
+    p = p * t + 1.421413741
+    p = p * t - 0.284496736
+    p = p * t + 0.254829592
+    y = 1.0 - p * t * tl.exp(-a * a)
+    return tl.where(x < 0, -y, y)
+
+
+@triton.jit
+def bz_short_tanh(x):
+    e = tl.exp(-2.0 * tl.abs(x))
+    y = (1.0 - e) / (1.0 + e)
+    y = tl.where(tl.abs(x) < 0.03, tl.abs(x) * (1.0 - x * x * 0.33333334), y)
+    return tl.where(x < 0, -y, y)
+
+
+@triton.jit
+def bz_maximum(a, b):
+    return tl.maximum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def bz_minimum(a, b):
+    return tl.minimum(a, b, propagate_nan=tl.PropagateNan.ALL)
+
+
+@triton.jit
+def bz_fmax(a, b):
+    return tl.where(a != a, b, tl.where(b != b, a, tl.maximum(a, b)))
+
+
+@triton.jit
+def bz_fmin(a, b):
+    return tl.where(a != a, b, tl.where(b != b, a, tl.minimum(a, b)))
+
+
+@triton.jit
+def bz_product(a, b):
+    return a * b
+
+
+@triton.jit
+def bz_argmax(a, i, b, j):
+    """NaN wins, then the greater value, then the earlier position."""
+    a_nan = a != a
+    b_nan = b != b
+    keep = (a > b) | (a_nan & ~b_nan) | (((a == b) | (a_nan & b_nan)) & (i < j))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def bz_argmin(a, i, b, j):
+    """NaN wins, then the smaller value, then the earlier position."""
+    a_nan = a != a
+    b_nan = b != b
+    keep = (a < b) | (a_nan & ~b_nan) | (((a == b) | (a_nan & b_nan)) & (i < j))
+    return tl.where(keep, a, b), tl.where(keep, i, j)
+
+
+@triton.jit
+def bz_rescaled(gap):
+    """exp(gap) for a gap between running maxima; two maxima of -inf are no gap."""
+    return tl.where(gap != gap, 1.0, libdevice.exp(gap))
+'''
+
+
+def functions_in(text: str) -> list[str]:
+    """The source of each function that the text calls, directly or through another one."""
+    wanted: dict[str, str] = {}
+    pending = sorted(set(_CALL.findall(text)))
+    while pending:
+        name = pending.pop()
+        if name not in wanted:
+            wanted[name] = _FUNCTIONS[name]
+            pending += sorted(set(_CALL.findall(_FUNCTIONS[name])) - {name})
+    return [_FUNCTIONS[name] for name in sorted(wanted)]
+
+
+# --- private ---------------------------------------------------------------------------------
+
+_CALL = re.compile(r"\bbz_\w+")
+
+
+def _by_name() -> dict[str, str]:
+    parts = ["@triton.jit\n" + part.strip() for part in _SOURCE.split("@triton.jit\n")[1:]]
+    return {_CALL.findall(part)[0]: part for part in parts}
+
+
+_FUNCTIONS = _by_name()

@@ -1,0 +1,317 @@
+"""Scalar expressions to single-assignment Triton lines.
+
+Each value is a number, or a block with an axis for each blocked dimension that it depends on (the
+others have length one). What does not depend on a walked dimension stands before its loop. An
+expression is emitted once: the text of its right-hand side is its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+
+import torch
+
+from braze.codegen.triton.index import index_text
+from braze.codegen.triton.operators import (
+    RELAXED_FORMS,
+    cast_text,
+    form,
+    literal_text,
+)
+from braze.codegen.triton.tiling import Tiling
+from braze.ir.loops import (
+    Apply,
+    Buffer,
+    Cast,
+    Guarded,
+    Index,
+    InRange,
+    Literal,
+    Load,
+    Reduce,
+    Scalar,
+)
+from braze.ir.schedule import offset
+from braze.shapes.expr import Expr, Symbol, as_expr, bounds, symbols
+
+Dimensions = frozenset[str]
+NUMBER: Dimensions = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Term:
+    """A name or a constant, and the blocked dimensions that it varies along."""
+
+    text: str
+    along: Dimensions
+
+
+@dataclass(slots=True)
+class Scope:
+    """pointers: names of the pointers of buffers; local: values of the row by their buffer;
+    sizes: names of size symbols. lines: those of the function, then those of the loop."""
+
+    tiling: Tiling
+    pointers: Mapping[Buffer, str]
+    sizes: Mapping[Symbol, str]
+    relaxed: bool = False
+    local: dict[Buffer, Term] = field(default_factory=dict)
+    lines: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
+    known: dict[str, Term] = field(default_factory=dict)
+    stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Term] = field(default_factory=dict)
+    checked: bool = False
+    along: dict[Symbol, Dimensions] = field(default_factory=dict)
+    walked: Dimensions = NUMBER
+    _made: int = 0
+    _memo: dict[tuple[int, str], Term] = field(default_factory=dict)
+    _kept: list[Scalar] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for dimension in self.tiling.dimensions:
+            along = frozenset({dimension.name}) if dimension.block else NUMBER
+            self.along.update({symbol: along for symbol, _ in dimension.loops})
+            if dimension.walked:
+                self.walked = along
+
+    def emit(self, scalar: Scalar, guard: Term | None = None) -> Term:
+        """The term that holds the scalar's value; loads are masked by `guard`, too."""
+        key = (id(scalar), guard.text if guard else "")
+        found = self._memo.get(key)
+        if found is None:
+            found = _EMITTERS[type(scalar)](self, scalar, guard)
+            self._memo[key] = found
+            self._kept.append(scalar)
+        return found
+
+    def assign(self, text: str, along: Dimensions) -> Term:
+        """A name for the text's value, made once."""
+        found = self.known.get(text)
+        if found is None:
+            found = self.known[text] = Term(f"v{self._made}", along)
+            self._made += 1
+            self.add(f"{found.text} = {text}", along)
+        return found
+
+    def add(self, line: str, along: Dimensions) -> None:
+        """A line, in the loop if it depends on what is walked."""
+        self.lines[bool(along & self.walked)].append(line)
+
+    def index(self, expr: Expr) -> Term:
+        """An index expression as text (not assigned)."""
+        found = [self.along.get(symbol, NUMBER) for symbol in symbols(expr)]
+        return Term(index_text(expr, self.sizes), NUMBER.union(*found))
+
+    def mask(self, along: Dimensions, guard: Term | None = None) -> str:
+        """The condition that points exist, of all dimensions given, and that the guard holds."""
+        parts = [f"{d.name}m" for d in self.tiling.dimensions if d.name in along and not d.is_exact]
+        return " & ".join([*parts, *([guard.text] if guard else [])])
+
+    def shape(self, along: Dimensions) -> str:
+        """The shape of a block."""
+        parts = [f"{d.name.upper()}B" if d.name in along else "1" for d in self.tiling.axes]
+        return f"[{', '.join(parts)}]"
+
+    def broadcast(self, term: Term, along: Dimensions) -> str:
+        """The term's text with axes for all dimensions given."""
+        if term.along >= along:
+            return term.text
+        return f"tl.broadcast_to({term.text}, {self.shape(along | term.along)})"
+
+    def store(self, target: Buffer, coordinates: tuple[Expr, ...], value: Term) -> None:
+        """Write to memory, if the buffer is there; a later load at the same place is the value."""
+        pointer = self.pointers.get(target)
+        if pointer is not None:
+            place = self.index(offset(target, coordinates))
+            along = place.along | value.along
+            text = self.broadcast(place, along) if along else place.text
+            mask = self.mask(along)
+            tail = f", {mask}" if mask else ""
+            self.add(f"tl.store({pointer} + {text}, {value.text}{tail})", along)
+            self._forget(lambda key: f"tl.load({pointer} + " in key)
+            for place_ in [p for p in self.stored if p[0] is target]:
+                del self.stored[place_]
+        self.stored[target, coordinates] = value
+        self._memo.clear()
+
+    def end_loop(self) -> list[str]:
+        """The lines of the loop; its values are gone."""
+        lines = list(self.lines[1])
+        self.lines[1].clear()
+        gone = {key for key, term in self.known.items() if term.along & self.walked}
+        self._forget(lambda key: key in gone)
+        for place in [p for p, term in self.stored.items() if term.along & self.walked]:
+            del self.stored[place]
+        self._memo.clear()
+        return lines
+
+    def _forget(self, is_gone: Callable[[str], bool]) -> None:
+        for key in [key for key in self.known if is_gone(key)]:
+            del self.known[key]
+        self._memo.clear()
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _literal(scope: Scope, scalar: Literal, guard: Term | None) -> Term:
+    return scope.assign(literal_text(scalar), NUMBER)
+
+
+def _index(scope: Scope, scalar: Index, guard: Term | None) -> Term:
+    term = scope.index(scalar.expr)
+    if not symbols(scalar.expr):
+        return scope.assign(f"tl.full((), {term.text}, tl.int64)", NUMBER)
+    return scope.assign(f"({term.text}).to(tl.int64)", term.along)
+
+
+def _load(scope: Scope, scalar: Load, guard: Term | None) -> Term:
+    stored = scope.stored.get((scalar.buffer, scalar.coordinates))
+    if stored is not None:
+        return stored
+    local = scope.local.get(scalar.buffer)
+    if local is not None:
+        return local
+    place = _place(scope, scalar, guard)
+    along = place.along if guard is None else place.along | guard.along
+    text = scope.broadcast(place, along) if along else place.text
+    mask = scope.mask(along, guard)
+    tail = f", {mask}" if mask else ""
+    return scope.assign(f"tl.load({scope.pointers[scalar.buffer]} + {text}{tail})", along)
+
+
+def _place(scope: Scope, load: Load, guard: Term | None) -> Term:
+    """The element's offset: index expressions summed symbolically, loaded indices added."""
+    parts: list[str] = []
+    along = NUMBER
+    for coordinate, stride in zip(load.coordinates, load.buffer.stride):
+        if isinstance(coordinate, Expr):
+            continue
+        term = scope.emit(coordinate, guard)
+        step = scope.index(as_expr(stride)).text
+        text = term.text if scope.tiling.wide else f"{term.text}.to(tl.int32)"
+        parts.append(text if step == "1" else f"{text} * {step}")
+        along |= term.along
+    base = scope.index(offset(load.buffer, load.coordinates))
+    text = " + ".join([base.text, *parts])
+    return Term(f"({text})" if parts else text, along | base.along)
+
+
+def _apply(scope: Scope, scalar: Apply, guard: Term | None) -> Term:
+    small = _index_comparison(scope, scalar)
+    if small is not None:
+        return small
+    operands = [scope.emit(operand, guard) for operand in scalar.operands]
+    dtype = scalar.operands[-1].dtype
+    template = form(scalar.op, dtype)
+    if scope.relaxed and dtype == torch.float32:
+        template = RELAXED_FORMS.get(scalar.op, template)
+    if template is None:
+        raise NotImplementedError(f"Triton has no {scalar.op} on {dtype}; ask `supports` first")
+    text = template.format(*(term.text for term in operands))
+    if scalar.dtype.itemsize < 4 and scalar.dtype not in (
+        torch.bool,
+        torch.float16,
+        torch.bfloat16,
+    ):
+        text = cast_text(f"({text})", torch.int32, scalar.dtype)
+    return scope.assign(text, NUMBER.union(*(term.along for term in operands)))
+
+
+_COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}
+
+
+def _index_comparison(scope: Scope, scalar: Apply) -> Term | None:
+    """Comparisons of index expressions, in the type of the kernel's indices."""
+    if scalar.op not in _COMPARISONS:
+        return None
+    exprs = [_as_index(operand) for operand in scalar.operands]
+    left, right = exprs
+    if left is None or right is None:
+        return None
+    decided = _decided(scalar.op, left, right)
+    if decided is not None:
+        return scope.assign(f"tl.full((), {decided}, tl.int1)", NUMBER)
+    terms = [scope.index(expr) for expr in (left, right)]
+    text = f"({terms[0].text} {_COMPARISONS[scalar.op]} {terms[1].text})"
+    return scope.assign(text, terms[0].along | terms[1].along)
+
+
+def _decided(op: str, left: Expr, right: Expr) -> bool | None:
+    """What the comparison always is, by the symbols' ranges, or None."""
+    low, high = bounds(left - right)
+    above, below = low is not None and low >= 0, high is not None and high <= 0
+    over, under = low is not None and low > 0, high is not None and high < 0
+    facts = {
+        "ge": (above, under),
+        "gt": (over, below),
+        "le": (below, over),
+        "lt": (under, above),
+        "eq": (above and below, over or under),
+        "ne": (over or under, above and below),
+    }
+    holds, fails = facts[op]
+    return True if holds else False if fails else None
+
+
+def _as_index(scalar: Scalar) -> Expr | None:
+    if isinstance(scalar, Index):
+        return scalar.expr
+    if isinstance(scalar, Literal) and scalar.dtype == torch.int64:
+        small = -(2**31) < scalar.value < 2**31
+        return as_expr(int(scalar.value)) if small else None
+    return None
+
+
+def _cast(scope: Scope, scalar: Cast, guard: Term | None) -> Term:
+    operand = scope.emit(scalar.operand, guard)
+    text = cast_text(operand.text, scalar.operand.dtype, scalar.dtype)
+    return operand if text == operand.text else scope.assign(text, operand.along)
+
+
+def _guarded(scope: Scope, scalar: Guarded, guard: Term | None) -> Term:
+    condition = scope.emit(scalar.condition, guard)
+    always = {scope.known.get(f"tl.full((), {b}, tl.int1)"): b for b in (True, False)}
+    if condition in always:
+        return scope.emit(scalar.value if always[condition] else scalar.other, guard)
+    value = scope.emit(scalar.value, _both(scope, guard, condition))
+    negated = scope.assign(f"~{condition.text}", condition.along)
+    other = scope.emit(scalar.other, _both(scope, guard, negated))
+    text = f"tl.where({condition.text}, {value.text}, {other.text})"
+    return scope.assign(text, condition.along | value.along | other.along)
+
+
+def _both(scope: Scope, guard: Term | None, condition: Term) -> Term:
+    if guard is None:
+        return condition
+    return scope.assign(f"{guard.text} & {condition.text}", guard.along | condition.along)
+
+
+def _in_range(scope: Scope, scalar: InRange, guard: Term | None) -> Term:
+    operand = scope.emit(scalar.operand, guard)
+    size = scope.index(as_expr(scalar.size)).text
+    along = operand.along if guard is None else operand.along | guard.along
+    inside = f"(({operand.text} >= 0) & ({operand.text} < {size}))"
+    mask = scope.mask(along, guard)
+    test = f"{inside} | ~({mask})" if mask else inside
+    line = f'tl.device_assert({test}, "index out of range")'
+    if line not in scope.lines[bool(along & scope.walked)]:
+        scope.add(line, along)
+    scope.checked = True
+    return operand
+
+
+def _reduce(scope: Scope, scalar: Reduce, guard: Term | None) -> Term:
+    raise TypeError("a reduction reached the generator inside an expression")
+
+
+_EMITTERS: dict[type, Callable[..., Term]] = {
+    Literal: _literal,
+    Index: _index,
+    Load: _load,
+    Apply: _apply,
+    Cast: _cast,
+    Guarded: _guarded,
+    InRange: _in_range,
+    Reduce: _reduce,
+}

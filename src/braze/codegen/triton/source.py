@@ -1,0 +1,119 @@
+"""The device functions of a schedule, each different one once, and their launches.
+
+A function's text is complete by itself. Two kernels share one where texts, types, block sizes and
+alignment agree: the blocks of a network do.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from braze.codegen.triton.function import function_body, programs
+from braze.codegen.triton.functions import functions_in
+from braze.codegen.triton.operators import POINTERS
+from braze.codegen.triton.tiling import Tiling, plan_tiling
+from braze.ir.kernel import DeviceFunction, KernelSources, Launch
+from braze.ir.loops import Buffer
+from braze.ir.schedule import Kernel, Schedule
+from braze.options import Options
+from braze.shapes.expr import Symbol, bounds, symbols
+
+_HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice"
+
+
+def generate(schedule: Schedule, options: Options) -> KernelSources:
+    """The functions of every kernel of the schedule. Every pointer is taken to be aligned to 16
+    bytes: whoever launches them gives aligned copies of what is not."""
+    kernels = [step for step in schedule.steps if isinstance(step, Kernel)]
+    table = _table(schedule, kernels)
+    sizes = _size_symbols(schedule)
+    sources = _Sources({symbol: f"n{i}" for i, symbol in enumerate(sizes)})
+    launches = tuple(
+        [(sources.launch(step),) if isinstance(step, Kernel) else () for step in schedule.steps]
+    )
+    return KernelSources((), (), table, sizes, launches)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _table(schedule: Schedule, kernels: Iterable[Kernel]) -> tuple[Buffer, ...]:
+    """The buffers that kernels touch; those that change from call to call come first."""
+    used = {buffer: None for kernel in kernels for buffer in kernel.memory}
+    planned = {buffer for buffer, _ in schedule.slots}
+    planned |= {buffer for buffer, _ in schedule.constants}
+    changing = [b for b in schedule.inputs if b in used]
+    changing += [b for b in used if b not in planned and b not in set(changing)]
+    return (*changing, *(b for b in used if b in planned))
+
+
+def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
+    """The symbols in sizes, offsets and index values of all kernels, in a stable order."""
+    found: set[Symbol] = set()
+    for buffer in schedule.inputs:
+        for size in (*buffer.shape, *buffer.stride):
+            found |= symbols(size)
+    found |= schedule.sizes.symbols()
+    return tuple(sorted(found, key=lambda symbol: symbol.name))
+
+
+@dataclass(slots=True)
+class _Sources:
+    """Names of size symbols; the functions made so far by what makes them different."""
+
+    sizes: dict[Symbol, str]
+    functions: dict[object, DeviceFunction] = field(default_factory=dict)
+
+    def launch(self, kernel: Kernel) -> Launch:
+        """The launch that runs the kernel."""
+        tiling = plan_tiling(kernel)
+        body = function_body(kernel, tiling, self.sizes)
+        lines = "\n".join(f"    {line}" for line in body.lines)
+        used = [(s, name) for s, name in self.sizes.items() if _is_named(name, lines)]
+        arguments = [f"p{n}" for n in range(len(kernel.memory))] + [name for _, name in used]
+        blocks = [f"{d.name.upper()}B: tl.constexpr" for d in tiling.axes]
+        head = f"@triton.jit\ndef NAME({', '.join([*arguments, *blocks])}):"
+        called = functions_in(lines)
+        text = "\n\n\n".join([_HEAD, *called, f"{head}\n{lines}\n"])
+        signature = [POINTERS[buffer.dtype] for buffer in kernel.memory]
+        signature += [_size_type(symbol, tiling) for symbol, _ in used]
+        signature += ["constexpr"] * len(blocks)
+        function = self._function(kernel, tiling, text, tuple(signature), body.checked)
+        grid = (programs(tiling), 1, 1)
+        return Launch(function, grid, (*kernel.memory, *(symbol + 0 for symbol, _ in used)))
+
+    def _function(
+        self, kernel: Kernel, tiling: Tiling, text: str, signature: tuple[str, ...], checked: bool
+    ) -> DeviceFunction:
+        constants = tuple(d.block for d in tiling.axes)
+        key = (text, signature, constants, tiling.warps)
+        found = self.functions.get(key)
+        if found is None:
+            digest = hashlib.sha256(repr(key).encode()).hexdigest()[:12]
+            name = f"k_{digest}"
+            found = self.functions[key] = DeviceFunction(
+                name,
+                text.replace("NAME", name),
+                signature,
+                constants,
+                tuple(range(len(kernel.memory))),
+                tiling.warps,
+                checked=checked,
+            )
+        return found
+
+
+def _is_named(name: str, text: str) -> bool:
+    return any(part == name for part in _words(text))
+
+
+def _words(text: str) -> set[str]:
+    return set("".join(c if c.isalnum() or c == "_" else " " for c in text).split())
+
+
+def _size_type(symbol: Symbol, tiling: Tiling) -> str:
+    """32 bits where the symbol's bounds and all indices fit."""
+    high = bounds(symbol)[1]
+    return "i32" if not tiling.wide and high is not None and high < 2**31 else "i64"

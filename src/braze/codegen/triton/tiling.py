@@ -1,0 +1,152 @@
+"""How a kernel's points are laid out over programs and blocks.
+
+A kernel has up to three dimensions, each a run of its loops taken as one:
+
+    pointwise            x: every loop (or y and x: a tile, where layouts differ)
+    rows and reductions  x: the rows, r: the loops of a phase
+
+A dimension with a block is an axis of the program's values, one without is a number. `r` is held
+as a whole (persistent: everything is read once), or walked block by block, once a phase.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import final
+
+from braze.codegen.triton.cost import block_sizes, flat_blocks, tile_blocks
+from braze.ir.loops import Buffer
+from braze.ir.scalars import walk
+from braze.ir.schedule import Accumulate, Kernel, Loop, Store
+from braze.shapes.expr import Expr, as_expr, bounds, constant_value
+
+_LARGEST_INDEX = 2**31 - 2**17  # less than 32 bits by more than any block
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Dimension:
+    """name: of its index; loops: outermost first; block: its points in a program, a power of two,
+    0 for one point that is a number. walked: block by block, in a loop."""
+
+    name: str
+    loops: tuple[Loop, ...]
+    block: int
+    walked: bool = False
+
+    @property
+    def size(self) -> Expr:
+        """How many points it has."""
+        total = as_expr(1)
+        for _, size in self.loops:
+            total = total * size
+        return total
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether its blocks hold nothing but points: no mask is needed."""
+        size = constant_value(self.size)
+        return not self.block or (size is not None and size > 0 and size % self.block == 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Tiling:
+    """dimensions: slowest first; blocked ones are the axes of values in this order. reduced: the
+    name of the one that phases run over, or "". wide: indices need 64 bits."""
+
+    dimensions: tuple[Dimension, ...]
+    reduced: str
+    wide: bool
+    warps: int
+
+    @property
+    def axes(self) -> tuple[Dimension, ...]:
+        """The dimensions that are axes of blocks."""
+        return tuple(d for d in self.dimensions if d.block)
+
+    @property
+    def grid_dimensions(self) -> tuple[Dimension, ...]:
+        """The dimensions that programs are numbered by."""
+        return tuple(d for d in self.dimensions if d.name != self.reduced)
+
+
+def is_flat(kernel: Kernel) -> bool:
+    """Whether a kernel has nothing but points: no values of rows, no second phase."""
+    (first, *others) = kernel.phases
+    return not others and not first.row and not any(isinstance(s, Accumulate) for s in first.body)
+
+
+def plan_tiling(kernel: Kernel) -> Tiling:
+    """The tiling that the cost model takes for the best."""
+    wide = _is_wide(kernel)
+    loops = kernel.phases[0].loops
+    if not is_flat(kernel):
+        sizes = block_sizes(kernel)
+        walked = not sizes.persistent
+        rows = Dimension("x", kernel.rows, sizes.rows)
+        inner = Dimension("r", loops, sizes.inner, walked)
+        return Tiling((rows, inner), "r", wide, sizes.warps)
+    if len(kernel.chunks) == 2 and all(kernel.chunks):
+        sizes = tile_blocks(kernel)
+        across, along = loops
+        rest = (Dimension("z", kernel.rows, 0),) if kernel.rows else ()
+        tile = (Dimension("y", (across,), sizes.rows), Dimension("x", (along,), sizes.inner))
+        return Tiling((*rest, *tile), "", wide, sizes.warps)
+    sizes = flat_blocks(kernel)
+    return Tiling((Dimension("x", (*kernel.rows, *loops), sizes.inner),), "", wide, sizes.warps)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _is_wide(kernel: Kernel) -> bool:
+    """Whether an index or an offset may not fit 32 bits."""
+    spaces = [_count(size for _, size in (*kernel.rows, *kernel.phases[0].loops))]
+    spaces += [_extent(buffer) for buffer in kernel.memory]
+    spaces += [_largest(expr) for expr in _index_values(kernel)]
+    return any(space is None or space > _LARGEST_INDEX for space in spaces)
+
+
+def _count(sizes: Iterable[int | Expr]) -> int | None:
+    total = 1
+    for size in sizes:
+        _, high = bounds(size)
+        if high is None:
+            return None
+        total *= max(high, 1)
+    return total
+
+
+def _extent(buffer: Buffer) -> int | None:
+    total = 1
+    for size, stride in zip(buffer.shape, buffer.stride):
+        length, step = bounds(size)[1], bounds(stride)[1]
+        if length is None or step is None:
+            return None
+        total += max(length - 1, 0) * step
+    return total
+
+
+def _index_values(kernel: Kernel) -> Iterable[Expr]:
+    for phase in kernel.phases:
+        for statement in (*phase.body, *phase.row):
+            value = statement.value if isinstance(statement, Store) else statement.body
+            if isinstance(statement, Accumulate) and statement.position is not None:
+                yield statement.position
+            for node in walk(value):
+                expr = getattr(node, "expr", None)
+                if expr is not None:
+                    yield expr
+
+
+def _largest(expr: Expr) -> int | None:
+    """The largest magnitude of the terms added up: no partial sum is larger."""
+    total = 0
+    for term in expr.terms:
+        low, high = bounds(Expr((term,)))
+        if low is None or high is None:
+            return None
+        total += max(abs(low), abs(high))
+    return total

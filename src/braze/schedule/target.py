@@ -1,0 +1,58 @@
+"""What the schedule's decisions depend on, a row for each kind of device."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import final
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Target:
+    """enough_tasks: results of a reduction that keep every processor busy; with fewer it is split.
+    least_work, most_parts, least_part: of a split reduction; in elements, parts by number.
+    pads_parts: parts have one length, the last one guarded, and may be of unknown length; else the
+        rest is a reduction of its own.
+    few_rows: rows below which a reduction does not join a kernel of points.
+    scratch_bytes: of the values of a row that a task keeps from one phase to the next.
+    computes_again: what is not kept is computed again in later phases, not written to memory.
+    tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
+    """
+
+    enough_tasks: int
+    least_work: int
+    most_parts: int
+    least_part: int
+    pads_parts: bool
+    few_rows: int
+    scratch_bytes: int
+    computes_again: bool
+    tiles_stores: bool
+
+
+# Scratch: half of a small second-level cache with its neighbours.
+CPU = Target(
+    enough_tasks=24,
+    least_work=65536,
+    most_parts=64,
+    least_part=4096,
+    pads_parts=False,
+    few_rows=16,
+    scratch_bytes=65536,
+    computes_again=False,
+    tiles_stores=False,
+)
+
+# Two programs or more for each of some 130 multiprocessors. What is computed again in a row that
+# registers hold costs nothing: the value is there.
+CUDA = Target(
+    enough_tasks=264,
+    least_work=262144,
+    most_parts=1024,
+    least_part=16384,
+    pads_parts=True,
+    few_rows=128,
+    scratch_bytes=0,
+    computes_again=True,
+    tiles_stores=True,
+)

@@ -1,0 +1,376 @@
+"""Kernels for a GPU, run by Triton's interpreter, beside the loop evaluator."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from braze.codegen.triton import supports
+from braze.codegen.triton.operators import TYPES
+from braze.ir.loops import (
+    SCALAR_OPS,
+    Apply,
+    Cast,
+    Guarded,
+    Index,
+    InRange,
+    Literal,
+    LoopProgram,
+    Scalar,
+)
+from braze.ir.scalars import apply, cast, index
+from braze.shapes.expr import Symbol, as_expr, floor_div, modulo
+from tests.unit.codegen.programs import (
+    F32,
+    add_norm,
+    axes,
+    buffer,
+    channel_norm,
+    define,
+    load,
+    pointwise,
+    program,
+    reduction,
+    softmax,
+    total,
+    transposed_add,
+)
+from tests.unit.codegen.triton_running import HAS_TRITON, check, generated, interpreting, run
+
+pytestmark = [
+    pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
+    pytest.mark.xdist_group("triton"),
+]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _interpreting() -> Iterator[None]:
+    with interpreting():
+        yield
+
+
+SHAPES = [((30, 70), (1,)), ((30, 70), (0,)), ((9, 30), ()), ((3, 12, 33), (1,))]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(5, 77), (2, 20000), (1, 1), (0, 5)])
+@pytest.mark.parametrize("dtype", [F32, torch.bfloat16, torch.float16])
+def test_softmax(rows: int, columns: int, dtype: torch.dtype) -> None:
+    check(softmax(rows, columns, dtype), [torch.randn(rows, columns).to(dtype)])
+
+
+@pytest.mark.parametrize("columns", [9, 20000])
+def test_softmax_of_rows_that_are_not_finite(columns: int) -> None:
+    x = torch.randn(6, columns)
+    x[1, 3], x[2, 4], x[3, 5] = math.inf, math.nan, -math.inf
+    x[4], x[5] = -math.inf, math.inf
+    check(softmax(6, columns), [x])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(6, 768), (3, 17), (1, 5), (70, 64), (2, 20001)])
+def test_add_norm(rows: int, columns: int) -> None:
+    inputs = [torch.randn(rows, columns), torch.randn(rows, columns), torch.randn(columns)]
+    check(add_norm(rows, columns), inputs, atol=1e-5, rtol=1e-5)
+
+
+@pytest.mark.parametrize("shape", [(4, 70, 30), (2, 3, 5), (3, 8, 1), (12, 3, 900)])
+def test_channel_norm(shape: tuple[int, int, int]) -> None:
+    check(channel_norm(shape), [torch.randn(shape)], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "keep"), SHAPES)
+@pytest.mark.parametrize("kind", ["max", "min", "argmax", "argmin"])
+@pytest.mark.parametrize("nan", [False, True])
+def test_extrema(kind: str, shape: tuple[int, ...], keep: tuple[int, ...], nan: bool) -> None:
+    x = torch.randn(shape).round(decimals=1)  # with ties: the first one counts
+    if nan:
+        x.view(-1)[x.numel() // 2] = math.nan
+    check(reduction(kind, shape, keep), [x])
+
+
+@pytest.mark.parametrize("kind", ["max", "argmin", "sum", "prod"])
+@pytest.mark.parametrize(("shape", "keep"), [((2, 9000), (0,)), ((9000, 2), (1,))])
+def test_walked_reductions(kind: str, shape: tuple[int, ...], keep: tuple[int, ...]) -> None:
+    x = torch.randn(shape).round(decimals=2)
+    if kind == "prod":
+        x = 1 + x / 1000
+    check(reduction(kind, shape, keep), [x], atol=1e-4, rtol=1e-4)
+
+
+@pytest.mark.parametrize(("shape", "keep"), [*SHAPES, ((2, 20001), (0,)), ((9001, 3), (1,))])
+def test_sum_is_as_exact_as_eager(shape: tuple[int, ...], keep: tuple[int, ...]) -> None:
+    along = [d for d in range(len(shape)) if d not in keep]
+    summed = reduction("sum", shape, keep)
+    error, eager = 0.0, 0.0
+    for _ in range(12):
+        x = torch.randn(shape)
+        exact = x.double().sum(along)
+        error += (run(summed, [x])[0] - exact).abs().mean().item()
+        eager += (x.sum(along) - exact).abs().mean().item()
+    assert error <= 2 * eager
+
+
+@pytest.mark.parametrize("length", [300_001, 2**19])
+@pytest.mark.parametrize("kind", ["sum", "max", "min"])
+def test_long_sums_are_split(length: int, kind: str) -> None:
+    summed = reduction(kind, (length,), ())
+    plan, _ = generated(summed)
+    assert len(plan.steps) == 2
+    check(summed, [torch.randn(length) - 9], rtol=1e-5, atol=1e-3)
+
+
+@pytest.mark.parametrize("kind", ["any", "all"])
+@pytest.mark.parametrize(("shape", "keep"), [((50, 60), (0,)), ((500, 6), (1,)), ((7, 9), ())])
+def test_logical_reductions(kind: str, shape: tuple[int, ...], keep: tuple[int, ...]) -> None:
+    x = torch.rand(shape) > (0.99 if kind == "any" else 0.01)
+    check(reduction(kind, shape, keep, torch.bool), [x])
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.uint8])
+@pytest.mark.parametrize("kind", ["sum", "max", "min", "prod"])
+def test_integer_reductions(kind: str, dtype: torch.dtype) -> None:
+    x = torch.randint(0, 5, (20, 30), dtype=dtype)
+    check(reduction(kind, (20, 30), (0,), dtype), [x])
+    check(reduction(kind, (20, 30), (1,), dtype), [x])
+
+
+@pytest.mark.parametrize("shape", [(130, 70), (5, 200), (200, 5), (64, 64)])
+def test_transposed_reads(shape: tuple[int, int]) -> None:
+    rows, columns = shape
+    check(transposed_add(rows, columns), [torch.randn(columns, rows), torch.randn(rows, columns)])
+
+
+def test_a_transposition_is_a_tile() -> None:
+    _, sources = generated(transposed_add(256, 128))
+    (function,) = {launch.function for step in sources.launches for launch in step}
+    assert function.constants == (64, 64)
+
+
+def test_reshape_cuts_the_loop() -> None:
+    x, y = buffer("x", (4, 6, 10, 8)), buffer("y", (4, 10, 48))
+    (b, _), (i, _), (j, _) = over = axes((4, 10, 48))
+    body = apply("mul", load(x, b, floor_div(j, 8), i, modulo(j, 8)), 2.0)
+    check(program([x], [define(y, over, body)], [y]), [torch.randn(4, 6, 10, 8)])
+
+
+def test_padding_never_reads_outside() -> None:
+    x, y = buffer("x", (20,)), buffer("y", (30,))
+    ((i, _),) = over = axes((30,))
+    inside = Apply("ge", (Index(as_expr(i)), Literal(5, torch.int64)), torch.bool)
+    below = Apply("lt", (Index(as_expr(i)), Literal(25, torch.int64)), torch.bool)
+    value = apply("exp", load(x, as_expr(i) - 5))
+    body = Guarded(apply("and", inside, below), value, Literal(-1.0, F32))
+    check(program([x], [define(y, over, body)], [y]), [torch.randn(20)])
+
+
+def test_joining_writes_regions_of_one_buffer() -> None:
+    x, z, y = buffer("x", (3, 5)), buffer("z", (3, 7)), buffer("y", (3, 12))
+    (i, _), (j, _) = left = axes((3, 5))
+    right = axes((3, 7))
+    k = right[1][0]
+    doubled = buffer("doubled", (3, 12))
+    (a, _), (b, _) = whole = axes((3, 12))
+    statements = [
+        define(y, left, load(x, i, j), [i, j]),
+        define(y, right, load(z, right[0][0], k), [right[0][0], as_expr(k) + 5]),
+        define(doubled, whole, apply("mul", load(y, a, b), 2.0)),
+    ]
+    check(program([x, z], statements, [y, doubled]), [torch.randn(3, 5), torch.randn(3, 7)])
+
+
+def gathered() -> LoopProgram:
+    """y[i, j] = table[places[i], j], the places checked."""
+    table, places = buffer("table", (10, 6)), buffer("places", (40,), torch.int64)
+    y = buffer("y", (40, 6))
+    (i, _), (j, _) = over = axes((40, 6))
+    row = InRange(load(places, i), 10)
+    return program([table, places], [define(y, over, load(table, row, j))], [y])
+
+
+def test_gather_asserts_its_range() -> None:
+    lookup = gathered()
+    check(lookup, [torch.randn(10, 6), torch.randint(0, 10, (40,))])
+    _, sources = generated(lookup)
+    (function,) = {launch.function for step in sources.launches for launch in step}
+    assert function.checked and "tl.device_assert" in function.text
+
+
+def test_a_value_read_at_another_point_of_its_row_goes_through_memory() -> None:
+    """y[i, j] = e[i, 9 - j] / sum of e[i], e = exp(x)."""
+    x, e, y = (buffer(name, (4, 10)) for name in ("x", "e", "y"))
+    s = buffer("s", (4,))
+    (i, _), (j, _) = over = axes((4, 10))
+    along = axes((10,), "r")
+    statements = [
+        define(e, over, apply("exp", load(x, i, j))),
+        define(s, over[:1], total("sum", along, load(e, i, along[0][0]))),
+        define(y, over, apply("truediv", load(e, i, 9 - as_expr(j)), load(s, i))),
+    ]
+    check(program([x], statements, [y]), [torch.randn(4, 10)])
+
+
+def test_strided_output_and_input() -> None:
+    x, y = buffer("x", (6, 9), stride=(1, 6)), buffer("y", (6, 9), stride=(1, 6))
+    (i, _), (j, _) = over = axes((6, 9))
+    body = apply("add", load(x, i, j), 1.0)
+    check(program([x], [define(y, over, body)], [y]), [torch.randn(9, 6).t()])
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (1,), (3, 0, 2), (17,), (1, 1, 9), (7001,)])
+def test_sizes(shape: tuple[int, ...]) -> None:
+    chain = pointwise(shape, lambda x, z: apply("tanh", apply("mul", x, z)), F32, F32)
+    check(chain, [torch.randn(shape), torch.randn(shape)])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(3, 5), (70, 33), (1, 3000)])
+def test_symbolic_sizes(rows: int, columns: int) -> None:
+    """exp(x) / sum of exp(x), and x transposed + 1, for every size."""
+    m, n = Symbol("s0", 1, None), Symbol("s1", 1, None)
+    i, j, r = Symbol("i", 0, None), Symbol("j", 0, None), Symbol("r", 0, None)
+    size = {"x": (m, n), "y": (m, n), "z": (n, m)}
+    x, y, z = (
+        buffer(name, tuple(map(as_expr, shape)), stride=(as_expr(shape[1]), 1))  # type: ignore[arg-type]
+        for name, shape in size.items()
+    )
+    s = buffer("s", (as_expr(m),), stride=(1,))  # type: ignore[arg-type]
+    over = ((i, as_expr(m)), (j, as_expr(n)))
+    statements = [
+        define(s, over[:1], total("sum", ((r, as_expr(n)),), apply("exp", load(x, i, r)))),  # type: ignore[arg-type]
+        define(y, over, apply("truediv", apply("exp", load(x, i, j)), load(s, i))),  # type: ignore[arg-type]
+        define(z, ((j, as_expr(n)), (i, as_expr(m))), apply("add", load(x, i, j), 1.0)),  # type: ignore[arg-type]
+    ]
+    check(program([x], statements, [y, z]), [torch.randn(rows, columns)])
+
+
+FLOAT_OPS = sorted(op for op, row in SCALAR_OPS.items() if supports(op, F32) and op != "where")
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.float64])
+def test_every_float_operator(dtype: torch.dtype) -> None:
+    """One kernel with all of them, against PyTorch's own."""
+    operands = [torch.rand(300, dtype=dtype) * 0.9 + 0.05 for _ in range(3)]
+    check(all_of(FLOAT_OPS, dtype), operands, atol=2e-6, rtol=2e-6)
+
+
+SPECIAL = [math.inf, -math.inf, math.nan, 0.0, -0.0, 1.5, -2.5, 3.0, -7.25]
+EXACT = "abs neg sign floor ceil trunc round isnan isinf signbit maximum minimum fmax fmin fmod mod"
+EXACT += " floordiv truncdiv copysign eq ne lt le gt ge add sub mul truediv sqrt"
+
+
+@pytest.mark.parametrize("dtype", [F32, torch.float64])
+def test_operators_on_special_values(dtype: torch.dtype) -> None:
+    left, right = (x.reshape(-1) for x in torch.meshgrid(*[torch.tensor(SPECIAL, dtype=dtype)] * 2))
+    check(all_of(EXACT.split(), dtype, len(left)), [left, right, left])
+
+
+def all_of(names: list[str], dtype: torch.dtype, length: int = 300, arity: int = 3) -> LoopProgram:
+    """Every operator on its own output."""
+    over = axes((length,))
+    inputs = [buffer(f"x{k}", (length,), dtype) for k in range(arity)]
+    statements, outputs = [], []
+    for number, op in enumerate(names):
+        body = apply(op, *(load(x, over[0][0]) for x in inputs[: SCALAR_OPS[op].arity]))
+        y = buffer(f"y{number}", (length,), body.dtype)
+        statements.append(define(y, over, body))
+        outputs.append(y)
+    return program(inputs, statements, outputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.int64, torch.int32, torch.int8, torch.uint8])
+def test_every_integer_operator(dtype: torch.dtype) -> None:
+    low = 0 if dtype == torch.uint8 else -9
+    first = torch.randint(low, 10, (300,), dtype=dtype)
+    second = torch.where(first == 3, 1, torch.randint(1, 7, (300,), dtype=dtype)).to(dtype)
+    if dtype != torch.uint8:
+        second[::3] *= -1
+    names = [op for op in SCALAR_OPS if supports(op, dtype) and op not in ("where", "shl", "shr")]
+    check(all_of(names, dtype, arity=2), [first, second])
+    small = second.abs() % (dtype.itemsize * 8)
+    check(all_of(["shl", "shr"], dtype, arity=2), [first, small])
+
+
+def test_every_logical_operator() -> None:
+    first, second = torch.rand(300) > 0.5, torch.rand(300) > 0.5
+    names = [op for op in SCALAR_OPS if supports(op, torch.bool) and op != "where"]
+    check(all_of(names, torch.bool, arity=2), [first, second])
+
+
+@pytest.mark.parametrize("source", list(TYPES))
+def test_casts(source: torch.dtype) -> None:
+    values = torch.tensor([0.0, 1.0, 2.5, 3.999, 100.25, 77.0, 1e-6, 0.5] * 5).to(source)
+    x = buffer("x", (40,), source)
+    over = axes((40,))
+    outputs = [buffer(f"y{k}", (40,), target) for k, target in enumerate(TYPES)]
+    body = load(x, over[0][0])
+    statements = [define(y, over, cast(body, y.dtype)) for y in outputs]
+    results = run(program([x], statements, outputs), [values])
+    for mine, target in zip(results, TYPES, strict=True):
+        torch.testing.assert_close(mine, values.to(target), equal_nan=True)
+
+
+def _choice(x: Scalar, y: Scalar) -> Scalar:
+    return apply("where", apply("gt", cast(x, F32), 0.0), x, y)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.int16, torch.uint8])
+def test_choices(dtype: torch.dtype) -> None:
+    x, y = (torch.randint(0, 9, (100,)).to(dtype) for _ in range(2))
+    check(pointwise((100,), _choice, dtype, dtype, result=dtype), [x, y])
+
+
+@pytest.mark.parametrize("op", ["gelu", "tanh", "exp"])
+def test_short_forms_stay_within_half_types(op: str) -> None:
+    """Rounded to float16, they are what the exact functions are: at most one value aside."""
+    x = torch.linspace(-6, 6, 2001)
+
+    def body(v: Scalar) -> Scalar:
+        if op != "gelu":
+            return Cast(apply(op, v), torch.float16)
+        inner = apply("add", apply("erf", apply("mul", v, math.sqrt(0.5))), 1.0)
+        return Cast(apply("mul", apply("mul", v, 0.5), inner), torch.float16)
+
+    (mine,) = run(pointwise((2001,), body, F32, result=torch.float16), [x])
+    function = torch.nn.functional.gelu if op == "gelu" else getattr(torch, op)
+    exact = function(x.double())
+    error, least = (mine.double() - exact).abs(), (exact.half().double() - exact).abs()
+    assert error.norm() <= 1.01 * least.norm()
+
+
+def test_index_values() -> None:
+    y = buffer("y", (7, 9), torch.int64)
+    (i, _), (j, _) = over = axes((7, 9))
+    body = apply("add", index(as_expr(i) * 9 + j), 3)
+    check(program([], [define(y, over, body)], [y]), [])
+
+
+def test_large_tensors_are_indexed_with_64_bits() -> None:
+    shape = (70000, 40000)
+    _, sources = generated(pointwise(shape, lambda x: apply("neg", x)))
+    ((launch,),) = sources.launches
+    assert "tl.program_id(0).to(tl.int64)" in launch.function.text
+    _, sources = generated(pointwise((700, 400), lambda x: apply("neg", x)))
+    ((launch,),) = sources.launches
+    assert "int64" not in launch.function.text
+
+
+def test_kernels_that_differ_in_buffers_only_share_a_function() -> None:
+    x, y, z = (buffer(name, (300, 3000)) for name in "xyz")
+    a, b, c = (buffer(name, (3000,)) for name in "abc")
+    (i, _), _ = over = axes((300, 3000))
+    once = axes((3000,))
+    statements = []
+    for source, target in [(x, a), (y, b), (z, c)]:
+        statements.append(define(target, once, total("sum", over[:1], load(source, i, once[0][0]))))
+    _, sources = generated(program([x, y, z], statements, [a, b, c]))
+    launches = [launch for step in sources.launches for launch in step]
+    assert len({launch.function.name for launch in launches}) < len(launches) or len(launches) == 1
+
+
+def test_supports_is_total() -> None:
+    for op in SCALAR_OPS:
+        for dtype in [*TYPES, torch.complex64, torch.float8_e5m2]:
+            assert supports(op, dtype) in (True, False)
+    assert not supports("digamma", F32)
+    assert supports("", torch.bfloat16) and not supports("", torch.complex64)

@@ -1,0 +1,90 @@
+"""Functions compiled for sm_90, which needs no GPU: types, and how wide memory is accessed."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import torch
+
+from braze.codegen.triton.operators import TYPES
+from braze.ir.loops import SCALAR_OPS, LoopProgram
+from braze.ir.scalars import cast
+from tests.unit.codegen import programs
+from tests.unit.codegen.test_triton import FLOAT_OPS, all_of, gathered, supports
+from tests.unit.codegen.triton_running import HAS_TRITON, generated
+
+pytestmark = [
+    pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
+    pytest.mark.xdist_group("triton"),
+]
+
+
+def _casts(source: torch.dtype) -> LoopProgram:
+    x = programs.buffer("x", (4096,), source)
+    over = programs.axes((4096,))
+    outputs = [programs.buffer(f"y{k}", (4096,), target) for k, target in enumerate(TYPES)]
+    body = programs.load(x, over[0][0])
+    statements = [programs.define(y, over, cast(body, y.dtype)) for y in outputs]
+    return programs.program([x], statements, outputs)
+
+
+def _operators(dtype: torch.dtype) -> LoopProgram:
+    names = [op for op in SCALAR_OPS if supports(op, dtype) and op != "where"]
+    return all_of(names, dtype, 4096, 2)
+
+
+PROGRAMS = {
+    "softmax": programs.softmax(16384, 4096, torch.bfloat16),
+    "long softmax": programs.softmax(512, 131072, torch.bfloat16),
+    "add and norm": programs.add_norm(4096, 1024),
+    "column sum": programs.reduction("sum", (16384, 4096), (1,)),
+    "full sum": programs.reduction("sum", (2**26,), ()),
+    "transpose": programs.transposed_add(4096, 4096),
+    "argmax": programs.reduction("argmax", (1000, 5000), (0,)),
+    "gather": gathered(),
+    "float operators": all_of(FLOAT_OPS, torch.float32, 4096),
+    "unsigned operators": _operators(torch.uint8),
+    "logical operators": _operators(torch.bool),
+    "casts of half": _casts(torch.bfloat16),
+    "casts of bool": _casts(torch.bool),
+}
+
+
+@pytest.fixture(scope="module")
+def compiled() -> dict[str, list[dict[str, Any]]]:
+    """What came of the functions of each program: one process compiles them all."""
+    rows, owners = [], []
+    for name, program in PROGRAMS.items():
+        _, sources = generated(program)
+        for function in {launch.function for step in sources.launches for launch in step}:
+            fields = dataclasses.asdict(function)
+            del fields["stages"]
+            rows.append(list(fields.values()))
+            owners.append(name)
+    command = [sys.executable, "-m", "tests.unit.codegen.triton_compiling"]
+    done = subprocess.run(command, input=json.dumps(rows), text=True, capture_output=True)
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[dict[str, Any]]] = {}
+    for owner, result in zip(owners, json.loads(done.stdout), strict=True):
+        found.setdefault(owner, []).append(result)
+    return found
+
+
+@pytest.mark.parametrize("name", PROGRAMS)
+def test_it_compiles(name: str, compiled: dict[str, list[dict[str, Any]]]) -> None:
+    assert compiled[name]
+
+
+WIDE = ["softmax", "long softmax", "add and norm", "column sum", "full sum", "transpose"]
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_memory_is_read_16_bytes_at_once(
+    name: str, compiled: dict[str, list[dict[str, Any]]]
+) -> None:
+    assert any("ld.v4.b32" in result["widths"] for result in compiled[name])

@@ -1,0 +1,201 @@
+"""Schedules for a device run here: each launch by Triton's interpreter, on CPU tensors.
+
+Triton decides when it is imported whether functions are interpreted. `interpreting` puts an
+interpreting copy of it among the modules for as long as it lasts, whatever else has imported it.
+NVIDIA's library of functions is replaced by torch's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.util
+import os
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import numpy
+import torch
+
+from braze.ir.kernel import DeviceFunction, KernelSources, Launch
+from braze.ir.loops import Buffer, LoopProgram
+from braze.ir.run_loops import _bind_sizes, _run_extern, _size, _view, run_loops
+from braze.ir.schedule import ExternStep, Schedule
+from braze.options import config
+from braze.schedule import CUDA, schedule
+from braze.shapes.expr import Symbol
+
+OPTIONS = config.snapshot()
+HAS_TRITON = importlib.util.find_spec("triton") is not None
+
+
+@contextlib.contextmanager
+def interpreting(cache: dict[str, ModuleType] = {}) -> Iterator[ModuleType]:  # noqa: B006
+    """Triton as a module whose functions run here."""
+    others = {n: m for n, m in sys.modules.items() if _is_triton(n)}
+    for name in others:
+        del sys.modules[name]
+    sys.modules.update(cache)
+    before = os.environ.get("TRITON_INTERPRET")
+    os.environ["TRITON_INTERPRET"] = "1"
+    try:
+        triton = importlib.import_module("triton")
+        if not cache:
+            _mend(importlib.import_module("triton.runtime.interpreter"))
+        yield triton
+    finally:
+        if before is None:
+            del os.environ["TRITON_INTERPRET"]
+        else:
+            os.environ["TRITON_INTERPRET"] = before
+        cache.update({n: m for n, m in sys.modules.items() if _is_triton(n)})
+        for name in cache:
+            sys.modules.pop(name, None)
+        sys.modules.update(others)
+
+
+def generated(program: LoopProgram) -> tuple[Schedule, KernelSources]:
+    """The schedule for a GPU, and its sources."""
+    from braze.codegen.triton import generate
+
+    plan = schedule(program, OPTIONS, CUDA)
+    return plan, generate(plan, OPTIONS)
+
+
+def run(program: LoopProgram, inputs: Sequence[Any]) -> list[torch.Tensor]:
+    """The program's outputs, its kernels interpreted."""
+    plan, sources = generated(program)
+    return run_sources(program, plan, sources, inputs)
+
+
+def run_sources(
+    program: LoopProgram, plan: Schedule, sources: KernelSources, inputs: Sequence[Any]
+) -> list[torch.Tensor]:
+    """As `run`, of a schedule made before."""
+    sizes = _bind_sizes(program, inputs)
+    memory: dict[Buffer, torch.Tensor] = dict(zip(plan.inputs, inputs))
+    memory.update(plan.constants)
+    for step, launches in zip(plan.steps, sources.launches, strict=True):
+        if isinstance(step, ExternStep):
+            _run_extern(step.call, memory, sizes)
+        for launch in launches:
+            _launch(launch, memory, sizes)
+    for target, view in plan.mutations:
+        memory[target].copy_(_view(view, memory, sizes))
+    return [_view(view, memory, sizes) for view in plan.outputs]
+
+
+def check(program: LoopProgram, inputs: Sequence[Any], **tolerances: Any) -> None:
+    """Interpreted kernels beside the loop evaluator, values and strides."""
+    expected = run_loops(program, [x.clone() for x in inputs])
+    actual = run(program, [x.clone() for x in inputs])
+    assert len(actual) == len(expected)
+    for mine, right in zip(actual, expected, strict=True):
+        assert mine.stride() == right.stride()
+        torch.testing.assert_close(mine, right, equal_nan=True, **tolerances)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _is_triton(name: str) -> bool:
+    return name == "triton" or (name.startswith("triton.") and not name.startswith("triton._C"))
+
+
+def _mend(interpreter: Any) -> None:
+    """The interpreter's numbers are arrays of one element, which NumPy refuses as bounds of loops;
+    it folds by a function of ours one element at a time, for minutes: a tree does as well."""
+    patch = interpreter._patch_lang_tensor
+
+    def patched(tensor: Any, scope: Any) -> None:
+        patch(tensor, scope)
+        scope.set_attr(tensor, "__index__", lambda self: int(self.handle.data.item()))
+
+    def reduced(self: Any, given: Any) -> list[Any]:
+        halves = [x.handle.data for x in given]
+        types = [x.dtype for x in given]
+        while halves[0].shape[self.axis] > 1:
+            parts = [numpy.split(data, 2, self.axis) for data in halves]
+            operands = [self.to_tensor(p[0], t) for p, t in zip(parts, types, strict=True)]
+            operands += [self.to_tensor(p[1], t) for p, t in zip(parts, types, strict=True)]
+            made = self.combine_fn(*operands)
+            halves = [x.handle.data for x in (made if isinstance(made, tuple) else (made,))]
+        folded = [data.squeeze(self.axis) for data in halves]
+        return [self.to_tensor(data, t) for data, t in zip(folded, types, strict=True)]
+
+    interpreter._patch_lang_tensor = patched
+    interpreter.ReduceOps.generic_reduce = reduced
+
+
+def _launch(
+    launch: Launch, memory: dict[Buffer, torch.Tensor], sizes: Mapping[Symbol, int]
+) -> None:
+    arguments: list[Any] = []
+    for argument in launch.arguments:
+        if isinstance(argument, Buffer):
+            if argument not in memory:
+                memory[argument] = _poisoned(argument, sizes)
+            arguments.append(memory[argument])
+        else:
+            arguments.append(_size(argument, sizes))
+    grid = tuple(_size(size, sizes) for size in launch.grid)
+    function = _loaded(launch.function)
+    function[grid](*arguments, *launch.function.constants)
+
+
+def _poisoned(buffer: Buffer, sizes: Mapping[Symbol, int]) -> torch.Tensor:
+    """Memory with contents that show where they are not written."""
+    shape = [_size(size, sizes) for size in buffer.shape]
+    stride = [_size(step, sizes) for step in buffer.stride]
+    fresh = torch.empty_strided(shape, stride, dtype=buffer.dtype)
+    return fresh.fill_(True if buffer.dtype == torch.bool else 77)
+
+
+def _loaded(function: DeviceFunction) -> Any:
+    """The function of a module made of its text; Triton reads the source from its file."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / f"{function.name}.py"
+        path.write_text(function.text)
+        spec = importlib.util.spec_from_file_location(function.name, path)
+        assert spec is not None and spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.libdevice = _library()
+        found = getattr(module, function.name)
+        for name in [n for n in dir(module) if n.startswith(("bz_", "k_"))]:
+            getattr(module, name).rewrite()
+    return found
+
+
+def _library() -> SimpleNamespace:
+    """The device's functions, by torch."""
+    names = (
+        "exp exp2 expm1 log log2 log10 log1p rsqrt sin cos tan asin acos atan sinh cosh tanh "
+        "asinh acosh atanh erf erfc erfinv lgamma floor ceil trunc atan2 hypot copysign nextafter "
+        "pow fmod"
+    ).split()
+    table: dict[str, Any] = {name: getattr(torch, name) for name in names}
+    table |= {"rint": torch.round, "sqrt_rn": torch.sqrt, "div_rn": torch.true_divide}
+    table["fma"] = lambda x, y, z: torch.addcmul(z, x, y)
+    return SimpleNamespace(**{name: _on_values(f) for name, f in table.items()})
+
+
+def _on_values(function: Any) -> Any:
+    def call(*operands: Any) -> Any:
+        language = sys.modules["triton.language"]
+        interpreter = sys.modules["triton.runtime.interpreter"]
+        first = operands[0]
+        given = [torch.from_numpy(x.handle.data.copy()) for x in operands]
+        data = function(*given).numpy()
+        handle = interpreter.TensorHandle(data, first.dtype.scalar)
+        shape = max((x.type for x in operands), key=lambda t: len(getattr(t, "shape", ())))
+        wide = next(
+            (x.type for x in operands if list(getattr(x, "shape", ())) == list(data.shape)), shape
+        )
+        return language.tensor(handle, wide)
+
+    return call
