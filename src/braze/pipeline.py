@@ -29,7 +29,7 @@ from braze.autograd import (
     with_zeros,
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
-from braze.codegen import cpp
+from braze.codegen import cpp, triton
 from braze.compat.backward import Casts
 from braze.compat.isolation import run_isolated
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
@@ -72,10 +72,10 @@ from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import Linked, link
-from braze.runtime.link_device import NoTriton, OnDevice
+from braze.runtime.link_device import NoTriton, OnDevice, link_device
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
-from braze.schedule import schedule
+from braze.schedule import CPU, CUDA, Target, schedule
 from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
 from braze.trace import BreakNote, Journal, Recorder
@@ -107,9 +107,10 @@ _WARNED = _Warned()
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Device:
-    """What differs from device to device behind lowering: the operators that its kernels have,
-    their source, and how they are called."""
+    """What differs from device to device behind lowering: what the schedule decides by, the
+    operators that its kernels have, their source, and how they are called."""
 
+    target: Target
     supports: Callable[[str, torch.dtype], bool]
     generate: Callable[[Schedule, Options], KernelSources]
     link: Callable[[Schedule, KernelSources, Options, torch.device, bool], _Linked]
@@ -121,7 +122,12 @@ def _link_cpu(
     return link(plan, sources, options, takes)
 
 
-_DEVICES = types.MappingProxyType({"cpu": _Device(cpp.supports, cpp.generate, _link_cpu)})
+_DEVICES = types.MappingProxyType(
+    {
+        "cpu": _Device(CPU, cpp.supports, cpp.generate, _link_cpu),
+        "cuda": _Device(CUDA, triton.supports, triton.generate, link_device),
+    }
+)
 
 
 def compile_graph(
@@ -150,7 +156,7 @@ def compile_graph(
         recorder.emit("loops", lambda: print_loops(program))
         recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
     with recorder.stage("schedule"):
-        plan = schedule(program, options)
+        plan = schedule(program, options, kind.target)
         recorder.emit("schedule", lambda: print_schedule(plan))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)

@@ -10,13 +10,13 @@ Names depend on the kernel's form alone: kernels that differ in their buffers on
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
 from braze.codegen.triton.fold import Fold
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.operators import HALVES
-from braze.codegen.triton.scope import Scope, Term
+from braze.codegen.triton.scope import NUMBER, Scope, Term
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads
@@ -32,10 +32,13 @@ class Body:
     checked: bool
 
 
-def function_body(kernel: Kernel, tiling: Tiling, sizes: Mapping[Symbol, str]) -> Body:
-    """The function's lines, without its head."""
+def function_body(
+    kernel: Kernel, tiling: Tiling, sizes: Mapping[Symbol, str], numbers: Collection[Buffer]
+) -> Body:
+    """The function's lines, without its head; `numbers` are the buffers that come as values."""
     pointers = {buffer: f"p{number}" for number, buffer in enumerate(kernel.memory)}
     scope = Scope(tiling, pointers, sizes, _is_relaxed(kernel))
+    scope.local.update({buffer: Term(pointers[buffer], NUMBER) for buffer in numbers})
     writer = _Writer(kernel, tiling, scope)
     return Body(tuple(writer.text()), scope.checked)
 

@@ -1,15 +1,15 @@
 """The device functions of a schedule, each different one once, and their launches.
 
 A function's text is complete by itself. Two kernels share one where texts, types, block sizes and
-alignment agree: the blocks of a network do.
+alignment agree: the blocks of a network do. Every pointer is taken to be aligned to 16 bytes.
 """
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from braze.codegen.segments import host_sources
 from braze.codegen.triton.function import function_body, programs
 from braze.codegen.triton.functions import functions_in
 from braze.codegen.triton.operators import POINTERS
@@ -24,29 +24,16 @@ _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra
 
 
 def generate(schedule: Schedule, options: Options) -> KernelSources:
-    """The functions of every kernel of the schedule. Every pointer is taken to be aligned to 16
-    bytes: whoever launches them gives aligned copies of what is not."""
-    kernels = [step for step in schedule.steps if isinstance(step, Kernel)]
-    table = _table(schedule, kernels)
-    sizes = _size_symbols(schedule)
-    sources = _Sources({symbol: f"n{i}" for i, symbol in enumerate(sizes)})
-    launches = tuple(
-        [(sources.launch(step),) if isinstance(step, Kernel) else () for step in schedule.steps]
-    )
-    return KernelSources((), (), table, sizes, launches)
+    """The functions of every kernel of the schedule, and what starts them."""
+    names = {symbol: f"n{i}" for i, symbol in enumerate(_size_symbols(schedule))}
+    sources = _Sources(names)
+    launches = [
+        (sources.launch(step),) if isinstance(step, Kernel) else () for step in schedule.steps
+    ]
+    return host_sources(schedule, launches)
 
 
 # --- private ---------------------------------------------------------------------------------
-
-
-def _table(schedule: Schedule, kernels: Iterable[Kernel]) -> tuple[Buffer, ...]:
-    """The buffers that kernels touch; those that change from call to call come first."""
-    used = {buffer: None for kernel in kernels for buffer in kernel.memory}
-    planned = {buffer for buffer, _ in schedule.slots}
-    planned |= {buffer for buffer, _ in schedule.constants}
-    changing = [b for b in schedule.inputs if b in used]
-    changing += [b for b in used if b not in planned and b not in set(changing)]
-    return (*changing, *(b for b in used if b in planned))
 
 
 def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
@@ -59,6 +46,14 @@ def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
     return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 
+def _numbers(kernel: Kernel) -> frozenset[Buffer]:
+    """Buffers of one element on the CPU beside others on a device: they come as their values."""
+    devices = {buffer.device.type for buffer in kernel.memory}
+    if len(devices) == 1:
+        return frozenset()
+    return frozenset(b for b in kernel.memory if b.device.type == "cpu")
+
+
 @dataclass(slots=True)
 class _Sources:
     """Names of size symbols; the functions made so far by what makes them different."""
@@ -69,7 +64,8 @@ class _Sources:
     def launch(self, kernel: Kernel) -> Launch:
         """The launch that runs the kernel."""
         tiling = plan_tiling(kernel)
-        body = function_body(kernel, tiling, self.sizes)
+        numbers = _numbers(kernel)
+        body = function_body(kernel, tiling, self.sizes, numbers)
         lines = "\n".join(f"    {line}" for line in body.lines)
         used = [(s, name) for s, name in self.sizes.items() if _is_named(name, lines)]
         arguments = [f"p{n}" for n in range(len(kernel.memory))] + [name for _, name in used]
@@ -77,15 +73,18 @@ class _Sources:
         head = f"@triton.jit\ndef NAME({', '.join([*arguments, *blocks])}):"
         called = functions_in(lines)
         text = "\n\n\n".join([_HEAD, *called, f"{head}\n{lines}\n"])
-        signature = [POINTERS[buffer.dtype] for buffer in kernel.memory]
+        signature = [
+            POINTERS[buffer.dtype].removeprefix("*" if buffer in numbers else "")
+            for buffer in kernel.memory
+        ]
         signature += [_size_type(symbol, tiling) for symbol, _ in used]
         signature += ["constexpr"] * len(blocks)
-        function = self._function(kernel, tiling, text, tuple(signature), body.checked)
+        function = self._function(tiling, text, tuple(signature), body.checked)
         grid = (programs(tiling), 1, 1)
         return Launch(function, grid, (*kernel.memory, *(symbol + 0 for symbol, _ in used)))
 
     def _function(
-        self, kernel: Kernel, tiling: Tiling, text: str, signature: tuple[str, ...], checked: bool
+        self, tiling: Tiling, text: str, signature: tuple[str, ...], checked: bool
     ) -> DeviceFunction:
         constants = tuple(d.block for d in tiling.axes)
         key = (text, signature, constants, tiling.warps)
@@ -98,7 +97,7 @@ class _Sources:
                 text.replace("NAME", name),
                 signature,
                 constants,
-                tuple(range(len(kernel.memory))),
+                tuple(n for n, kind in enumerate(signature) if kind.startswith("*")),
                 tiling.warps,
                 checked=checked,
             )
