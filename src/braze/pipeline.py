@@ -44,7 +44,7 @@ from braze.ir.entry import (
 )
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
 from braze.ir.graph import Graph, devices_of
-from braze.ir.graph_sizes import symbols_of
+from braze.ir.graph_sizes import computed_symbols, symbols_of
 from braze.ir.kernel import KernelSources, print_sources
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
@@ -473,6 +473,8 @@ def _lacks_symbols(captured: CapturedFrame | Refused) -> bool:
     if isinstance(captured, Refused) or not captured.size_notes:
         return False
     known = {binding.symbol for binding in bindings_of(captured.graph)}
+    known |= computed_symbols(captured.graph)
+    known |= {binding.symbol for binding in captured.graph.sizes.following(known)}
     return not symbols_of(captured.graph) <= known
 
 

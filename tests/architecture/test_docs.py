@@ -16,8 +16,6 @@ from tests.conftest import check_golden
 # option -> why no stage reads it yet; without it the program is right, and broken into more graphs.
 UNREAD_OPTIONS = {
     "mode": "the modes differ in CUDA graphs and in tuning; on a CPU all are one",
-    "capture_scalar_outputs": "scalars that come out of a tensor are not symbols yet",
-    "capture_dynamic_output_shape_ops": "sizes that come out of a tensor are not symbols yet",
     "reorderable_logging_functions": "a print is a graph break still",
 }
 

@@ -20,7 +20,7 @@ import torch
 
 from braze.autograd.simplify import simplify
 from braze.compat.backward import Casts, casting, freed_together, gradients, plain_autograd
-from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value
+from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value, computed_symbol
 from braze.ir.graph_sizes import missing_symbols, symbols_of
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.run_graph import call_node, flat_tensors
@@ -50,7 +50,7 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts 
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
     tracer = Tracer(replayable=False)
-    tracer.gives_numbers = True
+    tracer.gives_numbers = tracer.gives_integers = tracer.gives_sizes = True
     live = graph
     if _is_symbolic(graph):
         live, tracer.facts = retraced(graph)
@@ -192,7 +192,9 @@ class _Replay:
 def _is_symbolic(graph: Graph) -> bool:
     kinds = [value.type for value in graph.inputs if isinstance(value.type, TensorType)]
     sizes = (size for kind in kinds for size in (*kind.shape, *kind.stride))
-    return graph.sizes != NO_SIZES or not all(isinstance(size, int) for size in sizes)
+    if graph.sizes != NO_SIZES or any(map(computed_symbol, graph.nodes)):
+        return True
+    return not all(isinstance(size, int) for size in sizes)
 
 
 def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
@@ -217,7 +219,7 @@ def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
     wanted = symbols_of(joint_as_graph(made))
     derived = final.derived(wanted)
     _, used = missing_symbols(wanted, made.forward.inputs, derived)
-    sizes = Sizes(numbers, used)
+    sizes = Sizes(numbers, used, final.checks((*made.forward.nodes, *made.backward)))
     return replace(
         made,
         forward=replace(made.forward, sizes=sizes),

@@ -16,7 +16,7 @@ from typing import Any
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Node, Value, operands
+from braze.ir.graph import Alias, Graph, Node, Value, computed_symbol, operands
 from braze.ir.training import JointGraph
 from braze.standins.finish import has_effect
 
@@ -98,7 +98,11 @@ def _alias(alias: Alias | None, new: Mapping[Value, Value]) -> Alias | None:
 def _alive(nodes: tuple[Node, ...], wanted: set[Value]) -> tuple[Node, ...]:
     kept: list[Node] = []
     for node in reversed(nodes):
-        if has_effect(node.op) or any(value in wanted for value in node.outputs):
+        if (
+            computed_symbol(node)
+            or has_effect(node.op)
+            or any(value in wanted for value in node.outputs)
+        ):
             kept.append(node)
             wanted.update(operands(node))
     return tuple(kept[::-1])

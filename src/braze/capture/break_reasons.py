@@ -34,6 +34,10 @@ CATALOGUE: dict[str, BreakReason] = {
         "keep the value a tensor, or read it outside of the compiled function",
         example=("def f(x):\n    return x[: x.argmax().item()]"),
     ),
+    "data-dependent-size": BreakReason(
+        "a number that is known only when the program runs is needed here: {detail}",
+        "say what holds of it with torch._check(...), or choose with torch.cond or torch.where",
+    ),
     "input-output": BreakReason(
         "the program does input or output here: {detail}",
         "print or log outside of the compiled function",

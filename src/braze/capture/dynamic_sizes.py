@@ -42,6 +42,7 @@ class DynamicSizes:
     def __init__(self, policy: SizePolicy | None, tracer: Any, origin: Any) -> None:
         self._policy = policy
         self._tracer = tracer
+        tracer.open_facts = self._opened
         self._origin = origin
         self.facts: Facts | None = None
         self.notes: list[tuple[str, Origin]] = []
@@ -160,6 +161,7 @@ class DynamicSizes:
 
     def release(self) -> None:
         """Let go of the trace. Sizes stay good for what was made of them."""
+        self._tracer.open_facts = None
         self._tracer = None
         self._origin = None
         if self.facts is not None:

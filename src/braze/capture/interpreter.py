@@ -32,6 +32,7 @@ from braze.compat.bytecode import decode
 from braze.errors import CaptureError
 from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
+from braze.shapes.data_symbols import Undecidable
 from braze.standins import DataDependent
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
@@ -65,6 +66,9 @@ class Interpreter:
         self.request = request
         self.tracer = tracer
         tracer.gives_numbers = request.is_watched is not None
+        if tracer.gives_numbers and request.options is not None:
+            tracer.gives_integers = request.options.capture_scalar_outputs
+            tracer.gives_sizes = request.options.capture_dynamic_output_shape_ops
         self.frames: list[Frame] = []
         self.sizes = DynamicSizes(request.policy, tracer, self.origin)
         self.world = World(tracer, self.sizes)
@@ -193,7 +197,7 @@ class Interpreter:
                         break
             except ProgramRaised as raised:
                 self._unwind(base, raised)
-            except (BreakRequested, DataDependent) as problem:
+            except (BreakRequested, DataDependent, Undecidable) as problem:
                 request = _as_break(problem)
                 self.over = True
                 if request.origin is UNKNOWN:
@@ -310,7 +314,7 @@ class Interpreter:
             return as_seen(function(*args, **kwargs))
         except (CaptureError, RecursionError):
             raise
-        except DataDependent as problem:
+        except (DataDependent, Undecidable) as problem:
             raise _as_break(problem) from None
         except BaseException as exception:
             if isinstance(exception, Exception) or id(exception) in self.raised:
@@ -332,8 +336,10 @@ class Interpreter:
         return length(self, value)
 
 
-def _as_break(problem: BreakRequested | DataDependent) -> BreakRequested:
-    """The break where a symbolic float would have to be known."""
+def _as_break(problem: BreakRequested | DataDependent | Undecidable) -> BreakRequested:
+    """The break where a symbolic number would have to be known."""
     if isinstance(problem, BreakRequested):
         return problem
+    if isinstance(problem, Undecidable):
+        return BreakRequested("data-dependent-size", str(problem))
     return BreakRequested("data-dependent-value", str(problem))

@@ -14,6 +14,7 @@ from braze.compat.dispatch import symbolic_dispatch
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.graph import Value, values_in
+from braze.shapes.data_symbols import Undecidable
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.numbers import SymbolicFloat
@@ -141,6 +142,8 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return as_seen(function(*args, **kwargs))
     except DataDependent as request:
         raise BreakRequested("data-dependent-value", str(request)) from None
+    except Undecidable as request:
+        raise BreakRequested("data-dependent-size", str(request)) from None
     except (Untraceable, UnknownTensor) as request:
         raise BreakRequested("unsupported-tensor", f"{call_name(function)}: {request}") from None
     except CaptureError:

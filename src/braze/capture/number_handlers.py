@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.data_numbers import read_number, reads_number
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
@@ -22,6 +23,8 @@ def _conversion(cls: type, method: str) -> Any:
         alone = len(args) == 1 and not kwargs
         if cls is int and alone and type(args[0]) is ProgramInt:
             return args[0]
+        if alone and reads_number(interpreter, cls, args[0]):
+            return read_number(interpreter, cls, args[0])
         if cls is float and alone:
             if type(args[0]) is SymbolicFloat:
                 return args[0]

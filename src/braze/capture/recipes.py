@@ -48,8 +48,9 @@ from braze.ir.frame import (
     SetCell,
 )
 from braze.ir.source import ObjectSource
+from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.expr import constant_value
-from braze.shapes.symbolic import ProgramInt
+from braze.shapes.symbolic import ProgramInt, of_expression, program_value
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
@@ -58,6 +59,8 @@ _VIEWS = {
     type({}.values()): dict.values,
     type({}.items()): dict.items,
 }
+aten = torch.ops.aten
+_COMPARED = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)
 
 
@@ -85,6 +88,8 @@ class RecipeWriter:
             return self._number(value)
         if cls is SymbolicFloat:
             return self._float(value)
+        if cls is SymbolicTruth:
+            return NewCall(_COMPARED[value.relation.kind], (self._compared(value), FromConstant(0)))
         if cls is ShownText:
             return FromConstant(value.settle())
         if cls is torch.Size and any(type(size) is ProgramInt for size in value):
@@ -133,9 +138,27 @@ class RecipeWriter:
         return self._instance(value, cls)
 
     def _number(self, value: ProgramInt) -> Recipe:
+        facts = value.facts
+        if facts.data is not None and facts.data.concerns(facts.current(value.expr)):
+            return self._computed(value)
         expr, sources = self._interpreter.sizes.in_inputs(value)
         constant = constant_value(expr)
         return FromSizes(expr, sources) if constant is None else FromConstant(constant)
+
+    def _compared(self, value: SymbolicTruth) -> Recipe:
+        number = of_expression(value.facts, value.relation.expr)
+        return self.recipe(program_value(number))
+
+    def _computed(self, value: ProgramInt) -> Recipe:
+        """A number that the graph computes: read from a result of its own."""
+        found = self._recipes.get(id(value))
+        if found is None:
+            self._kept.append(value)
+            options = {"dtype": torch.int64, "device": torch.device("cpu")}
+            tensor = self._interpreter.tracer.call(aten.full.default, ((), value.node), options)
+            found = NewCall(torch.Tensor.item, (self._result(tensor),))
+            self._recipes[id(value)] = found
+        return found
 
     def _float(self, value: SymbolicFloat) -> Recipe:
         found = self._recipes.get(id(value))

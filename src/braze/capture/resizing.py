@@ -56,6 +56,9 @@ def interpolate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return leaf_call(interpreter, row[0], (image, size, *corners, *scale), {})
 
 
+_EXACT = 1 << 16  # with a size below 2**36, no float rounds
+
+
 def _has_symbols(*values: Any) -> bool:
     return any(
         type(item) is ProgramInt
@@ -71,9 +74,10 @@ def _repeated(value: Any, rank: int) -> Any:
 
 
 def _scaled(size: Any, scale: float) -> Any:
-    """floor(size * scale), exact where the scale or its inverse is whole."""
+    """floor(size * scale): of a scale that is a small fraction, floats give it exactly."""
     if float(scale).is_integer():
         return size * int(scale)
-    if scale > 0 and (1 / scale).is_integer() and math.frexp(scale)[0] == 0.5:
-        return size // int(1 / scale)
+    over, under = float(scale).as_integer_ratio()
+    if 0 < over < _EXACT and under < _EXACT:
+        return size * over // under
     return math.floor(float(int(size)) * scale)

@@ -14,6 +14,7 @@ import braze.capture.code_handlers
 import braze.capture.conditions
 import braze.capture.container_handlers
 import braze.capture.copying
+import braze.capture.data_numbers
 import braze.capture.frame_views
 import braze.capture.gradient_handlers
 import braze.capture.instructions_build

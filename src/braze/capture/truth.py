@@ -6,15 +6,19 @@ import types
 from typing import Any
 
 from braze.capture.overlay import CONTAINERS, EXACT
+from braze.capture.promises import truth_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT
+from braze.shapes.data_symbols import SymbolicTruth
 from braze.standins import DataDependent
 
 
 def truth(interpreter: Any, value: Any) -> bool:
     """`bool(value)`; a tensor's breaks the graph."""
     cls = type(value)
+    if cls is SymbolicTruth:
+        return truth_of(interpreter, value)
     if cls in CONSTANTS:
         return bool(value)
     world = interpreter.world

@@ -42,6 +42,7 @@ from braze.ir.source import (
     TypeSource,
 )
 from braze.marks import MARKS
+from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 from braze.standins import Untraceable
 from braze.standins.numbers import NUMBER, SymbolicFloat
@@ -63,7 +64,7 @@ PRIMITIVES: frozenset[type] = frozenset(
     }
 )
 SINGLETONS: frozenset[type] = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
-CONSTANTS = PRIMITIVES | SINGLETONS | {ProgramInt, SymbolicFloat}
+CONSTANTS = PRIMITIVES | SINGLETONS | {ProgramInt, SymbolicFloat, SymbolicTruth}
 IDENTITIES: frozenset[type] = frozenset(
     {
         types.FunctionType,
@@ -95,7 +96,7 @@ IDENTITIES: frozenset[type] = frozenset(
 # Tensors that the interpreter sees: stand-ins, and functorch's wrappers of them, which pass for
 # plain tensors. Real tensors never get on its stack.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
-_NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float}
+_NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _HEAP_TYPE = 1 << 9
 # Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
 _MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})

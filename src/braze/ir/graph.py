@@ -12,8 +12,9 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.ir.origin import UNKNOWN, Origin
-from braze.ir.types import Size, TensorType, ValueType
+from braze.ir.types import ScalarType, Size, TensorType, ValueType
 from braze.shapes.binding import NO_SIZES, Sizes
+from braze.shapes.expr import Symbol
 
 
 @final
@@ -39,7 +40,8 @@ class Node:
     """One call of an ATen (or custom) operator.
 
     outputs: the tensors it returns, flattened in order; None where the operator returned an
-        undefined tensor. How they are nested follows from the operator's schema.
+        undefined tensor. How they are nested follows from the operator's schema. A number that
+        sizes depend on has a symbol in its type (`%3: int(u0) = aten.sym_size.int(%2, 0)`).
     grad_enabled: the grad mode under which the call was made.
     An operator whose schema says that it writes to arguments gets clones of those; `outputs` then
     ends with the clones' contents after the call, in the order of the arguments, in place of the
@@ -128,6 +130,14 @@ def devices_of(graph: Graph) -> frozenset[torch.device]:
     values += [value for node in graph.nodes for value in node.outputs if value is not None]
     types = [value.type for value in values]
     return frozenset(found.device for found in types if isinstance(found, TensorType))
+
+
+def computed_symbol(node: Node) -> Symbol | None:
+    """The symbol that stands for the number that a node computes: it is known from there on."""
+    if len(node.outputs) != 1 or node.outputs[0] is None:
+        return None
+    kind = node.outputs[0].type
+    return kind.symbol if isinstance(kind, ScalarType) else None
 
 
 def values_in(argument: Any) -> list[Value]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence, Set
 from typing import Any
 
-from braze.ir.graph import Graph, Value
+from braze.ir.graph import Graph, Value, computed_symbol
 from braze.ir.types import TensorType
 from braze.shapes.binding import Sizes, bind_symbols
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
@@ -43,6 +43,11 @@ def bound_symbols(inputs: Iterable[Value]) -> set[Symbol]:
 Derived = tuple[tuple[Symbol, Expr], ...]
 
 
+def computed_symbols(graph: Graph) -> set[Symbol]:
+    """The symbols of numbers that the graph's nodes compute."""
+    return {symbol for node in graph.nodes if (symbol := computed_symbol(node)) is not None}
+
+
 def missing_symbols(
     wanted: Set[Symbol], inputs: Iterable[Value], derived: Derived
 ) -> tuple[set[Symbol], Derived]:
@@ -63,6 +68,7 @@ def missing_symbols(
 def told_sizes(graph: Graph, derived: Derived) -> Sizes:
     """`Graph.sizes` of a graph whose caller knows every symbol: those that it misses, by name."""
     missing, used = missing_symbols(symbols_of(graph), graph.inputs, derived)
+    missing -= computed_symbols(graph)
     return Sizes(tuple([as_expr(s) for s in sorted(missing, key=str)]), used)
 
 

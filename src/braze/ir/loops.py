@@ -249,6 +249,8 @@ class ExternCall:
     Where the schema says that the operator writes to arguments, it is given clones of them, and
     `outputs` are its fresh results, then the clones' contents (as in `run_graph`).
     A BufferView of a one-element CPU buffer in the place of a number is read for its value.
+    computes: the symbol of the number that it returns, in place of outputs: sizes of statements
+    behind it name it.
     """
 
     op: torch._ops.OpOverload
@@ -256,6 +258,7 @@ class ExternCall:
     kwargs: tuple[tuple[str, Any], ...]
     outputs: tuple[Buffer | None, ...]
     origin: Origin = UNKNOWN
+    computes: Symbol | None = None
 
 
 Statement: TypeAlias = Definition | ExternCall

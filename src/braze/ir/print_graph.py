@@ -29,7 +29,7 @@ import torch
 from braze.ir.graph import Alias, Argument, Constant, Graph, Mutation, Node, Output, Value
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import DTYPE_NAMES, DTYPES_BY_NAME, ScalarType, Size, TensorType, ValueType
-from braze.shapes.binding import Sizes
+from braze.shapes.binding import Check, Sizes
 from braze.shapes.expr import (
     Expr,
     IntLike,
@@ -73,6 +73,7 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     lines += [f"  input {_print_value(value)}" for value in graph.inputs]
     lines += [f"  number {size}" for size in graph.sizes.numbers]
     lines += [f"  derived {symbol} = {expr}" for symbol, expr in graph.sizes.derived]
+    lines += [f"  check {c.expr} {c.kind} 0 {c.message!r}" for c in graph.sizes.checks]
     lines += [
         f"  constant {_print_value(c.value)} = {print_data(c.tensor)}" for c in graph.constants
     ]
@@ -164,6 +165,8 @@ def _symbols_of(graph: Graph) -> list[Symbol]:
             for size in (*value.type.shape, *value.type.stride):
                 if not isinstance(size, int):
                     found |= symbols(size)
+        elif value.type.symbol is not None:
+            found.add(value.type.symbol)
     found |= graph.sizes.symbols()
     return sorted(found, key=str)
 
@@ -179,7 +182,7 @@ def values_of(graph: Graph) -> Iterable[Value]:
 
 # --- parsing -------------------------------------------------------------------------------------
 
-_TYPE = r"(?:\w+\[[^\]]*\]\[[^\]]*\][a-z]+(?::\d+)?(?: grad)?|int|float|bool|complex)"
+_TYPE = r"(?:\w+\[[^\]]*\]\[[^\]]*\][a-z]+(?::\d+)?(?: grad)?|int\(\w+\)|int|float|bool|complex)"
 _VALUE = re.compile(rf"%(?P<index>\d+): (?P<type>{_TYPE})|_")
 _TENSOR = re.compile(
     r"(?P<dtype>[\w.]+)\[(?P<shape>[^\]]*)\]\[(?P<stride>[^\]]*)\]"
@@ -196,6 +199,7 @@ _OUTPUT = re.compile(
 )
 _WRITE = re.compile(r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?")
 _SYMBOL = re.compile(r"(?P<name>\w+) in \[(?P<lower>-?\d+|None), (?P<upper>-?\d+|None)\]")
+_CHECK = re.compile(r"(?P<expr>.*?) (?P<kind>==|!=|>=) 0 (?P<message>['\"].*)")
 _CONSTANT = re.compile(rf"%(?P<index>\d+): (?P<type>{_TYPE}) = (?P<data>.*)")
 
 
@@ -217,6 +221,7 @@ class _Parser:
         self.inputs: list[Value] = []
         self.numbers: list[Expr] = []
         self.derived: list[tuple[Symbol, Expr]] = []
+        self.checks: list[Check] = []
         self.constants: list[Constant] = []
         self.nodes: list[Node] = []
         self.outputs: list[Output] = []
@@ -242,7 +247,7 @@ class _Parser:
             tuple(self.nodes),
             tuple(self.outputs),
             tuple(self.mutations),
-            Sizes(tuple(self.numbers), tuple(self.derived)),
+            Sizes(tuple(self.numbers), tuple(self.derived), tuple(self.checks)),
         )
 
     def parse_symbol(self, text: str) -> None:
@@ -261,6 +266,11 @@ class _Parser:
     def parse_derived(self, text: str) -> None:
         name, _, expr = text.partition(" = ")
         self.derived.append((self.symbols[name], as_expr(self._size(expr))))
+
+    def parse_check(self, text: str) -> None:
+        found = _matched(_CHECK, text)
+        expr = as_expr(self._size(found["expr"]))
+        self.checks.append(Check(expr, found["kind"], ast.literal_eval(found["message"])))
 
     def parse_constant(self, text: str) -> None:
         found = _matched(_CONSTANT, text)
@@ -314,6 +324,8 @@ class _Parser:
     def _type(self, text: str) -> ValueType:
         if text in _SCALAR_TYPES:
             return ScalarType(_SCALAR_TYPES[text])
+        if text.startswith("int("):
+            return ScalarType(int, self.symbols[text[4:-1]])
         found = _matched(_TENSOR, text)
         return TensorType(
             DTYPES_BY_NAME[found["dtype"]],
@@ -396,6 +408,7 @@ _LINE_PARSERS = {
     "input": _Parser.parse_input,
     "number": _Parser.parse_number,
     "derived": _Parser.parse_derived,
+    "check": _Parser.parse_check,
     "constant": _Parser.parse_constant,
     "output": _Parser.parse_output,
     "write": _Parser.parse_write,

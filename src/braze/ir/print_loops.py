@@ -72,6 +72,7 @@ def print_statement(statement: Statement) -> str:
     """One definition or extern call, without its origin."""
     if isinstance(statement, ExternCall):
         results = ", ".join("_" if b is None else b.name for b in statement.outputs)
+        results = results if statement.computes is None else str(statement.computes)
         given = [_print_argument(argument) for argument in statement.args]
         given += [f"{name}={_print_argument(value)}" for name, value in statement.kwargs]
         return f"{results} = {statement.op}({', '.join(given)})"

@@ -15,9 +15,9 @@ import torch
 from braze.compat.backward import as_piece, is_write_refused
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
-from braze.ir.graph import Argument, Graph, Node, Output, Value, operands
+from braze.ir.graph import Argument, Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.types import Size, TensorType
-from braze.shapes.binding import Binding, bind_symbols, python_text
+from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import Expr, Symbol
 
 
@@ -29,7 +29,7 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
     expected = len(graph.inputs) + len(graph.sizes.numbers)
     if len(inputs) != expected:
         raise ValueError(f"the graph has {expected} inputs, got {len(inputs)}")
-    if bindings_of(graph):
+    if bindings_of(graph) or any(map(computed_symbol, graph.nodes)):
         return list(compile_graph_runner(graph)(inputs))
     values: dict[Value, Any] = dict(zip(graph.inputs, inputs))
     values.update((constant.value, constant.tensor) for constant in graph.constants)
@@ -277,6 +277,7 @@ class _RunnerSource:
         self.lines: list[str] = []
         self._operators: dict[Any, str] = {}
         self._symbols: dict[Symbol, str] = {}
+        self._checked: list[Check] = []
         self._written = {m.input for m in graph.mutations}
         self._switches = any(not node.grad_enabled for node in graph.nodes)
 
@@ -290,9 +291,7 @@ class _RunnerSource:
             lines.append(f"    ({', '.join(names)},) = inputs")
         for binding in bindings_of(graph):
             number, suffix = binding.place or (0, "")
-            text = binding.text(f"{names[number]}{suffix}", self._symbols)
-            name = self._symbols[binding.symbol] = f"n_{binding.symbol.name}"
-            lines.append(f"    {name} = {text}")
+            lines.append(f"    {self._bound(binding, f'{names[number]}{suffix}')}")
         if self.takes_inputs:
             lines.append("    inputs.clear()")
         lines += [f"    real_{_name(m.input)} = {_name(m.input)}" for m in graph.mutations]
@@ -307,7 +306,7 @@ class _RunnerSource:
             if node.grad_enabled is not enabled:
                 enabled = node.grad_enabled
                 lines.append(f"{pad}set_grad({'ambient' if enabled else 'False'})")
-            lines.append(f"{pad}{self._call(node)}")
+            lines += [f"{pad}{line}" for line in (self._call(node), *self._known(node))]
             if last_use[index]:
                 lines.append(f"{pad}{' = '.join(map(_name, last_use[index]))} = None")
         if self._switches:
@@ -321,6 +320,29 @@ class _RunnerSource:
             lines.append(f"    write_back({target}, {value}, {mutation.tracked})")
         lines.append(f"    return [{', '.join(map(self._output, graph.outputs))}]")
         return "\n".join(lines) + "\n"
+
+    def _bound(self, binding: Binding, place: str) -> str:
+        text = binding.text(place, self._symbols)
+        name = self._symbols[binding.symbol] = f"n_{binding.symbol.name}"
+        return f"{name} = {text}"
+
+    def _known(self, node: Node) -> list[str]:
+        """What follows from the number that a node computed, and what has to hold of it."""
+        symbol = computed_symbol(node)
+        if symbol is None:
+            return []
+        name = self._symbols[symbol] = f"n_{symbol.name}"
+        (value,) = node.outputs
+        assert value is not None
+        lines = [f"{name} = {_name(value)}"]
+        sizes = self.graph.sizes
+        lines += [self._bound(b, "") for b in sizes.following(self._symbols.keys())]
+        for check in sizes.decided(self._symbols.keys(), self._checked):
+            self._checked.append(check)
+            self.names["raise_unmet"] = raise_unmet
+            text = check.text(self._symbols)
+            lines.append(f"if not {text}: raise_unmet({check.message!r})")
+        return lines
 
     def _call(self, node: Node) -> str:
         args = [self._argument(argument) for argument in node.args]
@@ -340,7 +362,7 @@ class _RunnerSource:
             return f"{left} = {call}" if targets else call
         call = f"{self._operator(node.op)}({', '.join([*args, *kwargs])})"
         kinds = [str(result.type) for result in schema.returns]
-        if kinds == ["Tensor"]:
+        if kinds == ["Tensor"] or computed_symbol(node) is not None:
             return f"{targets[0]} = {call}"
         if kinds == ["List[Tensor]"] or (kinds and all(kind == "Tensor" for kind in kinds)):
             return f"{left} = {call}" if targets else call

@@ -30,8 +30,8 @@ from braze.ir.loops import (
     Scalar,
 )
 from braze.ir.types import Size
-from braze.shapes.binding import bind_symbols
-from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol
+from braze.shapes.binding import UnmetCheck, bind_symbols
+from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, symbols
 from braze.shapes.substitution import evaluate
 
 Tensor: TypeAlias = torch.Tensor
@@ -49,6 +49,7 @@ def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
             _run_definition(statement, memory, sizes)
         else:
             _run_extern(statement, memory, sizes)
+            _note_number(program, sizes)
     outputs = [_view(view, memory, sizes) for view in program.outputs]
     contents = [_view(view, memory, sizes).clone() for _, view in program.mutations]
     for (target, _), content in zip(program.mutations, contents, strict=True):
@@ -101,9 +102,7 @@ def _run_definition(
     memory[target][tuple(store)] = value
 
 
-def _run_extern(
-    call: ExternCall, memory: dict[Buffer, Tensor], sizes: Mapping[Symbol, int]
-) -> None:
+def _run_extern(call: ExternCall, memory: dict[Buffer, Tensor], sizes: dict[Symbol, int]) -> None:
     schema = call.op._schema.arguments
     args = [
         _argument(value, memory, sizes, schema[n].type if n < len(schema) else None)
@@ -112,6 +111,8 @@ def _run_extern(
     types = {argument.name: argument.type for argument in schema}
     kwargs = {name: _argument(value, memory, sizes, types.get(name)) for name, value in call.kwargs}
     returned = _call(call.op, args, kwargs)
+    if call.computes is not None:
+        sizes[call.computes] = returned
     results = _flatten(returned) if call.outputs else []
     for buffer, result in zip(call.outputs, results, strict=True):
         if buffer is None:
@@ -119,6 +120,17 @@ def _run_extern(
         if not isinstance(result, Tensor):
             result = torch.tensor(result, dtype=buffer.dtype)
         memory[buffer] = _owned(result, buffer, sizes)
+
+
+def _note_number(program: LoopProgram, sizes: dict[Symbol, int]) -> None:
+    """Sizes that follow from numbers computed so far, and what has to hold of those."""
+    for symbol, expr in program.sizes.derived:
+        if symbol not in sizes and symbols(expr) <= sizes.keys():
+            sizes[symbol] = evaluate(expr, sizes)
+    for check in program.sizes.decided(sizes.keys(), ()):
+        value = evaluate(check.expr, sizes)
+        if not (value >= 0 if check.kind == ">=" else (value == 0) is (check.kind == "==")):
+            raise UnmetCheck(check.message)
 
 
 def _call(op: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any]) -> Any:

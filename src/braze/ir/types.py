@@ -7,7 +7,7 @@ from typing import TypeAlias, final
 
 import torch
 
-from braze.shapes.expr import Expr
+from braze.shapes.expr import Expr, Symbol
 
 Size: TypeAlias = int | Expr
 
@@ -60,12 +60,17 @@ class TensorType:
 @final
 @dataclass(frozen=True, slots=True)
 class ScalarType:
-    """A Python number computed by the graph or passed to it; prints as `int`, `float` or `bool`."""
+    """A Python number computed by the graph or passed to it; prints as `int`, `float` or `bool`.
+
+    symbol: what sizes name the number by from here on; prints as `int(u0)`.
+    """
 
     python_type: type
+    symbol: Symbol | None = None
 
     def __str__(self) -> str:
-        return self.python_type.__name__
+        name = self.python_type.__name__
+        return name if self.symbol is None else f"{name}({self.symbol})"
 
 
 ValueType: TypeAlias = TensorType | ScalarType

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from braze.ir.graph import Graph, Node, Value, operands
+from braze.ir.graph import Graph, Node, Value, computed_symbol, operands
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.print_graph import print_node
 from braze.ir.types import TensorType, ValueType
@@ -95,7 +95,7 @@ def _check_results(node: Node) -> None:
     schema = node.op._schema
     written = [a for a in schema.arguments if a.alias_info is not None and a.alias_info.is_write]
     kinds = [str(r.type) for r in schema.returns if r.alias_info is None or not written]
-    if any("List" in kind or "[]" in kind for kind in kinds):
+    if any("List" in kind or "[]" in kind for kind in kinds) or computed_symbol(node) is not None:
         return
     if any("List" in str(a.type) or "Optional" in str(a.type) for a in written):
         return

@@ -61,6 +61,9 @@ def verify_loops(program: LoopProgram) -> None:
             known.size_symbols |= symbols(size)
     known.size_symbols |= program.sizes.symbols()
     for statement in program.statements:
+        if isinstance(statement, ExternCall) and statement.computes is not None:
+            known.size_symbols.add(statement.computes)
+    for statement in program.statements:
         try:
             _verify_statement(statement, known)
         except InvalidLoops as error:
@@ -149,6 +152,8 @@ def _verify_coordinates(
         loose = symbols(coordinate) - scope - known.size_symbols
         _require(not loose, f"{', '.join(map(str, loose))} of {buffer} is no axis")
         if is_guarded or not isinstance(size, int) or not _is_affine(coordinate):
+            continue
+        if symbols(coordinate) & known.size_symbols:  # whose axes' sizes depend on them, too
             continue
         low, high = bounds(coordinate)
         inside = low is not None and low >= 0 and high is not None and high < size

@@ -26,6 +26,7 @@ from braze.lower import (
     pooling,
     pooling_backward,
     reductions,
+    resizing,
     views,
 )
 from braze.lower.lowering import Lowering, Supports
@@ -51,6 +52,7 @@ RULE_FAMILIES = (
     pooling,
     pooling_backward,
     reductions,
+    resizing,
     views,
 )
 

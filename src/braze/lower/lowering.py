@@ -10,7 +10,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.ir.graph import Constant, Graph, Node, Output, Value, operands
+from braze.ir.graph import Constant, Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.loops import (
     Apply,
     Buffer,
@@ -55,6 +55,8 @@ from braze.shapes.expr import (
     floor_div,
     simplified,
 )
+from braze.shapes.prove import is_nonnegative
+from braze.shapes.substitution import substitute
 
 Supports: TypeAlias = Callable[[str, torch.dtype], bool]
 Readable: TypeAlias = Value | Stored | Computed | bool | int | float | Expr
@@ -127,6 +129,11 @@ class Lowering:
 
     def lower_node(self, node: Node) -> None:
         """Lower by the operator's rule, or as a call of its ATen kernel."""
+        number = computed_symbol(node)
+        if number is not None:
+            args = tuple(map(self._extern_argument, node.args))
+            self.statements.append(ExternCall(node.op, args, (), (), node.origin, number))
+            return
         row = RULES.get(str(node.op))
         if row is None or (not row.exact and self.numerics == "eager"):
             self.call_extern(node)
@@ -390,6 +397,13 @@ class OperatorCall:
     def dtype_of(self, source: Value) -> torch.dtype:
         """The dtype of a value; Python numbers have that of the tensor they would become."""
         return _dtype_of(source)
+
+    def is_nonnegative(self, value: Size) -> bool:
+        """Whether a number made of sizes surely is not negative."""
+        derived = dict(self.lowering.graph.sizes.derived)
+        return (
+            value >= 0 if isinstance(value, int) else is_nonnegative(substitute(value, derived), {})
+        )
 
     def device_of(self, source: Value) -> torch.device:
         """The device of a value."""

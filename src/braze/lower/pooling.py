@@ -1,4 +1,4 @@
-"""Pooling and resizing: folds over windows, and loads at scaled positions."""
+"""Pooling: folds over windows."""
 
 from __future__ import annotations
 
@@ -22,15 +22,25 @@ from braze.lower.coordinates import (
     quotient,
     ravel,
     times,
+    unravel,
 )
 from braze.lower.formulas import divide
 from braze.lower.lowering import OperatorCall
 from braze.lower.reductions import fold
 from braze.lower.rules import DONE, Body, Lowered, add_rule
-from braze.shapes.expr import Expr, as_expr, floor_div, maximum, minimum
+from braze.shapes.expr import (
+    Expr,
+    as_expr,
+    constant_value,
+    floor_div,
+    maximum,
+    minimum,
+    modulo,
+    simplified,
+)
 
 
-def per_dim(given: Any, rank: int) -> tuple[int, ...]:
+def per_dim(given: Any, rank: int) -> tuple[Any, ...]:
     """One entry a dimension, from one or as many."""
     values = tuple(given) if isinstance(given, (list, tuple)) else (given,)
     return values * rank if len(values) == 1 else values
@@ -39,19 +49,25 @@ def per_dim(given: Any, rank: int) -> tuple[int, ...]:
 @final
 @dataclass(frozen=True, slots=True)
 class Windows:
-    """Pooling windows over the trailing dimensions; all tuples have one entry a dimension."""
+    """Pooling windows over the trailing dimensions; all tuples have one entry a dimension.
 
-    sizes: tuple[int, ...]
-    kernel: tuple[int, ...]
-    stride: tuple[int, ...]
-    padding: tuple[int, ...]
+    beyond: whether a window may reach over the end of the input; beyond_padding: over the end of
+        its padding (`ceil_mode`).
+    """
+
+    sizes: tuple[Size, ...]
+    kernel: tuple[Size, ...]
+    stride: tuple[Size, ...]
+    padding: tuple[Size, ...]
     dilation: tuple[int, ...]
-    outputs: tuple[int, ...]
+    outputs: tuple[Size, ...]
+    beyond: tuple[bool, ...]
+    beyond_padding: tuple[bool, ...]
 
     def starts(self, out: Sequence[Coordinate]) -> tuple[Coordinate, ...]:
         """The first input position of the window of an output point; may be negative."""
         moved = zip(out, self.stride, self.padding, strict=True)
-        return tuple(plus(times(c, step), -pad) for c, step, pad in moved)
+        return tuple(plus(times(c, step), as_expr(-pad)) for c, step, pad in moved)
 
     def inputs(self, out: Sequence[Coordinate], at: Sequence[Coordinate]) -> Coordinates:
         """The input position of the element `at` of a window; may lie outside."""
@@ -63,42 +79,45 @@ class Windows:
         condition: Scalar | None = None
         for n, coordinate in enumerate(point):
             tests = []
-            if self.padding[n]:
+            if self.padding[n] != 0:
                 tests.append(apply("ge", as_scalar(coordinate), 0))
-            if self.last(n) >= self.sizes[n]:
+            if self.beyond[n]:
                 tests.append(apply("lt", as_scalar(coordinate), self.sizes[n]))
             for test in tests:
                 condition = test if condition is None else apply("and", condition, test)
         return condition
 
-    def last(self, n: int) -> int:
-        """The last position along a dimension that any window reaches."""
-        reach = self.dilation[n] * (self.kernel[n] - 1)
-        return (self.outputs[n] - 1) * self.stride[n] - self.padding[n] + reach
 
-
-def _windows(
+def make_windows(
     call: OperatorCall,
-    self: Value,
-    rank: int,
+    shape: Sequence[Size],
+    outputs: Sequence[Size],
     kernel: Any,
-    stride: Any,
-    padding: Any,
-    dilation: Any,
+    stride: Any = (),
+    padding: Any = 0,
+    dilation: Any = 1,
 ) -> Windows | None:
-    shape = call.shape_of(self)
-    sizes, outputs = shape[-rank:], call.output().shape[-rank:]
-    if not all(isinstance(size, int) for size in (*sizes, *outputs)) or 0 in shape:
+    """The windows of a pooling operator with these arguments, between an input of `shape` and as
+    many `outputs` along its trailing dimensions; None where there is nothing to fold."""
+    if 0 in shape:
         return None
+    rank = len(outputs)
     kernel = per_dim(kernel, rank)
-    return Windows(
-        tuple(int(size) for size in sizes),  # type: ignore[arg-type]
-        kernel,
-        per_dim(stride, rank) if stride not in ([], ()) else kernel,
-        per_dim(padding, rank),
-        per_dim(dilation, rank),
-        tuple(int(size) for size in outputs),  # type: ignore[arg-type]
-    )
+    stride = per_dim(stride, rank) if stride not in ([], ()) else kernel
+    padding, dilation = per_dim(padding, rank), per_dim(dilation, rank)
+    sizes = tuple(shape[-rank:])
+    rooms = []
+    for n in range(rank):
+        last = (outputs[n] - 1) * stride[n] - padding[n] + dilation[n] * (kernel[n] - 1)
+        rooms.append(sizes[n] - 1 - last)
+    beyond = tuple(not call.is_nonnegative(room) for room in rooms)
+    padded = zip(rooms, padding, strict=True)
+    beyond_padding = tuple(not call.is_nonnegative(room + pad) for room, pad in padded)
+    return Windows(sizes, kernel, stride, padding, dilation, tuple(outputs), beyond, beyond_padding)
+
+
+def _windows(call: OperatorCall, self: Value, rank: int, *given: Any) -> Windows | None:
+    return make_windows(call, call.shape_of(self), call.output().shape[-rank:], *given)
 
 
 def _fold_window(kind: str, rank: int, windows: Windows, element: Any) -> Body:
@@ -159,26 +178,37 @@ def _max_pool(rank: int) -> Any:
 
 def _may_search(windows: Windows) -> bool:
     """Whether positions are found by comparing the elements of a window one by one."""
-    return math.prod(windows.kernel) <= _MOST_COMPARED and math.prod(windows.sizes) < 2**31
+    if not all(isinstance(size, int) for size in windows.kernel):
+        return False
+    if math.prod(windows.kernel) > _MOST_COMPARED:  # type: ignore[arg-type]
+        return False
+    return not _is_static(windows) or math.prod(windows.sizes) < 2**31  # type: ignore[arg-type]
+
+
+def _is_static(windows: Windows) -> bool:
+    return all(isinstance(size, int) for size in windows.sizes)
 
 
 def _searched(
     rank: int, windows: Windows, element: Any, dtype: torch.dtype
 ) -> Callable[[Coordinates], tuple[Scalar, Scalar]]:
-    """The maximum of a window, and how far it is from the window's start, -1 where nothing is
-    above the lowest number. As ATen finds them: the first maximum, or the last NaN. Distances
-    are int32, so that they fill vectors as floats do."""
+    """The maximum of a window, and where in the window it is, -1 where nothing is above the lowest
+    number. As ATen finds them: the first maximum, or the last NaN. Where: how far it is from the
+    window's start in the input; in an input of symbolic size, its number in the window. Both are
+    int32, so that they fill vectors as floats do."""
+    counted = windows.sizes if _is_static(windows) else windows.kernel
+    steps = windows.dilation if _is_static(windows) else (1,) * rank
 
     def search(at: Coordinates) -> tuple[Scalar, Scalar]:
         lead, out = at[:-rank], at[-rank:]
         best, chosen = _lowest(dtype), literal(-1, torch.int32)
-        for k in itertools.product(*map(range, windows.kernel)):
+        for k in itertools.product(*map(range, windows.kernel)):  # type: ignore[arg-type]
             value = element(lead, out, tuple(map(as_expr, k)))
             wins = apply("gt", value, best)
             if dtype.is_floating_point:
                 wins = apply("or", wins, apply("isnan", value))
             away = 0
-            for n, step, size in zip(k, windows.dilation, windows.sizes, strict=True):
+            for n, step, size in zip(k, steps, counted, strict=True):
                 away = away * size + n * step
             chosen = apply("where", wins, literal(away, torch.int32), chosen)
             best = apply("where", wins, value, best)
@@ -187,16 +217,22 @@ def _searched(
     return search
 
 
-def _position(out: Coordinates, windows: Windows, distance: Scalar) -> Scalar:
+def _position(out: Coordinates, windows: Windows, found: Scalar) -> Scalar:
     """Where the maximum is, counted row-major over the pooled dimensions of the input."""
     starts = windows.starts(out)
-    found = plus(ravel(starts, windows.sizes), cast(distance, torch.int64))
+    place: Coordinate
+    if _is_static(windows):
+        place = plus(ravel(starts, windows.sizes), cast(found, torch.int64))
+    else:
+        inside = unravel(cast(found, torch.int64), windows.kernel)
+        moved = zip(starts, inside, windows.dilation, strict=True)
+        place = ravel(tuple(plus(c, times(k, step)) for c, k, step in moved), windows.sizes)
     first = tuple(
         c if not isinstance(c, Expr) else c + step * maximum(floor_div(step - 1 - c, step), 0)
         for c, step in zip(starts, windows.dilation, strict=True)
     )
-    nothing = apply("lt", distance, literal(0, torch.int32))
-    return apply("where", nothing, as_scalar(ravel(first, windows.sizes)), as_scalar(found))
+    nothing = apply("lt", found, literal(0, torch.int32))
+    return apply("where", nothing, as_scalar(ravel(first, windows.sizes)), as_scalar(place))
 
 
 # --- average -----------------------------------------------------------------------------------
@@ -211,9 +247,12 @@ def window_count(
         size, padding, kernel = windows.sizes[n], windows.padding[n], windows.kernel[n]
         assert isinstance(start, Expr)
         low: Expr = start
-        high = minimum(start + kernel, size + padding)
+        high = start + kernel
+        if windows.beyond_padding[n]:
+            high = minimum(high, as_expr(size) + padding)
         if not count_include_pad:
-            low, high = maximum(start, 0), minimum(high, size)
+            low = maximum(start, 0) if padding != 0 else start
+            high = minimum(high, size) if windows.beyond[n] else high
         total = (high - low) * total
     return total
 
@@ -258,12 +297,13 @@ def _adaptive_avg_pool(rank: int) -> Any:
         dtype = call.compute_dtype
         sizes: Any = call.shape_of(self)[-rank:]
         counts: Any = call.output().shape[-rank:]
-        is_known = all(isinstance(size, int) for size in (*sizes, *counts))
-        if not is_known or 0 in call.shape_of(self):
+        if 0 in call.shape_of(self) or 0 in counts:
             return None
+        pairs = list(zip(sizes, counts, strict=True))
+        divides = [constant_value(modulo(size, count)) == 0 for size, count in pairs]
         kernel = tuple(
-            size // count if size % count == 0 else -(-size // count) + 1
-            for size, count in zip(sizes, counts, strict=True)
+            simplified(floor_div(size, count) if whole else floor_div(size - 1, count) + 2)
+            for (size, count), whole in zip(pairs, divides, strict=True)
         )
 
         def spans(out: Coordinates) -> list[tuple[Any, Any]]:
@@ -283,7 +323,7 @@ def _adaptive_avg_pool(rank: int) -> Any:
                 value = call.read(self, (*lead, *point), dtype)
                 condition: Scalar | None = None
                 for n, (place, (_, last)) in enumerate(zip(point, limits, strict=True)):
-                    if sizes[n] % counts[n]:
+                    if not divides[n]:
                         test = apply("lt", as_scalar(place), as_scalar(last))
                         condition = test if condition is None else apply("and", condition, test)
                 return value if condition is None else Guarded(condition, value, literal(0, dtype))
@@ -306,108 +346,3 @@ def _register_pools() -> None:
 
 
 _register_pools()
-
-
-# --- resizing ----------------------------------------------------------------------------------
-
-
-def _ratio(scale: float | None, size: int, output: int) -> float:
-    """Input positions in one output position, in float32 as ATen has it."""
-    exact = 1.0 / scale if scale is not None and scale > 0 else size / output
-    return float(torch.tensor(exact, dtype=torch.float32))
-
-
-def _nearest(c: Coordinate, size: int, output: int, scale: float | None) -> Coordinate:
-    """The source position of nearest-neighbour resizing, with ATen's rounding."""
-    if size == output:
-        return c
-    ratio = _ratio(scale, size, output)
-    positions = torch.arange(output)
-    wanted = (positions.float() * ratio).floor().long().clamp(max=size - 1)
-    if output == 2 * size:
-        wanted = positions // 2
-    if output % size == 0 and torch.equal(wanted, positions // (output // size)):
-        return quotient(c, output // size)
-    if torch.equal(wanted, positions * size // output):
-        return quotient(times(c, size), output)
-    scaled = apply("mul", cast(as_scalar(c), torch.float32), ratio)
-    place = cast(apply("floor", scaled), torch.int64)
-    return apply("minimum", place, size - 1)
-
-
-def _upsample_nearest(rank: int) -> Any:
-    def lower(call: OperatorCall, self: Value, output_size: Any, *scales: Any) -> Lowered:
-        sizes, outputs = call.shape_of(self)[-rank:], call.output().shape[-rank:]
-        if not all(isinstance(size, int) and size for size in (*sizes, *outputs)):
-            return None
-        factors = scales if len(scales) == rank else (None,) * rank
-
-        def body(at: Coordinates) -> Scalar:
-            moved = zip(at[-rank:], sizes, outputs, factors, strict=True)
-            point = tuple(_nearest(c, int(n), int(m), f) for c, n, m, f in moved)  # type: ignore[arg-type]
-            return call.read(self, (*at[:-rank], *point))
-
-        return body
-
-    return lower
-
-
-def _linear_source(
-    c: Coordinate, size: Size, output: Size, align_corners: bool, scale: float | None, dtype: Any
-) -> tuple[Scalar, Scalar, Scalar]:
-    """(lower position, upper position, weight of the upper) along one dimension."""
-    assert isinstance(size, int) and isinstance(output, int)
-    place = cast(as_scalar(c), dtype)
-    if align_corners:
-        source = apply("mul", place, (size - 1) / (output - 1) if output > 1 else 0.0)
-    else:
-        ratio = 1.0 / scale if scale is not None and scale > 0 else size / output
-        centred = apply("mul", apply("add", place, 0.5), ratio)
-        source = apply("maximum", apply("sub", centred, 0.5), 0.0)
-    low = apply("minimum", cast(apply("floor", source), torch.int64), size - 1)
-    high = apply("minimum", apply("add", low, 1), size - 1)
-    weight = apply("sub", source, cast(low, dtype))
-    return low, high, apply("minimum", apply("maximum", weight, 0.0), 1.0)
-
-
-def _upsample_linear(rank: int) -> Any:
-    def lower(
-        call: OperatorCall, self: Value, output_size: Any, align_corners: bool, *scales: Any
-    ) -> Lowered:
-        sizes, outputs = call.shape_of(self)[-rank:], call.output().shape[-rank:]
-        dtype = call.compute_dtype
-        if not all(isinstance(size, int) and size for size in (*sizes, *outputs)):
-            return None
-        if not dtype.is_floating_point:
-            return None
-        factors = scales if len(scales) == rank else (None,) * rank
-
-        def body(at: Coordinates) -> Scalar:
-            ends = [
-                _linear_source(c, n, m, align_corners, f, dtype)
-                for c, n, m, f in zip(at[-rank:], sizes, outputs, factors, strict=True)
-            ]
-
-            def blended(point: Coordinates, rest: Sequence[Any]) -> Scalar:
-                if not rest:
-                    return call.read(self, point, dtype)
-                low, high, weight = rest[0]
-                first = blended((*point, low), rest[1:])
-                second = blended((*point, high), rest[1:])
-                other = apply("sub", literal(1.0, dtype), weight)
-                return apply("add", apply("mul", first, other), apply("mul", second, weight))
-
-            return blended(at[:-rank], ends)
-
-        return body
-
-    return lower
-
-
-def _register_resizing() -> None:
-    for rank, linear in ((1, "linear1d"), (2, "bilinear2d"), (3, "trilinear3d")):
-        add_rule(f"upsample_nearest{rank}d", _upsample_nearest(rank))
-        add_rule(f"upsample_{linear}", _upsample_linear(rank), exact=False)
-
-
-_register_resizing()

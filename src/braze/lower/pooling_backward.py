@@ -4,6 +4,7 @@ its window: ATen's scatter of it takes a tenth of the time of a gather."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -15,14 +16,17 @@ from braze.lower.coordinates import (
     as_scalar,
     minus,
     plus,
+    product,
     quotient,
     times,
 )
 from braze.lower.formulas import divide
 from braze.lower.lowering import OperatorCall
-from braze.lower.pooling import Windows, per_dim, window_count
+from braze.lower.pooling import Windows, make_windows, window_count
 from braze.lower.reductions import fold
+from braze.lower.resizing import whole_factor
 from braze.lower.rules import Body, Lowered, add_rule
+from braze.shapes.expr import constant_value, floor_div, modulo, simplified
 
 # Windows that one position may lie in, beyond which ATen's scatter is the better program.
 _MOST_WINDOWS = 25
@@ -35,13 +39,14 @@ def _gathered(
 ) -> Body | None:
     """Sum of `share(lead, window, position)` over the windows that hold a position."""
     rank = len(windows.kernel)
-    pairs = list(zip(windows.kernel, windows.stride, strict=True))
-    reach = tuple(-(-kernel // stride) for kernel, stride in pairs)
-    total = 1
-    for n in reach:
-        total *= n
-    if total > _MOST_WINDOWS:
+    pairs: Any = list(zip(windows.kernel, windows.stride, strict=True))
+    if not all(isinstance(size, int) for pair in pairs for size in pair):
         return None
+    reach = tuple(-(-kernel // stride) for kernel, stride in pairs)
+    if math.prod(reach) > _MOST_WINDOWS:
+        return None
+    spans = zip(windows.outputs, windows.stride, windows.sizes, windows.padding, strict=True)
+    covered = [call.is_nonnegative(n * step - size - pad) for n, step, size, pad in spans]
     dtype = call.compute_dtype
 
     def body(at: Coordinates) -> Scalar:
@@ -54,8 +59,10 @@ def _gathered(
                 padded = plus(place[n], windows.padding[n])
                 window = minus(quotient(padded, windows.stride[n]), back[n])
                 out.append(window)
+                if not covered[n]:
+                    condition = _both(condition, apply("lt", as_scalar(window), windows.outputs[n]))
                 for test in _window_tests(windows, n, reach[n], padded, window):
-                    condition = test if condition is None else apply("and", condition, test)
+                    condition = _both(condition, test)
             value = share(lead, tuple(out), place)
             return value if condition is None else Guarded(condition, value, literal(0, dtype))
 
@@ -64,36 +71,20 @@ def _gathered(
     return body
 
 
+def _both(condition: Scalar | None, test: Scalar) -> Scalar:
+    return test if condition is None else apply("and", condition, test)
+
+
 def _window_tests(windows: Windows, n: int, reach: int, padded: Any, window: Any) -> list[Scalar]:
-    """That the window exists, and reaches the position."""
-    kernel, stride, outputs = windows.kernel[n], windows.stride[n], windows.outputs[n]
+    """That the window is not before the first, and reaches the position."""
+    kernel, stride = windows.kernel[n], windows.stride[n]
     tests = []
     if reach > 1:
         tests.append(apply("ge", as_scalar(window), 0))
-    if (windows.sizes[n] - 1 + windows.padding[n]) // stride >= outputs:
-        tests.append(apply("lt", as_scalar(window), outputs))
     if reach * stride > kernel:
         offset = minus(padded, times(window, stride))
         tests.append(apply("lt", as_scalar(offset), kernel))
     return tests
-
-
-def _windows_of(
-    call: OperatorCall, grad: Value, rank: int, kernel: Any, stride: Any, padding: Any
-) -> Windows | None:
-    shape = call.output().shape
-    sizes, outputs = shape[-rank:], call.shape_of(grad)[-rank:]
-    if not all(isinstance(size, int) for size in (*sizes, *outputs)) or 0 in shape:
-        return None
-    kernel = per_dim(kernel, rank)
-    return Windows(
-        tuple(int(size) for size in sizes),  # type: ignore[arg-type]
-        kernel,
-        per_dim(stride, rank) if stride not in ([], ()) else kernel,
-        per_dim(padding, rank),
-        (1,) * rank,
-        tuple(int(size) for size in outputs),  # type: ignore[arg-type]
-    )
 
 
 def _avg_pool_backward(rank: int) -> Any:
@@ -108,7 +99,9 @@ def _avg_pool_backward(rank: int) -> Any:
         count_include_pad: bool,
         divisor_override: int | None,
     ) -> Lowered:
-        windows = _windows_of(call, grad_output, rank, kernel_size, stride, padding)
+        outputs = call.shape_of(grad_output)[-rank:]
+        shape = call.output().shape
+        windows = make_windows(call, shape, outputs, kernel_size, stride, padding)
         dtype = call.compute_dtype
         if windows is None or not dtype.is_floating_point:
             return None
@@ -130,21 +123,20 @@ def _adaptive_avg_pool_backward(rank: int) -> Any:
 
     def lower(call: OperatorCall, grad_output: Value, self: Value) -> Lowered:
         shape, outputs = call.output().shape[-rank:], call.shape_of(grad_output)[-rank:]
-        if not all(isinstance(size, int) and size for size in (*shape, *outputs)):
+        if 0 in (*shape, *outputs):
             return None
-        factors = []
-        for size, output in zip(shape, outputs, strict=True):
-            if size % output:  # type: ignore[operator]
-                return None
-            factors.append(size // output)  # type: ignore[operator]
-        number = 1
-        for factor in factors:
-            number *= factor
+        pairs = list(zip(shape, outputs, strict=True))
+        if any(constant_value(modulo(size, output)) != 0 for size, output in pairs):
+            return None
+        factors = [simplified(floor_div(size, output)) for size, output in pairs]
+        number = product(factors)
         dtype = call.compute_dtype
 
         def body(at: Coordinates) -> Scalar:
             out = (quotient(c, f) for c, f in zip(at[-rank:], factors, strict=True))
-            return divide(call.read(grad_output, (*at[:-rank], *out), dtype), float(number))
+            return divide(
+                call.read(grad_output, (*at[:-rank], *out), dtype), literal(number, dtype)
+            )
 
         return body
 
@@ -158,13 +150,11 @@ def _upsample_nearest_backward(rank: int) -> Any:
         call: OperatorCall, grad_output: Value, output_size: Any, input_size: Any, *scales: Any
     ) -> Lowered:
         shape, outputs = call.output().shape[-rank:], call.shape_of(grad_output)[-rank:]
-        if not all(isinstance(size, int) and size for size in (*shape, *outputs)):
+        if 0 in (*shape, *outputs):
             return None
-        factors = []
-        for size, output in zip(shape, outputs, strict=True):
-            if output % size or output // size not in (1, 2, 4, 8):  # type: ignore[operator]
-                return None
-            factors.append(output // size)  # type: ignore[operator]
+        factors = [whole_factor(*pair) for pair in zip(shape, outputs, strict=True)]
+        if None in factors:
+            return None
         if any(scale is not None and scale not in factors for scale in scales):
             return None
         dtype = call.compute_dtype

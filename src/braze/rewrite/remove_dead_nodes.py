@@ -5,12 +5,12 @@
     return %2                  return %2
 
 Kept: what draws random numbers (the generator's state goes on as in eager), writes, returns
-nothing, or is not PyTorch's own.
+nothing, computes a number that sizes depend on, or is not PyTorch's own.
 """
 
 from __future__ import annotations
 
-from braze.ir.graph import Graph, Node, Value, operands
+from braze.ir.graph import Graph, Node, Value, computed_symbol, operands
 from braze.rewrite.editing import has_effects, with_nodes
 
 
@@ -21,7 +21,8 @@ def remove_dead_nodes(graph: Graph) -> Graph:
     alive.update(mutation.value for mutation in graph.mutations)
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if has_effects(node.op) or any(value in alive for value in node.outputs if value):
+        has_number = computed_symbol(node) is not None
+        if has_number or has_effects(node.op) or any(v in alive for v in node.outputs if v):
             kept.append(node)
             alive.update(operands(node))
     return with_nodes(graph, kept[::-1], {})

@@ -32,8 +32,8 @@ from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
-from braze.shapes.binding import bind_symbols, python_text
-from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
+from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
+from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
 
 
 @dataclass(slots=True)
@@ -100,6 +100,8 @@ class _Program:
     sizes: dict[Symbol, str] = field(default_factory=dict)
     bound: set[Buffer | str] = field(default_factory=set)
     typed: set[str] = field(default_factory=set)
+    passed: set[int] = field(default_factory=set)
+    checked: list[Check] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
 
     def write(self) -> LaunchProgram:
@@ -114,6 +116,9 @@ class _Program:
         if self.device is not None:
             head += self._device_head(self.device)
         self._steps()
+        for place, symbol in enumerate(self.sources.sizes):
+            if place not in self.passed:
+                raise ValueError(f"no input has a dimension of size {symbol}")
         results = self._finish()
         held = () if self.device is not None else self.views.values()
         unpacked = ", ".join(["table", "sizes", "size_values", *held])
@@ -141,16 +146,26 @@ class _Program:
                 numbers += [(f"{name}.{method}({d})", size) for d, size in enumerate(values)]
         given = self.schedule.sizes
         numbers += [(f"n{number}", size) for number, size in enumerate(given.numbers)]
+        return self._bound(bind_symbols(numbers, given.derived))
+
+    def _bound(self, bindings: Iterable[Binding]) -> list[str]:
+        """Name the values of symbols, hand them to kernels, and check what has to hold of them."""
         lines = []
-        for binding in bind_symbols(numbers, given.derived):
+        for binding in bindings:
             text = binding.text(binding.place, self.sizes)
             name = self.sizes[binding.symbol] = f"n_{binding.symbol.name}"
             lines.append(f"{name} = {text}")
+        given = self.schedule.sizes
+        for check in given.decided(self.sizes.keys(), self.checked):
+            self.checked.append(check)
+            self.names["raise_unmet"] = raise_unmet
+            text = check.text(self.sizes)
+            lines.append(f"if not {text}: raise_unmet({check.message!r})")
         for place, size in enumerate(self.sources.sizes):
             expression = as_expr(size)
-            if not symbols(expression) <= self.sizes.keys():
-                raise ValueError(f"no input has a dimension of size {size}")
-            lines.append(f"size_values[{place}] = {python_text(expression, self.sizes)}")
+            if symbols(expression) <= self.sizes.keys() and place not in self.passed:
+                self.passed.add(place)
+                lines.append(f"size_values[{place}] = {python_text(expression, self.sizes)}")
         return lines
 
     def _device_head(self, device: torch.device) -> list[str]:
@@ -165,6 +180,13 @@ class _Program:
                 f"arena = empty({size}, dtype={self._name_of(torch.uint8)}, device={where})"
             )
         return lines
+
+    def _number(self, call: ExternCall, symbol: Symbol) -> None:
+        """A number that a call computes, and what follows from it."""
+        view, *rest = map(self._argument, call.args)
+        place = f"{view}.size({rest[0]})" if rest else f"{view}.item()"
+        self.body += self._bound([Binding(symbol, place, 1, ZERO)])
+        self.body += self._bound(self.schedule.sizes.following(self.sizes.keys()))
 
     # --- steps -------------------------------------------------------------------------------
 
@@ -227,6 +249,9 @@ class _Program:
 
     def _extern(self, number: int, step: ExternStep) -> None:
         call = step.call
+        if call.computes is not None:
+            self._number(call, call.computes)
+            return
         op = step.out_op or call.op
         self.names[f"op{number}"] = FAST_CALLS.get(op) or direct_call(op)
         written, clones = _written_names(call.op), _Clones(self)

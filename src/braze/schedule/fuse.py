@@ -18,6 +18,8 @@ from braze.ir.scalars import loads, substitute_symbols
 from braze.ir.schedule import Loop, Refusal
 from braze.schedule.cost import estimated, loops
 from braze.schedule.normalise import Names
+from braze.schedule.numbers_known import NumbersKnown
+from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.substitution import substitute
 
@@ -91,12 +93,21 @@ class Fusion:
     touching: dict[Buffer, set[int]] = field(default_factory=dict)
     shared_targets: set[Buffer] = field(default_factory=set)
     refusals: list[Refusal] = field(default_factory=list)
+    numbers: NumbersKnown | None = None
 
 
-def fuse(statements: Sequence[Statement], names: Names, limit: int, few_rows: int) -> Fusion:
+def fuse(
+    statements: Sequence[Statement],
+    names: Names,
+    limit: int,
+    few_rows: int,
+    sizes: Sizes = NO_SIZES,
+) -> Fusion:
     """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
     fewer than `few_rows` rows does not join a large group of points."""
     fusion = Fusion(names, limit, few_rows)
+    if any(isinstance(s, ExternCall) and s.computes is not None for s in statements):
+        fusion.numbers = NumbersKnown(sizes)
     seen: set[Buffer] = set()
     for statement in statements:
         if isinstance(statement, Definition):
@@ -116,6 +127,8 @@ def fuse(statements: Sequence[Statement], names: Names, limit: int, few_rows: in
 
 def _place_extern(fusion: Fusion, call: ExternCall) -> None:
     fusion.places.append(Extern(call))
+    if fusion.numbers is not None and call.computes is not None:
+        fusion.numbers.note(call.computes, len(fusion.places))
     for buffer in call.outputs:
         if buffer is not None:
             fusion.made_at[buffer] = len(fusion.places) - 1
@@ -131,6 +144,8 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
         if place is not None:
             apart = buffer in fusion.shared_targets or isinstance(fusion.places[place], Extern)
             earliest = max(earliest, place + 1 if apart else place)
+    if fusion.numbers is not None:
+        earliest = max(earliest, fusion.numbers.earliest(definition))
     position = _find_place(fusion, candidate, earliest)
     if position is None:
         fusion.places.append(_new_group(fusion, candidate))

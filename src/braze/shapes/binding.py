@@ -5,9 +5,9 @@ shape (s0, 2*s1 + 1)   ->   n_s0 = x0.size(0);  n_s1 = (x0.size(1) - 1) // 2
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Set
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 from braze.shapes.expr import (
     Expr,
@@ -40,6 +40,31 @@ class Binding:
         return moved if self.factor == 1 else f"{moved} // {self.factor}"
 
 
+class UnmetCheck(RuntimeError):
+    """What a graph was compiled for does not hold of the numbers that it computed: running the
+    call eagerly gives the result, or PyTorch's words."""
+
+
+def raise_unmet(message: str) -> NoReturn:
+    """Stop a program."""
+    raise UnmetCheck(message)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Check:
+    """`expr kind 0` has to hold, once the numbers in it are known; message: what is said where it
+    does not, with the user's line. kind: "==", "!=" or ">="."""
+
+    expr: Expr
+    kind: str
+    message: str
+
+    def text(self, names: Mapping[Symbol, str]) -> str:
+        """The check as a Python expression."""
+        return f"{python_text(self.expr, names)} {self.kind} 0"
+
+
 @final
 @dataclass(frozen=True, slots=True)
 class Sizes:
@@ -47,15 +72,30 @@ class Sizes:
 
     numbers: passed after the inputs, as the expressions that they are.
     derived: symbols that follow from others: `q0` is `(s0 + 1) // 2`.
+    checks: of numbers that the program computes.
     """
 
     numbers: tuple[Expr, ...] = ()
     derived: tuple[tuple[Symbol, Expr], ...] = ()
+    checks: tuple[Check, ...] = ()
 
     def symbols(self) -> set[Symbol]:
         """Every symbol in them."""
         found = {symbol for symbol, _ in self.derived}
-        return found.union(*map(symbols, self.numbers), *(symbols(e) for _, e in self.derived))
+        exprs = [*self.numbers, *(e for _, e in self.derived), *(c.expr for c in self.checks)]
+        return found.union(*map(symbols, exprs))
+
+    def following(self, bound: Set[Symbol]) -> list[Binding]:
+        """Bindings of derived symbols that can be had where these are bound, and are not."""
+        found: dict[Symbol, Binding] = {}
+        for symbol, expr in self.derived:
+            if symbol not in bound and symbols(expr) <= bound | found.keys():
+                found[symbol] = Binding(symbol, None, 1, expr)
+        return list(found.values())
+
+    def decided(self, bound: Set[Symbol], done: Collection[Check]) -> list[Check]:
+        """Checks that can be made where these are bound, without those that are done."""
+        return [c for c in self.checks if c not in done and symbols(c.expr) <= bound]
 
 
 NO_SIZES = Sizes()
@@ -83,7 +123,8 @@ def bind_symbols(
                 found[solved.symbol] = solved
                 progress = True
     for symbol, expr in derived:
-        found.setdefault(symbol, Binding(symbol, None, 1, expr))
+        if symbols(expr) <= found.keys():  # others wait for a number that the program computes
+            found.setdefault(symbol, Binding(symbol, None, 1, expr))
     return list(found.values())
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, final
 
-from braze.shapes.facts import Undecidable
+from braze.shapes.data_symbols import Undecidable
 
 
 @final
@@ -13,10 +13,13 @@ class Condition:
     """A comparison that C++ has not asked the answer of. ask(None) decides it; ask(default) gives
     the default where the answer does not follow from what is known."""
 
-    __slots__ = ("ask",)
+    __slots__ = ("ask", "promise")
 
-    def __init__(self, ask: Callable[[bool | None], bool]) -> None:
+    def __init__(
+        self, ask: Callable[[bool | None], bool], promise: Callable[[], bool] | None = None
+    ) -> None:
         self.ask = ask
+        self.promise = promise
 
     def is_int(self) -> bool:
         return False
@@ -42,7 +45,11 @@ class Condition:
     def guard_bool(self, file: str, line: int) -> bool:
         return self.ask(None)
 
-    guard_size_oblivious = expect_true = guard_bool
+    guard_size_oblivious = guard_bool
+
+    def expect_true(self, file: str, line: int) -> bool:
+        """What C++ needs to hold, or it raises."""
+        return self.ask(None) if self.promise is None else self.promise()
 
     def bool_(self) -> bool:
         return self.ask(None)
@@ -97,8 +104,18 @@ def are_strides_in_order(sizes: Any, strides: Any, order: Any) -> bool:
             return False
         if dim == 0 and least == strides[1]:
             return False
-        least = strides[dim] * max(sizes[dim], 1)
+        least = strides[dim] * at_least_one(sizes[dim])
     return True
+
+
+def at_least_one(size: Any) -> Any:
+    """max(size, 1), as strides count a size; of one that is known only when the program runs, the
+    size itself: where it is zero, no stride is used."""
+    if type(size) is not int:
+        data = size.facts.data
+        if data is not None and data.concerns(size.now()):
+            return size
+    return max(size, 1)
 
 
 def is_dense(sizes: Any, strides: Any) -> bool:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
+from braze.shapes.data_symbols import DataSymbols
 from braze.shapes.expr import (
     Expr,
     Extremum,
@@ -81,17 +82,11 @@ class Unknown:
     """A symbol of an input.
 
     source: where its value is found. strict: the user marked it: it must not become a constant.
-    data: it is known only while the graph runs: questions about it cannot be answered.
     """
 
     symbol: Symbol
     source: Any
     strict: bool = False
-    data: bool = False
-
-
-class Undecidable(Exception):
-    """A question about a size that is known only when the program runs."""
 
 
 class SpecialisedError(BaseException):
@@ -134,6 +129,7 @@ class Facts:
         # What shape rules found out: other values of some symbols, types of results.
         self.probes: dict[Any, Any] = {}
         self.inferred: dict[Any, Any] = {}
+        self.data: DataSymbols | None = None  # numbers that the program computes
 
     # --- symbols ---------------------------------------------------------------------------------
 
@@ -154,6 +150,12 @@ class Facts:
         self.note(f"{symbol} = {source} ({hint} now)")
         return symbol
 
+    def data_symbols(self) -> DataSymbols:
+        """The symbols of numbers that the program computes, and what is checked of them."""
+        if self.data is None:
+            self.data = DataSymbols(self)
+        return self.data
+
     def adopt(self, symbol: Symbol, meaning: Expr | None = None) -> None:
         """Take over a symbol of an earlier capture, with its range. meaning: what it is in terms of
         symbols adopted before."""
@@ -167,6 +169,8 @@ class Facts:
             self.ranges[symbol] = (symbol.lower, MOST if symbol.upper is None else symbol.upper)
             return
         self.meaning[symbol] = self.in_inputs(meaning)
+        if self.data is not None:
+            self.data.note_named(symbol, meaning)
         if len(meaning.terms) == 1 and meaning.terms[0][1] == 1 == len(meaning.terms[0][0]):
             self._define(meaning.terms[0][0][0], symbol)
 
@@ -183,13 +187,18 @@ class Facts:
     def refined(self) -> dict[Symbol, IntLike]:
         """Replacements that give each symbol its final form and the range that is known now."""
         final: dict[Symbol, IntLike] = {}
-        for symbol, hint in self.hints.items():
-            low, high = range_of(symbol, self.ranges)
-            upper = None if high is None or high >= ENDLESS else high
-            final[symbol] = Symbol(symbol.name, low, upper, hint)
+        for symbol in self.hints:
+            final[symbol] = self.final_symbol(symbol)
         for symbol in self.written:
             final[symbol] = substitute(self.current(as_expr(symbol)), final)
         return final
+
+    def final_symbol(self, symbol: Symbol) -> Symbol:
+        """A symbol with the range that is known now."""
+        low, high = range_of(symbol, self.ranges)
+        upper = None if high is None or high >= ENDLESS else high
+        estimates = {} if self.data is None else self.data.estimates
+        return Symbol(symbol.name, low, upper, estimates.get(symbol, self.hints[symbol]))
 
     def named(self, expr: Expr) -> Expr:
         """The expression with a symbol in the place of each division, remainder, minimum and
@@ -217,6 +226,8 @@ class Facts:
         self._named += 1
         self.hints[symbol] = self.hint_of(expr)
         self.meaning[symbol] = self.in_inputs(expr)
+        if self.data is not None:
+            self.data.note_named(symbol, expr)
         self._define(atom, symbol)
         return as_expr(symbol)
 
@@ -283,11 +294,27 @@ class Facts:
         if known is not None:
             return known
         expr = self.current(relation.expr)
+        if self.data is not None and self.data.concerns(expr):
+            return self.data.decide(Relation(expr, relation.kind))
         holds = relation.holds(self.hint_of(expr))
         true = Relation(expr, relation.kind)
         self._assume(true if holds else true.negated())
         self._known[expr, relation.kind] = holds
         return holds
+
+    def require(self, relation: Relation) -> bool:
+        """Whether a relation holds without which the program would fail."""
+        if self.data is not None and self.data.concerns(self.current(relation.expr)):
+            known = self.follows(relation)
+            if known is None:
+                self.data.check(relation, "the program needs")
+            return known is not False
+        return self.decide(relation)
+
+    def require_other(self, expr: Expr, number: int) -> None:
+        """Assume that a size made of computed numbers is not this number; check it then."""
+        if self.data is not None and self.data.concerns(expr):
+            self.data.check(Relation(expr - number, "!="), "the program was compiled for")
 
     def follows(self, relation: Relation) -> bool | None:
         """True or False where what is known says so, else None. Assumes nothing."""
@@ -333,22 +360,35 @@ class Facts:
         expr = self.current(expr)
         constant = constant_value(expr)
         if constant is None:
+            if self.data is not None and self.data.concerns(expr):
+                self.data.refuse(f"the value of {expr} is known only when the program runs")
             constant = self.hint_of(expr)
             self.decide(Relation(expr - constant, "=="))
         return constant
 
     def _assume(self, relation: Relation) -> None:
         """Note a guard, and learn from it."""
-        if any(u.data for s, u in self.unknowns.items() if s in symbols(relation.expr)):
-            raise Undecidable(f"whether {relation} is known only when the program runs")
+        if not self.learn(relation):
+            self.assumed.append(Assumed(self._in_inputs(relation), self.origin()))
+
+    def learn(self, relation: Relation) -> bool:
+        """Take a relation as true. False where no range of a symbol says all of it."""
         before = dict(self.written)
         in_range = relation.kind != "==" and self._learn_range(relation)
-        if not in_range:
-            self.assumed.append(Assumed(self._in_inputs(relation), self.origin()))
         if relation.kind == "==":
             self._learn_equality(relation.expr)
         elif relation.kind == ">=" and not in_range:
             self._inequalities.append(relation.expr)
+        self._settle(before)
+        return in_range
+
+    def write(self, symbol: Symbol, expr: Expr) -> None:
+        """Write a symbol as something else from now on."""
+        before = dict(self.written)
+        self._write(symbol, expr)
+        self._settle(before)
+
+    def _settle(self, before: dict[Symbol, Expr]) -> None:
         if self.written != before:
             self._rewrite()
         self._known.clear()
@@ -382,8 +422,9 @@ class Facts:
         self.ranges[symbol] = (low, high)
         self._range_origins[symbol] = self.origin()
         if low is not None and low == high:
-            closed = self._in_inputs(Relation(as_expr(symbol) - low, "=="))
-            self.assumed.append(Assumed(closed, self.origin()))
+            if self.data is None or symbol not in self.data.order:
+                closed = self._in_inputs(Relation(as_expr(symbol) - low, "=="))
+                self.assumed.append(Assumed(closed, self.origin()))
             self._write(symbol, as_expr(low))
             self._rewrite()
         return True
@@ -445,8 +486,9 @@ class Facts:
     def range_guards(self) -> list[tuple[Expr, Range, Any]]:
         """(size in inputs' symbols, range, where it was narrowed last) of what is still unknown."""
         found = []
+        computed = () if self.data is None else self.data.order
         for symbol in self.hints:
-            if constant_value(self.current(as_expr(symbol))) is not None:
+            if symbol in computed or constant_value(self.current(as_expr(symbol))) is not None:
                 continue
             expr = self.meaning.get(symbol, as_expr(symbol))
             origin = self._range_origins.get(symbol)

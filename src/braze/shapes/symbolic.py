@@ -228,6 +228,9 @@ class ProgramInt(SymbolicSize):
     def _as(self, made: Any) -> Any:
         return program_value(made)
 
+    def __bool__(self) -> bool:
+        return bool(self != 0)
+
     def __hash__(self) -> int:
         return hash(int(self))
 
@@ -355,6 +358,29 @@ def _current(facts: Facts, value: Any) -> Expr:
     return as_expr(int(value))
 
 
+def is_computed(*sizes: Any) -> bool:
+    """Whether one of the sizes is made of numbers that the program computes."""
+    symbolic = [size for size in sizes if isinstance(size, SymbolicSize)]
+    return any(s.facts.data is not None and s.facts.data.concerns(s.now()) for s in symbolic)
+
+
+def must_equal(left: Any, right: Any) -> bool:
+    """`left == right` where anything else is an error: of numbers that the program computes, it is
+    checked when it runs."""
+    for size in (left, right):
+        if isinstance(size, SymbolicSize):
+            return size.facts.require(_relation("eq", left, right)[1])
+    return bool(left == right)
+
+
+def is_exactly(size: Any, number: int) -> bool:
+    """`size == number` where the two answers mean different results, not only another way to the
+    same: of a number that the program computes, the answer is checked when it runs."""
+    if isinstance(size, SymbolicSize):
+        size.facts.require_other(size.now(), number)
+    return bool(size == number)
+
+
 def symbolic_maximum(left: Any, right: Any) -> Any:
     """`max` of two integers, not decided where it is not known."""
     return _of_program("max", left, right)
@@ -466,6 +492,10 @@ def _comparison(name: str) -> Any:
         else:
             return unlike
         facts, relation = _relation(name, self, other)
+        if type(self) is ProgramInt and facts.data is not None:
+            truth = facts.data.truth(relation)
+            if truth is not None:
+                return truth
         answer = facts.decide(relation)
         if type(other) is int:
             self.known[name, other] = answer
@@ -488,7 +518,11 @@ def _node_comparison(name: str) -> Any:
                 known[key] = answer
             return answer
 
-        return Condition(ask)
+        def promise() -> bool:
+            facts, relation = _relation(name, self, other)
+            return facts.require(relation)
+
+        return Condition(ask, promise)
 
     return method
 

@@ -196,7 +196,7 @@ def _live_nodes(
             if value in used:
                 break
         else:
-            if not has_effect(op):
+            if not (has_effect(op) or (results and _is_counted(results[0]))):
                 continue
         kept.append(node_of(call))
         _use(args, used)
@@ -204,6 +204,11 @@ def _live_nodes(
             _use(kwargs.values(), used)
     kept.reverse()
     return used, tuple(kept)
+
+
+def _is_counted(value: Value | None) -> bool:
+    """Whether sizes depend on a number that a call computed."""
+    return value is not None and getattr(value.type, "symbol", None) is not None
 
 
 @functools.cache

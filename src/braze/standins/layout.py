@@ -7,6 +7,8 @@ import functools
 import torch
 
 from braze.ir.types import TensorType
+from braze.shapes.conditions import at_least_one
+from braze.shapes.symbolic import must_equal
 
 Shape = tuple[int, ...]
 
@@ -26,7 +28,7 @@ def contiguous_stride(shape: Shape) -> Shape:
     step = 1
     for size in reversed(shape):
         stride.append(step)
-        step *= max(size, 1)
+        step *= at_least_one(size)
     return tuple(reversed(stride))
 
 
@@ -84,7 +86,7 @@ def stride_in_order(shape: Shape, order: Shape) -> Shape:
     step = 1
     for dim in reversed(order):
         stride[dim] = step
-        step *= max(shape[dim], 1)
+        step *= at_least_one(shape[dim])
     return tuple(stride)
 
 
@@ -99,7 +101,7 @@ def suggests_channels_last(shape: Shape, stride: Shape) -> bool:
             return False
         if dim == 0 and least == stride[1]:
             return False
-        least = stride[dim] * max(shape[dim], 1)
+        least = stride[dim] * at_least_one(shape[dim])
     return True
 
 
@@ -146,9 +148,11 @@ def broadcast_shape(shapes: tuple[Shape, ...]) -> Shape:
     result = [1] * rank
     for shape in shapes:
         for dim, size in enumerate(shape, rank - len(shape)):
-            if size == 1 or result[dim] == size:
+            if size == 1 or result[dim] is size:
                 continue
             if result[dim] != 1:
+                if must_equal(result[dim], size):
+                    continue
                 raise RuntimeError(
                     f"The size of tensor a ({result[dim]}) must match the size of tensor b "
                     f"({size}) at non-singleton dimension {dim}"

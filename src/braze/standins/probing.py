@@ -18,7 +18,7 @@ from braze.ir.types import TensorType
 from braze.shapes.expr import Symbol, symbols
 from braze.shapes.facts import Facts
 from braze.shapes.substitution import evaluate
-from braze.shapes.symbolic import SymbolicSize
+from braze.shapes.symbolic import SymbolicSize, is_computed
 from braze.standins.layout import tensor_type
 
 # How far from the sizes at hand each probe is; other symbols go on from another place.
@@ -47,10 +47,39 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
     if len(values) == _PROBES:
         fitted = _fitted(results, _Candidates(sizes, values))
         if fitted is not None:
+            _check_small(infer, args, kwargs, facts, fitted[0])
             return fitted[0]
     for size in sizes:
         int(size)
     return first
+
+
+def _check_small(
+    infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any], facts: Facts, fitted: Any
+) -> None:
+    """Numbers that the program computes may be zero or one: where the operator raises then, or
+    gives another shape, the program checks that they are not."""
+    if facts.data is None:
+        return
+    sizes = [n for n in dict.fromkeys(_sizes_in((args, kwargs))) if is_computed(n)]
+    for size, small in itertools.product(sizes, (0, 1)):
+        named = symbols(facts.current(size.expr)) & facts.data.estimates.keys()
+        values = facts.assignment(dict.fromkeys(named, small))
+        if values is None:
+            continue
+        try:
+            found = infer(*_numbers((args, kwargs), facts, values))
+            same = _shapes(found) == _shapes(_numbers(fitted, facts, values))
+        except (RuntimeError, ValueError, IndexError):
+            same = False
+        if not same:
+            facts.require_other(size.now(), small)
+
+
+def _shapes(result: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return tuple(map(_shapes, result))
+    return result.shape if isinstance(result, TensorType) else None
 
 
 def facts_of(arguments: Any) -> Facts | None:

@@ -14,7 +14,13 @@ from typing import Any
 
 import torch
 
-from braze.shapes.symbolic import SymbolicSize
+from braze.shapes.symbolic import (
+    SymbolicSize,
+    is_computed,
+    plain_size,
+    symbolic_maximum,
+    symbolic_minimum,
+)
 
 aten = torch.ops.aten
 
@@ -58,8 +64,16 @@ def slice_range(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
     """(first, last + 1) of a slice, 0 <= first <= last + 1 <= size."""
     start = 0 if start is None else start
     end = size if end is None else end
-    start = min(max(start + size if start < 0 else start, 0), size)
-    return start, min(max(end + size if end < 0 else end, start), size)
+    start = _lesser(_greater(start + size if start < 0 else start, 0), size)
+    return start, _lesser(_greater(end + size if end < 0 else end, start), size)
+
+
+def _lesser(a: Any, b: Any) -> Any:
+    return plain_size(symbolic_minimum(a, b)) if is_computed(a, b) else min(a, b)
+
+
+def _greater(a: Any, b: Any) -> Any:
+    return plain_size(symbolic_maximum(a, b)) if is_computed(a, b) else max(a, b)
 
 
 def _shape(argument: Any) -> Sequence[Any]:

@@ -10,6 +10,12 @@ import torch
 
 from braze.compat.operators import overwritten
 from braze.ir.types import TensorType
+from braze.standins.data_sizes import (
+    DATA_SIZED,
+    holds_integer,
+    indexed_by_masks,
+    integer_of,
+)
 from braze.standins.errors import DataDependent, Untraceable
 from braze.standins.layout import contiguous_stride, is_contiguous
 from braze.standins.numbers import holds_number, number_of
@@ -70,6 +76,8 @@ def _index(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """A boolean mask makes the result's size depend on data."""
     for index in args[1]:
         if index is not None and index.dtype in (torch.bool, torch.uint8):
+            if tracer.gives_sizes:
+                return indexed_by_masks(tracer, args)
             raise DataDependent(str(op), "the result's size depends on a boolean mask")
     return NotImplemented
 
@@ -82,7 +90,13 @@ def _scalar(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, An
         literal = tracer.known_data(args[0])
     if literal is not None:
         return literal.item()
-    return number_of(tracer, args[0]) if holds_number(tracer, args[0]) else NotImplemented
+    if holds_number(tracer, args[0]):
+        return number_of(tracer, args[0])
+    return integer_of(tracer, args[0]) if holds_integer(tracer, args[0]) else NotImplemented
+
+
+for _op, _call in DATA_SIZED.items():
+    _special(_op)(_call)
 
 
 @_special(aten.equal.default)

@@ -15,11 +15,11 @@ from typing import Any, final
 
 import torch
 
-from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
+from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value, computed_symbol
 from braze.ir.graph_sizes import bound_symbols, missing_symbols, symbols_of
-from braze.ir.types import Size, TensorType
-from braze.shapes.binding import Sizes
-from braze.shapes.expr import Expr, Symbol, as_expr, simplified, symbols
+from braze.ir.types import ScalarType, Size, TensorType
+from braze.shapes.binding import Check, Sizes
+from braze.shapes.expr import Expr, Symbol, as_expr, bounds, simplified, symbols
 from braze.shapes.facts import Facts, Unknown
 from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import SymbolicSize, of_expression
@@ -31,11 +31,14 @@ _NO_SIZES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.dev
 class SizeRewriter:
     """Rewrites the sizes in the values and nodes of one graph; a value is rewritten once.
 
-    size: gives what stands for a size that is no int.
+    size: gives what stands for a size that is no int; symbol: for that of a computed number.
     """
 
-    def __init__(self, size: Callable[[Any], Any]) -> None:
+    def __init__(
+        self, size: Callable[[Any], Any], symbol: Callable[[Symbol], Symbol] = lambda same: same
+    ) -> None:
         self._size = size
+        self._symbol = symbol
         self._values: dict[Value, Value] = {}
         self._types: dict[int, tuple[TensorType, TensorType]] = {}
 
@@ -57,6 +60,8 @@ class SizeRewriter:
             # Not `tensor_type`: its cache would give symbols with another capture's hints.
             shape, stride = self.sizes(type.shape), self.sizes(type.stride)
             made = TensorType(type.dtype, shape, stride, type.device, type.requires_grad)
+        elif isinstance(type, ScalarType) and type.symbol is not None:
+            made = ScalarType(type.python_type, self._symbol(type.symbol))
         self._types[id(type)] = (type, made)
         return made
 
@@ -123,7 +128,7 @@ class Expressions(SizeRewriter):
     """From the symbolic sizes of a trace to expressions, as they are known at its end."""
 
     def __init__(self, facts: Facts) -> None:
-        super().__init__(self._expression)
+        super().__init__(self._expression, facts.final_symbol)
         self.facts = facts
         self._final = facts.refined()
         self._by_size: dict[Any, Size] = {}
@@ -131,11 +136,30 @@ class Expressions(SizeRewriter):
     def graph(self, graph: Graph) -> tuple[Graph, tuple[Unknown, ...]]:
         """The graph, and the unknowns whose numbers are `Graph.sizes`."""
         made = self.rewritten(graph)
-        used = frozenset().union(*map(symbols, self._by_size.values()))
+        checks = self.checks(made.nodes)
+        used = frozenset().union(
+            *map(symbols, self._by_size.values()), *(symbols(check.expr) for check in checks)
+        )
         missing, derived = missing_symbols(used, made.inputs, self.derived(used))
         passed = self._passed(missing)
         numbers = tuple([self.final(as_expr(unknown.symbol)) for unknown in passed])
-        return dataclasses.replace(made, sizes=Sizes(numbers, derived)), passed
+        return dataclasses.replace(made, sizes=Sizes(numbers, derived, checks)), passed
+
+    def checks(self, nodes: Iterable[Node]) -> tuple[Check, ...]:
+        """What has to hold of numbers that the graph computes: what was assumed, and that sizes
+        made of them are not negative."""
+        data = self.facts.data
+        if data is None:
+            return ()
+        found = list(data.refined_checks(self._final))
+        checked = {check.expr for check in found}
+        for node in nodes:
+            for size in _sizes_of(node):
+                low, _ = bounds(size)
+                if (low is None or low < 0) and size not in checked:
+                    checked.add(size)
+                    found.append(Check(size, ">=", f"{node.origin}: a negative size, {size}"))
+        return tuple(found)
 
     def derived(self, used: Set[Symbol]) -> tuple[tuple[Symbol, Expr], ...]:
         """Those of the used symbols that follow from inputs' symbols, and how."""
@@ -155,6 +179,7 @@ class Expressions(SizeRewriter):
             (self._final[symbol], facts.in_inputs(as_expr(symbol)))  # type: ignore[misc]
             for symbol in facts.hints
             if symbol not in facts.written
+            and (facts.data is None or symbol not in facts.data.order)
         ]
 
     def final(self, expr: Expr) -> Expr:
@@ -186,8 +211,11 @@ def retraced(graph: Graph) -> tuple[Graph, Facts]:
     facts = Facts()
     derived = dict(graph.sizes.derived)
     used = symbols_of(graph) | bound_symbols(graph.inputs) | graph.sizes.symbols()
-    for symbol in sorted(used - derived.keys(), key=str):
+    computed = [s for s in map(computed_symbol, graph.nodes) if s is not None]
+    for symbol in sorted(used - derived.keys() - set(computed), key=str):
         facts.adopt(symbol)
+    if computed:
+        facts.data_symbols().adopt(computed, graph.sizes.checks)
     for symbol, expr in derived.items():
         facts.adopt(symbol, expr)
 
@@ -195,6 +223,12 @@ def retraced(graph: Graph) -> tuple[Graph, Facts]:
         return of_expression(facts, size) if type(size) is Expr else size
 
     return SizeRewriter(live).rewritten(graph), facts
+
+
+def _sizes_of(node: Node) -> Iterable[Expr]:
+    for value in node.outputs:
+        if value is not None and isinstance(value.type, TensorType):
+            yield from (size for size in value.type.shape if type(size) is Expr)
 
 
 def _are_numbers(sizes: tuple[Any, ...]) -> bool:

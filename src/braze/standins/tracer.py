@@ -43,7 +43,8 @@ class Tracer(dispatch.TorchDispatchMode):
     origin: where the operators that follow come from; set it as the program moves on.
     facts: of the symbols among the inputs' sizes; set it before an input has one.
     gives_numbers: the number that a tensor on the CPU holds is a symbolic float; otherwise
-        asking for it raises DataDependent.
+        asking for it raises DataDependent. gives_integers, gives_sizes: so are integers, and sizes
+        of results that depend on data, symbols. open_facts: gives the facts they belong to.
     replayable: the graph will be replayed under autograd, so results whose gradients a replay
         could not give (custom autograd functions) are refused. A trace that holds its own
         backward turns this off.
@@ -61,6 +62,10 @@ class Tracer(dispatch.TorchDispatchMode):
         self.used_offsets: dict[int, Origin] = {}
         self.has_numbers = False
         self.gives_numbers = False
+        self.gives_integers = False
+        self.gives_sizes = False
+        self.open_facts: Callable[[], Facts] | None = None
+        self.integers: dict[Any, Any] = {}  # what calls on the same values gave
         self._by_identity: dict[int, Standin] = {}
         self._real_by_standin: dict[int, torch.Tensor] = {}
         self._memory: dict[int, list[tuple[Place, int, int]]] = {}

@@ -21,7 +21,7 @@ from braze.codegen.cpp.sizes import Form, declared, form_of
 from braze.codegen.segments import kernel_runs
 from braze.ir.kernel import KernelSources, Segment, SourceUnit
 from braze.ir.loops import Buffer
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import ExternStep, Kernel, Schedule
 from braze.options import Options
 from braze.shapes.expr import Symbol, symbols
 
@@ -79,6 +79,9 @@ def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
         for size in (*buffer.shape, *buffer.stride):
             found |= symbols(size)
     found |= schedule.sizes.symbols()
+    for step in schedule.steps:
+        if isinstance(step, ExternStep) and step.call.computes is not None:
+            found.add(step.call.computes)
     return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 

@@ -16,7 +16,7 @@ from braze.codegen.triton.operators import POINTERS
 from braze.codegen.triton.tiling import Tiling, plan_tiling
 from braze.ir.kernel import DeviceFunction, KernelSources, Launch
 from braze.ir.loops import Buffer
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import ExternStep, Kernel, Schedule
 from braze.options import Options
 from braze.shapes.expr import Symbol, bounds, symbols
 
@@ -43,6 +43,9 @@ def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
         for size in (*buffer.shape, *buffer.stride):
             found |= symbols(size)
     found |= schedule.sizes.symbols()
+    for step in schedule.steps:
+        if isinstance(step, ExternStep) and step.call.computes is not None:
+            found.add(step.call.computes)
     return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 

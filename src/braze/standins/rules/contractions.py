@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
+from braze.shapes.symbolic import must_equal, plain_size, symbolic_minimum
 from braze.standins.layout import (
     Shape,
     channels_last_stride,
@@ -37,7 +38,7 @@ def _check_broadcast(x: TensorType, result: TensorType) -> None:
     """Raise RuntimeError where eager cannot expand `x` to the result."""
     rank = len(result.shape)
     wanted = result.shape[rank - len(x.shape) :]
-    fits = len(x.shape) <= rank and all(s == 1 or s == w for s, w in zip(x.shape, wanted))
+    fits = len(x.shape) <= rank and all(s == 1 or must_equal(s, w) for s, w in zip(x.shape, wanted))
     if not fits:
         raise RuntimeError(
             f"The expanded size of the tensor must match: {list(x.shape)} to {list(result.shape)}"
@@ -52,7 +53,7 @@ def _is_absent_or(parameter: TensorType | None, shape: Any) -> bool:
 def _mm(a: TensorType, b: TensorType) -> TensorType:
     if len(a.shape) != 2 or len(b.shape) != 2:
         raise RuntimeError("self and mat2 must be matrices")
-    if a.shape[1] != b.shape[0]:
+    if not must_equal(a.shape[1], b.shape[0]):
         raise RuntimeError(
             f"mat1 and mat2 shapes cannot be multiplied ({a.shape[0]}x{a.shape[1]} and "
             f"{b.shape[0]}x{b.shape[1]})"
@@ -76,7 +77,7 @@ def _addmm(
 def _bmm(a: TensorType, b: TensorType) -> TensorType:
     if len(a.shape) != 3 or len(b.shape) != 3:
         raise RuntimeError("batch1 and batch2 must be 3D tensors")
-    if a.shape[0] != b.shape[0] or a.shape[2] != b.shape[1]:
+    if not (must_equal(a.shape[0], b.shape[0]) and must_equal(a.shape[2], b.shape[1])):
         raise RuntimeError(
             f"Expected size for first two dimensions of batch2 tensor to be: [{a.shape[0]}, "
             f"{a.shape[2]}] but got: [{b.shape[0]}, {b.shape[1]}]."
@@ -264,7 +265,7 @@ def _dropout(x: TensorType, p: float, train: bool | None) -> Any:
     )
 
 
-@rule(aten.max_pool2d_with_indices.default)
+@rule(aten.max_pool2d_with_indices.default, aten.max_pool3d_with_indices.default)
 def _max_pool(
     x: TensorType,
     kernel: Shape,
@@ -273,9 +274,7 @@ def _max_pool(
     dilation: Shape = (1,),
     ceil_mode: bool = False,
 ) -> Any:
-    if ceil_mode or len(x.shape) != 4 or 0 in x.shape:
-        return NotImplemented
-    shape = _pooled(x, kernel, stride or kernel, padding, dilation)
+    shape = _pooled(x, kernel, stride or kernel, padding, dilation, ceil_mode)
     if shape is None:
         return NotImplemented
     steps = _like_format(x, shape)
@@ -285,7 +284,7 @@ def _max_pool(
     )
 
 
-@rule(aten.avg_pool2d.default)
+@rule(aten.avg_pool2d.default, aten.avg_pool3d.default)
 def _avg_pool(
     x: TensorType,
     kernel: Shape,
@@ -295,24 +294,30 @@ def _avg_pool(
     count_include_pad: bool = True,
     divisor_override: int | None = None,
 ) -> Any:
-    if ceil_mode or len(x.shape) != 4 or 0 in x.shape:
-        return NotImplemented
-    shape = _pooled(x, kernel, stride or kernel, padding, (1,))
+    shape = _pooled(x, kernel, stride or kernel, padding, (1,), ceil_mode)
     if shape is None:
         return NotImplemented
     return tensor_type(x.dtype, shape, _like_format(x, shape), x.device)
 
 
 def _pooled(
-    x: TensorType, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape
+    x: TensorType, kernel: Shape, stride: Shape, padding: Shape, dilation: Shape, ceil_mode: bool
 ) -> Shape | None:
+    """The shape of a pooled image or volume; None where the rule says nothing of it."""
+    rank = len(x.shape) - 2
+    if rank < 2 or len(kernel) not in (1, rank) or 0 in x.shape:
+        return None
     sizes = []
-    for dim in (0, 1):
+    for dim in range(rank):
         reach, step, pad, spread = (
             p[dim if len(p) > 1 else 0] for p in (kernel, stride, padding, dilation)
         )
-        size = (x.shape[2 + dim] + 2 * pad - spread * (reach - 1) - 1) // step + 1  # type: ignore[operator]
-        if size <= 0 or 2 * pad > reach:
+        own: Any = x.shape[2 + dim]
+        room = own + 2 * pad - spread * (reach - 1) - 1
+        size = room // step + 1
+        if ceil_mode:  # no window begins behind the input and the padding on its left
+            size = plain_size(symbolic_minimum(-(-room // step), (own + pad - 1) // step)) + 1
+        if size <= 0 or room < 0 or 2 * pad > reach:
             return None
         sizes.append(size)
     return (x.shape[0], x.shape[1], *sizes)  # type: ignore[return-value]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import SymbolicSize
+from braze.shapes.symbolic import SymbolicSize, must_equal
 from braze.standins.layout import (
     Shape,
     channels_last_stride,
@@ -128,7 +128,7 @@ def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
     total = 0
     for tensor in tensors:
         if tensor is not first and any(
-            d != dim and size != first.shape[d] for d, size in enumerate(tensor.shape)
+            d != dim and not must_equal(size, first.shape[d]) for d, size in enumerate(tensor.shape)
         ):
             return NotImplemented
         total += tensor.shape[dim]  # type: ignore[operator]

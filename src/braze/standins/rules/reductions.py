@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
+from braze.shapes.symbolic import is_exactly
 from braze.standins.layout import contiguous, is_contiguous, tensor_type
 from braze.standins.promotion import floating
 from braze.standins.rules.table import rule
@@ -73,21 +74,26 @@ def _mean(x: TensorType, dims: Any, keepdim: bool = False, *, dtype: Any = None)
     return reduced(x, dims, keepdim, dtype)
 
 
+def _is_empty(x: TensorType) -> bool:
+    """Whether a fold without neutral element has nothing to fold: an error in eager."""
+    return any(is_exactly(size, 0) for size in x.shape)
+
+
 @rule(aten.amax.default, aten.amin.default)
 def _extreme(x: TensorType, dims: Any = (), keepdim: bool = False) -> Any:
-    if 0 in x.shape:
+    if _is_empty(x):
         return NotImplemented
     return reduced(x, dims, keepdim, x.dtype)
 
 
 @rule(aten.max.default, aten.min.default)
 def _extreme_all(x: TensorType) -> Any:
-    return contiguous(x.dtype, (), x.device) if 0 not in x.shape else NotImplemented
+    return contiguous(x.dtype, (), x.device) if not _is_empty(x) else NotImplemented
 
 
 @rule(aten.max.dim, aten.min.dim)
 def _extreme_dim(x: TensorType, dim: int, keepdim: bool = False) -> Any:
-    if 0 in x.shape or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+    if _is_empty(x) or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
         return NotImplemented
     values = reduced(x, dim, keepdim, x.dtype)
     return values, tensor_type(torch.int64, values.shape, values.stride, x.device)
@@ -95,7 +101,7 @@ def _extreme_dim(x: TensorType, dim: int, keepdim: bool = False) -> Any:
 
 @rule(aten.argmax.default, aten.argmin.default)
 def _argmax(x: TensorType, dim: int | None = None, keepdim: bool = False) -> Any:
-    if 0 in x.shape:
+    if _is_empty(x):
         return NotImplemented
     return reduced(x, dim, keepdim, torch.int64)
 

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from braze.ir.types import TensorType
+from braze.shapes.symbolic import is_exactly, must_equal
 from braze.standins.layout import Shape, contiguous_stride, tensor_type
 from braze.standins.rules.table import RULES, VIEW_RULES
 from braze.standins.slice_bounds import slice_range
@@ -63,7 +64,10 @@ def completed_shape(shape: Shape, numel: int) -> Shape:
         if size != -1:
             product *= size
     unknown = shape.count(-1)
-    fits = product == numel if not unknown else product > 0 and numel % product == 0
+    if unknown:
+        fits = product > 0 and must_equal(numel % product, 0)
+    else:
+        fits = must_equal(product, numel)
     if unknown > 1 or not fits or any(size < -1 for size in shape):
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
     return tuple(numel // product if size == -1 else size for size in shape)
@@ -193,7 +197,7 @@ def _expand(x: TensorType, offset: int, shape: Shape, *, implicit: bool = False)
             continue
         if size == -1:
             size = result_shape[dim] = x.shape[own]  # type: ignore[assignment]
-        if size == x.shape[own]:
+        if size == x.shape[own] or (x.shape[own] != 1 and must_equal(size, x.shape[own])):
             result_stride[dim] = x.stride[own]  # type: ignore[assignment]
         elif x.shape[own] != 1:
             raise RuntimeError(
@@ -216,7 +220,7 @@ def _unsqueeze(x: TensorType, offset: int, dim: int) -> View:
 
 
 def _squeezed(x: TensorType, offset: int, dims: set[int]) -> View:
-    kept = [d for d, size in enumerate(x.shape) if not (d in dims and size == 1)]
+    kept = [d for d, size in enumerate(x.shape) if not (d in dims and is_exactly(size, 1))]
     shape = tuple(x.shape[d] for d in kept)
     return _made(x, shape, tuple(x.stride[d] for d in kept)), offset  # type: ignore[arg-type]
 
@@ -313,7 +317,7 @@ def _split(x: TensorType, offset: int, size: int, dim: int = 0) -> Any:
 @_view_rule(aten.split_with_sizes.default)
 def _split_with_sizes(x: TensorType, offset: int, sizes: Shape, dim: int = 0) -> Any:
     dim = wrap_dim(dim, len(x.shape))
-    if sum(sizes) != x.shape[dim]:
+    if not must_equal(sum(sizes), x.shape[dim]):
         raise RuntimeError(
             f"split_with_sizes expects split_sizes to sum exactly to {x.shape[dim]} "
             f"(input tensor's size at dimension {dim}), but got split_sizes={list(sizes)}"
