@@ -156,7 +156,7 @@ class RecipeWriter:
             self._kept.append(value)
             options = {"dtype": torch.int64, "device": torch.device("cpu")}
             tensor = self._interpreter.tracer.call(aten.full.default, ((), value.node), options)
-            found = NewCall(torch.Tensor.item, (self._result(tensor),))
+            found = NewCall(torch.Tensor.item, (self.result(tensor),))
             self._recipes[id(value)] = found
         return found
 
