@@ -171,6 +171,16 @@ class BackendFailed(BrazeError):
 
 
 @final
+class PartlyRun(BrazeError):
+    """A graph raised `cause` after writes that cannot be undone: the program must not be run again
+    in its place. Users see the cause."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+        super().__init__(str(cause))
+
+
+@final
 class CompilerNotFound(BrazeError):
     """There is no C++ compiler on this machine."""
 

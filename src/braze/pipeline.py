@@ -36,6 +36,7 @@ from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakErro
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.fx_graph import to_fx
+from braze.interop.undo_writes import undoing_writes
 from braze.ir.entry import (
     CompileAnswer,
     CompiledEntry,
@@ -428,7 +429,8 @@ class FrameCompiler:
                     raise failure from error
                 instead = self._eager_instead(captured.graph, failure, recorder)
                 return instead if captured.grad_enabled else with_gradients(instead)
-        return checking_writes(captured.graph, lambda inputs: compiled(*inputs))
+        graph = captured.graph
+        return undoing_writes(graph, checking_writes(graph, lambda inputs: compiled(*inputs)))
 
     def _eager_instead(
         self, graph: Graph, failure: BrazeError, recorder: Recorder

@@ -89,7 +89,7 @@ class Observer:
             self._note(path, (type(value).__name__, _without_histories(repr(value))))
         elif type(value) is float:
             text = "nan" if value != value else struct.pack("d", value).hex()
-            self._note(path, ("float", text, value))
+            self._note(path, ("float", text, repr(value)))
         elif self._is_new(path, value):
             self._kept.append(value)
             if isinstance(value, torch.Tensor):

@@ -314,7 +314,7 @@ def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], s
         combine = symbolic_maximum if sign == ">" else symbolic_minimum
         return functools.reduce(combine, items)
     kinds = set(map(type, items)) if key is None else set()
-    if SymbolicFloat in kinds and kinds <= {int, float, SymbolicFloat}:
+    if SymbolicFloat in kinds and kinds <= {float, SymbolicFloat}:
         return extremum(interpreter, items, sign)
     best = items[0]
     best_key = best if key is None else interpreter.call(key, best)

@@ -20,6 +20,7 @@ from braze.capture.leaf_calls import leaf_call
 from braze.standins.numbers import (
     SymbolicFloat,
     calculated,
+    chosen,
     holds_number,
     is_from_outside,
     number_of,
@@ -63,12 +64,14 @@ for _name in "sqrt exp log sin cos tanh".split():
 
 
 def extremum(interpreter: Any, items: Any, sign: str) -> Any:
-    """`min()` or `max()` of numbers among which are symbolic floats."""
-    op, python = (aten.maximum.default, max) if sign == ">" else (aten.minimum.default, min)
+    """`min()` or `max()` of floats among which are symbolic ones. The graph chooses as Python does:
+    the later one only where it is less (or greater), so that of equal ones, and beside NaN, the
+    first one stays."""
+    compare, python = (aten.gt.Tensor, max) if sign == ">" else (aten.lt.Tensor, min)
 
-    def combine(first: Any, second: Any) -> Any:
-        if SymbolicFloat not in (type(first), type(second)):
-            return python(first, second)
-        return interpreter.native(calculated, op, (first, second), python)
+    def choose(best: Any, item: Any) -> Any:
+        if SymbolicFloat not in (type(best), type(item)):
+            return python(best, item)
+        return interpreter.native(chosen, compare, best, item, python)
 
-    return functools.reduce(combine, items)
+    return functools.reduce(choose, items)

@@ -17,7 +17,7 @@ from typing import Any, final
 
 import torch
 
-from braze.errors import BrazeWarning
+from braze.errors import BrazeWarning, PartlyRun
 from braze.ir.entry import CompileFrame, FrameValues
 from braze.ir.frame import Break, Refused
 from braze.runtime.binding import copy_defaults, make_binder
@@ -147,7 +147,10 @@ class Dispatcher:
             self.observe("unraised", f"{refused.origin}: {refused.reason}")
 
     def report_fault(self, fault: Exception, entry: Entry) -> None:
-        """Say, once an entry, that its graph failed and the frame runs eagerly."""
+        """Say, once an entry, that its graph failed and the frame runs eagerly. Raises what the
+        graph raised where that must not be."""
+        if isinstance(fault, PartlyRun):
+            fault.raise_cause()
         if isinstance(fault, CheckFailed):
             self.observe("raise", str(fault))
             return

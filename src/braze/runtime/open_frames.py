@@ -16,7 +16,7 @@ import types
 from typing import Any, Protocol, TypeAlias, final
 
 from braze.compat.bytecode import decode
-from braze.errors import InternalError
+from braze.errors import InternalError, PartlyRun
 from braze.ir.entry import FrameValues
 from braze.ir.frame import NULL, Refused
 from braze.runtime.continuation import Continuation, Point, make_continuation
@@ -131,6 +131,8 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     entry, inputs = found
     try:
         results = entry.run_graph(inputs)
+    except PartlyRun as partly:
+        return _run_rest(host, frame, partly.cause)
     except Exception as fault:
         host.report_fault(fault, entry)
         results = None

@@ -490,7 +490,7 @@ def _comparison(name: str) -> Any:
         elif isinstance(other, float):
             return getattr(float, f"__{name}__")(float(int(self)), other)
         else:
-            return unlike
+            return NotImplemented  # the other one may know: `n == tensor` is a tensor
         facts, relation = _relation(name, self, other)
         if type(self) is ProgramInt and facts.data is not None:
             truth = facts.data.truth(relation)

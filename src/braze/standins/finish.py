@@ -15,7 +15,7 @@ from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts, Unknown
 from braze.standins.layout import is_dense, same_layout
-from braze.standins.recorder import Call, Recorder, node_of
+from braze.standins.recorder import Call, Recorder, is_detached, node_of
 from braze.standins.standin import Place, Standin
 from braze.standins.symbols import Expressions
 
@@ -141,13 +141,19 @@ def _detached(
             replace(
                 output,
                 detached=output.alias is not None
-                and not (result.requires_grad or follows_its_base(result)),
+                and not (result.requires_grad or _follows_alias(result)),
                 is_piece=result.place in pieces,  # type: ignore[attr-defined]
             )
             for output, result in zip(outputs, results)
         ],
         *outputs[len(results) :],
     )
+
+
+def _follows_alias(result: torch.Tensor) -> bool:
+    """Whether a view gets the history of a later write to what it is an alias of: what
+    `x.detach().t()` follows is the detached tensor, not `x`."""
+    return follows_its_base(result) and not is_detached(result.place)  # type: ignore[attr-defined]
 
 
 def _shared_bases(places: Sequence[Place], pieces: set[Place]) -> list[Place]:

@@ -178,10 +178,31 @@ def number_of(tracer: Tracer, tensor: Standin) -> SymbolicFloat:
 
 def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float]) -> SymbolicFloat:
     """An operator of ATen on symbolic floats and numbers; `python` does the same on numbers."""
-    symbolic = [x for x in operands if type(x) is SymbolicFloat]
-    tracer = symbolic[0].tracer
+    tracer = next(x.tracer for x in operands if type(x) is SymbolicFloat)
     values = [_as_value(tracer, x) for x in operands]
-    made = tracer.standin_for(tracer.recorder.emit(op, values, {}))
+    return _made(tracer, tracer.recorder.emit(op, values, {}), operands, python)
+
+
+def chosen(
+    compare: Any, best: Any, other: Any, python: Callable[[Any, Any], float]
+) -> SymbolicFloat:
+    """`other` where `compare` says so of it and `best`, else `best`; `python` does the same."""
+    operands = (best, other)
+    tracer = next(x.tracer for x in operands if type(x) is SymbolicFloat)
+    first, second = (_as_value(tracer, x) for x in operands)
+    is_better = tracer.recorder.emit(compare, (second, first), {})
+    value = tracer.recorder.emit(aten.where.self, (is_better, second, first), {})
+    return _made(tracer, value, operands, python)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _made(
+    tracer: Tracer, value: Value, operands: tuple[Any, ...], python: Callable[..., float]
+) -> SymbolicFloat:
+    """A calculated number, with what it is now where the operands are known."""
+    made = tracer.standin_for(value)
     hints = [x.hint if type(x) is SymbolicFloat else x for x in operands]
     hint, settles = None, ()
     if None not in hints:
@@ -191,11 +212,9 @@ def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float])
             found = None
         if isinstance(found, float):
             hint = found
+            symbolic = [x for x in operands if type(x) is SymbolicFloat]
             settles = tuple(dict.fromkeys(s for x in symbolic for s in x.specialise))
     return SymbolicFloat(tracer, made, hint, settles)
-
-
-# --- private ---------------------------------------------------------------------------------
 
 
 def _as_value(tracer: Tracer, operand: Any) -> Value:

@@ -130,7 +130,7 @@ class Recorder:
         base = place.base or place
         if base.shares_memory:
             raise Untraceable("a write to memory that another input, or a lazy conjugate, shares")
-        tracked = torch.is_grad_enabled() and not _is_detached(place)
+        tracked = torch.is_grad_enabled() and not is_detached(place)
         if tracked:
             base.history = None
         elif base.history is None:
@@ -213,7 +213,7 @@ class Recorder:
         return value
 
 
-def _is_detached(place: Place) -> bool:
+def is_detached(place: Place) -> bool:
     """Whether autograd does not see writes to the place: `x.detach()` on the way to it."""
     walk: Place | None = place
     while walk is not None and walk.step is not None:

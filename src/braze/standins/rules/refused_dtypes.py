@@ -44,6 +44,18 @@ def _rows() -> Iterator[tuple[Any, frozenset[torch.dtype]]]:
 
 
 _REFUSED = dict(_rows())
+
+aten = torch.ops.aten
+# Where the parameters of a normalisation are among its arguments.
+_PARAMETERS: dict[Any, slice] = {
+    aten.native_layer_norm.default: slice(2, 4),
+    aten.native_group_norm.default: slice(1, 3),
+    aten._native_batch_norm_legit.default: slice(1, 5),
+    aten._native_batch_norm_legit.no_stats: slice(1, 3),
+    aten._native_batch_norm_legit_functional.default: slice(1, 5),
+    aten._native_batch_norm_legit_no_training.default: slice(1, 5),
+}
+_HALVES = frozenset({torch.float16, torch.bfloat16})
 _POWER = torch.ops.aten.pow.Tensor_Scalar
 
 
@@ -56,5 +68,16 @@ def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         # Of a tensor without elements no kernel is asked.
         if wrong and first.device.type == "cpu" and 0 not in first.shape:
             raise NotImplementedError(f"{op} is not implemented for {first.dtype}")
+    elif op in _PARAMETERS:
+        _check_parameters(args[0], args[_PARAMETERS[op]])
     elif op is _POWER and type(args[1]) is int and args[1] < 0 and args[0].dtype in _WHOLE:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
+
+
+def _check_parameters(image: TensorType, parameters: Sequence[Any]) -> None:
+    """The kernels for CPUs take parameters in the image's dtype, or float32 ones beside halves."""
+    found = {parameter.dtype for parameter in parameters if type(parameter) is TensorType}
+    if found <= {image.dtype} or image.device.type != "cpu" or 0 in image.shape:
+        return
+    if image.dtype not in _HALVES or found != {torch.float32}:
+        raise RuntimeError(f"mixed dtype (CPU): {image.dtype} with parameters of {found}")
