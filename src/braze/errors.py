@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import final
+from typing import NoReturn, final
 
 HOW_TO_REPORT = (
     "This is a bug in Braze. Please report it with this message and, if you can, the program: "
@@ -177,7 +177,15 @@ class PartlyRun(BrazeError):
 
     def __init__(self, cause: Exception) -> None:
         self.cause = cause
+        self.context = cause.__context__
         super().__init__(str(cause))
+
+    def raise_cause(self) -> NoReturn:
+        """Raise it as it was raised: raising it again gives it another context."""
+        try:
+            raise self.cause
+        finally:
+            self.cause.__context__ = self.context
 
 
 @final

@@ -57,29 +57,39 @@ def file_name(program: Program) -> str:
     return f"<fuzz {program.seed}>"
 
 
-class LookingAtViews(TorchFunctionMode):
-    """Asks each tensor for its history before an operation gets it.
+class Refusals(TorchFunctionMode):
+    """Notes what torch refuses to do, also where the program catches the exception.
 
-    A view whose base was written to through another view has its old history until somebody asks
-    (`x.grad_fn`, `print(x)`), and is taken for a leaf by the check of in-place operations: eager
-    raises or not as the program was looked at before. Guards look.
+    looking: each tensor is asked for its history before an operation gets it. A view whose base was
+    written to through another view has its old history until somebody asks (`x.grad_fn`,
+    `print(x)`), and is taken for a leaf by the check of in-place operations: eager raises or not as
+    the program was looked at before. Guards look.
     """
+
+    def __init__(self, looking: bool = False) -> None:
+        super().__init__()
+        self.looking = looking
+        self.texts: list[str] = []
 
     def __torch_function__(
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        for argument in (*args, *(kwargs or {}).values()):
+        for argument in (*args, *(kwargs or {}).values()) if self.looking else ():
             if isinstance(argument, torch.Tensor):
                 with contextlib.suppress(RuntimeError):  # for some views it is forbidden
                     _ = argument.grad_fn
-        return function(*args, **(kwargs or {}))
+        try:
+            return function(*args, **(kwargs or {}))
+        except RuntimeError as error:
+            self.texts.append(str(error))
+            raise
 
 
 def run_world(
     program: Program, compile: Compile | None, *, looking: bool = False
 ) -> list[StepRecord]:
     """Execute the module and its steps; `compile` makes what the steps call as `run`. looking: see
-    LookingAtViews."""
+    Refusals."""
     name = file_name(program)
     lines = program.text.splitlines(keepends=True)
     linecache.cache[name] = (len(program.text), None, lines, name)
@@ -96,8 +106,8 @@ def run_world(
             space["run"] = space["entry"] if compile is None else compile(space["entry"])
             observer = Observer()
             observer.observe({key: space[key] for key in space if _is_root(key)})
-            look = LookingAtViews if looking else contextlib.nullcontext
-            return [_step(step, space, observer, name, look) for step in program.steps]
+            refusals = Refusals(looking) if compile is None else None
+            return [_step(step, space, observer, name, refusals) for step in program.steps]
     finally:
         linecache.cache.pop(name, None)
         sys.modules.pop(MODULE)
@@ -115,7 +125,7 @@ def _step(
     space: dict[str, Any],
     observer: Observer,
     name: str,
-    look: Callable[[], contextlib.AbstractContextManager[Any]],
+    refusals: Refusals | None,
 ) -> StepRecord:
     printed = io.StringIO()
     error: BaseException | None = None
@@ -123,7 +133,7 @@ def _step(
         warnings.simplefilter("ignore")
         warnings.simplefilter("always", BrazeWarning)
         try:
-            with look():
+            with refusals or contextlib.nullcontext():
                 _execute(step, space)
         except Exception as raised:
             error = raised
@@ -142,18 +152,22 @@ def _step(
         raise error
     faults = [str(w.message) for w in caught if issubclass(w.category, BrazeWarning)]
     state = observer.observe(roots)
+    texts = [str(error)]
+    if refusals is not None:
+        texts += refusals.texts
+        refusals.texts = []
     return StepRecord(
         step,
         state,
         error is not None,
-        _refusal(error, state),
-        _LEAF in str(error),
+        _refusal(texts, state),
+        any(_LEAF in text for text in texts),
         tuple(f for f in faults if "none of them fits" not in f),
     )
 
 
-def _refusal(error: BaseException | None, state: list[Entry]) -> str:
-    found = next((text for text in _REFUSALS if text in str(error)), "")
+def _refusal(texts: list[str], state: list[Entry]) -> str:
+    found = next((part for part in _REFUSALS for text in texts if part in text), "")
     return found or ("a view" if any(is_forbidden(what) for _, what in state) else "")
 
 

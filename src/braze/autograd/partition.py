@@ -53,7 +53,8 @@ class _Needs:
     """What the backward reads of the forward, and who makes it.
 
     root: of a value that is a view, what it views in the end.
-    read: roots that backward nodes read; visible: what the program can see.
+    read: roots that backward nodes read, but for captured data, which every graph has; visible:
+        what the program can see.
     in_memory: values that some forward reader, or the program, wants in memory anyway.
     """
 
@@ -63,6 +64,7 @@ class _Needs:
     visible: set[Value] = field(default_factory=set)
     in_memory: set[Value] = field(default_factory=set)
     order: dict[Value, int] = field(default_factory=dict)
+    constants: set[Value] = field(default_factory=set)
 
     def __post_init__(self) -> None:
         graph = self.joint.forward
@@ -71,12 +73,13 @@ class _Needs:
                 if value is not None:
                     self.makers[value] = node
                     self.order[value] = number
+        self.constants = {constant.value for constant in graph.constants}
         forward = {*graph.inputs, *self.makers}
         backward = (value for node in self.joint.backward for value in operands(node))
         gradients = (g for g in self.joint.gradients if g is not None)
         for value in (*backward, *gradients):
-            if value in forward:
-                self.read[self.root(value)] = None
+            if value in forward and (root := self.root(value)) not in self.constants:
+                self.read[root] = None
         self.visible = {*graph.inputs, *map(self.root, self.joint.results)}
         self.in_memory = set(self.visible)
         for node in graph.nodes:
@@ -142,7 +145,6 @@ class _Needs:
         network = Network()
         ends: dict[Value, tuple[int, int]] = {}
         pending = list(self.read)
-        constants = {constant.value for constant in self.joint.forward.constants}
 
         def edge(value: Value) -> tuple[int, int]:
             if value not in ends:
@@ -164,8 +166,9 @@ class _Needs:
                 network.connect(0, begin, UNLIMITED)
                 continue
             for operand in operands(self.makers[value]):
-                if operand not in constants:
-                    network.connect(edge(self.root(operand))[1], begin, UNLIMITED)
+                root = self.root(operand)
+                if root not in self.constants:
+                    network.connect(edge(root)[1], begin, UNLIMITED)
         beyond = network.beyond_cut()
         return {v for v, (begin, end) in ends.items() if begin not in beyond and end in beyond}
 

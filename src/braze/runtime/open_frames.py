@@ -129,15 +129,15 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
             host.note_return(refused)
         return state
     entry, inputs = found
+    results = raised = None
     try:
         results = entry.run_graph(inputs)
     except PartlyRun as partly:
-        return _run_rest(host, frame, partly.cause)
+        raised = partly.cause
     except Exception as fault:
         host.report_fault(fault, entry)
-        results = None
-    if results is None:
-        return _run_rest(host, frame)
+    if results is None:  # outside of the except clauses, so that what is raised has no context
+        return _run_rest(host, frame, raised)
     if entry.returns:
         return Finished(entry.replay(values, results))
     host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")

@@ -91,14 +91,14 @@ def _outputs(
     places: Sequence[Place],
     pieces: set[Place],
 ) -> tuple[Output, ...]:
-    fixed = {c.value for c in constants}
+    _own_constants(recorder, constants, places)
     outputs: list[Output] = []
     extra: list[Output] = []
     bases = _shared_bases(places, pieces)
     owners: dict[Place, Value] = {}
     for base in bases:
         owner = next((p for p in places if p is base), None)
-        value = _owned(recorder, base, fixed)
+        value = _owned(recorder, base)
         owners[base] = value
         if owner is None:
             extra.append(Output(value))
@@ -111,7 +111,7 @@ def _outputs(
                 Output(value, _alias(recorder.input_values[base.input_index], place, base))
             )
         elif base not in owners:
-            outputs.append(Output(_owned(recorder, place, fixed)))
+            outputs.append(Output(_owned(recorder, place)))
         elif place is base and base not in seen:
             seen.add(base)
             outputs.append(Output(owners[base]))
@@ -170,15 +170,25 @@ def _alias(base_value: Value, place: Place, base: Place) -> Alias:
     return Alias(base_value, place.type.shape, place.type.stride, place.offset - base.offset)
 
 
-def _owned(recorder: Recorder, place: Place, fixed: set[Value]) -> Value:
+def _own_constants(
+    recorder: Recorder, constants: Sequence[Constant], places: Sequence[Place]
+) -> None:
+    """Results get memory of their own in place of captured data, which must never change; views of
+    it are made again from that, so that they keep their strides."""
+    fixed = {c.value for c in constants}
+    for place in places:
+        base = place.base or place
+        if base.value in fixed:
+            base.value = recorder.emit(aten.clone.default, (base.value,), {})
+            base.version += 1
+
+
+def _owned(recorder: Recorder, place: Place) -> Value:
     """The place's value as a result that the caller owns, in the strides that eager gives it."""
     value = recorder.read(place)
     found, wanted = value.type, place.type
     assert isinstance(found, TensorType)
-    base = place.base or place
-    if base.value in fixed:
-        value = recorder.emit(aten.clone.default, (value,), {})
-    elif not same_layout(wanted.shape, wanted.stride, found.stride) and is_dense(  # type: ignore[arg-type]
+    if not same_layout(wanted.shape, wanted.stride, found.stride) and is_dense(  # type: ignore[arg-type]
         wanted.shape,
         wanted.stride,  # type: ignore[arg-type]
     ):

@@ -159,7 +159,8 @@ class Tracer(dispatch.TorchDispatchMode):
         """The graph that computes `results`, with aliases, write-backs and no dead nodes."""
         for result in results:
             if type(result) is Standin and result.requires_grad:
-                self._read_tracked(result.place)
+                with torch.enable_grad():  # the program may have ended without gradients
+                    self._read_tracked(result.place)
         places = [standin.place.base or standin.place for standin, _ in self.inputs]
         for (standin, _), place in zip(self.inputs, places, strict=True):
             if standin.requires_grad and self.recorder.has_new_history(place):
