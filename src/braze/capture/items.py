@@ -129,8 +129,13 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     elif id(owner) not in world.known:
         call_with_key(interpreter, operator.setitem, owner, key, value)
     else:
-        target = interpreter.overlay.changed(owner)
-        call_with_key(interpreter, operator.setitem, target, key, value)
+        call_with_key(interpreter, operator.setitem, _written(interpreter, owner), key, value)
+
+
+def _written(interpreter: Any, owner: Any) -> Any:
+    """A container from outside as it is written to; one that cannot be says so itself."""
+    is_fixed = issubclass(type(owner), (tuple, frozenset))
+    return owner if is_fixed else interpreter.overlay.changed(owner)
 
 
 def _is_single(interpreter: Any, owner: Any, key: Any) -> bool:
@@ -164,5 +169,4 @@ def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
             raise ProgramRaised(KeyError(key))
         interpreter.overlay.write(owner, key, DELETED)
     else:
-        target = interpreter.overlay.changed(owner)
-        call_with_key(interpreter, operator.delitem, target, key)
+        call_with_key(interpreter, operator.delitem, _written(interpreter, owner), key)

@@ -151,6 +151,12 @@ def is_write_refused(tensor: torch.Tensor, carries_gradient: bool) -> bool:
 note_write: Callable[[tuple[torch.Tensor, ...]], None] = torch._C._increment_version
 
 
+def saved_data(context: Any) -> list[torch.Tensor] | None:
+    """What a Function saved, whether it was written to since or not; None where hooks keep it."""
+    saved = context._raw_saved_tensors
+    return None if any(one.unpack_hook is not None for one in saved) else [o.data for o in saved]
+
+
 # Inside of a backward: whether its graph is kept for another one (`retain_graph=True`).
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
 

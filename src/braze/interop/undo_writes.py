@@ -7,7 +7,7 @@ the program does, and what a later call raises, the frame is run again for: from
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, final
 
 import torch
 
@@ -27,30 +27,46 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
         return run
 
     def run_or_undo(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        kept = [_kept(inputs[place]) for place in places]
+        kept = [_Kept(inputs[place]) for place in places]
         try:
             return run(inputs)
         except Exception as fault:
-            if not all(_restore(inputs[place], *facts) for place, facts in zip(places, kept)):
+            if not all(one.can_be_restored() for one in kept):
                 raise PartlyRun(fault) from fault
+            for one in kept:
+                one.restore()
             raise
 
     return run_or_undo
 
 
-def _kept(tensor: torch.Tensor) -> tuple[int, torch.Tensor, bool]:
-    return VERSION(tensor), tensor.detach().clone(), tensor.requires_grad
+@final
+class _Kept:
+    """A tensor, and what it was."""
 
+    __slots__ = ("data", "had_gradient", "tensor", "version")
 
-def _restore(tensor: torch.Tensor, version: int, data: torch.Tensor, had_gradient: bool) -> bool:
-    """Whether a tensor could be made what it was."""
-    if VERSION(tensor) == version:
-        return True
-    has_new_history = tensor.requires_grad and (not had_gradient or not tensor.is_leaf)
-    if has_new_history and (had_gradient or tensor._is_view()):
-        return False
-    with torch.no_grad():
-        tensor.copy_(data)
-    if has_new_history:
-        tensor.detach_()
-    return True
+    def __init__(self, tensor: torch.Tensor) -> None:
+        self.tensor = tensor
+        self.version = VERSION(tensor)
+        self.data = tensor.detach().clone()
+        self.had_gradient = tensor.requires_grad
+
+    def can_be_restored(self) -> bool:
+        """A history that a tensor had, or that of a view's base, cannot be given back."""
+        return not self._has_new_history() or not (self.had_gradient or self.tensor._is_view())
+
+    def restore(self) -> None:
+        """Make the tensor what it was."""
+        if VERSION(self.tensor) == self.version:
+            return
+        has_new_history = self._has_new_history()
+        with torch.no_grad():
+            self.tensor.copy_(self.data)
+        if has_new_history:
+            self.tensor.detach_()
+
+    def _has_new_history(self) -> bool:
+        is_written = VERSION(self.tensor) != self.version
+        is_leaf = not self.tensor.requires_grad or self.tensor.is_leaf
+        return is_written and not is_leaf

@@ -24,14 +24,16 @@ from braze.compat.backward import (
     is_write_refused,
     keeps_graph,
     quick_apply,
+    saved_data,
 )
 from braze.compat.gradmode import is_autocast_on
 from braze.ir.entry import GraphCallable
-from braze.ir.graph import Alias
+from braze.ir.graph import Alias, operands
 from braze.ir.run_graph import view_for, write_back
 from braze.ir.training import (
     Backward,
     ForwardBackward,
+    Saved,
     SavedInput,
     ViewOfInput,
     ViewOfResult,
@@ -130,7 +132,7 @@ class TrainingGraph:
 class _CompiledBackward:
     """A backward and how its tangents and gradients are handed over."""
 
-    __slots__ = ("gradients", "run", "tangents", "told")
+    __slots__ = ("gradients", "reads", "run", "tangents", "told")
 
     def __init__(self, graph: TrainingGraph, backward: Backward, run: GraphCallable) -> None:
         self.run = run
@@ -140,6 +142,10 @@ class _CompiledBackward:
         strides = tuple([stride for _, stride in layouts])
         self.told = compile_sizes(graph.sizes.symbols, (strides, backward.graph.sizes.numbers))
         self.gradients = [backward.gradients[number] for number in graph.wanting]
+        used = {value for node in backward.graph.nodes for value in operands(node)}
+        used.update(output.value for output in backward.graph.outputs)
+        pairs = zip(graph.pair.saved, backward.graph.inputs)
+        self.reads = tuple([saved for saved, value in pairs if value in used])
 
     def __call__(
         self, saved: list[Any], tangents: Sequence[Any], sizes: Sequence[int]
@@ -193,7 +199,7 @@ class CompiledFunction(torch.autograd.Function):
             return (None, None, *_differentiable_backward(ctx, graph, tangents))
         given = tuple([tangent is not None for tangent in tangents])
         backward = graph.backward_for(given, active_casts() if is_autocast_on() else ())
-        unpacked = _take_saved(ctx, graph, given)
+        unpacked = _take_saved(ctx, graph, given, backward)
         saved = list(unpacked) if graph.order is None else [unpacked[n] for n in graph.order]
         del unpacked
         return (None, None, *backward(saved, tangents, ctx.sizes))
@@ -206,13 +212,15 @@ _NONE_USED: frozenset[int] = frozenset()
 # --- private ---------------------------------------------------------------------------------
 
 
-def _take_saved(ctx: Any, graph: TrainingGraph, given: tuple[bool, ...]) -> Sequence[torch.Tensor]:
+def _take_saved(
+    ctx: Any, graph: TrainingGraph, given: tuple[bool, ...], backward: _CompiledBackward
+) -> Sequence[torch.Tensor]:
     """What was saved, for these tangents. Results of one graph may be differentiated one after the
     other, as in eager, where they share nothing that was saved: then it is kept for the others."""
     used, freed_by = [n for n, yes in enumerate(given) if yes], graph.freed_by
     if ctx.used and any(not freed_by[n].isdisjoint(ctx.used) for n in used):
         return ctx.saved_tensors  # type: ignore[no-any-return]  # raises what eager raises
-    unpacked: Sequence[torch.Tensor] = ctx.saved_tensors if ctx.kept is None else ctx.kept
+    unpacked = _unpacked(ctx, graph, backward) if ctx.kept is None else ctx.kept
     if keeps_graph():
         return unpacked
     ctx.used = ctx.used.union(used)
@@ -221,7 +229,31 @@ def _take_saved(ctx: Any, graph: TrainingGraph, given: tuple[bool, ...]) -> Sequ
         ctx.inputs = ctx.kept = None
     else:
         ctx.kept = unpacked
-    return unpacked
+    return unpacked  # type: ignore[no-any-return]
+
+
+def _unpacked(
+    ctx: Any, graph: TrainingGraph, backward: _CompiledBackward
+) -> Sequence[torch.Tensor]:
+    """What was saved. An input that was written to since is an error, as in eager, where this
+    backward reads it; other results' backwards may."""
+    try:
+        return ctx.saved_tensors  # type: ignore[no-any-return]
+    except RuntimeError:
+        found = None
+        if ctx.inputs is not None and all(_is_unchanged(ctx, graph, s) for s in backward.reads):
+            found = saved_data(ctx)
+        if found is None:
+            raise
+        return found
+
+
+def _is_unchanged(ctx: Any, graph: TrainingGraph, saved: Saved) -> bool:
+    """Whether a saved value surely is what it was: of results nobody else knows that."""
+    if isinstance(saved, SavedInput):
+        version: int = ctx.versions[saved.index]
+        return VERSION(ctx.inputs[saved.index]) == version
+    return saved.index >= graph.result_count
 
 
 def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[Any]) -> Gradients:
