@@ -18,7 +18,7 @@ from torch import fx
 
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.frame import CapturedFrame, TorchCall
-from braze.ir.graph import Argument, Graph, Node, Output, Value, operands, values_in
+from braze.ir.graph import Alias, Argument, Graph, Node, Output, Value, operands, values_in
 from braze.ir.origin import Origin
 from braze.ir.run_graph import flat_tensors
 from braze.ir.types import TensorType
@@ -175,11 +175,21 @@ class _Builder:
             raise NotExpressible("a view of a number")
         if base.dtype is not made.dtype:
             raise NotExpressible(f"a result that views an input of {base.dtype} as {made.dtype}")
-        view = self.call(
-            torch.ops.aten.as_strided.default,
-            (self.known[alias.base], list(alias.shape), list(alias.stride), alias.offset),
-        )
+        view = self._view(self.known[alias.base], alias)
         return self.call(torch.ops.aten.detach.default, (view,)) if output.detached else view
+
+    def _view(self, base: fx.Node, alias: Alias) -> fx.Node:
+        """`as_strided`, whose offset is left out: it would count from the start of the storage, and
+        the base may begin anywhere."""
+        aten = torch.ops.aten
+        start: Any = alias.offset
+        if start:
+            steps: Any = zip(alias.shape, alias.stride)
+            reach = start + sum((size - 1) * step for size, step in steps) + 1
+            base = self.call(aten.as_strided.default, (base, [reach], [1]))
+            base = self.call(aten.slice.Tensor, (base, 0, start, reach))
+        arguments = (base, list(alias.shape), list(alias.stride))
+        return self.call(aten.as_strided.default, arguments)
 
     def _bound(self, argument: Argument) -> Any:
         if type(argument) is Value:

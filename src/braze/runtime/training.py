@@ -13,6 +13,7 @@ from __future__ import annotations
 import operator
 import threading
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from typing import Any, TypeAlias, final
 
 import torch
@@ -193,7 +194,10 @@ class CompiledFunction(torch.autograd.Function):
         graph: TrainingGraph = ctx.graph
         if all(tangent is None for tangent in tangents):
             # The engine passes through on its way from a result that needs none of this one's; in
-            # eager nothing would be there, and nothing be freed.
+            # eager nothing would be there, and nothing be freed. It frees what is saved here.
+            if ctx.kept is None and ctx.inputs is not None and not keeps_graph():
+                with suppress(RuntimeError):  # written to since: a backward that reads it says so
+                    ctx.kept = ctx.saved_tensors
             return (None,) * len(ctx.needs_input_grad)
         if torch.is_grad_enabled():
             return (None, None, *_differentiable_backward(ctx, graph, tangents))

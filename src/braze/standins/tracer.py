@@ -25,7 +25,7 @@ from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.op_facts import Kind, OpFacts, describe_op
-from braze.standins.recorder import Recorder
+from braze.standins.recorder import Recorder, is_detached
 from braze.standins.rules import infer, infer_view
 from braze.standins.slice_bounds import BOUNDED, counted_from_start
 from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
@@ -405,6 +405,8 @@ class Tracer(dispatch.TorchDispatchMode):
                     f"{list(found.shape)}"
                 )
             value = self.recorder.convert(value, wanted)
+        if differentiable and is_detached(place):
+            raise Untraceable("a detached tensor gets a history that its memory has not elsewhere")
         self.recorder.write(place, value)
         if differentiable:
             (place.base or place).tracks_gradient = True
