@@ -1,7 +1,7 @@
 """A user backend's graph that fails half-way leaves its inputs as they were.
 
 Other graphs write to their inputs when all else is done. A graph of torch-level calls writes where
-the program does, and what a later call raises, the frame is run again for: from the start, natively.
+the program does; where a later call raises, the frame is run again from its start, natively.
 """
 
 from __future__ import annotations
