@@ -60,7 +60,15 @@ from braze.ir.run_graph import (
     with_gradients,
 )
 from braze.ir.schedule import Kernel, Schedule
-from braze.ir.training import Backward, ForwardBackward, JointGraph, print_joint
+from braze.ir.training import (
+    BACKWARD,
+    PLAIN,
+    Backward,
+    ForwardBackward,
+    JointGraph,
+    Role,
+    print_joint,
+)
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
 from braze.ir.verify_training import verify_pair
@@ -72,8 +80,8 @@ from braze.runtime.checks import with_checks
 from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
-from braze.runtime.link import Linked, link
-from braze.runtime.link_device import NoTriton, OnDevice, link_device
+from braze.runtime.link import link
+from braze.runtime.link_device import NoTriton, link_device
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.schedule import CPU, CUDA, Target, schedule
@@ -81,7 +89,7 @@ from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
 from braze.trace import BreakNote, Journal, Recorder
 
-_Linked: TypeAlias = Linked | OnDevice | NoCompiler | NoTriton
+_Linked: TypeAlias = GraphCallable | NoCompiler | NoTriton
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
@@ -114,13 +122,13 @@ class _Device:
     target: Target
     supports: Callable[[str, torch.dtype], bool]
     generate: Callable[[Schedule, Options], KernelSources]
-    link: Callable[[Schedule, KernelSources, Options, torch.device, bool], _Linked]
+    link: Callable[..., _Linked]  # as `link_device`
 
 
 def _link_cpu(
-    plan: Schedule, sources: KernelSources, options: Options, device: torch.device, takes: bool
+    plan: Schedule, sources: KernelSources, options: Options, _: Any, role: Role, __: Any
 ) -> _Linked:
-    return link(plan, sources, options, takes)
+    return link(plan, sources, options, role.takes_inputs)
 
 
 _DEVICES = types.MappingProxyType(
@@ -132,18 +140,15 @@ _DEVICES = types.MappingProxyType(
 
 
 def compile_graph(
-    graph: Graph, options: Options, recorder: Recorder, takes_inputs: bool = False
+    graph: Graph, options: Options, recorder: Recorder, role: Role = PLAIN
 ) -> GraphCallable:
-    """All stages behind capture: a graph as fused kernels and calls of ATen.
-
-    takes_inputs: a call empties the list of its inputs and frees each after its last use.
-    """
+    """All stages behind capture: a graph as fused kernels and calls of ATen."""
     devices = devices_of(graph) or {torch.device("cpu")}
     kind = _DEVICES.get(min(devices, key=str).type) if len(devices) == 1 else None
     if kind is None:
         kinds = " and ".join(sorted(map(str, devices)))
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
-        return compile_graph_runner(graph, takes_inputs)
+        return compile_graph_runner(graph, role.takes_inputs)
     (device,) = devices
     with recorder.stage("rewrite"):
         graph = rewrite(graph, options)
@@ -164,17 +169,16 @@ def compile_graph(
         recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
         recorder.emit("output_code", lambda: print_sources(sources))
     with recorder.stage("link"):
-        linked = kind.link(plan, sources, options, device, takes_inputs)
+        linked = kind.link(plan, sources, options, device, role, recorder.note_fallback_of_calls)
     if isinstance(linked, (NoCompiler, NoTriton)):
         recorder.note_fallback(f"{linked.missing}: the graph runs by eager kernels")
         _WARNED.once(linked.reason)
-        return compile_graph_runner(graph, takes_inputs)
-    recorder.emit("output_code", lambda: linked.text)
+        return compile_graph_runner(graph, role.takes_inputs)
+    recorder.emit("output_code", lambda: getattr(linked, "text", ""))
     return linked
 
 
-# (graph, recorder, whether it is a backward, whose calls take their inputs over) -> compiled.
-CompileOne: TypeAlias = Callable[[Graph, Recorder, bool], GraphCallable]
+CompileOne: TypeAlias = Callable[[Graph, Recorder, Role], GraphCallable]
 
 
 def compile_with_backward(
@@ -192,7 +196,7 @@ def compile_with_backward(
     with recorder.stage("autograd"):
         views = any(o.alias is not None and not o.detached for o in graph.outputs)
         if not (any(joint.is_differentiable) or joint.writes or views):
-            return compile_one(graph, recorder, False)
+            return compile_one(graph, recorder, PLAIN)
         pair = partition(joint, options.activation_memory_budget)
         if options.verify:
             verify_pair(joint, pair)
@@ -206,7 +210,7 @@ def compile_with_backward(
         if given != everything or casts:
             with recorder.stage("autograd"):
                 backward = _backward_for(joint.source, pair, given, casts, recorder)
-        return backward, compile_one(backward.graph, recorder, True)
+        return backward, compile_one(backward.graph, recorder, BACKWARD)
 
     def compile_backward(given: tuple[bool, ...], casts: Casts) -> tuple[Backward, GraphCallable]:
         recorder = backward_recorder()
@@ -216,7 +220,7 @@ def compile_with_backward(
     again = forward_again(joint.source, pair)
     return TrainingGraph(
         pair,
-        compile_one(pair.forward, recorder, False),
+        compile_one(pair.forward, recorder, Role(kept_from=len(pair.is_differentiable))),
         compile_backward,
         differentiate=None if again is None else compile_graph_runner(again),
         uses_random=uses_random(graph),
@@ -350,7 +354,7 @@ class FrameCompiler:
         if not graph.nodes:
             return compile_graph_runner(graph)
         if joint is None:
-            return compile_one(graph, recorder, False)
+            return compile_one(graph, recorder, PLAIN)
         made = self._differentiable(graph, joint, compile_one, recorder)
         return made if captured.grad_enabled else with_gradients(made)
 
@@ -372,20 +376,18 @@ class FrameCompiler:
         )
         return compile_with_backward(graph, joint, compile_one, self.options, recorder, again)
 
-    def _eager_kernels(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
+    def _eager_kernels(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         recorder.emit("aot_graphs", lambda: print_graph(graph))
-        return compile_graph_runner(graph, takes)
+        return compile_graph_runner(graph, role.takes_inputs)
 
-    def _rewritten(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
+    def _rewritten(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         with recorder.stage("rewrite"):
             graph = rewrite(graph, self.options)
-        return self._eager_kernels(graph, recorder, takes)
+        return self._eager_kernels(graph, recorder, role)
 
-    def _by_user_compilers(
-        self, graph: Graph, recorder: Recorder, is_backward: bool
-    ) -> GraphCallable:
+    def _by_user_compilers(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         """The ATen graph by one of the compilers of an `aot_backend`, when it first runs."""
-        compiler = self.backend.backward_compiler if is_backward else self.backend.compiler
+        compiler = self.backend.backward_compiler if role is BACKWARD else self.backend.compiler
         assert compiler is not None, self.backend
 
         def instead(error: Exception) -> GraphCallable:
@@ -399,9 +401,9 @@ class FrameCompiler:
         recorder.emit("aot_graphs", lambda: print_graph(graph))
         return CompiledAtFirstCall(graph, compiler, instead)
 
-    def _kernels(self, graph: Graph, recorder: Recorder, takes: bool) -> GraphCallable:
+    def _kernels(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         try:
-            return compile_graph(graph, self.options, recorder, takes)
+            return compile_graph(graph, self.options, recorder, role)
         except Exception as error:
             stage = recorder.failed_stage or "link"
             failure = InternalError(stage, error, origin=_origin_of(error, graph))

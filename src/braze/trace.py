@@ -207,6 +207,11 @@ class Recorder:
         self._fallbacks.append(reason)
         self.emit("perf_hints", reason)
 
+    def note_fallback_of_calls(self, reason: str) -> None:
+        """The same of calls of what was compiled, also after the compile."""
+        self.journal.note_fallback(reason)
+        self.emit("perf_hints", reason)
+
     def emit(self, artefact: str, text: str | Callable[[], str], *, origin: object = None) -> None:
         """Write a log line of an artefact, at the user's place. A callable is called only where
         the artefact is switched on."""

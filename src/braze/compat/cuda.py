@@ -20,3 +20,10 @@ current_stream: Callable[[int], int] = getattr(
 )
 # The device that this thread works on.
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _absent("_cuda_getDevice"))
+# How many references there are to a storage, by its `_cdata`.
+storage_references: Callable[[int], int] = torch._C._storage_Use_Count
+
+
+def end_allocation_to_pool(device: int, pool: tuple[int, int]) -> None:
+    """Have the allocator forget a capture that failed."""
+    torch._C._cuda_endAllocateToPool(device, pool)  # type: ignore[attr-defined]

@@ -9,6 +9,7 @@ of results are made outside of the compiled graphs, where autograd sees them.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -17,6 +18,24 @@ from braze.ir.print_graph import print_graph
 from braze.ir.types import Size, TensorType
 from braze.shapes.expr import Expr, Symbol
 from braze.shapes.facts import Assumed
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a compiled graph is for its caller.
+
+    takes_inputs: a call empties the list of its inputs and frees each after its last use.
+    kept_from: the program sees the results before that number; the others are saved for a
+    backward, or are gradients on their way.
+    """
+
+    takes_inputs: bool = False
+    kept_from: int = sys.maxsize
+
+
+PLAIN = Role()
+BACKWARD = Role(takes_inputs=True, kept_from=0)
 
 
 @final

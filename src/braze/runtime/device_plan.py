@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import ctypes
 import enum
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -108,43 +108,89 @@ def load_device_launcher(toolchain: Toolchain | None, options: Options) -> Launc
 
 def launch_by_ctypes(plan: int, table: int, sizes: int, stream: int, *bound: object) -> int:
     """`launch` without an extension: some microseconds slower a kernel."""
-    width = ctypes.sizeof(ctypes.c_long)
-    for place, tensor in zip(bound[::2], bound[1::2]):
-        address = tensor.data_ptr()  # type: ignore[attr-defined]
-        ctypes.c_void_p.from_address(table + width * place).value = address  # type: ignore[operator]
-    numbers = _Numbers(plan)
-    count, _, start, set_context, context, arena_place = (numbers.take() for _ in range(6))
-    aligned = [numbers.take() for _ in range(numbers.take())]
-    if any(_long(table + width * place) % _ALIGNMENT for place in aligned):
+    reader = PlanReader(plan, table, sizes, bound)
+    if reader.is_misaligned():
         return MISALIGNED
-    arena = 0 if arena_place < 0 else _long(table + width * arena_place)
-    read = {
-        Kind.NUMBER: lambda n: n,
-        Kind.SIZE: lambda n: _long(sizes + width * n),
-        Kind.POINTER: lambda n: _long(table + width * n),
-        Kind.IN_ARENA: lambda n: arena + n,
-        Kind.VALUE: lambda n: _long(_long(table + width * n)),
-    }
-    for _ in range(count):
-        function, threads, shared = (numbers.take() for _ in range(3))
-        grid = [read[Kind(numbers.take())](numbers.take()) for _ in range(3)]
-        given = range(numbers.take())
-        values = [read[Kind(numbers.take())](numbers.take()) for _ in given]
-        if min(grid) <= 0:
-            continue
-        arguments = _pointers([*values, *[0] * _ADDED])
-        wanted = (function, *grid, threads, 1, 1, shared, stream, arguments, None)
-        code = _LAUNCH(start)(*wanted)
-        if code == _INVALID_CONTEXT and _SET_CONTEXT(set_context)(context) == 0:
-            code = _LAUNCH(start)(*wanted)
-        if code:
-            return int(code)
-    return 0
+    return next((code for kernel in reader.kernels() if (code := reader.start(kernel, stream))), 0)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ReadKernel:
+    """A kernel of a plan. arguments: as the plan has them; values: in this call."""
+
+    function: int
+    threads: int
+    shared: int
+    grid: tuple[int, int, int]
+    arguments: tuple[tuple[Kind, int], ...]
+    values: tuple[int, ...]
+
+
+@final
+class PlanReader:
+    """A plan, read for one call; the pointers of `bound`'s tensors are put into the table."""
+
+    def __init__(self, plan: int, table: int, sizes: int, bound: Sequence[object]) -> None:
+        for place, tensor in zip(bound[::2], bound[1::2]):
+            address = tensor.data_ptr()  # type: ignore[attr-defined]
+            ctypes.c_void_p.from_address(table + _WIDTH * place).value = address  # type: ignore[operator]
+        self._table, self._sizes, self._next = table, sizes, plan
+        self._count, _, self._start, self._set_context = (self._take() for _ in range(4))
+        self._context, arena = self._take(), self._take()
+        self._aligned = [self._take() for _ in range(self._take())]
+        self._arena = 0 if arena < 0 else _long(table + _WIDTH * arena)
+
+    def is_misaligned(self) -> bool:
+        """Whether a pointer is not what the kernels are built for."""
+        return any(_long(self._table + _WIDTH * place) % _ALIGNMENT for place in self._aligned)
+
+    def kernels(self) -> Iterator[ReadKernel]:
+        """The kernels, in order; once."""
+        for _ in range(self._count):
+            function, threads, shared = (self._take() for _ in range(3))
+            x, y, z = (self._value(*self._pair()) for _ in range(3))
+            arguments = tuple([self._pair() for _ in range(self._take())])
+            values = tuple([self._value(*pair) for pair in arguments])
+            yield ReadKernel(function, threads, shared, (x, y, z), arguments, values)
+
+    def start(self, kernel: ReadKernel, stream: int) -> int:
+        """Start it, if there is anything to compute; the driver's code."""
+        if min(kernel.grid) <= 0:
+            return 0
+        arguments = _pointers([*kernel.values, *[0] * _ADDED])
+        shape = (*kernel.grid, kernel.threads, 1, 1, kernel.shared)
+        code: int = _LAUNCH(self._start)(kernel.function, *shape, stream, arguments, None)
+        if code == _INVALID_CONTEXT and _SET_CONTEXT(self._set_context)(self._context) == 0:
+            code = _LAUNCH(self._start)(kernel.function, *shape, stream, arguments, None)
+        return code
+
+    def _take(self) -> int:
+        number = _long(self._next)
+        self._next += _WIDTH
+        return number
+
+    def _pair(self) -> tuple[Kind, int]:
+        return Kind(self._take()), self._take()
+
+    def _value(self, kind: Kind, number: int) -> int:
+        match kind:
+            case Kind.SIZE:
+                return _long(self._sizes + _WIDTH * number)
+            case Kind.POINTER:
+                return _long(self._table + _WIDTH * number)
+            case Kind.IN_ARENA:
+                return self._arena + number
+            case Kind.VALUE:
+                return _long(_long(self._table + _WIDTH * number))
+            case _:
+                return number
 
 
 # --- private ---------------------------------------------------------------------------------
 
 _P, _U = ctypes.c_void_p, ctypes.c_uint
+_WIDTH = ctypes.sizeof(ctypes.c_long)
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, _P, *[_U] * 7, _P, ctypes.POINTER(_P), _P)
 _SET_CONTEXT = ctypes.CFUNCTYPE(ctypes.c_int, _P)
 
@@ -197,18 +243,6 @@ def _size(size: Size, places: Places) -> tuple[int, int]:
     return Kind.SIZE, places.sizes[as_expr(size)]
 
 
-class _Numbers:
-    """A plan, read in order."""
-
-    def __init__(self, address: int) -> None:
-        self._next = address
-
-    def take(self) -> int:
-        number = _long(self._next)
-        self._next += ctypes.sizeof(ctypes.c_long)
-        return number
-
-
 def _long(address: int) -> int:
     return ctypes.c_long.from_address(address).value
 
@@ -216,7 +250,7 @@ def _long(address: int) -> int:
 def _pointers(values: Sequence[int]) -> object:
     """An array of pointers to the values, which it keeps."""
     memory = (ctypes.c_long * len(values))(*values)
-    start, width = ctypes.addressof(memory), ctypes.sizeof(ctypes.c_long)
-    made = (ctypes.c_void_p * len(values))(*[start + width * n for n in range(len(values))])
+    start = ctypes.addressof(memory)
+    made = (ctypes.c_void_p * len(values))(*[start + _WIDTH * n for n in range(len(values))])
     made._memory = memory  # type: ignore[attr-defined]
     return made

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -13,6 +13,7 @@ import torch
 from braze.compat.cuda import current_device, current_stream
 from braze.ir.kernel import KernelSources, Launch
 from braze.ir.schedule import Schedule
+from braze.ir.training import PLAIN, Role
 from braze.options import Options
 from braze.runtime.cubins import build_cubins, triton_version
 from braze.runtime.cuda_driver import DRIVERS, CudaError
@@ -25,10 +26,17 @@ from braze.runtime.device_plan import (
     load_device_launcher,
     with_misaligned,
 )
+from braze.runtime.graph_recording import LaunchLog, Recording, RecordingPool
+from braze.runtime.launch import build_extension_module
 from braze.runtime.link import Frames, Linked
 from braze.runtime.program import write_program
+from braze.runtime.recorded_graph import RecordedGraph
+from braze.runtime.recording_facts import recording_facts
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 from braze.shapes.expr import as_expr
+
+# Modes in which calls are recorded as CUDA graphs.
+RECORDING_MODES = ("reduce-overhead", "max-autotune")
 
 
 @final
@@ -48,13 +56,15 @@ def link_device(
     sources: KernelSources,
     options: Options,
     device: torch.device,
-    takes_inputs: bool = False,
-) -> Linked | OnDevice | NoTriton:
-    """As `link`, for the CUDA device that the whole schedule is on."""
+    role: Role = PLAIN,
+    report: Callable[[str], None] = lambda _: None,
+) -> Linked | OnDevice | RecordedGraph | NoTriton:
+    """As `link`, for the CUDA device that the whole schedule is on. report: is told what the modes
+    that record calls cannot do."""
     if sources.segments and triton_version() is None:
         return NoTriton()
     assert device.index is not None
-    program = write_program(schedule, sources, takes_inputs, device)
+    program = write_program(schedule, sources, role.takes_inputs, device)
     names: dict[str, Any] = {
         **program.names,
         "empty": torch.empty,
@@ -64,27 +74,71 @@ def link_device(
         segments = _Segments(schedule, sources, options, device)
         names |= {"launch": segments.launch, "relaunch": segments.relaunch}
         names |= segments.addresses()
-    linked = Linked(program, names, Frames(schedule, sources, (), has_arena=False))
-    return linked if torch.cuda.device_count() == 1 else OnDevice(linked, device.index)
+    frames = Frames(schedule, sources, (), has_arena=False)
+    made: Linked | RecordedGraph = Linked(program, dict(names), frames)
+    if options.mode in RECORDING_MODES:
+        facts = recording_facts(schedule, sources)
+        patches = _load_patches(options)
+        if isinstance(facts, str) or patches is None:
+            why = facts if isinstance(facts, str) else "it needs a C++ compiler"
+            report(f"calls are not replayed as a CUDA graph: {why}")
+        else:
+            library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
+
+            def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
+                log = LaunchLog(library)
+                noted = {**names, "launch": log.launch, "relaunch": log.relaunch}
+                call = Linked(program, noted, frames)
+                return Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
+
+            made = RecordedGraph(made, record, facts, pool, role.takes_inputs, report)
+    return made if torch.cuda.device_count() == 1 else OnDevice(made, device.index)
 
 
 @final
 class OnDevice:
     """A compiled graph in a process with several devices: its own is made the current one."""
 
-    __slots__ = ("_index", "_linked", "text")
+    __slots__ = ("_graph", "_index", "text")
 
-    def __init__(self, linked: Linked, index: int) -> None:
-        self._linked, self._index, self.text = linked, index, linked.text
+    def __init__(self, graph: Linked | RecordedGraph, index: int) -> None:
+        self._graph, self._index, self.text = graph, index, graph.text
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if current_device() == self._index:
-            return self._linked(inputs)
+            return self._graph(inputs)
         with torch.cuda.device(self._index):
-            return self._linked(inputs)
+            return self._graph(inputs)
+
+
+@final
+class RecordingPools:
+    """One pool a device, made at the first question."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._pools: dict[torch.device, RecordingPool] = {}
+
+    def of(self, device: torch.device) -> RecordingPool:
+        """What the recordings of that device share."""
+        with self._lock:
+            if device not in self._pools:
+                self._pools[device] = RecordingPool(device)
+            return self._pools[device]
+
+
+POOLS = RecordingPools()
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _load_patches(options: Options) -> Any:
+    """The extension that replays need; None where it cannot be built."""
+    toolchain = find_toolchain(options)
+    if isinstance(toolchain, NoCompiler):
+        return None
+    return build_extension_module("graph_patches", toolchain, options)
 
 
 @final

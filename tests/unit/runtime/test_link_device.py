@@ -20,6 +20,7 @@ from braze.ir.kernel import DeviceFunction, Launch
 from braze.ir.loops import ExternCall, LoopProgram
 from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel
+from braze.ir.training import Role
 from braze.runtime import link_device
 from braze.runtime.cubins import Cubin
 from braze.runtime.cuda_driver import CudaError, LoadedFunction
@@ -116,7 +117,7 @@ def _linked(made: LoopProgram, names: list[str], takes_inputs: bool = False) -> 
         else:
             launches.append(())
     sources = host_sources(plan, launches)
-    linked = link_device.link_device(plan, sources, OPTIONS, DEVICE, takes_inputs)
+    linked = link_device.link_device(plan, sources, OPTIONS, DEVICE, Role(takes_inputs))
     assert not isinstance(linked, link_device.NoTriton)
     return linked
 

@@ -1,0 +1,159 @@
+"""`mode="reduce-overhead"`: a compiled graph whose calls are recorded and replayed.
+
+    1st call            runs as compiled
+    2nd call            is recorded, and replayed
+    later               replays a recording that reads the same parameters and whose results nobody
+                        holds; else makes another one, up to a number, else runs as compiled
+
+It never fails: what cannot be recorded runs as compiled, and the log says why.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, final
+
+import torch
+
+from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_autocast
+from braze.runtime.graph_recording import NotRecordable, Recording, RecordingPool
+from braze.runtime.recording_facts import RecordingFacts
+
+# Recordings for the same sizes whose results may be held at once.
+MOST_RECORDINGS = 4
+# Different sizes that are remembered; the one that was used longest ago is forgotten.
+MOST_SIZES = 16
+# Recordings made for the same sizes before it is taken that pointers never settle.
+_MOST_ATTEMPTS = 12
+
+# (inputs, numbers of those that are copied) -> the recording. Raises NotRecordable.
+Record = Callable[[Sequence[Any], frozenset[int]], Recording]
+
+
+@dataclass(slots=True)
+class _Sized:
+    """Calls with the same sizes. pointers: of the fixed inputs in the last call that was not
+    replayed, None before the first; moving: inputs that have been at different addresses."""
+
+    pointers: tuple[int, ...] | None = None
+    moving: frozenset[int] = frozenset()
+    recordings: list[Recording] = field(default_factory=list)
+    attempts: int = 0
+
+
+@final
+class RecordedGraph:
+    """A `GraphCallable`.
+
+    plain: the graph as compiled. takes_inputs: a call empties the list of its inputs. report: is
+    told why calls are not replayed, each reason once.
+    """
+
+    def __init__(
+        self,
+        plain: Callable[[Sequence[Any]], list[torch.Tensor]],
+        record: Record,
+        facts: RecordingFacts,
+        pool: RecordingPool,
+        takes_inputs: bool,
+        report: Callable[[str], None],
+    ) -> None:
+        self.text = getattr(plain, "text", "")
+        self._plain, self._record, self._facts, self._pool = plain, record, facts, pool
+        self._takes_inputs, self._report = takes_inputs, report
+        self._lock = threading.Lock()
+        self._sizes: OrderedDict[tuple[Any, ...], _Sized] = OrderedDict()
+        self._told: set[str] = set()
+        self._refused = False
+
+    def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        if self._refused or torch.cuda.is_current_stream_capturing():
+            return self._plain(inputs)
+        if is_autocast_on():
+            with without_autocast():
+                return self(inputs)
+        enabled = torch.is_grad_enabled()
+        if enabled:
+            set_grad_enabled(False)
+        try:
+            with self._lock:
+                made = self._replayed(inputs)
+        finally:
+            if enabled:
+                set_grad_enabled(True)
+        if made is None:
+            return self._plain(inputs)
+        if self._takes_inputs:
+            inputs.clear()  # type: ignore[attr-defined]
+        return made
+
+    def _replayed(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+        """The results of a replay; None where the call is to run as compiled."""
+        sized = self._sized(inputs)
+        agreeing = False
+        for recording in sized.recordings:
+            if recording.agrees(inputs):
+                agreeing = True
+                if recording.is_free():
+                    return recording.replay(inputs)
+        made = self._new(sized, inputs, agreeing)
+        return None if made is None else made.replay(inputs)
+
+    def _new(self, sized: _Sized, inputs: Sequence[Any], agreeing: bool) -> Recording | None:
+        """Another recording, where that is of use. agreeing: there are some whose results are
+        still held."""
+        before, now = (
+            sized.pointers,
+            tuple([inputs[n].data_ptr() for n in self._facts.fixed_inputs]),
+        )
+        sized.pointers = now
+        if before is None:
+            return None  # what a first call sets up must not be recorded
+        sized.moving |= {
+            number
+            for number, old, new in zip(self._facts.fixed_inputs, before, now)
+            if old != new and new not in self._pool.addresses
+        }
+        if sized.attempts >= _MOST_ATTEMPTS:
+            self._say("its inputs come at ever new addresses")
+            return None
+        if len(sized.recordings) >= MOST_RECORDINGS:
+            idle = [r for r in sized.recordings if r.is_free()]
+            if agreeing or not idle:
+                self._say(f"the results of {MOST_RECORDINGS} calls before are still in use")
+                return None
+            sized.recordings.remove(idle[0])
+            idle[0].reset()
+        sized.attempts += 1
+        try:
+            made = self._record(inputs, sized.moving)
+        except NotRecordable as reason:
+            self._refused = True
+            self._say(str(reason))
+            return None
+        sized.recordings.append(made)
+        return made
+
+    def _sized(self, inputs: Sequence[Any]) -> _Sized:
+        facts = self._facts
+        key: tuple[Any, ...] = ()
+        if facts.sized or len(inputs) > facts.count:
+            shapes = [(inputs[n].shape, inputs[n].stride()) for n in facts.sized]
+            key = (*shapes, *inputs[facts.count :])
+        found = self._sizes.get(key)
+        if found is None:
+            found = self._sizes[key] = _Sized()
+            if len(self._sizes) > MOST_SIZES:
+                _, oldest = self._sizes.popitem(last=False)
+                for recording in oldest.recordings:
+                    recording.reset()
+        self._sizes.move_to_end(key)
+        return found
+
+    def _say(self, reason: str) -> None:
+        if reason not in self._told:
+            self._told.add(reason)
+            self._report(f"calls are not replayed as a CUDA graph: {reason}")

@@ -1,0 +1,157 @@
+"""What a schedule says of its recording: which pointers may be patched, and which are fixed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from braze.compat.dispatch import needs_data
+from braze.ir.kernel import KernelSources
+from braze.ir.loops import Buffer, BufferView
+from braze.ir.schedule import ExternStep, Schedule
+from braze.runtime.program import is_whole
+from braze.shapes.expr import symbols
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordingFacts:
+    """Inputs and results by their numbers.
+
+    count: of the inputs that are tensors. sized: inputs with symbolic sizes.
+    kernel_inputs: given to our kernels only; places: of each in the table. fixed_inputs: given to
+    library calls. copied_back: written by a copy at the end. written: by kernels or copies.
+    fresh_results: written by our kernels, in memory of their own, and read by nothing else;
+    result_places: of each in the table. same_results: others on the memory of a fresh one.
+    input_results: views of inputs. constant_results: views of constants.
+    whole_results: the only result on their memory, and all of it.
+    """
+
+    count: int
+    sized: tuple[int, ...]
+    kernel_inputs: tuple[int, ...]
+    places: Mapping[int, int]
+    fixed_inputs: tuple[int, ...]
+    copied_back: frozenset[int]
+    written: tuple[int, ...]
+    fresh_results: tuple[int, ...]
+    result_places: Mapping[int, int]
+    same_results: Mapping[int, int]
+    input_results: Mapping[int, int]
+    constant_results: frozenset[int]
+    whole_results: frozenset[int]
+
+
+def recording_facts(schedule: Schedule, sources: KernelSources) -> RecordingFacts | str:
+    """The facts, or why calls cannot be recorded."""
+    refused = _refused(schedule)
+    if refused:
+        return refused
+    inputs = {buffer: number for number, buffer in enumerate(schedule.inputs)}
+    places = {buffer: place for place, buffer in enumerate(sources.table)}
+    targets = [target for target, _ in schedule.mutations]
+    foreign = _given_to_library(schedule)
+    kernel_inputs = [n for b, n in inputs.items() if b not in foreign and b in places]
+    fresh, same = _fresh_results(schedule, places, foreign)
+    return RecordingFacts(
+        count=len(inputs),
+        sized=tuple([n for b, n in inputs.items() if _is_symbolic(b)]),
+        kernel_inputs=tuple(kernel_inputs),
+        places={n: places[b] for b, n in inputs.items() if b in places},
+        fixed_inputs=tuple([n for b, n in inputs.items() if b in foreign]),
+        copied_back=frozenset([inputs[target] for target in targets]),
+        written=tuple(sorted({inputs[b] for b in (*schedule.in_place, *targets)})),
+        fresh_results=tuple(fresh),
+        result_places={n: places[schedule.outputs[n].buffer] for n in fresh},
+        same_results=same,
+        input_results={
+            n: inputs[view.buffer]
+            for n, view in enumerate(schedule.outputs)
+            if view.buffer in inputs
+        },
+        constant_results=_constant_results(schedule),
+        whole_results=_whole_results(schedule),
+    )
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _refused(schedule: Schedule) -> str:
+    """Why no call can be recorded, or ""."""
+    for step in schedule.steps:
+        if not isinstance(step, ExternStep):
+            continue
+        if needs_data(step.call.op):
+            return f"{step.call.op} waits for the device"
+        if any(view.is_number for view in _views(step)):
+            return f"{step.call.op} takes a number that is computed on the CPU"
+    inputs = {*schedule.inputs}
+    if any(v.buffer in inputs and v.dtype != v.buffer.dtype for v in schedule.outputs):
+        return "a result is an input as another dtype"
+    return ""
+
+
+def _views(step: ExternStep) -> list[BufferView]:
+    return list(_views_in((*step.call.args, *(value for _, value in step.call.kwargs))))
+
+
+def _views_in(arguments: Iterable[Any]) -> Iterator[BufferView]:
+    for argument in arguments:
+        if isinstance(argument, BufferView):
+            yield argument
+        elif isinstance(argument, (list, tuple)):
+            yield from _views_in(argument)
+
+
+def _given_to_library(schedule: Schedule) -> set[Buffer]:
+    found = {target for target, _ in schedule.mutations}
+    found |= {view.buffer for _, view in schedule.mutations}
+    for step in schedule.steps:
+        if isinstance(step, ExternStep):
+            found |= {view.buffer for view in _views(step)}
+            found |= {buffer for buffer in step.call.outputs if buffer is not None}
+    return found
+
+
+def _fresh_results(
+    schedule: Schedule, places: Mapping[Buffer, int], foreign: set[Buffer]
+) -> tuple[list[int], dict[int, int]]:
+    given = {*schedule.inputs, *(b for b, _ in schedule.constants)}
+    first: dict[Buffer, int] = {}
+    same: dict[int, int] = {}
+    refused = {view.buffer for view in schedule.outputs if not is_whole(view)}
+    for number, view in enumerate(schedule.outputs):
+        buffer = view.buffer
+        if buffer in given or buffer in foreign or buffer in refused or buffer not in places:
+            continue
+        if buffer in first:
+            same[number] = first[buffer]
+        else:
+            first[buffer] = number
+    return sorted(first.values()), same
+
+
+def _constant_results(schedule: Schedule) -> frozenset[int]:
+    constants = {buffer for buffer, _ in schedule.constants}
+    return frozenset([n for n, v in enumerate(schedule.outputs) if v.buffer in constants])
+
+
+def _whole_results(schedule: Schedule) -> frozenset[int]:
+    buffers = [view.buffer for view in schedule.outputs]
+    return frozenset(
+        [
+            number
+            for number, view in enumerate(schedule.outputs)
+            if is_whole(view) and buffers.count(view.buffer) == 1
+        ]
+    )
+
+
+def _is_symbolic(buffer: Buffer) -> bool:
+    return any(_has_symbols(size) for size in (*buffer.shape, *buffer.stride))
+
+
+def _has_symbols(size: Any) -> bool:
+    return bool(symbols(size))

@@ -1,0 +1,286 @@
+"""Which calls are recorded, replayed or run as compiled; and patching a recording's pointers."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+from braze.codegen.segments import host_sources
+from braze.ir.kernel import DeviceFunction, Launch
+from braze.ir.loops import ExternCall
+from braze.ir.scalars import apply
+from braze.ir.schedule import Kernel
+from braze.options import Options
+from braze.runtime import recorded_graph
+from braze.runtime.graph_recording import NotRecordable
+from braze.runtime.launch import build_extension_module
+from braze.runtime.recorded_graph import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
+from braze.runtime.recording_facts import RecordingFacts, recording_facts
+from braze.runtime.toolchain import Toolchain, find_toolchain
+from braze.schedule import schedule
+from tests.unit.codegen.programs import axes, buffer, define, load, program, view
+from tests.unit.codegen.running import OPTIONS
+
+FACTS = RecordingFacts(
+    2, (), (), {}, (0, 1), frozenset(), (), (), {}, {}, {}, frozenset(), frozenset()
+)
+
+
+@dataclass
+class FakeRecording:
+    """Agrees with the pointers that it was made with, but for those that are copied."""
+
+    pointers: list[int]
+    moving: frozenset[int]
+    free: bool = True
+    replays: int = 0
+    is_reset: bool = False
+
+    def agrees(self, inputs: Sequence[torch.Tensor]) -> bool:
+        here = [x.data_ptr() for x in inputs]
+        return all(
+            a == b for n, (a, b) in enumerate(zip(here, self.pointers)) if n not in self.moving
+        )
+
+    def is_free(self) -> bool:
+        return self.free
+
+    def replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
+        self.replays += 1
+        return ["replayed"]
+
+    def reset(self) -> None:
+        self.is_reset = True
+
+
+@dataclass
+class Setting:
+    facts: RecordingFacts = FACTS
+    takes_inputs: bool = False
+    fails: str = ""
+    made: list[FakeRecording] = field(default_factory=list)
+    said: list[str] = field(default_factory=list)
+    addresses: set[int] = field(default_factory=set)
+
+    def graph(self) -> RecordedGraph:
+        def record(inputs: Sequence[Any], moving: frozenset[int]) -> Any:
+            if self.fails:
+                raise NotRecordable(self.fails)
+            self.made.append(FakeRecording([x.data_ptr() for x in inputs], moving))
+            return self.made[-1]
+
+        def plain(inputs: Sequence[Any]) -> Any:
+            return ["plain"]
+
+        arguments = (plain, record, self.facts, self, self.takes_inputs, self.said.append)
+        return RecordedGraph(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.fixture(autouse=True)
+def _no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+
+
+def _tensors(count: int) -> list[torch.Tensor]:
+    return [torch.zeros(64) for _ in range(count)]
+
+
+def test_the_second_call_is_recorded() -> None:
+    setting = Setting()
+    graph, inputs = setting.graph(), _tensors(2)
+    assert [graph(inputs)[0] for _ in range(5)] == ["plain"] + ["replayed"] * 4  # type: ignore[comparison-overlap]
+    (only,) = setting.made
+    assert only.replays == 4 and only.moving == frozenset() and not setting.said
+
+
+def test_an_input_that_is_new_each_time_is_copied() -> None:
+    setting = Setting()
+    graph, (weight, *images) = setting.graph(), _tensors(8)
+    answers = [graph([weight, image])[0] for image in images]
+    assert answers == ["plain"] + ["replayed"] * 6  # type: ignore[comparison-overlap]
+    (only,) = setting.made
+    assert only.moving == {1}
+
+
+def test_an_input_that_moves_later_costs_one_recording_more() -> None:
+    setting = Setting()
+    graph, (weight, *images) = setting.graph(), _tensors(8)
+    for image in [images[0]] * 3 + images:
+        graph([weight, image])
+    assert [made.moving for made in setting.made] == [frozenset(), {1}]
+
+
+def test_results_of_another_recording_are_not_copied() -> None:
+    setting = Setting()
+    graph, (first, *saved) = setting.graph(), _tensors(3)
+    setting.addresses = {x.data_ptr() for x in saved}
+    graph([first, first])
+    for _ in range(3):
+        for one in saved:
+            graph([first, one])
+    assert [made.moving for made in setting.made] == [frozenset(), frozenset()]
+    assert [made.replays for made in setting.made] == [3, 3]
+
+
+def test_results_that_are_held_ask_for_another_recording() -> None:
+    setting = Setting()
+    graph, inputs = setting.graph(), _tensors(2)
+    graph(inputs)
+    for _ in range(MOST_RECORDINGS):
+        assert graph(inputs) == ["replayed"]
+        setting.made[-1].free = False
+    assert len(setting.made) == MOST_RECORDINGS
+    assert graph(inputs) == ["plain"] and graph(inputs) == ["plain"]
+    assert len(setting.said) == 1 and "still in use" in setting.said[0]
+    setting.made[2].free = True
+    assert graph(inputs) == ["replayed"] and setting.made[2].replays == 2
+
+
+def test_what_cannot_be_recorded_runs_as_compiled() -> None:
+    setting = Setting(fails="it waits for the device")
+    graph, inputs = setting.graph(), _tensors(2)
+    assert [graph(inputs)[0] for _ in range(4)] == ["plain"] * 4  # type: ignore[comparison-overlap]
+    assert setting.said == ["calls are not replayed as a CUDA graph: it waits for the device"]
+
+
+def test_one_recording_a_size_and_no_more_than_so_many() -> None:
+    facts = RecordingFacts(
+        1, (0,), (0,), {0: 0}, (), frozenset(), (), (), {}, {}, {}, frozenset(), frozenset()
+    )
+    setting = Setting(facts)
+    graph = setting.graph()
+    for size in range(1, MOST_SIZES + 3):
+        values = torch.zeros(size)
+        for _ in range(3):
+            graph([values])
+    assert len(setting.made) == MOST_SIZES + 2
+    assert [made.is_reset for made in setting.made] == [True] * 2 + [False] * MOST_SIZES
+
+
+def test_inputs_are_taken_over_by_a_replay() -> None:
+    setting = Setting(takes_inputs=True)
+    graph, inputs = setting.graph(), _tensors(2)
+    graph(list(inputs))
+    given = list(inputs)
+    assert graph(given) == ["replayed"] and given == []
+
+
+def test_a_capture_of_the_user_is_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    setting = Setting()
+    graph, inputs = setting.graph(), _tensors(2)
+    monkeypatch.setattr(recorded_graph.torch.cuda, "is_current_stream_capturing", lambda: True)
+    assert [graph(inputs)[0] for _ in range(3)] == ["plain"] * 3  # type: ignore[comparison-overlap]
+
+
+# --- facts ---------------------------------------------------------------------------------------
+
+
+def test_facts_of_a_schedule() -> None:
+    """y = 2x @ w + 1, z = 2x, and w itself: x is a kernel's alone, w the library's."""
+    shape = (16, 16)
+    x, w, a, p, y, z = (buffer(name, shape) for name in ("x", "w", "a", "p", "y", "z"))
+    (i, _), (j, _) = over = axes(shape)
+    call = ExternCall(torch.ops.aten.mm.default, (view(a), view(w)), (), (p,))
+    statements = [
+        define(a, over, apply("mul", load(x, i, j), 2.0)),
+        define(z, over, apply("mul", load(x, i, j), 3.0)),
+        call,
+        define(y, over, apply("add", load(p, i, j), 1.0)),
+    ]
+    plan = schedule(program([x, w], statements, [y, p, z, w, z]), OPTIONS)
+    function = DeviceFunction("k", "", (), (), (), 1)
+    launches = [
+        (Launch(function, (1, 1, 1), step.memory),) if isinstance(step, Kernel) else ()
+        for step in plan.steps
+    ]
+    sources = host_sources(plan, launches)
+    facts = recording_facts(plan, sources)
+    assert isinstance(facts, RecordingFacts)
+    assert (facts.kernel_inputs, facts.fixed_inputs) == ((0,), (1,))
+    assert facts.fresh_results == (0, 2) and facts.same_results == {4: 2}
+    assert facts.input_results == {3: 1}
+    assert facts.whole_results == {0, 1, 3}
+    assert [sources.table[facts.result_places[n]] for n in facts.fresh_results] == [y, z]
+
+
+def test_what_waits_for_the_device_is_refused() -> None:
+    x, a = buffer("x", (4,)), buffer("a", (4, 1), dtype=torch.int64)
+    call = ExternCall(torch.ops.aten.nonzero.default, (view(x),), (), (a,))
+    plan = schedule(program([x], [call], [a]), OPTIONS)
+    facts = recording_facts(plan, host_sources(plan, [() for _ in plan.steps]))
+    assert facts == "aten.nonzero.default waits for the device"
+
+
+# --- the extension -------------------------------------------------------------------------------
+
+
+class _Parameters(ctypes.Structure):
+    _fields_ = [
+        ("function", ctypes.c_void_p),
+        ("shape", ctypes.c_uint * 7),
+        ("parameters", ctypes.POINTER(ctypes.c_void_p)),
+        ("extra", ctypes.c_void_p),
+        ("kernel", ctypes.c_void_p),
+        ("context", ctypes.c_void_p),
+    ]
+
+
+_SET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.POINTER(_Parameters))
+
+
+@pytest.fixture(scope="module")
+def patches() -> Any:
+    toolchain = find_toolchain(Options())
+    assert isinstance(toolchain, Toolchain)
+    module = build_extension_module("graph_patches", toolchain, Options())
+    assert module is not None
+    return module
+
+
+def test_pointers_are_compared(patches: Any) -> None:
+    a, b, c = _tensors(3)
+    expected = (ctypes.c_long * 5)(2, 0, a.data_ptr(), 2, c.data_ptr())
+    at = ctypes.addressof(expected)
+    assert patches.agrees([a, b, c], at) is True
+    assert patches.agrees((a, c, c, b), at) is True
+    assert patches.agrees([b, b, c], at) is False
+    with pytest.raises(IndexError):
+        patches.agrees([a], at)
+
+
+def test_only_kernels_with_other_pointers_are_patched(patches: Any) -> None:
+    calls: list[tuple[int, int, int, list[int], list[int]]] = []
+    code = 0
+
+    def set_parameters(executable: int, node: int, given: Any) -> int:
+        parameters = given.contents
+        values = [ctypes.c_long.from_address(parameters.parameters[n]).value for n in range(3)]
+        calls.append((executable, node, parameters.function, [*parameters.shape], values))
+        return code
+
+    callback = _SET(set_parameters)
+    a, b, c, d = _tensors(4)
+    p, q = a.data_ptr(), b.data_ptr()
+    numbers = [ctypes.cast(callback, ctypes.c_void_p).value, 77, 2, 2, p, q]
+    numbers += [1001, 5, 8, 2, 1, 128, 0, 3, 2, 0, 0, 2, 1, p, 42, q]
+    numbers += [1002, 6, 9, 1, 1, 64, 512, 3, 1, 1, 1, 13, q, 14]
+    program_ = (ctypes.c_long * len(numbers))(*numbers)
+    at = ctypes.addressof(program_)
+    assert patches.patch(at, a, b) == 0 and calls == []
+    assert patches.patch(at, c, b) == 0
+    assert calls == [(77, 1001, 5, [8, 2, 1, 128, 1, 1, 0], [c.data_ptr(), 42, q])]
+    calls.clear()
+    assert patches.patch(at, c, d) == 0
+    assert [call[1] for call in calls] == [1001, 1002]
+    assert calls[1][-1] == [13, d.data_ptr(), 14]
+    calls.clear()
+    assert patches.patch(at, c, torch.zeros(9)[1:]) == -1 and not calls
+    code = 719
+    assert patches.patch(at, a, d) == 719
+    with pytest.raises(TypeError):
+        patches.patch(at, a)
