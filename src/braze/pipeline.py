@@ -81,7 +81,7 @@ from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
-from braze.runtime.link_device import NoTriton, link_device
+from braze.runtime.link_device import NoTriton, link_device, prepare
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.schedule import CPU, CUDA, Target, schedule
@@ -280,6 +280,8 @@ class FrameCompiler:
 
     def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
         policy = self._policy(request)
+        if self.backend.level is Level.KERNELS:
+            prepare()
         captured, joint = self._traced(request, policy, recorder)
         if isinstance(joint, NotDifferentiable) and _is_symbolic(captured):
             recorder.emit("dynamic", f"sizes are compiled as they are, for the backward: {joint}")

@@ -15,7 +15,7 @@ from braze.ir.kernel import KernelSources, Launch
 from braze.ir.schedule import Schedule
 from braze.ir.training import PLAIN, Role
 from braze.options import Options
-from braze.runtime.cubins import build_cubins, triton_version
+from braze.runtime.cubins import BUILDER, build_cubins, triton_version
 from braze.runtime.cuda_driver import DRIVERS, CudaError
 from braze.runtime.device_plan import (
     MISALIGNED,
@@ -93,6 +93,13 @@ def link_device(
 
             made = RecordedGraph(made, record, facts, pool, role.takes_inputs, report)
     return made if torch.cuda.device_count() == 1 else OnDevice(made, device.index)
+
+
+def prepare() -> None:
+    """Start what builds kernels, where the process uses a device; it takes a second, and capture
+    goes on meanwhile."""
+    if torch.cuda.is_initialized() and triton_version() is not None:
+        BUILDER.start()
 
 
 @final

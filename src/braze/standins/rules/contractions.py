@@ -125,7 +125,7 @@ def _convolution(
 ) -> Any:
     rank = len(x.shape) - 2
     fits = len(weight.shape) == len(x.shape) and rank in (1, 2, 3) and 0 not in x.shape
-    if transposed or not fits or x.device.type != "cpu" or rank == 3:
+    if transposed or not fits or x.device.type not in ("cpu", "cuda") or rank == 3:
         return NotImplemented
     if x.shape[1] != weight.shape[1] * groups or x.dtype != weight.dtype:  # type: ignore[operator]
         return NotImplemented
