@@ -8,6 +8,7 @@ the first Python frame: that call would be unseen.
 from __future__ import annotations
 
 import collections
+import functools
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -38,7 +39,13 @@ from braze.capture.overlay import EXACT
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
-from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.capture.world import (
+    CONSTANTS,
+    MAYBE_BOUND,
+    TENSORS,
+    is_identity,
+    is_identity_class,
+)
 from braze.compat.code_swap import target_of
 from braze.ir.guard import ABSENT
 
@@ -305,7 +312,7 @@ def call_seen(
         return interpreter.overlay.original(interpreter.native(function, *args, **kwargs))
     if interpreter.world.opaque and not only_keeps(function):
         check_opaque(interpreter, function, (args, kwargs))
-    functions = [f for cls in classes for f in special_functions(cls)]
+    functions = [f for cls in classes for f in _special_functions(interpreter.world, cls)]
     trampolines: list[Trampoline] = []
     try:
         redirect(interpreter, functions, trampolines)
@@ -313,6 +320,16 @@ def call_seen(
     finally:
         restore(trampolines)
     return interpreter.overlay.original(result)
+
+
+def _special_functions(world: Any, cls: type) -> list[types.FunctionType]:
+    """Those of a class, which changes while it is captured only if it is made in the frame."""
+    found = world.special_functions.get(cls)
+    if found is None:
+        found = special_functions(cls)
+        if not world.made_classes:
+            world.special_functions[cls] = found
+    return found  # type: ignore[no-any-return]
 
 
 def call_with_key(interpreter: Any, function: Any, owner: Any, key: Any, *rest: Any) -> Any:
@@ -341,6 +358,13 @@ def _note_classes(
 ) -> None:
     """The classes, of values and of what containers among them hold, that may run Python code;
     and the values that are of such classes."""
+    if objects is None and len(values) > 4:
+        kinds = {*map(type, values)}
+        flat = {kind for kind in kinds if _is_flat(kind)}
+        classes.update([kind for kind in flat if _runs_python(kind)])
+        if len(flat) == len(kinds):
+            return
+        values = [value for value in values if type(value) not in flat]
     for value in values:
         cls = type(value)
         if cls in CONSTANTS or cls in TENSORS or is_identity(value) or id(value) in seen:
@@ -349,10 +373,24 @@ def _note_classes(
             if issubclass(type(value), base):
                 seen.add(id(value))
                 _note_classes(list(items(value)), classes, seen, objects)
-        if cls.__module__ != "builtins":
+        if _runs_python(cls):
             classes.add(cls)
             if objects is not None:
                 objects.append(value)
+
+
+@functools.lru_cache(maxsize=4096)
+def _is_flat(cls: type) -> bool:
+    """Whether instances are all treated alike: they are neither containers nor functions."""
+    return not (cls in MAYBE_BOUND or issubclass(cls, tuple(base for base, _ in _ITEMS)))
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs_python(cls: type) -> bool:
+    """Whether C code may run Python code of instances, which are no containers."""
+    if cls in CONSTANTS or cls in TENSORS or is_identity_class(cls):
+        return False
+    return cls.__module__ != "builtins"
 
 
 # How C code sees the items of a builtin container, whatever a subclass makes of it.

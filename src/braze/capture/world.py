@@ -99,19 +99,24 @@ TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 _NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _HEAP_TYPE = 1 << 9
 # Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
-_MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
+MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
 def is_identity(value: Any) -> bool:
     """Whether a value is guarded by what it is: functions, classes, modules, enum members, and
     instances of subclasses of numbers and strings."""
     cls = type(value)
-    if cls in _MAYBE_BOUND:
+    if cls in MAYBE_BOUND:
         owner = value.__self__
         return owner is None or issubclass(type(owner), (types.ModuleType, type))
-    if cls in IDENTITIES or issubclass(type(value), (type, enum.Enum, types.ModuleType)):
+    return is_identity_class(cls)
+
+
+def is_identity_class(cls: type) -> bool:
+    """The same of instances of a class, if not of those that may be bound to an object."""
+    if cls in IDENTITIES or issubclass(cls, (type, enum.Enum, types.ModuleType)):
         return True
-    return issubclass(type(value), (str, int, float)) and cls not in CONSTANTS
+    return issubclass(cls, (str, int, float)) and cls not in CONSTANTS
 
 
 def is_constant(value: Any) -> bool:
@@ -173,6 +178,7 @@ class World:
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
     by_code: identities of functions that are guarded by what they do.
+    special_functions: of classes from outside, the methods that C code may call.
     """
 
     def __init__(self, tracer: Any, sizes: Any = None) -> None:
@@ -197,6 +203,7 @@ class World:
         self._lookups: dict[type, dict[str, Any]] = {}
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}
+        self.special_functions: dict[type, list[types.FunctionType]] = {}
         self._hookless: set[int] = set()
         self._abstract: dict[tuple[type, type], bool] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
@@ -274,8 +281,9 @@ class World:
 
     def guard_abstract(self, cls: type, abstract: type) -> None:
         """What an abstract class says of a class: a program may register others later."""
-        if not self.made_classes.keys() & {id(cls), id(abstract)}:
-            self._abstract.setdefault((cls, abstract), issubclass(cls, abstract))
+        made = self.made_classes.keys() & {id(cls), id(abstract)}
+        if not made and (cls, abstract) not in self._abstract:
+            self._abstract[cls, abstract] = issubclass(cls, abstract)
 
     def all_guards(self) -> tuple[Guard, ...]:
         """Every guard, the gathered ones last."""
