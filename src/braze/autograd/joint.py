@@ -30,6 +30,7 @@ from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.facts import Facts
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.recorder import node_of
+from braze.standins.standin import Standin, new_standin
 from braze.standins.symbols import Expressions, retraced
 
 
@@ -57,11 +58,16 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts 
         tracer.facts.origin = lambda: tracer.origin
     replay = _Replay(live, tracer)
     try:
-        with plain_autograd(), tracer:
+        with plain_autograd(_saved), tracer:
             joint = replay.run(given, casts)
     except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
         raise NotDifferentiable(str(error), replay.origin) from error
     return simplify(joint if tracer.facts is None else _as_data(joint, tracer.facts))
+
+
+def _saved(tensor: Any) -> Any:
+    """What a node of autograd keeps of a stand-in."""
+    return new_standin(tensor.place) if type(tensor) is Standin else tensor
 
 
 # --- private ---------------------------------------------------------------------------------

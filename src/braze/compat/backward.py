@@ -187,13 +187,14 @@ def casting(casts: Casts) -> Iterator[None]:
 
 
 @contextmanager
-def plain_autograd() -> Iterator[None]:
-    """Gradients on, and nothing around them: no autocast, no anomaly mode, and no hooks on saved
-    tensors, which would be called with stand-ins."""
+def plain_autograd(pack: Callable[[Any], Any]) -> Iterator[None]:
+    """Gradients on, and nothing around them: no autocast, no anomaly mode, and of hooks on saved
+    tensors only `pack`. (It has to give another object where a node saves its own result: the two
+    would keep each other alive.)"""
     with ExitStack() as stack:
         for device in _DEVICES:
             stack.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(_same, _same))
+        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, _same))
         stack.enter_context(torch.enable_grad())
         yield

@@ -24,7 +24,7 @@ from braze.runtime.guard_abstract_classes import explain_abstract, write_abstrac
 from braze.runtime.guard_iterators import explain_items_left, write_items_left
 from braze.runtime.guard_numbers import explain_comparison, write_comparison
 from braze.runtime.guard_sizes import explain_condition, write_condition
-from braze.runtime.source_code import READ_FAILURES, SourceWriter, read_source
+from braze.runtime.source_code import READ_FAILURES, SourceWriter, keys_in_order, read_source
 
 _SHARED_BY_VALUE = (int, str, bytes)
 _ATOMS = (bool, type(None), type(Ellipsis), type(NotImplemented))
@@ -73,7 +73,7 @@ def base_length(value: Any) -> int:
 
 def keys_of(value: Any) -> tuple[Any, ...]:
     """The keys of a dict, in order, by `dict` itself."""
-    return tuple(dict.keys(value)) if isinstance(value, dict) else tuple(value)
+    return keys_in_order(value) if isinstance(value, dict) else tuple(value)
 
 
 def has_key(value: Any, key: Any) -> bool:

@@ -92,9 +92,15 @@ def read_global(namespace: dict[str, Any], name: str) -> Any:
     return (found if isinstance(found, dict) else vars(found))[name]
 
 
+def keys_in_order(container: dict[Any, Any]) -> tuple[Any, ...]:
+    """The keys of a dict, by its builtin class: an OrderedDict keeps its order apart."""
+    base = OrderedDict if issubclass(type(container), OrderedDict) else dict
+    return tuple(base.keys(container))
+
+
 def dict_key(container: dict[Any, Any], index: int) -> Any:
-    """The index-th key in insertion order."""
-    return list(dict.keys(container))[index]
+    """The index-th key in order."""
+    return keys_in_order(container)[index]
 
 
 def tensor_of(number: float) -> torch.Tensor:

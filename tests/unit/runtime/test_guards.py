@@ -201,6 +201,8 @@ MODULE = torch.nn.Linear(1, 1)
 HOOKED = torch.nn.Linear(1, 1)
 HOOKED.register_forward_hook(lambda *_: None)
 BASE = torch.empty(4)
+MOVED = OrderedDict(a=1, b=1)
+MOVED.move_to_end("a")
 FUNCTION_FACTS = (
     other_function,
     other_function.__code__,
@@ -242,6 +244,7 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
     (K.LENGTH, X, 1, {"x": Odd(a=1)}, {"x": Odd()}, "length mismatch. expected 1, actual 0"),
     (K.DICT_KEYS, X, ("a", "b"), {"x": {"a": 1, "b": 1}}, {"x": {"b": 1, "a": 1}},
      "keys mismatch. expected ['a', 'b'], actual ['b', 'a']"),
+    (K.DICT_KEYS, X, ("b", "a"), {"x": MOVED}, {"x": OrderedDict(a=1, b=1)}, "keys mismatch"),
     (K.DICT_KEYS, X, (1,), {"x": {1: 1}}, {"x": {True: 1}}, "keys mismatch"),
     (K.DICT_KEYS, X, ("a",), {"x": Odd(a=1)}, {"x": Odd(b=1)}, "keys mismatch"),
     (K.DICT_CONTAINS, X, ("a", True), {"x": {"a": 1}}, {"x": {}}, "no longer has the key 'a'"),
