@@ -37,6 +37,7 @@ from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.fx_graph import to_fx
 from braze.interop.undo_writes import undoing_writes
+from braze.ir.custom_gradient import is_custom, without_custom_gradients
 from braze.ir.entry import (
     CompileAnswer,
     CompiledEntry,
@@ -196,7 +197,7 @@ def compile_with_backward(
     with recorder.stage("autograd"):
         views = any(o.alias is not None and not o.detached for o in graph.outputs)
         if not (any(joint.is_differentiable) or joint.writes or views):
-            return compile_one(graph, recorder, PLAIN)
+            return compile_one(without_custom_gradients(graph), recorder, PLAIN)
         pair = partition(joint, options.activation_memory_budget)
         if options.verify:
             verify_pair(joint, pair)
@@ -356,7 +357,7 @@ class FrameCompiler:
         if not graph.nodes:
             return compile_graph_runner(graph)
         if joint is None:
-            return compile_one(graph, recorder, PLAIN)
+            return compile_one(without_custom_gradients(graph), recorder, PLAIN)
         made = self._differentiable(graph, joint, compile_one, recorder)
         return made if captured.grad_enabled else with_gradients(made)
 
@@ -475,8 +476,13 @@ def _is_symbolic(captured: CapturedFrame | Refused) -> TypeGuard[CapturedFrame]:
 
 def _lacks_symbols(captured: CapturedFrame | Refused) -> bool:
     """Whether a symbol of the graph can be had neither from its inputs nor from numbers: what was
-    found out of an integer put unknowns in its place (`n % 7 % 3 == 0`)."""
-    if isinstance(captured, Refused) or not captured.size_notes:
+    found out of an integer put unknowns in its place (`n % 7 % 3 == 0`). Gradients that the program
+    defines are compiled for the sizes at hand."""
+    if isinstance(captured, Refused):
+        return False
+    if any(map(is_custom, captured.graph.nodes)) and bindings_of(captured.graph):
+        return True
+    if not captured.size_notes:
         return False
     known = {binding.symbol for binding in bindings_of(captured.graph)}
     known |= computed_symbols(captured.graph)

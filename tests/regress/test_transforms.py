@@ -362,7 +362,6 @@ USUAL = [(1, []), (0, [])]
 COMPILES = {
     "vmap_item": [(0, []), (0, [])],
     "linearize": [(1, ["unseen-python"]), (1, [])],
-    "custom_function": [(1, ["unsupported-tensor"]), (0, [])],
 }
 
 

@@ -24,6 +24,7 @@ from braze.capture.leaf_calls import unnoted_call
 from braze.capture.rebuild import rebuild_used_up
 from braze.capture.signals import BreakRequested, CannotRebuild
 from braze.compat.backward import can_be_used_again, history_nodes, run_engine
+from braze.ir.custom_gradient import without_custom_gradients
 from braze.ir.frame import NewCall, Recipe
 from braze.ir.graph import Graph
 from braze.standins.layout import is_dense, same_layout
@@ -109,6 +110,7 @@ def check_written(interpreter: Any) -> None:
 
 def without_autograd(graph: Graph) -> Graph:
     """A graph that holds all of its gradients, to be run without autograd."""
+    graph = without_custom_gradients(graph)
     return replace(
         graph,
         nodes=tuple([replace(node, grad_enabled=False) for node in graph.nodes]),

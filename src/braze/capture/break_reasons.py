@@ -150,6 +150,21 @@ CATALOGUE: dict[str, BreakReason] = {
         "do it before the compiled function is called",
         example=("def f(x):\n    torch.manual_seed(0)\n    return x + torch.rand(3)"),
     ),
+    "autograd-function": BreakReason(
+        "an autograd function that a graph cannot hold: {detail}",
+        "let its backward depend on what it saved, and change nothing but its `ctx`",
+        example=(
+            "class Counted(torch.autograd.Function):\n"
+            "    backwards = 0\n\n"
+            "    @staticmethod\n"
+            "    def forward(ctx, x):\n        return x * 2\n\n"
+            "    @staticmethod\n"
+            "    def backward(ctx, gradient):\n"
+            "        Counted.backwards += 1\n        return gradient * 2\n\n\n"
+            "weight = torch.ones(3, requires_grad=True)\n\n\n"
+            "def f(x):\n    return Counted.apply(x * weight)"
+        ),
+    ),
     "condition": BreakReason(
         "torch.cond cannot be one graph here: {detail}",
         "let both branches only compute, under no_grad, results of the same shapes and dtypes",

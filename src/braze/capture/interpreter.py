@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import types
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 from braze.capture.attributes import load_attribute
@@ -57,6 +57,7 @@ class Interpreter:
     of the graph may be looked at before the frame goes on.
     backwards: of each backward in the frame, the nodes it began at, the outermost step that made
     it, and whether it left the history usable.
+    applications: the calls of autograd functions whose gradients are recorded.
     entered: torch's context managers that run for real and have not been left; devices_entered:
     of devices among them the step that entered each.
     autocast_depth: of the thread, before the frame.
@@ -96,6 +97,9 @@ class Interpreter:
         # Exceptions that were raised and caught: identity -> (exception, the step that raised it).
         self.raised: dict[int, tuple[BaseException, int]] = {}
         self.backwards: list[tuple[list[Any], int, bool]] = []
+        self.applications: list[Any] = []
+        # Views of their inputs that autograd functions returned: id of the place -> (it, the call).
+        self.custom_views: dict[int, tuple[Any, Any]] = {}
         self.entered: list[Any] = []
         self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
@@ -119,6 +123,10 @@ class Interpreter:
         self.assumed.clear()
         self.generators.clear()
         self.backwards.clear()
+        for application in self.applications:
+            application.release()
+        self.applications.clear()
+        self.custom_views.clear()
         self.raised.clear()
         self.dict_iterators.clear()
         self.tensor_names.release()
@@ -153,6 +161,21 @@ class Interpreter:
         if self.missed is not None:
             raise self.missed
         return value
+
+    @contextlib.contextmanager
+    def going_on(self) -> Iterator[None]:
+        """At the end of the frame: what is interpreted in here is part of it after all."""
+        over, self.over = self.over, False
+        self.loops += 1
+        try:
+            yield
+        finally:
+            self.loops -= 1
+            self.over = over
+
+    def marks(self) -> tuple[Any, ...]:
+        """What changes when the program changes something that existed before."""
+        return self.overlay.marks(), len(self.late_calls), len(self.backwards), len(self.entered)
 
     def run(self, frame: Frame) -> Any:
         """Interpret a frame to its end (or a generator's to its next yield); gives the result.

@@ -37,6 +37,12 @@ def ordered_items(value: Any) -> Any:
     return base.items(value)
 
 
+def _marks_of(value: Any) -> list[Any]:
+    if issubclass(type(value), dict):
+        return [(id(key), id(item)) for key, item in ordered_items(value)]
+    return list(map(id, value))
+
+
 @final
 class _Deleted:
     """A key that the program deleted."""
@@ -116,6 +122,16 @@ class Overlay:
         self.shadow_of: dict[int, Shadow] = {}
         self.cell_sources: dict[int, Source] = {}
         self.cell_objects: dict[int, Source] = {}
+
+    def marks(self) -> tuple[Any, ...]:
+        """What is written so far, by the identity of what is written."""
+        return (
+            [[(id(k), id(v)) for k, v in w.entries.items()] for w in self.writes.values()],
+            {key: id(value) for key, (_, value) in self.slots.items()},
+            {key: id(value) for key, (_, value) in self.cells.items()},
+            {key: len(items) for key, (_, items) in self.added.items()},
+            [_marks_of(shadow.copy) for shadow in self.shadows.values() if shadow.changed],
+        )
 
     def release(self) -> None:
         """Empty the tables."""

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+import braze.capture.autograd_functions
 import braze.capture.backward_calls
 import braze.capture.builtin_handlers
 import braze.capture.class_statements
@@ -34,6 +35,7 @@ import braze.capture.resizing
 import braze.capture.symbolic_floats
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.assertions import check_unwritten, finished_checks
+from braze.capture.autograd_functions import finish_functions
 from braze.capture.backward_calls import check_written, without_autograd
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.dynamic_sizes import passed_sources
@@ -199,6 +201,7 @@ def _finish(
     checks = finished_checks(interpreter, writer)
     try:
         check_written(interpreter)
+        finish_functions(interpreter, writer.results)
         trace = interpreter.tracer.finish(writer.results)
     except Untraceable as untraceable:
         return _unsupported(interpreter, str(untraceable))

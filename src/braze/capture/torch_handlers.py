@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import warnings
 from typing import Any
 
 import torch.utils.checkpoint
 
 from braze.capture.handler_table import answers
-from braze.capture.signals import BreakRequested
+from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.ambient import MODE_ENTRIES
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
@@ -19,6 +20,7 @@ from braze.compat.compiler_questions import (
     NOTHING,
 )
 from braze.compat.modules import MODULE_CALL
+from braze.standins.standin import Standin
 
 
 def _constant(value: Any) -> Any:
@@ -137,6 +139,26 @@ _CHECKPOINT_OPTIONS = frozenset(
 
 @answers(torch.utils.checkpoint.checkpoint)
 def checkpoint(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """What is kept for the backward is decided for the graph as a whole: only the call is made."""
+    """What is kept for the backward is decided for the graph as a whole: only the call is made.
+    The reentrant kind records no gradients unless an argument needs one."""
     rest = {name: value for name, value in kwargs.items() if name not in _CHECKPOINT_OPTIONS}
-    return interpreter.call(*args, **rest)
+    reentrant = kwargs.get("use_reentrant")
+    if reentrant is None:
+        interpreter.call(warnings.warn, _SAY_WHICH_KIND)
+    elif not reentrant:
+        return interpreter.call(*args, **rest)
+    if rest:
+        problem = f"Unexpected keyword arguments: {','.join(rest)}"
+        raise ProgramRaised(ValueError(problem))
+    if any(type(arg) is Standin and arg.requires_grad for arg in args):
+        return interpreter.call(*args)
+    interpreter.call(warnings.warn, _NO_GRADIENTS)
+    with torch.no_grad():
+        return interpreter.call(*args)
+
+
+_SAY_WHICH_KIND = (
+    "torch.utils.checkpoint: the use_reentrant parameter should be passed explicitly. "
+    "use_reentrant=False is recommended; without it, it is True."
+)
+_NO_GRADIENTS = "None of the inputs have requires_grad=True. Gradients will be None"

@@ -1,4 +1,4 @@
-"""torch.func's transforms and custom autograd functions: Python code that C code would call."""
+"""torch.func's transforms: Python code that C code would call."""
 
 from __future__ import annotations
 
@@ -11,8 +11,6 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import traced
 from braze.capture.native_calls import Callback
 from braze.capture.signals import BreakRequested
-from braze.capture.world import TENSORS
-from braze.compat.compiler_questions import PLAIN_SETUP_CONTEXT
 from braze.compat.transforms import with_transformed
 from braze.ir.source import ClosureSource
 
@@ -121,49 +119,3 @@ def run_transform(
         return traced(function, values, keywords)
     finally:
         interpreter.transforms -= 1
-
-
-# --- torch.autograd.Function ---------------------------------------------------------------------
-
-
-class InlinedContext:
-    """`ctx` of a custom autograd function whose backward will not be asked for."""
-
-    def save_for_backward(self, *tensors: Any) -> None:
-        """Keep tensors for a backward that never comes."""
-        self.saved_tensors = tensors
-
-    def save_for_forward(self, *tensors: Any) -> None:
-        """Keep tensors for forward-mode gradients, which are not taken."""
-
-    def mark_non_differentiable(self, *tensors: Any) -> None:
-        """Say which outputs have no gradients: here none has."""
-
-    def mark_dirty(self, *tensors: Any) -> None:
-        """Say which inputs are written to: the trace sees it."""
-
-    def set_materialize_grads(self, value: bool) -> None:
-        """Say how the backward gets missing gradients."""
-
-
-@answers(torch.autograd.Function.apply.__func__)
-def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`Function.apply` where no gradient is recorded: the forward alone, interpreted."""
-    cls, *values = args
-    recorded = torch.is_grad_enabled() and any(
-        type(value) in TENSORS and value.requires_grad for value in values
-    )
-    if recorded:
-        raise BreakRequested("unsupported-tensor", f"the autograd function {cls.__qualname__}")
-    context = InlinedContext()
-    setup = interpreter.world.lookup(cls, "setup_context")
-    forward = _plain(interpreter.world.lookup(cls, "forward"))
-    if _plain(setup) is not PLAIN_SETUP_CONTEXT:
-        result = interpreter.call(forward, *values, **kwargs)
-        interpreter.call(_plain(setup), context, tuple(values), result)
-        return result
-    return interpreter.call(forward, context, *values, **kwargs)
-
-
-def _plain(method: Any) -> Any:
-    return method.__func__ if isinstance(method, staticmethod) else method

@@ -41,7 +41,15 @@ AMBIENT_MANAGERS: tuple[type, ...] = (
 )
 
 # `setup_context` of an autograd function that has none of its own.
-PLAIN_SETUP_CONTEXT: Any = torch.autograd.function._SingleLevelFunction.setup_context
+_PLAIN_FUNCTION: Any = torch.autograd.function._SingleLevelFunction
+PLAIN_SETUP_CONTEXT: Any = _PLAIN_FUNCTION.setup_context
+# What the method of the backward may be called, and what stands there where it has no own.
+BACKWARD_NAMES = ("vjp", "backward")
+PLAIN_BACKWARD: tuple[Any, ...] = (_PLAIN_FUNCTION.vjp, _PLAIN_FUNCTION.backward)
+# The code of every backward under `once_differentiable`.
+ONCE_DIFFERENTIABLE: types.CodeType = torch.autograd.function.once_differentiable(
+    lambda ctx: None
+).__code__
 # Context managers that only label a stretch of a profile.
 LABELS: tuple[type, ...] = (torch.profiler.record_function,)
 

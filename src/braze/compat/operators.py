@@ -67,6 +67,10 @@ What `copy_` leaves in a tensor that requires grad, as autograd sees it: the ten
 require grad, and what it was made from gets zeros.
 """
 
+_LIBRARY.define("custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] captured) -> Tensor[]")
+custom_gradient = torch.ops.braze.custom_gradient.default
+"""The schema of nodes whose gradients a program defines (`ir/custom_gradient.py`)."""
+
 _RNN = torch.ops.aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 

@@ -45,6 +45,13 @@ class Recorder:
         self._numbers = itertools.count()
         self._continued: set[Value] = set()
         self._writes = 0
+        # Memory whose newest value has a smaller number may not be written to.
+        self.fence = 0
+
+    @property
+    def next_number(self) -> int:
+        """Values made from now on have this number, or a larger one."""
+        return next(self._numbers)
 
     @property
     def progress(self) -> tuple[int, int]:
@@ -130,6 +137,8 @@ class Recorder:
         base = place.base or place
         if base.shares_memory:
             raise Untraceable("a write to memory that another input, or a lazy conjugate, shares")
+        if base.value.index < self.fence:
+            raise Untraceable("a write to what existed before")
         tracked = torch.is_grad_enabled() and not is_detached(place)
         if tracked:
             base.history = None

@@ -81,9 +81,9 @@ def test_is_compiling_is_answered():
     assert not torch.compiler.is_compiling()
 
 
-def test_custom_function_with_gradients_breaks():
+def test_custom_function_with_gradients():
     captured = outcome(custom_function, X.clone().requires_grad_(True))
-    assert captured.exit.reason.code == "unsupported-tensor"
+    assert "custom_gradient<Square>" in map(str, (node.op for node in captured.graph.nodes))
 
 
 def test_gradients_flow_through_the_graph():

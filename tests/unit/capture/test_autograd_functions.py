@@ -1,0 +1,351 @@
+"""`torch.autograd.Function` of programs: one graph, eager's gradients and state."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.autograd import Function
+from torch.autograd.function import once_differentiable
+
+import braze
+from braze.standins.standin import Standin
+from braze.trace import JOURNAL
+from tests.unit.capture.test_backward import breaks_of
+
+
+class Reverse(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: float) -> Tensor:
+        ctx.scale = scale
+        return x.view_as(x)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Any:
+        return -ctx.scale * gradient, None
+
+
+class Identity(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 3
+
+
+class Exp(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        assert not torch.is_grad_enabled()
+        y = x.exp()
+        ctx.save_for_backward(y)
+        return y
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (y,) = ctx.saved_tensors
+        return gradient * y * 2
+
+
+class Product(Function):
+    """With `setup_context`, a default argument, several results and one without gradients."""
+
+    @staticmethod
+    def forward(x: Tensor, w: Tensor, k: float = 2.0) -> Any:
+        return x @ w, (x * k).sum(), w.argmax()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        x, w, k = inputs
+        ctx.save_for_backward(x, w)
+        ctx.mark_non_differentiable(output[2])
+        ctx.k = k
+
+    @staticmethod
+    def backward(ctx: Any, g: Tensor, s: Tensor, last: Tensor) -> Any:
+        x, w = ctx.saved_tensors
+        assert last.dtype is torch.int64 and not torch.is_grad_enabled()
+        first = g @ w.t() + s * ctx.k * 3 if ctx.needs_input_grad[0] else None
+        second = x.t() @ g * 5 + last if ctx.needs_input_grad[1] else None
+        return first, second, None
+
+
+class Optional(Function):
+    """Which gradients come in is the program's business."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.set_materialize_grads(False)
+        return x * 2, x * 3
+
+    @staticmethod
+    def backward(ctx: Any, first: Tensor | None, second: Tensor | None) -> Any:
+        if first is None:
+            return None if second is None else second * 7
+        return first * 5 if second is None else first + second * 11
+
+
+class InPlace(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.mark_dirty(x)
+        return x.mul_(3)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 4
+
+
+class Clipped(Function):
+    """Saves what it computed on the way, and decides by tensors alone."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        inside = (x.abs() < 1).to(x.dtype)
+        ctx.inside = inside
+        ctx.shape = x.shape
+        return x.clamp(-1, 1)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        return (gradient * ctx.inside).reshape(ctx.shape) + 0.1
+
+
+class Vjp(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sin()
+
+    @staticmethod
+    def vjp(ctx: Any, gradient: Tensor) -> Tensor:
+        return gradient * 9
+
+
+def reverse(x: Tensor, w: Tensor) -> Tensor:
+    return (Reverse.apply(x.sin(), 0.5) * w.sum()).exp()
+
+
+def identity(x: Tensor, w: Tensor) -> Tensor:
+    return Identity.apply(x.sin()).cos() + w.sum()
+
+
+def saved_result(x: Tensor, w: Tensor) -> Tensor:
+    return Exp.apply(x @ w) + Exp.apply(w).sum()
+
+
+def several(x: Tensor, w: Tensor) -> Tensor:
+    a, b, c = Product.apply(x.sin(), w)
+    return a.sum() * 2 + b + c
+
+
+def one_of_several(x: Tensor, w: Tensor) -> Tensor:
+    return Product.apply(x, w, 3.0)[1] * w.detach().sum()
+
+
+def no_gradient_of_input(x: Tensor, w: Tensor) -> Tensor:
+    return Product.apply(x.detach(), w)[0]
+
+
+def undefined_first(x: Tensor, w: Tensor) -> Tensor:
+    return Optional.apply(x)[1] * w.sum()
+
+
+def undefined_second(x: Tensor, w: Tensor) -> Tensor:
+    return Optional.apply(x)[0] * w.sum()
+
+
+def defined_both(x: Tensor, w: Tensor) -> Tensor:
+    a, b = Optional.apply(x)
+    return a * w.sum() + b
+
+
+def dirty(x: Tensor, w: Tensor) -> Tensor:
+    y = x.sin()
+    z = InPlace.apply(y)
+    return y * 2 + z.cos() + w.sum()
+
+
+def dirty_view(x: Tensor, w: Tensor) -> Tensor:
+    y = x.sin()
+    InPlace.apply(y[0])
+    return y * 2 + w.sum()
+
+
+def attribute(x: Tensor, w: Tensor) -> Tensor:
+    return Clipped.apply(x * 2) * w.sum()
+
+
+def called_vjp(x: Tensor, w: Tensor) -> Tensor:
+    return Vjp.apply(x) * w.sum()
+
+
+def written_result(x: Tensor, w: Tensor) -> Tensor:
+    y = Vjp.apply(x)
+    y.mul_(2)
+    return y * w.sum()
+
+
+def twice(x: Tensor, w: Tensor) -> Tensor:
+    return Product.apply(x, Product.apply(w, w.t())[0])[0]
+
+
+def without_gradients(x: Tensor, w: Tensor) -> Tensor:
+    with torch.no_grad():
+        y = Exp.apply(x)
+    return y @ w
+
+
+PROGRAMS: list[Callable[[Tensor, Tensor], Tensor]] = [
+    reverse,
+    identity,
+    saved_result,
+    several,
+    one_of_several,
+    no_gradient_of_input,
+    undefined_first,
+    undefined_second,
+    defined_both,
+    dirty,
+    dirty_view,
+    attribute,
+    called_vjp,
+    written_result,
+    twice,
+    without_gradients,
+]
+
+
+def leaves() -> tuple[Tensor, Tensor]:
+    torch.manual_seed(0)
+    return torch.randn(3, 4).requires_grad_(), torch.randn(4, 5).requires_grad_()
+
+
+def same(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
+    for a, b in zip(actual, expected, strict=True):
+        assert (a.grad is None) == (b.grad is None)
+        if b.grad is not None:
+            torch.testing.assert_close(a.grad, b.grad)
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_backward_afterwards(program: Callable[..., Tensor]) -> None:
+    compiled = braze.compile(program, fullgraph=True)
+    expected, actual = leaves(), leaves()
+    for _ in range(2):
+        result = program(*expected)
+        found = compiled(*actual)
+        torch.testing.assert_close(found, result)
+        result.sum().backward()
+        found.sum().backward()
+    same(actual, expected)
+    assert breaks_of(compiled) == []
+    assert not any(record.fallbacks for record in JOURNAL.records())
+
+
+@pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
+def test_backward_in_the_frame(program: Callable[..., Tensor]) -> None:
+    def step(x: Tensor, w: Tensor) -> Tensor:
+        loss = program(x, w).sum()
+        loss.backward()
+        return loss.detach()
+
+    compiled = braze.compile(step, fullgraph=True)
+    expected, actual = leaves(), leaves()
+    for _ in range(2):
+        torch.testing.assert_close(compiled(*actual), step(*expected))
+    same(actual, expected)
+    assert breaks_of(compiled) == []
+    gc.collect()
+    assert not [o for o in gc.get_objects() if type(o) is Standin]
+
+
+def test_a_view_of_an_input_that_leaves_is_made_by_eager() -> None:
+    """It shares the input's memory and has a gradient of its own: no graph says that."""
+
+    def f(x: Tensor) -> Tensor:
+        return Reverse.apply(x, 2.0)
+
+    compiled = braze.compile(f)
+    x = leaves()[0]
+    y = compiled(x)
+    y.sum().backward()
+    assert x.grad is not None
+    assert torch.equal(x.grad, torch.full((3, 4), -2.0))
+    assert y.data_ptr() == x.data_ptr()
+
+
+class Counting(Function):
+    calls: list[int] = []
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        Counting.calls.append(1)
+        return gradient * 2
+
+
+def test_a_backward_with_effects() -> None:
+    """Afterwards it is eager's business; in the frame the effect follows the graph."""
+    x = leaves()[0]
+    compiled = braze.compile(lambda x: Counting.apply(x) * 2)
+    y = compiled(x)
+    assert Counting.calls == []
+    y.sum().backward()
+    assert Counting.calls == [1] and len(breaks_of(compiled)) == 1
+
+    def step(x: Tensor) -> None:
+        (Counting.apply(x) * 2).sum().backward()
+
+    x = leaves()[0]
+    braze.compile(step, fullgraph=True)(x)
+    assert Counting.calls == [1, 1]
+    assert x.grad is not None and torch.equal(x.grad, torch.full((3, 4), 4.0))
+
+
+def test_saved_and_then_written_to() -> None:
+    """Eager's error, from eager."""
+
+    def f(x: Tensor) -> Tensor:
+        y = Exp.apply(x)
+        z = y * 2
+        y.add_(1)
+        return z
+
+    x = leaves()[0]
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        braze.compile(f)(x).sum().backward()
+
+
+class Wrong(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.sin()
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        raise ValueError("mine")
+
+
+def test_a_backward_that_raises() -> None:
+    x = leaves()[0]
+    y = braze.compile(lambda x: Wrong.apply(x) * 2)(x)
+    with pytest.raises(ValueError, match="mine"):
+        y.sum().backward()
+
+
+def test_other_sizes() -> None:
+    compiled = braze.compile(lambda x: (Exp.apply(x) * 2).sum())
+    for size in (3, 5, 7):
+        x = torch.randn(size, requires_grad=True)
+        compiled(x).backward()
+        torch.testing.assert_close(x.grad, x.detach().exp() * 4)
