@@ -19,6 +19,7 @@ from typing import Any, final
 import torch
 
 from braze.capture.handler_table import answers
+from braze.capture.histories import holds_all_gradients
 from braze.capture.leaf_calls import traced
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import TENSORS
@@ -102,7 +103,7 @@ def finish_functions(interpreter: Any, results: Sequence[Any]) -> None:
     of its input that one returned has a gradient of its own: it must not leave as a view.
 
     Raises BreakRequested, for the step before the call."""
-    if interpreter.backwards:
+    if holds_all_gradients(interpreter, results):
         return
     for application in interpreter.applications:
         if application.call >= 0:

@@ -14,19 +14,14 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
-from braze.capture.rebuild import rebuild_used_up
-from braze.capture.signals import BreakRequested, CannotRebuild
-from braze.compat.backward import can_be_used_again, history_nodes, run_engine
-from braze.ir.custom_gradient import without_custom_gradients
-from braze.ir.frame import NewCall, Recipe
-from braze.ir.graph import Graph
+from braze.capture.signals import BreakRequested
+from braze.compat.backward import run_engine
 from braze.standins.layout import is_dense, same_layout
 from braze.standins.standin import Place, Standin, new_standin
 
@@ -58,15 +53,16 @@ def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         raise _needs_history("torch.autograd.grad(is_grads_batched=True)")
     outputs = _listed(interpreter, given["outputs"])
     inputs = _listed(interpreter, given["inputs"])
-    _check(interpreter, outputs, given)
-    tangents = _tangents(
-        interpreter, outputs, _listed(interpreter, given["grad_outputs"], len(outputs))
-    )
+    _check(interpreter, outputs)
+    creates = bool(given["create_graph"])
+    retain = creates if given["retain_graph"] is None else bool(given["retain_graph"])
+    tangents = _listed(interpreter, given["grad_outputs"], len(outputs))
+    tangents = _tangents(interpreter, outputs, tangents, creates)
     materialize = bool(given["materialize_grads"])
     unused = given["allow_unused"]
     may_miss = materialize if unused is None else bool(unused)
     _check_leaves(interpreter, [t for t in inputs if t.requires_grad and t.is_leaf])
-    arguments = (outputs, tangents, bool(given["retain_graph"]), inputs, may_miss)
+    arguments = (outputs, tangents, retain, inputs, may_miss, creates)
     made = unnoted_call(interpreter, run_engine, arguments, {})
     # The engine frees only what lies between the two: the history counts as usable.
     _note(interpreter, outputs, True)
@@ -77,45 +73,6 @@ def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             for g, t in pairs
         ]
     return tuple(made)
-
-
-def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
-    """How a tensor that leaves the frame is made: `result(tensor)`, with a history that is used
-    up where a backward of the frame did that. Raises CannotRebuild where it could still be used."""
-    if not interpreter.backwards or not tensor.requires_grad:
-        return result(tensor)
-    used: set[int] = set()
-    for roots, _, keeps in interpreter.backwards:
-        if not keeps:
-            used.update(map(id, history_nodes(roots)))
-    if tensor.grad_fn is None or not all(
-        id(node) in used for node in history_nodes([tensor.grad_fn])
-    ):
-        step = interpreter.backwards[0][1]
-        raise CannotRebuild("a tensor with a history that backward() has not used up", step)
-    if can_be_used_again([tensor.grad_fn]):
-        step = interpreter.backwards[0][1]
-        raise CannotRebuild("a tensor with a history that saves nothing: it has no end", step)
-    return NewCall(rebuild_used_up, (result(tensor),))
-
-
-def check_written(interpreter: Any) -> None:
-    """Raise CannotRebuild where a backward ran and an input leaves the frame with a new history."""
-    for standin, _ in interpreter.tracer.inputs if interpreter.backwards else ():
-        place = standin.place
-        if place.version and place.tracked_write and standin.requires_grad:
-            step = interpreter.backwards[0][1]
-            raise CannotRebuild("an input with a history of this frame", step)
-
-
-def without_autograd(graph: Graph) -> Graph:
-    """A graph that holds all of its gradients, to be run without autograd."""
-    graph = without_custom_gradients(graph)
-    return replace(
-        graph,
-        nodes=tuple([replace(node, grad_enabled=False) for node in graph.nodes]),
-        mutations=tuple([replace(mutation, tracked=False) for mutation in graph.mutations]),
-    )
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -143,26 +100,31 @@ def _listed(interpreter: Any, given: Any, count: int = 0) -> list[Any]:
     return list(given)
 
 
-def _check(interpreter: Any, results: Sequence[Any], given: dict[str, Any]) -> None:
+def _check(interpreter: Any, results: Sequence[Any]) -> None:
     if interpreter.transforms or interpreter.request.is_watched is None:
         raise _needs_history("backward()")
-    if given["create_graph"]:
-        raise _needs_history("backward(create_graph=True)")
     if torch.is_anomaly_enabled():
         raise _needs_history("backward() under anomaly detection")
     if not all(type(result) is Standin for result in results):
         raise _needs_history("backward() of such a tensor")
 
 
-def _tangents(interpreter: Any, results: Sequence[Any], given: Sequence[Any]) -> list[Any]:
-    """The incoming gradients: ones for a scalar of which none is given."""
+def _tangents(
+    interpreter: Any, results: Sequence[Any], given: Sequence[Any], creates: bool
+) -> list[Any]:
+    """The incoming gradients: ones for a scalar of which none is given. creates: they may have a
+    history of their own."""
     made: list[Any] = []
     if len(given) != len(results):
         raise _needs_history("a backward of such arguments")
     for result, tangent in zip(results, given):
         if tangent is None and result.requires_grad and result.numel() == 1:
             tangent = unnoted_call(interpreter, torch.ones_like, (result.detach(),), {})
-        elif tangent is None or tangent.requires_grad or tangent.shape != result.shape:
+        elif (
+            tangent is None
+            or (tangent.requires_grad and not creates)
+            or tangent.shape != result.shape
+        ):
             raise _needs_history("a backward from such gradients")
         made.append(tangent)
     return made
@@ -171,13 +133,15 @@ def _tangents(interpreter: Any, results: Sequence[Any], given: Sequence[Any]) ->
 def _backward(
     interpreter: Any, results: Sequence[Any], given: Sequence[Any], options: dict[str, Any]
 ) -> None:
-    _check(interpreter, results, options)
-    tangents = _tangents(interpreter, results, given)
+    _check(interpreter, results)
+    if options["create_graph"]:
+        raise _needs_history("backward(create_graph=True)")
+    tangents = _tangents(interpreter, results, given, False)
     only = options["inputs"]
     leaves = _leaves(interpreter) if only is None else _listed(interpreter, only)
     retain = bool(options["retain_graph"])
     start = interpreter.tracer.recorder.new_value(results[0].place.type).index
-    arguments = (results, tangents, retain, leaves, True)
+    arguments = (results, tangents, retain, leaves, True, False)
     made = unnoted_call(interpreter, run_engine, arguments, {})
     _note(interpreter, results, retain or only is not None)
     found = [(leaf, g) for leaf, g in zip(leaves, made, strict=True) if g is not None]
@@ -202,6 +166,8 @@ def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
     """Gradients must end at leaves from outside that nobody watches; guarded."""
     world = interpreter.world
     for leaf in leaves:
+        if id(leaf) in world.new_leaves:
+            continue
         real = interpreter.tracer.real_of(leaf)
         if real is None or not real.is_leaf:
             raise _needs_history("backward() of a history from before the frame")
@@ -244,6 +210,9 @@ def _size(shape: Sequence[Any]) -> Any:
 def _accumulate(interpreter: Any, leaf: Any, gradient: Any) -> None:
     """`leaf.grad` becomes the gradient, or is added to in place."""
     before = interpreter.attribute(leaf, "grad")
+    if before is None and id(leaf) in interpreter.world.new_leaves:
+        interpreter.world.new_gradients[id(leaf)] = gradient
+        return
     if before is None:
         interpreter.overlay.slots[(id(leaf), "grad")] = (leaf, gradient)
         return

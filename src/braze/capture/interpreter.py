@@ -70,6 +70,8 @@ class Interpreter:
         if tracer.gives_numbers and request.options is not None:
             tracer.gives_integers = request.options.capture_scalar_outputs
             tracer.gives_sizes = request.options.capture_dynamic_output_shape_ops
+        if request.is_watched is not None:
+            tracer.step_now = lambda: self.outer_step
         self.frames: list[Frame] = []
         self.sizes = DynamicSizes(request.policy, tracer, self.origin)
         self.world = World(tracer, self.sizes)
@@ -127,6 +129,7 @@ class Interpreter:
             application.release()
         self.applications.clear()
         self.custom_views.clear()
+        self.tracer.step_now = None
         self.raised.clear()
         self.dict_iterators.clear()
         self.tensor_names.release()

@@ -23,15 +23,19 @@ from braze.standins.layout import is_dense
 from braze.standins.standin import Standin
 
 
-def leaf_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe | None:
-    """How a leaf that began here is made, or None for any other tensor. `result(data)` is the
-    recipe of its data as a result of the graph."""
+def leaf_recipe(interpreter: Any, tensor: Any, writer: Any) -> Recipe | None:
+    """How a leaf that began here is made, or None for any other tensor. writer: of the frame's
+    recipes."""
     if id(tensor) not in interpreter.world.new_leaves:
         return None
     data = torch.Tensor.detach(tensor)
     cls = interpreter.world.type_of(tensor)
-    settings = (FromConstant(cls), FromConstant(tensor.requires_grad))
-    return NewCall(rebuild_leaf, (result(data), *settings))
+    settings = [FromConstant(cls), FromConstant(tensor.requires_grad)]
+    interpreter.world.left_leaves.add(id(tensor))
+    gradient = interpreter.world.new_gradients.get(id(tensor))
+    if gradient is not None:
+        settings.append(writer.recipe(gradient))
+    return NewCall(rebuild_leaf, (writer.result(data), *settings))
 
 
 @answers(torch.nn.Parameter)

@@ -65,11 +65,19 @@ def rebuild_exception(
     return exception
 
 
-def rebuild_leaf(data: torch.Tensor, cls: type[torch.Tensor], requires_grad: bool) -> torch.Tensor:
+def rebuild_leaf(
+    data: torch.Tensor,
+    cls: type[torch.Tensor],
+    requires_grad: bool,
+    gradient: torch.Tensor | None = None,
+) -> torch.Tensor:
     """A leaf of autograd's graph on the memory of a graph's result."""
     if cls is torch.nn.Parameter:
-        return torch.nn.Parameter(data.detach(), requires_grad)
-    return data.detach().requires_grad_(requires_grad)
+        made: torch.Tensor = torch.nn.Parameter(data.detach(), requires_grad)
+    else:
+        made = data.detach().requires_grad_(requires_grad)
+    made.grad = gradient
+    return made
 
 
 class _UsedUp(torch.autograd.Function):
@@ -78,7 +86,7 @@ class _UsedUp(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, leaf: torch.Tensor, holder: list[torch.Tensor]) -> torch.Tensor:
         tensor = holder.pop()
-        return tensor.detach() if tensor._is_view() else tensor
+        return tensor.detach() if tensor._is_view() or tensor.requires_grad else tensor
 
     @staticmethod
     def backward(ctx: Any, *tangents: torch.Tensor) -> Any:

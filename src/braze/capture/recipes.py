@@ -11,10 +11,10 @@ from typing import Any, final
 
 import torch
 
-from braze.capture.backward_calls import used_up_recipe
 from braze.capture.frame_views import FrameView
 from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
+from braze.capture.histories import used_up_recipe
 from braze.capture.iteration import GetitemIterator, ProtocolIterator
 from braze.capture.native_calls import Callback
 from braze.capture.new_leaves import leaf_recipe
@@ -176,7 +176,7 @@ class RecipeWriter:
         source = self._world.source_of(value)
         if source is not None:
             return FromSource(source)
-        leaf = leaf_recipe(self._interpreter, value, self.result)
+        leaf = leaf_recipe(self._interpreter, value, self)
         if leaf is not None:
             return leaf
         made = used_up_recipe(self._interpreter, value, self.result)

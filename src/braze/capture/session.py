@@ -36,11 +36,16 @@ import braze.capture.symbolic_floats
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.assertions import check_unwritten, finished_checks
 from braze.capture.autograd_functions import finish_functions
-from braze.capture.backward_calls import check_written, without_autograd
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.dynamic_sizes import passed_sources
 from braze.capture.effects import write_effects
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame, Unread
+from braze.capture.histories import (
+    check_new_leaves,
+    check_written,
+    holds_all_gradients,
+    without_autograd,
+)
 from braze.capture.input_aliasing import (
     guard_used_offsets,
     guard_written_inputs,
@@ -76,6 +81,7 @@ from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSour
 from braze.marks import MARKS, Mark
 from braze.shapes.facts import SpecialisedError
 from braze.standins import Untraceable
+from braze.standins.finish import FinishedTrace
 
 MAX_ATTEMPTS = 12
 
@@ -200,12 +206,11 @@ def _finish(
         effects.append(Call(set_ambient_state, (FromConstant(after), FromConstant(deeper))))
     checks = finished_checks(interpreter, writer)
     try:
-        check_written(interpreter)
-        finish_functions(interpreter, writer.results)
-        trace = interpreter.tracer.finish(writer.results)
+        trace = _finished_trace(interpreter, writer.results)
     except Untraceable as untraceable:
         return _unsupported(interpreter, str(untraceable))
     check_unwritten(interpreter, trace.graph)
+    alone = holds_all_gradients(interpreter, writer.results)
     sources = interpreter.world.input_sources
     reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]
     problem = guard_written_inputs(interpreter.world, trace.graph, reals)
@@ -221,7 +226,7 @@ def _finish(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
         inputs=(*[sources[i] for i in trace.inputs], *passed_sources(trace.sizes)),
-        graph=without_autograd(trace.graph) if interpreter.backwards else trace.graph,
+        graph=without_autograd(trace.graph) if alone else trace.graph,
         calls=tuple(calls),
         effects=tuple(effects),
         exit=exit_recipe,
@@ -253,6 +258,14 @@ def _check_left(interpreter: Interpreter) -> None:
         if generator is not None and generator.waits_to_clean_up():
             name = generator.frame.code.co_qualname
             raise CannotRebuild(f"the suspended generator {name}", generator.made_at)
+
+
+def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTrace:
+    check_written(interpreter)
+    finish_functions(interpreter, results)
+    trace: FinishedTrace = interpreter.tracer.finish(results)
+    check_new_leaves(interpreter, results, trace.graph)
+    return trace
 
 
 def _same(value: Any) -> Any:

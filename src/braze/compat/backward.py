@@ -40,15 +40,16 @@ def run_engine(
     keeps_graph: bool,
     inputs: Sequence[torch.Tensor],
     may_miss: bool,
+    creates_graph: bool,
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients of `inputs`, which nothing is accumulated to; `may_miss`: where one does not
-    depend on the other there is None, not an error."""
+    depend on the other there is None, not an error; `creates_graph`: with a history."""
     engine = torch.autograd.Variable._execution_engine
     found: tuple[torch.Tensor | None, ...] = engine.run_backward(
         tuple(results),
         tuple(tangents),
         keeps_graph,
-        False,
+        creates_graph,
         tuple(inputs),
         may_miss,
         accumulate_grad=False,

@@ -18,6 +18,7 @@ from braze.ir.graph import Argument, Constant, Value
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
+from braze.standins.arguments import place_type, place_types, scalar_name, with_plain_sizes
 from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
 from braze.standins.finish import FinishedTrace, finish_trace
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
@@ -48,6 +49,8 @@ class Tracer(dispatch.TorchDispatchMode):
     replayable: the graph will be replayed under autograd, so results whose gradients a replay
         could not give (custom autograd functions) are refused. A trace that holds its own
         backward turns this off.
+    step_now: of the program that is traced; set it where gradients may end at leaves that the
+        trace made. leaf_reads: the steps at which those were read.
 
     Calls raise DataDependent, Untraceable or UnknownTensor, out of the torch call that caused it.
     """
@@ -60,6 +63,8 @@ class Tracer(dispatch.TorchDispatchMode):
         self.inputs: list[tuple[Standin, Any]] = []
         self.constants: list[Constant] = []
         self.used_offsets: dict[int, Origin] = {}
+        self.step_now: Callable[[], int] | None = None
+        self.leaf_reads: list[int] = []
         self.has_numbers = False
         self.gives_numbers = False
         self.gives_integers = False
@@ -201,8 +206,8 @@ class Tracer(dispatch.TorchDispatchMode):
         if kwargs is None:
             kwargs = {}
         if self.facts is not None or self.has_numbers:
-            args = _with_plain_sizes(args)
-            kwargs = {name: _with_plain_sizes(value) for name, value in kwargs.items()}
+            args = with_plain_sizes(args)
+            kwargs = {name: with_plain_sizes(value) for name, value in kwargs.items()}
             if op in BOUNDED and not kwargs:
                 args = counted_from_start(op, args)
         if special is not None:
@@ -226,7 +231,7 @@ class Tracer(dispatch.TorchDispatchMode):
         made = infer(op, described, keyword_types)
         result = self.recorder.emit_typed(op, values, keywords, made)
         if flags & _RESTRIDED:
-            made = infer(op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
+            made = infer(op, place_types(args), {n: place_type(a) for n, a in kwargs.items()})
         elif type(made) is TensorType:
             return new_standin(Place(made, result, 0, flags & _DIFFERENTIABLE != 0))
         return _wrap(result, made, flags & _DIFFERENTIABLE != 0)
@@ -296,15 +301,29 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def _read_tracked(self, place: Place) -> Value:
         """Read through which gradients flow."""
+        while place.step is not None and place.step.op is aten.detach.default:
+            if place.own_history:
+                break
+            assert place.parent is not None  # autograd saved a result for its backward
+            place = place.parent
         base = place.base or place
         if self.replayable and not (place.tracks_gradient and base.tracks_gradient):
+            self._note_leaf(place)
+        if base.history is not None:
+            return self.recorder.read_with_gradient(place)
+        return self.recorder.read(place)
+
+    def _note_leaf(self, place: Place) -> None:
+        """Gradients end here. At a leaf made in the trace they may, where that is allowed."""
+        walk: Place | None = place
+        while walk is not None and not walk.new_leaf:
+            walk = walk.parent
+        if walk is None or self.step_now is None:
             raise Untraceable(
                 "a tensor got its gradients from outside the operators (a custom autograd "
                 "function, or requires_grad_() on a new tensor)"
             )
-        if base.history is not None:
-            return self.recorder.read_with_gradient(place)
-        return self.recorder.read(place)
+        self.leaf_reads.append(self.step_now())
 
     def standin_of(self, tensor: torch.Tensor) -> Standin:
         """The stand-in of a tensor that reached an operator: itself, or a real input's."""
@@ -396,8 +415,8 @@ class Tracer(dispatch.TorchDispatchMode):
         if found is not wanted:
             if not torch.can_cast(found.dtype, wanted.dtype):
                 raise RuntimeError(
-                    f"result type {_scalar_name(found.dtype)} can't be cast to the desired output "
-                    f"type {_scalar_name(wanted.dtype)}"
+                    f"result type {scalar_name(found.dtype)} can't be cast to the desired output "
+                    f"type {scalar_name(wanted.dtype)}"
                 )
             if found.shape != wanted.shape:
                 raise RuntimeError(
@@ -412,14 +431,6 @@ class Tracer(dispatch.TorchDispatchMode):
             (place.base or place).tracks_gradient = True
 
 
-def _with_plain_sizes(argument: Any) -> Any:
-    """An argument of C++, with symbolic sizes and floats as shape rules have them."""
-    cls = type(argument)
-    if cls is tuple or cls is list:
-        return cls([_with_plain_sizes(item) for item in argument])
-    return argument.node if isinstance(argument, (torch.SymInt, torch.SymFloat)) else argument
-
-
 def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
     """Stand-ins for values, of the values' own types or of those given."""
     if type(result) is Value:
@@ -430,25 +441,6 @@ def _wrap(result: Any, types: Any, differentiable: bool) -> Any:
             return tuple([_wrap(r, None, differentiable) for r in result])
         return tuple([_wrap(r, t, differentiable) for r, t in zip(result, types)])
     return result
-
-
-def _places(args: Any) -> tuple[Any, ...]:
-    return tuple([_place_type(a) for a in args])
-
-
-def _place_type(argument: Any) -> Any:
-    if type(argument) is Standin:
-        return argument.place.type
-    if isinstance(argument, (list, tuple)):
-        return _places(argument)
-    if isinstance(argument, torch.Tensor):
-        return input_type(argument)
-    return argument
-
-
-def _scalar_name(dtype: torch.dtype) -> str:
-    names = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long"}
-    return names.get(dtype, str(dtype).removeprefix("torch.").capitalize())
 
 
 # --- one handler a kind ---------------------------------------------------------------------------
@@ -539,7 +531,7 @@ def _opaque_write(
     keywords, _, more = tracer.bind_keywords(kwargs, grad)
     differentiable = bool((flags | more) & _DIFFERENTIABLE)
     written = _written_arguments(facts, args, kwargs)
-    types = infer(facts.op, _places(args), {n: _place_type(a) for n, a in kwargs.items()})
+    types = infer(facts.op, place_types(args), {n: place_type(a) for n, a in kwargs.items()})
     returned = () if types is None else types if isinstance(types, tuple) else (types,)
     aliased = [result.alias_info is not None for result in facts.op._schema.returns]
     fresh_types = tuple(t for t, alias in zip(returned, aliased) if not alias)

@@ -1,0 +1,111 @@
+"""What autograd knows of the tensors that leave a frame in which a backward ran.
+
+    all of it used up    the graph holds all gradients and runs without autograd; such a tensor gets
+                         a history that raises eager's error when it is asked for gradients
+    nothing used up      the graph is run under autograd, which differentiates what it computes, the
+                         gradients of a backward with `create_graph=True` among it
+
+Refused, by a break before the backward: a history of which a part is used up. Leaves that began in
+the frame may be differentiated to; where one leaves it, together with what was computed from it,
+the graph breaks before its first use.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from braze.capture.rebuild import rebuild_used_up
+from braze.capture.signals import CannotRebuild
+from braze.compat.backward import can_be_used_again, history_nodes
+from braze.ir.custom_gradient import without_custom_gradients
+from braze.ir.frame import NewCall, Recipe
+from braze.ir.graph import Graph, Value, operands
+
+
+def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
+    """How a tensor that leaves the frame is made: `result(tensor)`, with a history that is used
+    up where a backward of the frame did that. Raises CannotRebuild where it did that in part."""
+    if not interpreter.backwards or not tensor.requires_grad or _is_live(interpreter, tensor):
+        return result(tensor)
+    used = _used(interpreter)
+    if not all(id(node) in used for node in history_nodes([tensor.grad_fn])):
+        step = interpreter.backwards[0][1]
+        raise CannotRebuild("a tensor with a history that backward() has used up in part", step)
+    return NewCall(rebuild_used_up, (result(tensor),))
+
+
+def holds_all_gradients(interpreter: Any, results: Sequence[Any]) -> bool:
+    """Whether a backward ran in the frame and nothing leaves it that can be differentiated."""
+    return bool(interpreter.backwards) and not any(_is_live(interpreter, r) for r in results)
+
+
+def check_written(interpreter: Any) -> None:
+    """Raise CannotRebuild where a backward ran and an input leaves the frame with a new history."""
+    steps = [step for _, step, _ in interpreter.backwards[:1]] + interpreter.tracer.leaf_reads[:1]
+    for standin, _ in interpreter.tracer.inputs if steps else ():
+        place = standin.place
+        if place.version and place.tracked_write and standin.requires_grad:
+            raise CannotRebuild("an input with a history of this frame", min(steps))
+
+
+def check_new_leaves(interpreter: Any, results: Sequence[Any], graph: Graph) -> None:
+    """Raise CannotRebuild where the graph under autograd would not give a result the history that
+    it has: one that leads to a leaf made here which leaves the frame, or to nothing else."""
+    reads = interpreter.tracer.leaf_reads
+    if not reads:
+        return
+    left = interpreter.world.left_leaves
+    tracked = _tracked(graph)
+    for result, output in zip(results, graph.outputs):
+        if not _is_live(interpreter, result):
+            continue
+        ends = [getattr(node, "variable", None) for node in history_nodes([result.grad_fn])]
+        value = output.value if output.alias is None else output.alias.base
+        if value not in tracked or any(id(end) in left for end in ends if end is not None):
+            raise CannotRebuild("a history that begins at a tensor made here", reads[0])
+
+
+def without_autograd(graph: Graph) -> Graph:
+    """A graph that holds all of its gradients, to be run without autograd."""
+    graph = without_custom_gradients(graph)
+    return replace(
+        graph,
+        nodes=tuple([replace(node, grad_enabled=False) for node in graph.nodes]),
+        mutations=tuple([replace(mutation, tracked=False) for mutation in graph.mutations]),
+    )
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _used(interpreter: Any) -> set[int]:
+    used: set[int] = set()
+    for roots, _, keeps in interpreter.backwards:
+        if not keeps:
+            used.update(map(id, history_nodes(roots)))
+    return used
+
+
+def _is_live(interpreter: Any, tensor: Any) -> bool:
+    """Whether a tensor has a history of which nothing is used up."""
+    if not tensor.requires_grad or tensor.grad_fn is None:
+        return False
+    if can_be_used_again([tensor.grad_fn]):
+        return True
+    used = _used(interpreter)
+    return all(id(node) not in used for node in history_nodes([tensor.grad_fn]))
+
+
+def _tracked(graph: Graph) -> set[Value]:
+    """The values that have a history where the graph runs under autograd."""
+    tracked = {value for value in graph.inputs if getattr(value.type, "requires_grad", False)}
+    for node in graph.nodes:
+        if node.op is torch.ops.aten.detach.default or not node.grad_enabled:
+            continue
+        if any(value in tracked for value in operands(node)):
+            tracked.update(value for value in node.outputs if value is not None)
+    return tracked

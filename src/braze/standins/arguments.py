@@ -1,0 +1,40 @@
+"""Arguments of operators, as shape rules and messages have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.standins.inputs import input_type
+from braze.standins.standin import Standin
+
+
+def with_plain_sizes(argument: Any) -> Any:
+    """An argument of C++, with symbolic sizes and floats as shape rules have them."""
+    cls = type(argument)
+    if cls is tuple or cls is list:
+        return cls([with_plain_sizes(item) for item in argument])
+    return argument.node if isinstance(argument, (torch.SymInt, torch.SymFloat)) else argument
+
+
+def place_types(args: Any) -> tuple[Any, ...]:
+    """The types of several arguments, as eager gives them to tensors."""
+    return tuple([place_type(a) for a in args])
+
+
+def place_type(argument: Any) -> Any:
+    """The type of a tensor, as eager gives it; anything else as it is."""
+    if type(argument) is Standin:
+        return argument.place.type
+    if isinstance(argument, (list, tuple)):
+        return place_types(argument)
+    if isinstance(argument, torch.Tensor):
+        return input_type(argument)
+    return argument
+
+
+def scalar_name(dtype: torch.dtype) -> str:
+    """A dtype as PyTorch's messages name it."""
+    names = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long"}
+    return names.get(dtype, str(dtype).removeprefix("torch.").capitalize())
