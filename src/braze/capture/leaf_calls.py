@@ -190,7 +190,7 @@ def begin_leaf(interpreter: Any, tensor: Any, requires_grad: bool) -> Any:
     """Let a tensor made in this frame need gradients from now on, or not."""
     unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, requires_grad), {})
     tensor.place.tracks_gradient = False
-    tensor.place.new_leaf = tensor.place.own_history = requires_grad
+    tensor.place.new_leaf = requires_grad
     interpreter.world.new_leaves[id(tensor)] = tensor
     return tensor
 

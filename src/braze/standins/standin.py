@@ -44,7 +44,6 @@ class Place:
     tracked_write: of a base, whether the last write was made with gradients enabled.
     shares_memory: of an input, whether the memory of another input overlaps it.
     new_leaf: that it is a leaf of autograd's graph which began in the trace.
-    own_history: of a view that `detach` made, that its history is not that of what it views.
     """
 
     base: Place | None = None
@@ -56,7 +55,6 @@ class Place:
     tracked_write = True
     shares_memory = False
     new_leaf = False
-    own_history = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False

@@ -301,9 +301,9 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def _read_tracked(self, place: Place) -> Value:
         """Read through which gradients flow."""
-        while place.step is not None and place.step.op is aten.detach.default:
-            if place.own_history:
-                break
+        while (
+            place.step is not None and place.step.op is aten.detach.default and not place.new_leaf
+        ):
             assert place.parent is not None  # autograd saved a result for its backward
             place = place.parent
         base = place.base or place
