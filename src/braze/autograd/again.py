@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from braze.ir.graph import Graph, Node, Output, Value, operands
+from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.training import ForwardBackward
 
 _BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
@@ -29,7 +29,7 @@ def forward_again(graph: Graph, pair: ForwardBackward) -> Graph | None:
 def _made_of(graph: Graph, wanted: set[Value]) -> tuple[Node, ...]:
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if any(value in wanted for value in node.outputs):
+        if computed_symbol(node) is not None or any(value in wanted for value in node.outputs):
             kept.append(node)
             wanted |= set(_read(node))
     return tuple(kept[::-1])

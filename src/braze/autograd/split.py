@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from braze.compat.operators import TRAINING_FORMS
-from braze.ir.graph import Graph, Node, Output, Value
+from braze.ir.graph import Graph, Node, Output, Value, computed_symbol
 from braze.ir.training import (
     Backward,
     ForwardBackward,
@@ -21,6 +21,8 @@ from braze.ir.training import (
     ViewOfResult,
     joint_as_graph,
 )
+from braze.ir.types import TensorType
+from braze.shapes.expr import Symbol, as_expr
 
 aten = torch.ops.aten
 
@@ -58,6 +60,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         mutations=tuple(m for m in graph.mutations if m.input not in outside),
         sizes=graph.sizes,
     )
+    forward, computed = _with_numbers(forward, fresh)
     first = len(joint.results) - len(joint.writes)
     return ForwardBackward(
         forward=forward,
@@ -68,6 +71,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         writes=tuple((number, first + n) for n, number in enumerate(joint.writes)),
         outputs=_outputs(graph, inputs),
         freed_by=joint.freed_by,
+        computed=computed,
     )
 
 
@@ -89,6 +93,23 @@ def _for_training(node: Node) -> Node:
 
 def _copy(value: Value, number: int) -> Node:
     return Node(aten.clone.default, (value,), (), (Value(number, value.type),))
+
+
+def _with_numbers(graph: Graph, fresh: Iterator[int]) -> tuple[Graph, tuple[Symbol, ...]]:
+    """The graph with the numbers that it computes as further results, and their symbols."""
+    found = [s for s in map(computed_symbol, graph.nodes) if s is not None]
+    if not found:
+        return graph, ()
+    cpu = torch.device("cpu")
+    kind = TensorType(torch.int64, (), (), cpu)
+    options = (("dtype", torch.int64), ("device", cpu))
+    values = [Value(next(fresh), kind) for _ in found]
+    numbers = [
+        Node(aten.full.default, ((), as_expr(symbol)), options, (value,))
+        for symbol, value in zip(found, values, strict=True)
+    ]
+    nodes, outputs = (*graph.nodes, *numbers), (*graph.outputs, *map(Output, values))
+    return replace(graph, nodes=nodes, outputs=outputs), tuple(found)
 
 
 def _outputs(

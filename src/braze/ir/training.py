@@ -136,6 +136,7 @@ class ForwardBackward:
     writes: (input, result): after the call the input gets the result's contents under autograd.
     outputs: per output of the frame, the number of a result, or a view made outside.
     freed_by: as of the joint graph.
+    computed: symbols of numbers that the forward computes; its last outputs hold them.
     """
 
     forward: Graph
@@ -146,6 +147,7 @@ class ForwardBackward:
     writes: tuple[tuple[int, int], ...]
     outputs: tuple[int | ViewOfInput | ViewOfResult, ...]
     freed_by: tuple[frozenset[int], ...] = ()
+    computed: tuple[Symbol, ...] = ()
 
 
 def tangent_stride(kind: TensorType) -> tuple[Size, ...]:

@@ -12,28 +12,38 @@ from typing import Any, final
 
 from braze.ir.graph import Graph
 from braze.ir.run_graph import bindings_of
-from braze.shapes.binding import python_text
+from braze.shapes.binding import Binding, python_text
 from braze.shapes.expr import Expr, Symbol
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SizeReader:
-    """symbols: of a graph; read: their numbers, in this order, from the graph's inputs."""
+    """symbols: of a graph; read: their numbers, in this order, from the graph's inputs and from
+    tensors that hold what it computed."""
 
     symbols: tuple[Symbol, ...]
-    read: Callable[[Sequence[Any]], tuple[int, ...]]
+    read: Callable[[Sequence[Any], Sequence[Any]], tuple[int, ...]]
 
 
-def compile_reader(graph: Graph) -> SizeReader:
-    """What reads the symbols of a graph that its inputs bind."""
+def compile_reader(graph: Graph, computed: Sequence[Symbol] = ()) -> SizeReader:
+    """What reads the symbols of a graph that its inputs bind, and those that it computes."""
     names: dict[Symbol, str] = {}
-    lines = ["def read(inputs):"]
-    for binding in bindings_of(graph):
+    lines = ["def read(inputs, computed):"]
+
+    def bind(binding: Binding) -> None:
         number, suffix = binding.place or (0, "")
         text = binding.text(f"inputs[{number}]{suffix}", names)
         name = names[binding.symbol] = f"n_{binding.symbol.name}"
         lines.append(f"    {name} = {text}")
+
+    for binding in bindings_of(graph):
+        bind(binding)
+    for place, symbol in enumerate(computed):
+        name = names[symbol] = f"n_{symbol.name}"
+        lines.append(f"    {name} = computed[{place}].item()")
+    for binding in graph.sizes.following(names.keys()):
+        bind(binding)
     lines.append(f"    return ({', '.join(names.values())}{',' if names else ''})")
     return SizeReader(tuple(names), _compiled("\n".join(lines), "read"))
 

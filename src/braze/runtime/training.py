@@ -77,7 +77,7 @@ class TrainingGraph:
         self._lock = threading.Lock()
         inputs = pair.forward.inputs
         self.tensor_count = len(inputs)
-        self.sizes = compile_reader(pair.forward)
+        self.sizes = compile_reader(pair.forward, pair.computed)
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
         self._want = _getter(self.wanting)
         self.saved_inputs = _getter([s.index for s in pair.saved if isinstance(s, SavedInput)])
@@ -94,9 +94,12 @@ class TrainingGraph:
             if is_write_refused(inputs[number], carries_gradient):
                 raise RuntimeError("autograd refuses a write to an input of the graph")
         results = _apply(self, inputs, *self._want(inputs))
+        computed = results[self.result_count :]
+        if computed:
+            results = results[: self.result_count]
         if self.is_plain:
             return results  # type: ignore[no-any-return]
-        return self._outside(inputs, results)
+        return self._outside(inputs, results, computed)
 
     def backward_for(self, given: tuple[bool, ...], casts: Casts = ()) -> _CompiledBackward:
         """The compiled backward for the tangents that are defined and the autocast that is active;
@@ -112,13 +115,16 @@ class TrainingGraph:
         return found
 
     def _outside(
-        self, inputs: Sequence[torch.Tensor], results: Sequence[torch.Tensor]
+        self,
+        inputs: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
+        computed: Sequence[torch.Tensor],
     ) -> Sequence[torch.Tensor]:
         """Writes and views that autograd must see."""
         pair = self.pair
         for number, result in pair.writes:
             write_back(inputs[number], results[result], True)
-        places = iter(self._views(self.sizes.read(inputs)))
+        places = iter(self._views(self.sizes.read(inputs, computed)))
         made: list[torch.Tensor] = []
         for output in pair.outputs:
             if isinstance(output, int):
@@ -175,7 +181,8 @@ class CompiledFunction(torch.autograd.Function):
         made = graph.forward(inputs)
         ctx.graph = graph
         ctx.inputs = inputs
-        ctx.sizes = graph.sizes.read(inputs)
+        computed = tuple(made[len(made) - len(graph.pair.computed) :])
+        ctx.sizes = graph.sizes.read(inputs, computed)
         ctx.versions = tuple(map(VERSION, inputs[: graph.tensor_count]))
         ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
         ctx.used, ctx.kept = _NONE_USED, None
@@ -184,14 +191,15 @@ class CompiledFunction(torch.autograd.Function):
         if any(result._is_view() for result in results):
             # A differentiable view made in here would refuse to be written to.
             results = tuple([r.detach() if r._is_view() else r for r in results])
-        if graph.plain_results:
-            ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results])
-        return results
+        if graph.plain_results or computed:
+            ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results], *computed)
+        return (*results, *computed)
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
         """Run the backward for the tangents that came in."""
         graph: TrainingGraph = ctx.graph
+        tangents = tangents[: graph.result_count]
         if all(tangent is None for tangent in tangents):
             # The engine passes through on its way from a result that needs none of this one's; in
             # eager nothing would be there, and nothing be freed. It frees what is saved here.

@@ -167,3 +167,149 @@ def test_sizes(program: Program, dynamic: bool | None) -> None:
     if program is masked_mean:  # eager's mean of nothing is no number
         del calls[3]
     assert compiles(program, calls, dynamic=dynamic) == 1
+
+
+# --- gradients -----------------------------------------------------------------------------------
+
+
+def scaled(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = n.item()
+    torch._check(k >= 0)
+    return (x[:k].exp() * k) @ torch.ones(6, k)
+
+
+def view(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = n.item()
+    torch._check(k >= 0)
+    return x[:k]
+
+
+def routed(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    out = torch.zeros_like(x)
+    for expert in range(3):
+        (rows,) = torch.where(mask.sum(1) % 3 == expert)
+        out = out.index_add(0, rows, (x[rows] * (expert + 1)).tanh())
+    return out
+
+
+def loss(x: torch.Tensor, mask: torch.Tensor) -> torch.Tensor:
+    return (x.exp()[mask] - 1).square().sum()
+
+
+DIFFERENTIABLE = [scaled, view, routed, loss, selected, spread, masked_rows]
+
+
+@pytest.mark.parametrize("program", DIFFERENTIABLE, ids=lambda p: p.__name__)
+def test_gradients(program: Program) -> None:
+    on_numbers = program in (scaled, view)
+    compiled = braze.compile(program, fullgraph=True, options={**ASKED, "suppress_errors": False})
+    for given in counts(3, 5, 1, 0, 8) if on_numbers else masks(8, 6):
+        x, y = (X.detach().clone().requires_grad_() for _ in range(2))
+        expected, found = program(x, given), compiled(y, given)
+        torch.testing.assert_close(found, expected)
+        expected.square().sum().backward()
+        found.square().sum().backward()
+        torch.testing.assert_close(y.grad, x.grad)
+    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
+    assert len(JOURNAL.records()) <= 2
+
+
+# --- what is asked, and promised -----------------------------------------------------------------
+
+
+def branching(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = n.item()
+    return x[:k] * 2 if k > 3 else x - k
+
+
+def test_a_branch_breaks_the_graph() -> None:
+    compiled = braze.compile(branching, options=ASKED)
+    for n in counts(2, 5, 1, 7, 5, 2):
+        torch.testing.assert_close(compiled(X, n), branching(X, n))
+    # One graph before the branch, one behind it for each way.
+    assert len(JOURNAL.records()) <= 5
+    with pytest.raises(braze.errors.GraphBreakError, match=r"(?s)u0 .*torch\._check.*torch\.cond") as e:
+        braze.compile(branching, fullgraph=True, options=ASKED)(X, torch.tensor(2))
+    assert "test_computed_sizes.py" in str(e.value)
+
+
+@pytest.mark.parametrize("program", [sliced, masked, distinct], ids=lambda p: p.__name__)
+def test_nothing_is_kept_in_the_graph_unasked(program: Program) -> None:
+    given = torch.tensor(3) if program is sliced else masks(8, 6)[0]
+    with pytest.raises(braze.errors.GraphBreakError):
+        braze.compile(program, fullgraph=True)(X, given)
+
+
+@pytest.mark.parametrize("setting", ["capture_scalar_outputs", "capture_dynamic_output_shape_ops"])
+def test_each_setting_is_for_its_own(setting: str) -> None:
+    on_numbers = setting == "capture_scalar_outputs"
+    calls = [(sliced, torch.tensor(3)), (masked, masks(8, 6)[0])]
+    for number, (program, given) in enumerate(calls):
+        compiled = braze.compile(program, fullgraph=True, options={setting: True})
+        if number == 0 if on_numbers else number == 1:
+            torch.testing.assert_close(compiled(X, given), program(X, given))
+        else:
+            with pytest.raises(braze.errors.GraphBreakError):
+                compiled(X, given)
+
+
+def promising(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = n.item()
+    torch._check(k >= 2, lambda: "too few")
+    torch._check(k <= x.shape[0])
+    return x[:k] + torch.zeros(k, 6)
+
+
+def test_a_promise_that_is_not_kept_raises_what_eager_raises() -> None:
+    compiled = braze.compile(promising, fullgraph=True, options=ASKED)
+    torch.testing.assert_close(compiled(X, torch.tensor(4)), promising(X, torch.tensor(4)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", braze.errors.BrazeWarning)
+        with pytest.raises(RuntimeError, match="too few"):
+            compiled(X, torch.tensor(1))
+        with pytest.raises(RuntimeError, match="Expected cond to be True"):
+            compiled(X, torch.tensor(9))
+    torch.testing.assert_close(compiled(X, torch.tensor(8)), promising(X, torch.tensor(8)))
+    assert len(JOURNAL.records()) == 1
+
+
+def test_an_assertion_is_a_promise() -> None:
+    """pytest rewrites the assertions of its modules: this program is a text."""
+    text = "def program(x, n):\n    k = n.item()\n    assert 0 < k\n    return x[:k].exp()"
+    names: dict[str, Any] = {}
+    exec(compile(text, __file__, "exec"), names)
+    program = names["program"]
+    assert compiles(program, [(X, n) for n in counts(3, 5, 8)]) == 1
+    compiled = braze.compile(program, fullgraph=True, options=ASKED)
+    compiled(X, torch.tensor(3))
+    with warnings.catch_warnings(), pytest.raises(AssertionError):
+        warnings.simplefilter("ignore", braze.errors.BrazeWarning)
+        compiled(X, torch.tensor(0))
+
+
+def broadcast(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    return x + torch.arange(n.item())
+
+
+def test_what_was_assumed_is_checked() -> None:
+    """Where the sizes broadcast after all, the frame runs eagerly, with a message."""
+    compiled = braze.compile(broadcast, fullgraph=True, options=ASKED)
+    torch.testing.assert_close(compiled(X, torch.tensor(6)), broadcast(X, torch.tensor(6)))
+    with pytest.warns(braze.errors.BrazeWarning, match=r"test_computed_sizes.py:\d+.*u0"):
+        torch.testing.assert_close(compiled(X, torch.tensor(1)), broadcast(X, torch.tensor(1)))
+    with pytest.raises(RuntimeError, match="must match"):
+        compiled(X, torch.tensor(4))
+
+
+def folded(x: torch.Tensor, mask: torch.Tensor) -> Any:
+    return x[mask].max(), x[mask].squeeze(0)
+
+
+@pytest.mark.filterwarnings("ignore::braze.errors.BrazeWarning")
+def test_small_sizes_that_change_the_result() -> None:
+    compiled = braze.compile(folded, fullgraph=True, options=ASKED)
+    some, _, one, none, *_ = masks(8, 6)
+    for mask in (some, one):
+        torch.testing.assert_close(compiled(X, mask), folded(X, mask))
+    with pytest.raises(RuntimeError):
+        compiled(X, none)
