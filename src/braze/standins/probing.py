@@ -5,7 +5,8 @@ sizes.
 
 Meta kernels take numbers, not symbols. Where one expression explains the results at the sizes at
 hand and at six others, it is taken; what an ATen kernel returns at run time is compared with it.
-Where none does, every size that the call depends on is specialised.
+Where none does, sizes of zero and one are taken as they are, and if that is not enough, every size
+that the call depends on is specialised.
 """
 
 from __future__ import annotations
@@ -49,6 +50,11 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
         if fitted is not None:
             _check_small(infer, args, kwargs, facts, fitted[0])
             return fitted[0]
+    small = [size for size in sizes if size.hint < 2 and size.maybe_as_int() is None]
+    if small:  # strides of such sizes follow rules of their own: as they are, the others may do
+        for size in small:
+            int(size)
+        return infer_by_probing(infer, args, kwargs)
     for size in sizes:
         int(size)
     return first
