@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from braze.ir.types import TensorType
-from braze.shapes.expr import Symbol, symbols
+from braze.shapes.expr import Symbol, as_expr, symbols
 from braze.shapes.facts import Facts
 from braze.shapes.substitution import evaluate
 from braze.shapes.symbolic import SymbolicSize, is_computed
@@ -48,6 +48,7 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
     if len(values) == _PROBES:
         fitted = _fitted(results, _Candidates(sizes, values))
         if fitted is not None:
+            _settle_held(facts, sizes, values)
             _check_small(infer, args, kwargs, facts, fitted[0])
             return fitted[0]
     small = [size for size in sizes if size.hint < 2 and size.maybe_as_int() is None]
@@ -143,11 +144,7 @@ def _numbers(argument: Any, facts: Facts, values: dict[Symbol, int]) -> Any:
 
 def _known_probes(facts: Facts, sizes: Sequence[SymbolicSize]) -> Iterable[dict[Symbol, int]]:
     """Other values of the symbols for which all that is known holds."""
-    named = {s for size in sizes for s in symbols(facts.current(size.expr))}
-    for symbol, meaning in facts.derived():
-        if symbol in named:
-            named |= symbols(meaning)
-    free = tuple(sorted(named, key=str))
+    free = _free_symbols(facts, sizes)
     if free not in facts.probes:
         facts.probes[free] = [], iter(_probes(facts, free))
     found, further = facts.probes[free]
@@ -157,6 +154,24 @@ def _known_probes(facts: Facts, sizes: Sequence[SymbolicSize]) -> Iterable[dict[
         yield probe
 
 
+def _free_symbols(facts: Facts, sizes: Sequence[SymbolicSize]) -> tuple[Symbol, ...]:
+    """The symbols that the sizes are made of."""
+    named = {s for size in sizes for s in symbols(facts.current(size.expr))}
+    for symbol, meaning in facts.derived():
+        if symbol in named:
+            named |= symbols(meaning)
+    return tuple(sorted(named, key=str))
+
+
+def _settle_held(
+    facts: Facts, sizes: Sequence[SymbolicSize], values: Sequence[dict[Symbol, int]]
+) -> None:
+    """Specialise symbols that had one value at all probes: nothing was found out about others."""
+    for symbol in _free_symbols(facts, sizes):
+        if len({probe[symbol] for probe in values}) == 1 and symbol not in facts.meaning:
+            facts.specialise(as_expr(symbol))
+
+
 def _probes(facts: Facts, free: Sequence[Symbol]) -> Iterable[dict[Symbol, int]]:
     for attempt in range(_MOST_TRIES):
         changes = {}
@@ -164,6 +179,10 @@ def _probes(facts: Facts, free: Sequence[Symbol]) -> Iterable[dict[Symbol, int]]
             step = _STEPS[(attempt * (place + 1) + 5 * place) % len(_STEPS)]
             changes[symbol] = facts.hints[symbol] + step * (1 + attempt // len(_STEPS)) ** 2
         probe = facts.assignment(changes)
+        for held in free if probe is None else ():  # a symbol of which little else is allowed
+            probe = facts.assignment({s: n for s, n in changes.items() if s is not held})
+            if probe is not None:
+                break
         if probe is not None:
             yield probe
 

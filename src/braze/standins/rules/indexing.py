@@ -204,6 +204,8 @@ def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
     if len(padding) > 2 * len(x.shape) or any(size <= 0 for size in shape):  # type: ignore[operator]
         return NotImplemented
     made: Shape = tuple(shape)  # type: ignore[assignment]
+    if all(type(amount) is int and not amount for amount in padding):  # a clone
+        return tensor_type(x.dtype, made, preserved_stride(made, x.stride), x.device)  # type: ignore[arg-type]
     if suggests_channels_last(x.shape, x.stride):  # type: ignore[arg-type]
         return tensor_type(x.dtype, made, channels_last_stride(made), x.device)
     return contiguous(x.dtype, made, x.device)
