@@ -228,7 +228,9 @@ def test_a_branch_breaks_the_graph() -> None:
         torch.testing.assert_close(compiled(X, n), branching(X, n))
     # One graph before the branch, one behind it for each way.
     assert len(JOURNAL.records()) <= 5
-    with pytest.raises(braze.errors.GraphBreakError, match=r"(?s)u0 .*torch\._check.*torch\.cond") as e:
+    with pytest.raises(
+        braze.errors.GraphBreakError, match=r"(?s)u0 .*torch\._check.*torch\.cond"
+    ) as e:
         braze.compile(branching, fullgraph=True, options=ASKED)(X, torch.tensor(2))
     assert "test_computed_sizes.py" in str(e.value)
 
