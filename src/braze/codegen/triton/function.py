@@ -15,12 +15,13 @@ from dataclasses import dataclass, field
 
 from braze.codegen.triton.fold import Fold
 from braze.codegen.triton.index import index_text, operand_text
+from braze.codegen.triton.online import PairFold, Pass, plan_passes
 from braze.codegen.triton.operators import HALVES
-from braze.codegen.triton.scope import NUMBER, Scope, Term
+from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads
-from braze.ir.schedule import Accumulate, Kernel, Phase, Store
+from braze.ir.schedule import Accumulate, Kernel, Store
 from braze.shapes.expr import Expr, Symbol, as_expr, floor_div
 
 
@@ -61,13 +62,15 @@ class _Writer:
 
     def text(self) -> list[str]:
         self._indices()
-        for number, phase in enumerate(self.kernel.phases):
-            self._barrier(phase)
-            self._phase(number, phase)
-            for statement in phase.row:
+        reduced = self._reduced
+        walked = reduced is not None and reduced.walked
+        for number, part in enumerate(plan_passes(self.kernel.phases, walked)):
+            self._barrier(part)
+            self._pass(number, part, walked)
+            for statement in part.row:
                 self._store(statement)
             self._flush()
-            stores = (s for s in (*phase.body, *phase.row) if isinstance(s, Store))
+            stores = (s for s in (*part.body, *part.row) if isinstance(s, Store))
             self.written |= {s.target for s in stores if s.target in self.scope.pointers}
         return self.lines
 
@@ -130,50 +133,67 @@ class _Writer:
 
     # --- phases ------------------------------------------------------------------------------
 
-    def _barrier(self, phase: Phase) -> None:
-        """What other threads of the program wrote in an earlier phase must have arrived."""
-        scalars = [_scalar(s) for s in (*phase.body, *phase.row)]
+    def _barrier(self, part: Pass) -> None:
+        """What other threads of the program wrote in an earlier pass must have arrived."""
+        scalars = [_scalar(s) for s in (*part.body, *part.row)]
+        scalars += [pair.value for pair in part.pairs]
         read = {load.buffer for scalar in scalars for load in loads(scalar)}
         if read & self.written:
             self.lines.append("tl.debug_barrier()")
             self.written.clear()
 
-    def _phase(self, number: int, phase: Phase) -> None:
-        reduced = self._reduced
+    def _pass(self, number: int, part: Pass, walked: bool) -> None:
         folds: list[Fold] = []
-        walked = reduced is not None and reduced.walked
-        for statement in phase.body:
+        for statement in part.body:
             if isinstance(statement, Store):
                 self._store(statement)
                 continue
-            fold = self._fold(statement, f"a{number}_{len(folds)}")
+            fold = Fold(statement, f"a{number}_{len(folds)}", self.scope, *self._axes())
             folds.append(fold)
             if walked:
                 fold.start()
                 fold.step()
             else:
                 self.scope.local[statement.target] = fold.held()
+        pairs: list[PairFold] = []
+        for pair in part.pairs:
+            name = f"b{number}_{len(pairs)}"
+            pairs.append(PairFold(pair, name, self.scope, *self._axes(), self._block()))
+            pairs[-1].start()
+            pairs[-1].step()
         self._flush()
-        if walked and reduced is not None:
-            self._loop(reduced)
-            for fold in folds:
-                self.scope.local[fold.statement.target] = fold.finish()
+        if not walked:
+            return
+        self._loop()
+        local = self.scope.local
+        for fold in folds:
+            local[fold.statement.target] = fold.finish()
+        for pair_fold in pairs:
+            local[pair_fold.pair.top.target], local[pair_fold.pair.total.target] = (
+                pair_fold.finish()
+            )
         self._flush()
 
-    def _loop(self, reduced: Dimension) -> None:
+    def _axes(self) -> tuple[int, Dimensions, Dimensions]:
+        """The axis of what is reduced, the dimensions of rows, and all."""
+        names = [d.name for d in self.tiling.axes]
+        everything = frozenset(names)
+        return names.index(self.tiling.reduced), everything - {self.tiling.reduced}, everything
+
+    def _block(self) -> int:
+        reduced = self._reduced
+        return 0 if reduced is None else reduced.block
+
+    def _loop(self) -> None:
+        """The lines of the loop so far, as one walk over the row."""
+        reduced = self._reduced
+        assert reduced is not None
         body: list[str] = []
         self._points(reduced, "r_start + r_lane", body)
         body += self.scope.end_loop()
         limit = index_text(reduced.size, self.scope.sizes)
         self.lines.append(f"for r_start in range(0, {limit}, RB):")
         self.lines += [f"    {line}" for line in body]
-
-    def _fold(self, statement: Accumulate, name: str) -> Fold:
-        reduced = self._reduced
-        assert reduced is not None
-        everything = frozenset(d.name for d in self.tiling.axes)
-        axis = [d.name for d in self.tiling.axes].index(reduced.name)
-        return Fold(statement, name, self.scope, axis, everything - {"r"}, everything)
 
     def _store(self, statement: Store) -> None:
         self.scope.store(statement.target, statement.coordinates, self._value(statement))

@@ -159,9 +159,9 @@ def bz_argmin(a, i, b, j):
 
 
 @triton.jit
-def bz_rescaled(gap):
-    """exp(gap) for a gap between running maxima; two maxima of -inf are no gap."""
-    return tl.where(gap != gap, 1.0, libdevice.exp(gap))
+def bz_shift(top):
+    """What is subtracted before exp: a maximum, where it is one."""
+    return tl.where(top == float('-inf'), 0.0, top)
 '''
 
 

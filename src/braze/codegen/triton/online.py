@@ -1,0 +1,181 @@
+"""A maximum and the sum of exponentials that it shifts, in one walk over the row.
+
+    for r: top = max of v                          for r: (top, s) = v folded into both
+    for r: s = sum of exp(v - top)        ->
+
+Lanes take a few neighbours at a time: the lane's sum is scaled when its maximum grows (Milakov and
+Gimelshein, Online normalizer calculation for softmax, 2018). Where registers hold the row, two
+folds are as quick.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from braze.codegen.triton.scope import Dimensions, Scope, Term
+from braze.ir.loops import Apply, Buffer, Cast, Load, Scalar
+from braze.ir.scalars import loads, walk
+from braze.ir.schedule import Accumulate, Phase, Store
+
+_NEIGHBOURS = 8  # values of a thread that one read of memory brings
+_LARGEST_VALUE = 64  # nodes of an expression that is compared with another
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """top: the maximum of `value`; total: the sum of exp(value - top)."""
+
+    top: Accumulate
+    total: Accumulate
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Pass:
+    """One walk over the row: statements, pairs of folds, then what is done for the row."""
+
+    body: tuple[Store | Accumulate, ...]
+    pairs: tuple[Pair, ...]
+    row: tuple[Store, ...]
+
+
+def plan_passes(phases: Sequence[Phase], walked: bool) -> list[Pass]:
+    """A pass for each phase, or for two of them where rows are walked and the second is one."""
+    passes: list[Pass] = []
+    position = 0
+    while position < len(phases):
+        phase = phases[position]
+        following = phases[position + 1] if position + 1 < len(phases) else None
+        joined = _joined(phase, following) if walked and following is not None else None
+        passes.append(joined or Pass(phase.body, (), phase.row))
+        position += 2 if joined else 1
+    return passes
+
+
+@dataclass(slots=True)
+class PairFold:
+    """The lanes of a pair: `name`_m their maxima, `name`_s their sums."""
+
+    pair: Pair
+    name: str
+    scope: Scope
+    axis: int
+    rows: Dimensions
+    everything: Dimensions
+    block: int
+
+    def start(self) -> None:
+        """The lanes before the loop."""
+        shape, kind = self._lane_shape(), self._kind
+        lines = self.scope.lines[0]
+        lines.append(f"{self.name}_m = tl.full({shape}, float('-inf'), tl.{kind})")
+        lines.append(f"{self.name}_s = tl.full({shape}, 0.0, tl.{kind})")
+
+    def step(self) -> None:
+        """A block folded into the lanes."""
+        scope, name = self.scope, self.name
+        value = scope.broadcast(scope.emit(self.pair.value), self.everything)
+        mask = scope.mask(self.everything - self.rows)
+        if mask:
+            value = scope.assign(f"tl.where({mask}, {value}, float('-inf'))", self.everything).text
+        lines = scope.lines[1]
+        if self._is_grouped:
+            lines.append(f"{name}_v = tl.reshape({value}, {self._group_shape()})")
+            lines.append(f"{name}_n = tl.reduce({name}_v, 1, bz_maximum)")
+            lines.append(f"{name}_n = bz_maximum({name}_m, {name}_n)")
+            gap, total = f"{name}_v - bz_shift({name}_n)[:, None]", "tl.sum({}, 1)"
+        else:
+            lines.append(f"{name}_n = bz_maximum({name}_m, {value})")
+            gap, total = f"{value} - bz_shift({name}_n)", "{}"
+        lines.append(f"{name}_k = {self._exp(f'{name}_m - bz_shift({name}_n)')}")
+        lines.append(f"{name}_s = {name}_s * {name}_k + {total.format(self._exp(gap))}")
+        lines.append(f"{name}_m = {name}_n")
+
+    def finish(self) -> tuple[Term, Term]:
+        """The maximum and the sum, behind the loop. Nothing but -inf has no sum, as in eager."""
+        scope, name = self.scope, self.name
+        top = scope.assign(self._kept(f"tl.reduce({name}_m, {self.axis}, bz_maximum)"), self.rows)
+        gap = f"{name}_m - bz_shift({top.text})"
+        total = self._kept(f"tl.sum({name}_s * {self._exp(gap)}, {self.axis})")
+        whole = f"tl.where({top.text} == float('-inf'), float('nan'), {total})"
+        return top, scope.assign(whole, self.rows)
+
+    # --- private -----------------------------------------------------------------------------
+
+    @property
+    def _kind(self) -> str:
+        return "float32" if self.pair.top.dtype == torch.float32 else "float64"
+
+    @property
+    def _is_grouped(self) -> bool:
+        return len(self.everything) == 1 and self.block >= 32 * _NEIGHBOURS
+
+    def _lane_shape(self) -> str:
+        if self._is_grouped:
+            return f"[RB // {_NEIGHBOURS}]"
+        return self.scope.shape(self.everything)
+
+    def _group_shape(self) -> str:
+        return f"[RB // {_NEIGHBOURS}, {_NEIGHBOURS}]"
+
+    def _exp(self, text: str) -> str:
+        return f"tl.exp({text})" if self.scope.relaxed else f"libdevice.exp({text})"
+
+    def _kept(self, text: str) -> str:
+        return f"tl.expand_dims({text}, {self.axis})" if self.rows else text
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _joined(first: Phase, second: Phase) -> Pass | None:
+    """Both phases as one pass, where the second reads of the first only maxima to subtract."""
+    tops = {s.target: s for s in first.body if isinstance(s, Accumulate) and s.kind == "max"}
+    names = dict(tops)
+    for store in first.row:
+        if isinstance(store.value, Load) and store.value.buffer in tops:
+            names[store.target] = tops[store.value.buffer]
+    made = {s.target for s in (*first.body, *first.row)}
+    pairs: dict[Buffer, Pair] = {}
+    others: list[Store | Accumulate] = []
+    for statement in second.body:
+        pair = _pair(statement, names)
+        if pair is not None and pair.top.target not in pairs:
+            pairs[pair.top.target] = pair
+        elif isinstance(statement, Accumulate) and not _reads(statement.body, made):
+            others.append(statement)
+        else:
+            return None
+    if not pairs:
+        return None
+    chosen = {pair.top for pair in pairs.values()}
+    kept = [statement for statement in first.body if statement not in chosen]
+    return Pass((*kept, *others), tuple(pairs.values()), (*first.row, *second.row))
+
+
+def _pair(statement: Store | Accumulate, names: dict[Buffer, Accumulate]) -> Pair | None:
+    if not isinstance(statement, Accumulate) or statement.kind != "sum":
+        return None
+    body = statement.body
+    while isinstance(body, Cast) and body.dtype == statement.dtype:
+        body = body.operand
+    if not (isinstance(body, Apply) and body.op == "exp"):
+        return None
+    gap = body.operands[0]
+    if not (isinstance(gap, Apply) and gap.op == "sub"):
+        return None
+    value, shift = gap.operands
+    if not (isinstance(shift, Load) and shift.buffer in names):
+        return None
+    top = names[shift.buffer]
+    if top.dtype not in (torch.float32, torch.float64) or top.dtype != statement.dtype:
+        return None
+    small = sum(1 for _ in walk(value)) <= _LARGEST_VALUE
+    return Pair(top, statement, value) if small and value == top.body else None
+
+
+def _reads(scalar: Scalar, buffers: set[Buffer]) -> bool:
+    return any(load.buffer in buffers for load in loads(scalar))
