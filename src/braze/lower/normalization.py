@@ -105,9 +105,13 @@ def lower_log_softmax(call: OperatorCall, self: Value, dim: int, half_to_float: 
         fold("sum", lambda at: apply("exp", shifted(at)), shape, dims, True),
     )
 
+    # A definition of its own: a loss that reads a few elements need not have the others.
+    rest = call.temporary(
+        dtype, kept_shape(shape, dims), lambda at: apply("log", call.read(total, at))
+    )
+
     def body(at: Coordinates) -> Scalar:
-        rest = apply("log", call.read(total, call.broadcast(total, at)))
-        return apply("sub", shifted(at), rest)
+        return apply("sub", shifted(at), call.read(rest, call.broadcast(rest, at)))
 
     return body
 

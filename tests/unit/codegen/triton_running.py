@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import math
 import os
 import sys
 import tempfile
@@ -180,6 +181,7 @@ def _library() -> SimpleNamespace:
     ).split()
     table: dict[str, Any] = {name: getattr(torch, name) for name in names}
     table |= {"rint": torch.round, "sqrt_rn": torch.sqrt, "div_rn": torch.true_divide}
+    table["fast_dividef"] = torch.true_divide
     table["fma"] = lambda x, y, z: torch.addcmul(z, x, y)
     return SimpleNamespace(**{name: _on_values(f) for name, f in table.items()})
 
@@ -188,14 +190,18 @@ def _on_values(function: Any) -> Any:
     def call(*operands: Any) -> Any:
         language = sys.modules["triton.language"]
         interpreter = sys.modules["triton.runtime.interpreter"]
-        first = operands[0]
-        given = [torch.from_numpy(x.handle.data.copy()) for x in operands]
-        data = function(*given).numpy()
-        handle = interpreter.TensorHandle(data, first.dtype.scalar)
-        shape = max((x.type for x in operands), key=lambda t: len(getattr(t, "shape", ())))
-        wide = next(
-            (x.type for x in operands if list(getattr(x, "shape", ())) == list(data.shape)), shape
-        )
-        return language.tensor(handle, wide)
+        tensors = [x for x in operands if isinstance(x, language.tensor)]
+        arrays = [x.handle.data for x in tensors]
+        like = arrays[0].dtype
+        given = [
+            x.handle.data.copy()
+            if isinstance(x, language.tensor)
+            else numpy.array(getattr(x, "value", x), like)
+            for x in operands
+        ]
+        data = function(*map(torch.from_numpy, given)).numpy()
+        types = [x.type for x in tensors]
+        largest = max(types, key=lambda kind: math.prod(getattr(kind, "shape", ())))
+        return language.tensor(interpreter.TensorHandle(data, tensors[0].dtype.scalar), largest)
 
     return call

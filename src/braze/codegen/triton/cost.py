@@ -30,6 +30,7 @@ class BlockSizes:
     inner: int
     warps: int
     persistent: bool = False
+    stages: int = 1
 
 
 def flat_blocks(kernel: Kernel) -> BlockSizes:

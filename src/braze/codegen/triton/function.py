@@ -64,7 +64,10 @@ class _Writer:
         self._indices()
         reduced = self._reduced
         walked = reduced is not None and reduced.walked
-        for number, part in enumerate(plan_passes(self.kernel.phases, walked)):
+        parts = plan_passes(self.kernel.phases, walked)
+        for number, part in enumerate(parts):
+            if walked and len(parts) > 1:
+                self.scope.reads_on = number < len(parts) - 1
             self._barrier(part)
             self._pass(number, part, walked)
             for statement in part.row:
@@ -164,7 +167,7 @@ class _Writer:
         self._flush()
         if not walked:
             return
-        self._loop()
+        self._loop(number % 2 == 1)
         local = self.scope.local
         for fold in folds:
             local[fold.statement.target] = fold.finish()
@@ -184,15 +187,23 @@ class _Writer:
         reduced = self._reduced
         return 0 if reduced is None else reduced.block
 
-    def _loop(self) -> None:
-        """The lines of the loop so far, as one walk over the row."""
+    def _loop(self, back: bool) -> None:
+        """The lines of the loop so far, as one walk over the row. Walking back, it begins with
+        what the walk before read last, which the cache still has."""
         reduced = self._reduced
         assert reduced is not None
+        start, sizes = "r_start", self.scope.sizes
+        if back:
+            count = operand_text(_blocks(reduced), sizes)
+            start = f"({count} - 1 - r_turn) * RB"
+            head = f"for r_turn in tl.range(0, {count}, num_stages={self.tiling.stages}):"
+        else:
+            limit = index_text(reduced.size, sizes)
+            head = f"for r_start in tl.range(0, {limit}, RB, num_stages={self.tiling.stages}):"
         body: list[str] = []
-        self._points(reduced, "r_start + r_lane", body)
+        self._points(reduced, f"{start} + r_lane", body)
         body += self.scope.end_loop()
-        limit = index_text(reduced.size, self.scope.sizes)
-        self.lines.append(f"for r_start in range(0, {limit}, RB):")
+        self.lines.append(head)
         self.lines += [f"    {line}" for line in body]
 
     def _store(self, statement: Store) -> None:

@@ -98,21 +98,22 @@ def bz_power(a, b):
 def bz_short_erf(x):
     """Abramowitz and Stegun 7.1.26: absolute error below 2e-7."""
     a = tl.abs(x)
-    t = 1.0 / (1.0 + 0.3275911 * a)
+    t = libdevice.fast_dividef(1.0, 1.0 + 0.3275911 * a)
     p = 1.061405429 * t - 1.453152027
     p = p * t + 1.421413741
     p = p * t - 0.284496736
     p = p * t + 0.254829592
-    y = 1.0 - p * t * tl.exp(-a * a)
-    return tl.where(x < 0, -y, y)
+    y = 1.0 - p * t * tl.exp2(-1.4426950408889634 * a * a)
+    return libdevice.copysign(y, x)
 
 
 @triton.jit
 def bz_short_tanh(x):
-    e = tl.exp(-2.0 * tl.abs(x))
-    y = (1.0 - e) / (1.0 + e)
-    y = tl.where(tl.abs(x) < 0.03, tl.abs(x) * (1.0 - x * x * 0.33333334), y)
-    return tl.where(x < 0, -y, y)
+    a = tl.abs(x)
+    e = tl.exp2(-2.8853900817779268 * a)
+    y = libdevice.fast_dividef(1.0 - e, 1.0 + e)
+    y = tl.where(a < 0.03, a * (1.0 - x * x * 0.33333334), y)
+    return libdevice.copysign(y, x)
 
 
 @triton.jit

@@ -50,7 +50,9 @@ class Term:
 @dataclass(slots=True)
 class Scope:
     """pointers: names of the pointers of buffers; local: values of the row by their buffer;
-    sizes: names of size symbols. lines: those of the function, then those of the loop."""
+    sizes: names of size symbols. lines: those of the function, then those of the loop. reads_on:
+    whether what is read of a walked row is read once more by the next walk; None: there is but one.
+    """
 
     tiling: Tiling
     pointers: Mapping[Buffer, str]
@@ -61,6 +63,7 @@ class Scope:
     known: dict[str, Term] = field(default_factory=dict)
     stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Term] = field(default_factory=dict)
     checked: bool = False
+    reads_on: bool | None = None
     along: dict[Symbol, Dimensions] = field(default_factory=dict)
     walked: Dimensions = NUMBER
     _made: int = 0
@@ -127,6 +130,8 @@ class Scope:
             text = self.broadcast(place, along) if along else place.text
             mask = self.mask(along)
             tail = f", {mask}" if mask else ""
+            if along & self.walked and self.reads_on is not None:
+                tail += ", eviction_policy='evict_first'"
             self.add(f"tl.store({pointer} + {text}, {value.text}{tail})", along)
             self._forget(lambda key: f"tl.load({pointer} + " in key)
             for place_ in [p for p in self.stored if p[0] is target]:
@@ -177,6 +182,8 @@ def _load(scope: Scope, scalar: Load, guard: Term | None) -> Term:
     text = scope.broadcast(place, along) if along else place.text
     mask = scope.mask(along, guard)
     tail = f", {mask}" if mask else ""
+    if along & scope.walked and scope.reads_on is not None:
+        tail += f", eviction_policy='evict_{'last' if scope.reads_on else 'first'}'"
     return scope.assign(f"tl.load({scope.pointers[scalar.buffer]} + {text}{tail})", along)
 
 

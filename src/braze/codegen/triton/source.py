@@ -7,6 +7,7 @@ alignment agree: the blocks of a network do. Every pointer is taken to be aligne
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from braze.codegen.segments import host_sources
@@ -25,12 +26,19 @@ _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra
 
 def generate(schedule: Schedule, options: Options) -> KernelSources:
     """The functions of every kernel of the schedule, and what starts them."""
+    return host_sources(schedule, launches(schedule, {}))
+
+
+def launches(schedule: Schedule, tilings: Mapping[Kernel, Tiling]) -> list[tuple[Launch, ...]]:
+    """The launches of each step, by the tilings given and the cost model's where none is."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(_size_symbols(schedule))}
     sources = _Sources(names)
-    launches = [
-        (sources.launch(step),) if isinstance(step, Kernel) else () for step in schedule.steps
+    return [
+        (sources.launch(step, tilings.get(step) or plan_tiling(step)),)
+        if isinstance(step, Kernel)
+        else ()
+        for step in schedule.steps
     ]
-    return host_sources(schedule, launches)
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -64,9 +72,8 @@ class _Sources:
     sizes: dict[Symbol, str]
     functions: dict[object, DeviceFunction] = field(default_factory=dict)
 
-    def launch(self, kernel: Kernel) -> Launch:
+    def launch(self, kernel: Kernel, tiling: Tiling) -> Launch:
         """The launch that runs the kernel."""
-        tiling = plan_tiling(kernel)
         numbers = _numbers(kernel)
         body = function_body(kernel, tiling, self.sizes, numbers)
         lines = "\n".join(f"    {line}" for line in body.lines)

@@ -54,12 +54,14 @@ class Dimension:
 @dataclass(frozen=True, slots=True)
 class Tiling:
     """dimensions: slowest first; blocked ones are the axes of values in this order. reduced: the
-    name of the one that phases run over, or "". wide: indices need 64 bits."""
+    name of the one that phases run over, or "". wide: indices need 64 bits. stages: blocks of a
+    walked row that are on their way from memory at once."""
 
     dimensions: tuple[Dimension, ...]
     reduced: str
     wide: bool
     warps: int
+    stages: int = 1
 
     @property
     def axes(self) -> tuple[Dimension, ...]:
@@ -87,7 +89,7 @@ def plan_tiling(kernel: Kernel) -> Tiling:
         walked = not sizes.persistent
         rows = Dimension("x", kernel.rows, sizes.rows)
         inner = Dimension("r", loops, sizes.inner, walked)
-        return Tiling((rows, inner), "r", wide, sizes.warps)
+        return Tiling((rows, inner), "r", wide, sizes.warps, sizes.stages)
     if len(kernel.chunks) == 2 and all(kernel.chunks):
         sizes = tile_blocks(kernel)
         across, along = loops
