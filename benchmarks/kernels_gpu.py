@@ -248,11 +248,8 @@ def run_case(case: Case, work: Planned, copy: float) -> dict[str, Any]:
 
 
 def tuned(case: Case, plan: Schedule) -> list[tuple[str, tuple[Launch, ...]]]:
-    """Launches with other block sizes for the case's only kernel."""
-    kernels = [step for step in plan.steps if not isinstance(step, ExternStep)]
-    if len(kernels) != 1:
-        return []
-    (kernel,) = kernels
+    """Launches with other block sizes for the case's first kernel."""
+    kernel = next(step for step in plan.steps if not isinstance(step, ExternStep))
     base = plan_tiling(kernel)
     found = []
     blocks = [d.block for d in base.dimensions]
@@ -269,7 +266,7 @@ def tuned(case: Case, plan: Schedule) -> list[tuple[str, tuple[Launch, ...]]]:
                 dataclasses.replace(d, block=b) for d, b in zip(base.dimensions, sizes)
             )
             tiling = dataclasses.replace(base, dimensions=dimensions, warps=warps, stages=stages)
-            (launches,) = launches_of(plan, {kernel: tiling})
+            launches = tuple([x for step in launches_of(plan, {kernel: tiling}) for x in step])
             found.append((f"{sizes} w{warps} s{stages}", launches))
     return found
 

@@ -14,6 +14,7 @@ from braze.schedule.extern import plan_extern
 from braze.schedule.fuse import Extern, Fusion, fuse
 from braze.schedule.in_place import write_in_place
 from braze.schedule.inline import inline
+from braze.schedule.join import join_regions
 from braze.schedule.memory import place
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
@@ -28,6 +29,8 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
     """Kernels and extern calls that compute the program on a target, and the memory plan."""
     names = new_names()
     statements = _normalised(program.statements, names)
+    if target.joins:
+        statements = join_regions(statements, find_uses(program, statements), names)
     statements = inline(statements, find_uses(program, statements))
     statements = _split(statements, names, target)
     fusion = fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)

@@ -16,6 +16,8 @@ class Target:
     few_rows: rows below which a reduction does not join a kernel of points.
     scratch_bytes: of the values of a row that a task keeps from one phase to the next.
     computes_again: what is not kept is computed again in later phases, not written to memory.
+    joins: what several definitions write beside each other is one that chooses, where only loops
+        read it.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     """
 
@@ -27,6 +29,7 @@ class Target:
     few_rows: int
     scratch_bytes: int
     computes_again: bool
+    joins: bool
     tiles_stores: bool
 
 
@@ -40,6 +43,7 @@ CPU = Target(
     few_rows=16,
     scratch_bytes=65536,
     computes_again=False,
+    joins=False,
     tiles_stores=False,
 )
 
@@ -54,5 +58,6 @@ CUDA = Target(
     few_rows=128,
     scratch_bytes=0,
     computes_again=True,
+    joins=True,
     tiles_stores=True,
 )

@@ -90,10 +90,15 @@ def test_extrema(kind: str, shape: tuple[int, ...], keep: tuple[int, ...], nan: 
     check(reduction(kind, shape, keep), [x])
 
 
-@pytest.mark.parametrize("kind", ["max", "argmin", "sum", "prod"])
-@pytest.mark.parametrize(("shape", "keep"), [((2, 9000), (0,)), ((9000, 2), (1,))])
+@pytest.mark.parametrize("kind", ["max", "argmin", "argmax", "sum", "prod"])
+@pytest.mark.parametrize(("shape", "keep"), [((6, 9000), (0,)), ((9000, 2), (1,))])
 def test_walked_reductions(kind: str, shape: tuple[int, ...], keep: tuple[int, ...]) -> None:
     x = torch.randn(shape).round(decimals=2)
+    if kind.startswith("arg") and shape[0] == 6:
+        x[1] = -math.inf
+        x[2] = math.inf
+        x[3, 5000] = math.nan
+        x[4, 8000:] = math.nan
     if kind == "prod":
         x = 1 + x / 1000
     check(reduction(kind, shape, keep), [x], atol=1e-4, rtol=1e-4)
@@ -119,6 +124,20 @@ def test_long_sums_are_split(length: int, kind: str) -> None:
     plan, _ = generated(summed)
     assert len(plan.steps) == 2
     check(summed, [torch.randn(length) - 9], rtol=1e-5, atol=1e-3)
+
+
+def test_a_search_in_a_second_walk_finds_the_first() -> None:
+    """The position of the greatest of round(x - mean): rows are walked back the second time."""
+    shape = (5, 20000)
+    x, mean, y = buffer("x", shape), buffer("mean", (5,)), buffer("y", (5,), torch.int64)
+    over = axes(shape)
+    (i, _), (r, _) = over
+    centred = apply("round", apply("sub", load(x, i, r), load(mean, i)))
+    statements = [
+        define(mean, over[:1], total("max", over[1:], load(x, i, r))),
+        define(y, over[:1], total("argmin", over[1:], centred, torch.int64)),
+    ]
+    check(program([x], statements, [y]), [torch.randn(shape)])
 
 
 @pytest.mark.parametrize("kind", ["any", "all"])
@@ -187,6 +206,22 @@ def gathered() -> LoopProgram:
     (i, _), (j, _) = over = axes((40, 6))
     row = InRange(load(places, i), 10)
     return program([table, places], [define(y, over, load(table, row, j))], [y])
+
+
+def test_joined_regions_are_computed_where_they_are_read() -> None:
+    """Half of each row turned, as for rotary embeddings: y = x + cat(-x[8:], x[:8])."""
+    x, t, y = (buffer(name, (5, 16)) for name in "xty")
+    (i, _), (j, _) = half = axes((5, 8))
+    (a, _), (b, _) = over = axes((5, 16))
+    statements = [
+        define(t, half, apply("neg", load(x, i, as_expr(j) + 8)), [i, j]),
+        define(t, half, load(x, i, j), [i, as_expr(j) + 8]),
+        define(y, over, apply("add", load(x, a, b), load(t, a, b))),
+    ]
+    turned = program([x], statements, [y])
+    plan, _ = generated(turned)
+    assert len(plan.steps) == 1 and not plan.slots
+    check(turned, [torch.randn(5, 16)])
 
 
 def test_gather_asserts_its_range() -> None:

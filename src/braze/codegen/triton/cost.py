@@ -9,7 +9,8 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from braze.ir.schedule import Kernel
+from braze.ir.scalars import loads
+from braze.ir.schedule import Accumulate, Kernel, Store, offset
 from braze.ir.types import Size
 from braze.shapes.expr import as_expr, constant_value, symbols
 
@@ -19,7 +20,7 @@ _GUESS = 1024  # of a size about which nothing is known
 
 PERSISTENT_ROW = 16384  # points of a row that registers hold
 _PERSISTENT_POINTS = 32768  # of all rows of a program, times the values kept of each
-_LEAST_WARPS_LANES = 4
+_MANY_BUFFERS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,10 +35,12 @@ class BlockSizes:
 
 
 def flat_blocks(kernel: Kernel) -> BlockSizes:
-    """Of a pointwise kernel: 8 points a thread, fewer where programs would be too few."""
+    """Of a pointwise kernel: two reads of 16 bytes a thread of what is narrowest, up to 16 points;
+    fewer where programs would be too few, or registers for many values."""
     points = estimate(*(size for _, size in (*kernel.rows, *kernel.phases[0].loops)))
     narrowest = min((b.dtype.itemsize for b in kernel.memory), default=4)
-    block = 2048 if narrowest == 1 else 1024
+    each = min(16, 32 // narrowest) if len(kernel.memory) <= _MANY_BUFFERS else 8
+    block = 128 * max(each, 8)
     while block > 128 and points < block * _WANTED_PROGRAMS:
         block //= 2
     return BlockSizes(0, block, max(1, min(4, block // 256)))
@@ -96,8 +99,26 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
             together //= 2
         warps = max(1, min(16, row * together // 512))
         return BlockSizes(together if together > 1 else 0, row, warps, True)
-    block = min(row, 4096 if rows >= _PROCESSORS else 8192)
-    return BlockSizes(0, block, max(1, min(16, block // 512)))
+    if _walks(kernel) > 1:
+        block = min(row, 8192)
+        return BlockSizes(0, block, max(1, min(16, block // 512)))
+    block = min(row, 2048 if rows >= _PROCESSORS else 8192)
+    return BlockSizes(0, block, max(1, min(16, block // 512)), stages=3)
+
+
+def _walks(kernel: Kernel) -> int:
+    """How often a row is read from memory, if it is not held: once for a maximum and the sum of
+    exponentials that it shifts."""
+    inner = {symbol for symbol, _ in kernel.phases[0].loops}
+    reading = 0
+    follows_maximum = False
+    for phase in kernel.phases:
+        bodies = [s.value if isinstance(s, Store) else s.body for s in phase.body]
+        places = [offset(x.buffer, x.coordinates) for body in bodies for x in loads(body)]
+        reads = any(symbols(place) & inner for place in places)
+        reading += reads and not follows_maximum
+        follows_maximum = any(isinstance(s, Accumulate) and s.kind == "max" for s in phase.body)
+    return reading
 
 
 def _lane_blocks(kernel: Kernel) -> BlockSizes:

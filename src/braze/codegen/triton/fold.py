@@ -14,6 +14,7 @@ from braze.codegen.triton.operators import HALVES, TYPES, cast_text, number_text
 from braze.codegen.triton.scope import Dimensions, Scope, Term
 from braze.ir.scalars import cast
 from braze.ir.schedule import Accumulate
+from braze.shapes.expr import as_expr
 
 _LAST = 2**31 - 1  # behind every position, where indices have 32 bits
 _LAST_WIDE = 2**63 - 1
@@ -22,7 +23,7 @@ _LAST_WIDE = 2**63 - 1
 @dataclass(slots=True)
 class Fold:
     """One reduction of a pass; `axis` is that of the reduced dimension, `rows` the dimensions of
-    its result."""
+    its result. back: the row is walked from its end."""
 
     statement: Accumulate
     name: str
@@ -30,6 +31,7 @@ class Fold:
     axis: int
     rows: Dimensions
     everything: Dimensions
+    back: bool = False
 
     @property
     def kind(self) -> str:
@@ -47,17 +49,21 @@ class Fold:
     def start(self) -> None:
         """The lanes before the loop."""
         shape = self.scope.shape(self.everything)
-        starts = [self._neutral(), str(self._last)] if self._is_search else [self._neutral()]
+        starts = [self._neutral(), str(self._last)]
         types = [TYPES[self._value_dtype], self._position_type]
         for lane, value, kind in zip(self._lanes, starts, types):
             self.scope.lines[0].append(f"{lane} = tl.full({shape}, {value}, tl.{kind})")
+        if self._is_ascending:  # so that a lane that takes nothing stands for its first point
+            self.scope.lines[0].append(f"{self.name}_at += r_lane")
+            self.scope.lines[0][-2] = f"{self.name}_at = tl.full({shape}, 0, tl.{types[1]})"
 
     def step(self) -> None:
         """A block folded into the lanes."""
         values = self._values()
         lanes = self._lanes
         if self._is_search:
-            text = f"{lanes[0]}, {lanes[1]} = bz_{self.kind}({', '.join([*lanes, *values])})"
+            name = f"bz_{self.kind}_later" if self._is_ascending else f"bz_{self.kind}"
+            text = f"{lanes[0]}, {lanes[1]} = {name}({', '.join([*lanes, *values])})"
         else:
             text = f"{lanes[0]} = {self._combined(lanes[0], values[0])}"
         self.scope.lines[1].append(text)
@@ -71,6 +77,14 @@ class Fold:
     @property
     def _is_search(self) -> bool:
         return self.statement.position is not None
+
+    @property
+    def _is_ascending(self) -> bool:
+        """Whether a lane meets positions in their order, so that of equals it has the first."""
+        loops = next(d.loops for d in self.scope.tiling.dimensions if d.walked)
+        position = self.statement.position
+        plain = len(loops) == 1 and position == as_expr(loops[0][0])
+        return position is not None and plain and not self.back
 
     @property
     def _lanes(self) -> list[str]:

@@ -147,11 +147,12 @@ class _Writer:
 
     def _pass(self, number: int, part: Pass, walked: bool) -> None:
         folds: list[Fold] = []
+        back = number % 2 == 1
         for statement in part.body:
             if isinstance(statement, Store):
                 self._store(statement)
                 continue
-            fold = Fold(statement, f"a{number}_{len(folds)}", self.scope, *self._axes())
+            fold = Fold(statement, f"a{number}_{len(folds)}", self.scope, *self._axes(), back)
             folds.append(fold)
             if walked:
                 fold.start()
@@ -167,7 +168,7 @@ class _Writer:
         self._flush()
         if not walked:
             return
-        self._loop(number % 2 == 1)
+        self._loop(back)
         local = self.scope.local
         for fold in folds:
             local[fold.statement.target] = fold.finish()

@@ -160,6 +160,20 @@ def bz_argmin(a, i, b, j):
 
 
 @triton.jit
+def bz_argmax_later(a, i, b, j):
+    """bz_argmax, where j is behind i."""
+    take = (b > a) | ((b != b) & (a == a))
+    return tl.where(take, b, a), tl.where(take, j, i)
+
+
+@triton.jit
+def bz_argmin_later(a, i, b, j):
+    """bz_argmin, where j is behind i."""
+    take = (b < a) | ((b != b) & (a == a))
+    return tl.where(take, b, a), tl.where(take, j, i)
+
+
+@triton.jit
 def bz_shift(top):
     """What is subtracted before exp: a maximum, where it is one."""
     return tl.where(top == float('-inf'), 0.0, top)

@@ -20,7 +20,7 @@ from braze.ir.loops import Apply, Buffer, Cast, Load, Scalar
 from braze.ir.scalars import loads, walk
 from braze.ir.schedule import Accumulate, Phase, Store
 
-_NEIGHBOURS = 8  # values of a thread that one read of memory brings
+_READ = 16  # bytes that a thread reads at once
 _LARGEST_VALUE = 64  # nodes of an expression that is compared with another
 
 
@@ -110,16 +110,22 @@ class PairFold:
         return "float32" if self.pair.top.dtype == torch.float32 else "float64"
 
     @property
+    def _neighbours(self) -> int:
+        """How many values a thread gets by one read of memory."""
+        sizes = [load.buffer.dtype.itemsize for load in loads(self.pair.value)]
+        return _READ // max(sizes, default=4)
+
+    @property
     def _is_grouped(self) -> bool:
-        return len(self.everything) == 1 and self.block >= 32 * _NEIGHBOURS
+        return len(self.everything) == 1 and self.block >= 32 * self._neighbours > 32
 
     def _lane_shape(self) -> str:
         if self._is_grouped:
-            return f"[RB // {_NEIGHBOURS}]"
+            return f"[RB // {self._neighbours}]"
         return self.scope.shape(self.everything)
 
     def _group_shape(self) -> str:
-        return f"[RB // {_NEIGHBOURS}, {_NEIGHBOURS}]"
+        return f"[RB // {self._neighbours}, {self._neighbours}]"
 
     def _exp(self, text: str) -> str:
         return f"tl.exp({text})" if self.scope.relaxed else f"libdevice.exp({text})"
