@@ -8,7 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -25,6 +25,22 @@ is_functorch_wrapped: Callable[[torch.Tensor], bool] = (
 )
 OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
+
+
+
+@contextlib.contextmanager
+def without_mode(mode: Any) -> Iterator[None]:
+    """Real operators on real tensors, where the mode is the innermost one."""
+    found = pop_dispatch_mode(None) if dispatch_mode_count() else None
+    if found is not None and found is not mode:
+        push_dispatch_mode(found)
+        raise RuntimeError("another dispatch mode is active")
+    try:
+        yield
+    finally:
+        if found is not None:
+            push_dispatch_mode(mode)
+
 
 _TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 

@@ -164,9 +164,10 @@ def _reinterpret(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
 
 
 def _flatten(result: Any) -> Iterable[torch.Tensor | None]:
+    """What a call returned, in order; whole numbers among it were known at capture."""
     if isinstance(result, (list, tuple)):
         return [tensor for part in result for tensor in _flatten(part)]
-    return [result]
+    return [] if isinstance(result, int) else [result]
 
 
 def _restride(tensor: torch.Tensor, stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:

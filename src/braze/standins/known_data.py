@@ -15,30 +15,37 @@ _MOST_ELEMENTS = 64
 
 
 def known_data(
-    recorder: Recorder, constants: dict[Value, torch.Tensor], value: Value
+    recorder: Recorder,
+    constants: dict[Value, torch.Tensor],
+    value: Value,
+    most: int | None = None,
 ) -> torch.Tensor | None:
-    """The contents of a small CPU value whose operators read nothing but constants, else None."""
+    """The contents of a small CPU value whose operators read nothing but constants, else None.
+    most: of that many elements, on any device."""
     makers = {made: call for call in recorder.calls for made in call[3] if made is not None}
-    return _evaluate(value, constants, makers)
+    return _evaluate(value, constants, makers, most)
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
 def _evaluate(
-    value: Value, known: dict[Value, torch.Tensor], makers: dict[Value, Call]
+    value: Value,
+    known: dict[Value, torch.Tensor],
+    makers: dict[Value, Call],
+    most: int | None,
 ) -> torch.Tensor | None:
     if value in known:
         return known[value]
     call = makers.get(value)
-    if call is None or not _is_small(value):
+    if call is None or not _is_small(value, most):
         return None
     op, args, kwargs, outputs = call[:4]
     if is_random(op) or any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments):
         return None
     try:
-        given = [_bind(argument, known, makers) for argument in args]
-        named = {name: _bind(argument, known, makers) for name, argument in kwargs.items()}
+        given = [_bind(argument, known, makers, most) for argument in args]
+        named = {name: _bind(argument, known, makers, most) for name, argument in kwargs.items()}
     except _Unknown:
         return None
     result = op(*given, **named)
@@ -52,24 +59,26 @@ class _Unknown(Exception):
     pass
 
 
-def _bind(argument: Any, known: dict[Value, torch.Tensor], makers: dict[Value, Call]) -> Any:
+def _bind(
+    argument: Any, known: dict[Value, torch.Tensor], makers: dict[Value, Call], most: int | None
+) -> Any:
     if isinstance(argument, Value):
-        found = _evaluate(argument, known, makers)
+        found = _evaluate(argument, known, makers, most)
         if found is None:
             raise _Unknown
         return found
     if isinstance(argument, (tuple, list)):
-        return [_bind(item, known, makers) for item in argument]
+        return [_bind(item, known, makers, most) for item in argument]
     return argument
 
 
-def _is_small(value: Value) -> bool:
+def _is_small(value: Value, most: int | None) -> bool:
     kind = value.type
-    if not isinstance(kind, TensorType) or kind.device.type != "cpu":
+    if not isinstance(kind, TensorType) or (most is None and kind.device.type != "cpu"):
         return False
     total = 1
     for size in kind.shape:
         if not isinstance(size, int):
             return False
         total *= size
-    return total <= _MOST_ELEMENTS
+    return total <= (most or _MOST_ELEMENTS)
