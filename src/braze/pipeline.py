@@ -45,7 +45,7 @@ from braze.ir.entry import (
     GraphCallable,
 )
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
-from braze.ir.graph import Graph, devices_of
+from braze.ir.graph import Graph, devices_of, main_device
 from braze.ir.graph_sizes import computed_symbols, symbols_of
 from braze.ir.kernel import KernelSources, print_sources
 from braze.ir.loops import ExternCall
@@ -144,20 +144,21 @@ def compile_graph(
     graph: Graph, options: Options, recorder: Recorder, role: Role = PLAIN
 ) -> GraphCallable:
     """All stages behind capture: a graph as fused kernels and calls of ATen."""
-    devices = devices_of(graph) or {torch.device("cpu")}
-    kind = _DEVICES.get(min(devices, key=str).type) if len(devices) == 1 else None
-    if kind is None:
+    devices = devices_of(graph)
+    device = main_device(devices)
+    if device is None or device.type not in _DEVICES:
         kinds = " and ".join(sorted(map(str, devices)))
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
         return compile_graph_runner(graph, role.takes_inputs)
-    (device,) = devices
+    kind = _DEVICES[device.type]
     with recorder.stage("rewrite"):
         graph = rewrite(graph, options)
         if options.verify:
             verify_graph(graph)
         recorder.emit("aot_graphs", lambda: print_graph(graph))
     with recorder.stage("lower"):
-        program = lower(graph, options, kind.supports)
+        mixed = len(devices) > 1
+        program = lower(graph, options, kind.supports, device if mixed else None)
         if options.verify:
             verify_loops(program)
         recorder.emit("loops", lambda: print_loops(program))

@@ -27,7 +27,6 @@ OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 
 
-
 @contextlib.contextmanager
 def without_mode(mode: Any) -> Iterator[None]:
     """Real operators on real tensors, where the mode is the innermost one."""

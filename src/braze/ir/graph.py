@@ -140,6 +140,14 @@ def computed_symbol(node: Node) -> Symbol | None:
     return kind.symbol if isinstance(kind, ScalarType) else None
 
 
+def main_device(devices: frozenset[torch.device]) -> torch.device | None:
+    """The one that kernels run on: the CPU if there is no other; None if there are several."""
+    others = [device for device in devices if device.type != "cpu"]
+    if not others:
+        return torch.device("cpu")
+    return others[0] if len(others) == 1 else None
+
+
 def values_in(argument: Any) -> list[Value]:
     """The values in an argument or result, however nested, in order."""
     if type(argument) is Value:

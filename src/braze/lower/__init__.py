@@ -29,6 +29,7 @@ from braze.lower import (
     resizing,
     views,
 )
+from braze.lower.devices import nodes_elsewhere
 from braze.lower.lowering import Lowering, Supports
 
 if TYPE_CHECKING:
@@ -62,8 +63,15 @@ def supports_all(op: str, dtype: torch.dtype) -> bool:
     return True
 
 
-def lower(graph: Graph, options: Options, supports: Supports = supports_all) -> LoopProgram:
+def lower(
+    graph: Graph,
+    options: Options,
+    supports: Supports = supports_all,
+    device: torch.device | None = None,
+) -> LoopProgram:
     """The graph as a loop program. Every graph lowers: what has no rule is an `ExternCall`.
+
+    device: the kernels', where the graph has parts on another one.
 
     supports: whether the code generator has a scalar operator on operands of a dtype; operators
         whose rules need one that it lacks stay calls of ATen.
@@ -71,6 +79,8 @@ def lower(graph: Graph, options: Options, supports: Supports = supports_all) -> 
     stays; otherwise round trips through half types inside one operator are left out.
     """
     left_to_aten: frozenset[Node] = frozenset()
+    if device is not None:
+        left_to_aten = nodes_elsewhere(graph, device)
     while True:
         lowering = Lowering(graph, options.numerics, supports, left_to_aten)
         program = lowering.run()

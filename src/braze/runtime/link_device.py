@@ -77,7 +77,7 @@ def link_device(
     frames = Frames(schedule, sources, (), has_arena=False)
     made: Linked | RecordedGraph = Linked(program, dict(names), frames)
     if options.mode in RECORDING_MODES:
-        facts = recording_facts(schedule, sources)
+        facts = recording_facts(schedule, sources, device.type)
         patches = _load_patches(options)
         if isinstance(facts, str) or patches is None:
             why = facts if isinstance(facts, str) else "it needs a C++ compiler"

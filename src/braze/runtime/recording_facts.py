@@ -43,9 +43,9 @@ class RecordingFacts:
     whole_results: frozenset[int]
 
 
-def recording_facts(schedule: Schedule, sources: KernelSources) -> RecordingFacts | str:
-    """The facts, or why calls cannot be recorded."""
-    refused = _refused(schedule)
+def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> RecordingFacts | str:
+    """The facts, or why calls cannot be recorded. kind: of the kernels' device."""
+    refused = _refused(schedule, kind)
     if refused:
         return refused
     inputs = {buffer: number for number, buffer in enumerate(schedule.inputs)}
@@ -78,7 +78,7 @@ def recording_facts(schedule: Schedule, sources: KernelSources) -> RecordingFact
 # --- private ---------------------------------------------------------------------------------
 
 
-def _refused(schedule: Schedule) -> str:
+def _refused(schedule: Schedule, kind: str) -> str:
     """Why no call can be recorded, or ""."""
     for step in schedule.steps:
         if not isinstance(step, ExternStep):
@@ -87,6 +87,10 @@ def _refused(schedule: Schedule) -> str:
             return f"{step.call.op} waits for the device"
         if any(view.is_number for view in _views(step)):
             return f"{step.call.op} takes a number that is computed on the CPU"
+        if any(b is not None and b.device.type != kind for b in step.call.outputs):
+            return "a part of it runs on the CPU"
+    if any(buffer.device.type != kind for buffer in schedule.inputs):
+        return "it reads a tensor on the CPU"
     inputs = {*schedule.inputs}
     if any(v.buffer in inputs and v.dtype != v.buffer.dtype for v in schedule.outputs):
         return "a result is an input as another dtype"

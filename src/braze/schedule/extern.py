@@ -1,7 +1,7 @@
 """Extern calls that can write into a planned buffer.
 
 An operator qualifies by its own `out=` overload: one result, same arguments, and no tag
-`generated`, which marks overloads that compute elsewhere and copy. On the CPU only.
+`generated`, which marks overloads that compute elsewhere and copy.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ def plan_extern(call: ExternCall, outside: set[Buffer]) -> ExternStep:
     target = call.outputs[0] if len(call.outputs) == 1 else None
     if target is None or target in outside or size_of(target) is None:
         return ExternStep(call)
-    if not _is_dense(target) or target.device.type != "cpu":
-        return ExternStep(call)  # a device's allocator is quicker than a view of the arena
+    if not _is_dense(target):
+        return ExternStep(call)
     return ExternStep(call, _out_overload(call.op))
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
-from braze.ir.schedule import Schedule, Step
+from braze.ir.schedule import ExternStep, Schedule, Step
 from braze.options import Options
 from braze.schedule.extern import plan_extern
 from braze.schedule.fuse import Extern, Fusion, fuse
@@ -85,7 +85,9 @@ def _steps(program: LoopProgram, fusion: Fusion, names: Names, target: Target) -
     steps: list[Step] = []
     for position, place_ in enumerate(fusion.places):
         if isinstance(place_, Extern):
-            steps.append(plan_extern(place_.call, outside))
+            call = place_.call
+            planned = target.plans_results
+            steps.append(plan_extern(call, outside) if planned else ExternStep(call))
         else:
             wanted = {b for b in place_.makers if readers.get(b, set()) - {position}}
             name = f"k{len(steps)}"

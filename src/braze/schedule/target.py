@@ -18,6 +18,7 @@ class Target:
     computes_again: what is not kept is computed again in later phases, not written to memory.
     joins: what several definitions write beside each other is one that chooses, where only loops
         read it.
+    plans_results: ATen writes its results into planned memory; else it allocates them.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     """
 
@@ -30,6 +31,7 @@ class Target:
     scratch_bytes: int
     computes_again: bool
     joins: bool
+    plans_results: bool
     tiles_stores: bool
 
 
@@ -44,11 +46,13 @@ CPU = Target(
     scratch_bytes=65536,
     computes_again=False,
     joins=False,
+    plans_results=True,
     tiles_stores=False,
 )
 
 # Two programs or more for each of some 130 multiprocessors. What is computed again in a row that
-# registers hold costs nothing: the value is there.
+# registers hold costs nothing: the value is there. The allocator is quicker than a view of planned
+# memory.
 CUDA = Target(
     enough_tasks=264,
     least_work=262144,
@@ -59,5 +63,6 @@ CUDA = Target(
     scratch_bytes=0,
     computes_again=True,
     joins=True,
+    plans_results=False,
     tiles_stores=True,
 )

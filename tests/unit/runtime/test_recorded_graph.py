@@ -199,7 +199,7 @@ def test_facts_of_a_schedule() -> None:
         for step in plan.steps
     ]
     sources = host_sources(plan, launches)
-    facts = recording_facts(plan, sources)
+    facts = recording_facts(plan, sources, "cpu")
     assert isinstance(facts, RecordingFacts)
     assert (facts.kernel_inputs, facts.fixed_inputs) == ((0,), (1,))
     assert facts.fresh_results == (0, 2) and facts.same_results == {4: 2}
@@ -212,7 +212,7 @@ def test_what_waits_for_the_device_is_refused() -> None:
     x, a = buffer("x", (4,)), buffer("a", (4, 1), dtype=torch.int64)
     call = ExternCall(torch.ops.aten.nonzero.default, (view(x),), (), (a,))
     plan = schedule(program([x], [call], [a]), OPTIONS)
-    facts = recording_facts(plan, host_sources(plan, [() for _ in plan.steps]))
+    facts = recording_facts(plan, host_sources(plan, [() for _ in plan.steps]), "cpu")
     assert facts == "aten.nonzero.default waits for the device"
 
 
