@@ -20,6 +20,8 @@ current_stream: Callable[[int], int] = getattr(
 )
 # The device that this thread works on.
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _absent("_cuda_getDevice"))
+# copy_ of each of the second tensors into its partner among the first, in a few kernels.
+copy_all: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
 # How many references there are to a storage, by its `_cdata`.
 storage_references: Callable[[int], int] = torch._C._storage_Use_Count
 

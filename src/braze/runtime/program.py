@@ -27,6 +27,7 @@ from typing import Any
 import torch
 
 from braze.compat.backward import note_write
+from braze.compat.cuda import copy_all
 from braze.compat.dispatch import FAST_CALLS, direct_call
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
@@ -308,8 +309,13 @@ class _Program:
             if view.buffer in targets and view.buffer is not target:
                 self.body.append(f"m{number} = {value}.clone()")
                 value = f"m{number}"
-            writes.append(f"{self.tensors[target]}.copy_({value})")
-        self.body += writes
+            writes.append((self.tensors[target], value))
+        if self.device is not None and len(writes) > 1:
+            self.names["copy_all"] = copy_all
+            targets_, values = (", ".join(names) for names in zip(*writes))
+            self.body.append(f"copy_all([{targets_}], [{values}])")
+        else:
+            self.body += [f"{target}.copy_({value})" for target, value in writes]
         if self.schedule.in_place:
             names = "".join(f"{self.tensors[buffer]}, " for buffer in self.schedule.in_place)
             self.names["note_write"] = note_write
