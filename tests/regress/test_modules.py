@@ -474,7 +474,6 @@ USUAL = [(1, []), (0, [])]
 # Programs that compile more or less than one graph at the first call and nothing at the second:
 # graphs and breaks of both.
 COMPILES = {
-    "prepended_hooks_in_order": [(1, []), (1, [])],
     "full_backward_hook_changes_gradient": [(2, ["backward-hook", "backward-hook"]), (0, [])],
     "full_backward_hook_counts": [(2, ["backward-hook", "backward-hook"]), (0, [])],
     "full_backward_pre_hook": [(2, ["backward-hook", "backward-hook"]), (0, [])],

@@ -17,7 +17,7 @@ from braze.capture.attributes import (
     store_attribute,
     store_generic,
 )
-from braze.capture.calls import construct
+from braze.capture.calls import make_instance
 from braze.capture.formatting import format_value, text_of
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import answers
@@ -42,7 +42,7 @@ _NOTHING = object()
 @answers(type)
 def type_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1:
-        return construct(interpreter, type, args, kwargs)
+        return make_instance(interpreter, type, args, kwargs)
     if type(args[0]) is InlinedGenerator:
         return types.GeneratorType
     return interpreter.world.type_of(args[0])
@@ -248,7 +248,7 @@ def make_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @answers(type.__call__)
 def type_call(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return construct(interpreter, args[0], args[1:], kwargs)
+    return make_instance(interpreter, args[0], args[1:], kwargs)
 
 
 # --- iteration -------------------------------------------------------------------------------

@@ -448,14 +448,21 @@ def _call_class(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict
 
 
 def construct(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """`type.__call__`: the metaclass's `__call__`, else `__new__` and `__init__`."""
-    world = interpreter.world
-    meta_call = world.lookup(type(cls), "__call__")
+    """`cls(...)`: the metaclass's `__call__`, else `type.__call__`."""
+    meta_call = interpreter.world.lookup(type(cls), "__call__")
     if isinstance(meta_call, types.FunctionType):
         handler = CALL_HANDLERS.get(meta_call)
         if handler is not None:
             return handler(interpreter, (cls, *args), kwargs)
         return interpreter.call(meta_call, cls, *args, **kwargs)
+    return make_instance(interpreter, cls, args, kwargs)
+
+
+def make_instance(
+    interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`type.__call__`: `__new__` and `__init__`."""
+    world = interpreter.world
     if issubclass(cls, _STORAGES):
         raise BreakRequested("unsupported-tensor", f"making a {cls.__qualname__}")
     world.source_of_function(cls)
