@@ -6,9 +6,9 @@ from __future__ import annotations
 
 import pytest
 import torch
+from benchmarks.models import MODELS, Size, build
 
 import braze
-from benchmarks.models import MODELS, Size, build
 from braze.trace import JOURNAL
 
 SETTINGS = {"max_new_tokens": 20, "do_sample": False, "pad_token_id": 0, "eos_token_id": None}
