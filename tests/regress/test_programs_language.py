@@ -43,35 +43,6 @@ def nested_containers_changed():
 
 
 @program
-def metaclass_that_makes_instances():
-    class Single(type):
-        made = {}
-
-        def __call__(cls, *args):
-            if cls not in cls.made:
-                cls.made[cls] = super().__call__(*args)
-            return cls.made[cls]
-
-    class Marked(type):
-        def __call__(cls, *args):
-            made = type.__call__(cls, *args)
-            made.marked = True
-            return made
-
-    class Config(metaclass=Single):
-        def __init__(self, scale=3):
-            self.scale = scale
-
-    class Other(metaclass=Marked):
-        pass
-
-    def f(x):
-        return x * Config().scale, Config() is Config(), Other().marked
-
-    return f, (tensor(2),)
-
-
-@program
 def queue_of_frames():
     def f(queue, x):
         queue.append(x)

@@ -37,16 +37,21 @@ class Assumed:
 
 
 def decide(
-    interpreter: Any, frame: Frame, value: Any, instruction: Instruction, jumps_if: bool
+    interpreter: Any,
+    frame: Frame,
+    value: Any,
+    instruction: Instruction,
+    jumps_if: bool,
+    ahead: int = 0,
 ) -> bool:
-    """The truth of what a conditional jump asks."""
+    """The truth of what a conditional jump asks, which is so many instructions ahead."""
     try:
         return truth(interpreter, value)
     except BreakRequested as problem:
         if problem.code != "data-dependent-branch" or not _may_assume(interpreter, value):
             raise
         jump_raises = ends_by_raising(frame.code, instruction.target)
-        if jump_raises is ends_by_raising(frame.code, frame.index):
+        if jump_raises is ends_by_raising(frame.code, frame.index + ahead):
             raise
     holds = jumps_if is not jump_raises
     condition = new_standin(Place(value.place.type, interpreter.tracer.value_of(value)))

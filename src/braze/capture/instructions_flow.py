@@ -90,7 +90,7 @@ def to_bool(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     jump = frame.steps[frame.index][1]
     if type(value) in TENSORS and jump.name in _JUMP_SENSE:
-        frame.stack[-1] = decide(interpreter, frame, value, jump, _JUMP_SENSE[jump.name])
+        frame.stack[-1] = decide(interpreter, frame, value, jump, _JUMP_SENSE[jump.name], 1)
     else:
         frame.stack[-1] = truth(interpreter, value)
 

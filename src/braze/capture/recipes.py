@@ -214,11 +214,12 @@ class RecipeWriter:
         return NewCall(slice, self.recipes((value.start, value.stop, value.step)))
 
     def weak_reference(self, value: weakref.ReferenceType[Any]) -> Recipe:
-        """A weak reference that nobody is told of, to what is still alive."""
-        target = value()
-        if target is None or value.__callback__ is not None:
-            raise CannotRebuild("a weak reference")
-        return NewCall(weakref.ref, (self.recipe(target),))
+        """A weak reference to what is still alive."""
+        target, callback = value(), value.__callback__
+        if target is None:
+            raise CannotRebuild("a dead weak reference")
+        told = () if callback is None else (self.recipe(callback),)
+        return NewCall(weakref.ref, (self.recipe(target), *told))
 
     def method(self, value: types.MethodType) -> Recipe:
         """A bound method; a generator's is a builtin one outside of capture."""
