@@ -12,7 +12,7 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
 from braze.capture.operators import OPERATORS, UNARY, Operator, binary, unary
-from braze.capture.symbolic_floats import is_number
+from braze.capture.symbolic_floats import float_size, is_number, whole_part
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat
@@ -25,7 +25,12 @@ def _conversion(cls: type, method: str) -> Any:
             return args[0]
         if alone and reads_number(interpreter, cls, args[0]):
             return read_number(interpreter, cls, args[0])
+        if cls is int and alone and type(args[0]) is SymbolicFloat:
+            found = whole_part(interpreter, args[0])
+            return interpreter.native(int, args[0]) if found is None else found
         if cls is float and alone:
+            if type(args[0]) is ProgramInt:
+                return float_size(interpreter, args[0])
             if type(args[0]) is SymbolicFloat:
                 return args[0]
             if is_number(interpreter, args[0]):

@@ -21,6 +21,7 @@ from braze.capture.native_calls import (
 )
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.symbolic_floats import with_float_sizes
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.guard import ABSENT
@@ -87,6 +88,8 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     """`left op right`, as Python decides who does it."""
     left_class, right_class = type(left), type(right)
     if left_class in CONSTANTS and right_class in CONSTANTS:
+        if left_class is ProgramInt or right_class is ProgramInt:
+            left, right = with_float_sizes(interpreter, op.method, left, right)
         return interpreter.native(op.function, left, right)
     if left_class in TENSORS or right_class in TENSORS:
         if _is_operand(left_class) and _is_operand(right_class):

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import math
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -17,10 +18,13 @@ import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
+from braze.capture.native_calls import call_natively
+from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import (
     SymbolicFloat,
     calculated,
     chosen,
+    float_of,
     holds_number,
     is_from_outside,
     number_of,
@@ -52,15 +56,79 @@ def _function(python: Callable[..., float], op: Any) -> None:
 
     @answers(python)
     def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = tuple([float_size(interpreter, value) for value in args])
         if len(args) == 1 and is_from_outside(args[0]) and not kwargs:
+            if args[0].is_positive and python in _SAFE:
+                return interpreter.native(calculated, op, args, python)
             return interpreter.native(python, interpreter.native(float, args[0]))
         if len(args) == 1 and type(args[0]) is SymbolicFloat and not kwargs:
             return interpreter.native(calculated, op, args, python)
         return interpreter.native(python, *args, **kwargs)
 
 
+# Functions that neither raise nor overflow for a positive number.
+_SAFE = (math.sqrt, math.log, math.sin, math.cos, math.tanh)
+
+
 for _name in "sqrt exp log sin cos tanh".split():
     _function(getattr(math, _name), getattr(aten, _name).default)
+
+
+# --- floats of sizes -----------------------------------------------------------------------------
+
+_ARITHMETIC = frozenset({"__add__", "__sub__", "__mul__", "__truediv__", "__pow__"})
+_FLOATS = (float, SymbolicFloat)
+
+
+def float_size(interpreter: Any, value: Any) -> Any:
+    """A symbolic size as a symbolic float; anything else as it is."""
+    if type(value) is ProgramInt and interpreter.tracer.gives_numbers:
+        return interpreter.native(float_of, interpreter.tracer, value)
+    return value
+
+
+def with_float_sizes(interpreter: Any, method: str, left: Any, right: Any) -> tuple[Any, Any]:
+    """The operands of an operator, sizes as floats where its result is one."""
+    if method not in _ARITHMETIC:
+        return left, right
+    gives_float = (
+        method == "__truediv__"
+        or type(left) in _FLOATS
+        or type(right) in _FLOATS
+        or (method == "__pow__" and type(right) is int and right < 0)
+    )
+    kinds = (int, ProgramInt, *_FLOATS)
+    if not gives_float or type(left) not in kinds or type(right) not in kinds:
+        return left, right
+    return float_size(interpreter, left), float_size(interpreter, right)
+
+
+def whole_part(interpreter: Any, number: Any, up: bool = False) -> Any:
+    """`math.floor(number)` (or `math.ceil`) of a quotient of sizes, a size; else None."""
+    if type(number) is not SymbolicFloat or number.ratio is None or not number.is_positive:
+        return None
+    over, under = number.ratio
+    if up:
+        return interpreter.native(lambda: -(-over // under))
+    return interpreter.native(operator.floordiv, over, under)
+
+
+def _rounding(python: Callable[[float], int], up: bool) -> None:
+    @answers(python)
+    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        found = whole_part(interpreter, args[0], up) if len(args) == 1 and not kwargs else None
+        return call_natively(interpreter, python, args, kwargs) if found is None else found
+
+
+_rounding(math.floor, up=False)
+_rounding(math.ceil, up=True)
+
+
+@answers(torch.sym_float)
+def symbolic_float(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) == 1 and type(args[0]) is ProgramInt:
+        return float_size(interpreter, args[0])
+    return call_natively(interpreter, torch.sym_float, args, kwargs)
 
 
 def extremum(interpreter: Any, items: Any, sign: str) -> Any:

@@ -69,6 +69,8 @@ def _bind(
         return found
     if isinstance(argument, (tuple, list)):
         return [_bind(item, known, makers, most) for item in argument]
+    if isinstance(argument, (torch.SymInt, torch.SymFloat)):
+        raise _Unknown
     return argument
 
 

@@ -12,6 +12,8 @@ zero of one that depends on tensors gives infinity, a power of a negative one Na
 
 from __future__ import annotations
 
+import functools
+import math
 import operator
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, final
@@ -20,6 +22,8 @@ import torch
 
 from braze.ir.graph import Value
 from braze.ir.types import ScalarType, TensorType
+from braze.shapes.facts import Relation
+from braze.shapes.symbolic import ProgramInt, is_computed
 from braze.standins.errors import DataDependent
 from braze.standins.standin import Standin
 
@@ -39,9 +43,14 @@ Compared = Callable[[str, float, bool], None]
 class SymbolicFloat(torch.SymFloat):
     """tensor: the 0-dim float64 stand-in that holds it. hint: its value now, where it depends on
     numbers from outside only; `specialise` then ties the program to those. compared: of a number
-    from outside itself, ties the program to the answer of a comparison alone."""
+    from outside itself, ties the program to the answer of a comparison alone. is_positive: whatever
+    the sizes are that it is made of. ratio: two sizes, where it is surely one divided by the other
+    and at most rounded once, so that its whole part is the quotient's."""
 
-    __slots__ = ("_value", "compared", "hint", "specialise", "tensor", "tracer")
+    __slots__ = (
+        *("_value", "compared", "hint", "is_positive", "ratio"),
+        *("specialise", "tensor", "tracer"),
+    )
 
     def __init__(
         self,
@@ -56,6 +65,8 @@ class SymbolicFloat(torch.SymFloat):
         self.hint = hint
         self.specialise = specialise
         self.compared = compared
+        self.is_positive = False
+        self.ratio: tuple[Any, Any] | None = None
         self._value: Value | None = None
 
     @property
@@ -176,6 +187,24 @@ def number_of(tracer: Tracer, tensor: Standin) -> SymbolicFloat:
     return SymbolicFloat(tracer, tracer.standin_for(number))
 
 
+def float_of(tracer: Tracer, size: ProgramInt) -> SymbolicFloat:
+    """A symbolic size as a float."""
+    known = tracer.integers.get((float, size.node))
+    if known is None:
+        options = {"dtype": torch.float64, "device": NUMBER.device}
+        value = tracer.recorder.emit(aten.full.default, ((), size.node), options)
+        computed = is_computed(size)
+        hint = None if computed else float(size.hint)
+        settle = functools.partial(int, size)
+        known = SymbolicFloat(
+            tracer, tracer.standin_for(value), hint, () if computed else (settle,)
+        )
+        known.is_positive = size.facts.follows(Relation(size.expr - 1, ">=")) is True
+        known.ratio = (size, 1)
+        tracer.integers[float, size.node] = known
+    return known  # type: ignore[no-any-return]
+
+
 def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float]) -> SymbolicFloat:
     """An operator of ATen on symbolic floats and numbers; `python` does the same on numbers."""
     tracer = next(x.tracer for x in operands if type(x) is SymbolicFloat)
@@ -214,7 +243,46 @@ def _made(
             hint = found
             symbolic = [x for x in operands if type(x) is SymbolicFloat]
             settles = tuple(dict.fromkeys(s for x in symbolic for s in x.specialise))
-    return SymbolicFloat(tracer, made, hint, settles)
+    number = SymbolicFloat(tracer, made, hint, settles)
+    number.is_positive = python in _POSITIVE and all(map(_is_positive, operands))
+    number.ratio = _ratio_of(operands, python)
+    return number
+
+
+def _is_positive(operand: Any) -> bool:
+    if type(operand) is SymbolicFloat:
+        return operand.is_positive
+    return bool(operand > 0)
+
+
+def _ratio_of(operands: tuple[Any, ...], python: Any) -> tuple[Any, Any] | None:
+    """Of a size times a small fraction, and of a quotient of such: nothing was rounded before."""
+    if python not in (operator.mul, operator.truediv) or not all(map(_is_positive, operands)):
+        return None
+    (over, under), (first, second) = (_exact_ratio(x) for x in operands)
+    if over is None or first is None:
+        return None
+    if python is operator.truediv:
+        return over * second, under * first
+    return (over * first, under * second) if type(under) is type(second) is int else None
+
+
+def _exact_ratio(operand: Any) -> tuple[Any, Any]:
+    if type(operand) is SymbolicFloat:
+        whole = operand.ratio is not None and type(operand.ratio[1]) is int
+        exact = whole and not operand.ratio[1] & (operand.ratio[1] - 1)  # a power of two
+        return operand.ratio if exact else (None, None)
+    if not math.isfinite(operand):
+        return None, None
+    over, under = float(operand).as_integer_ratio()
+    return (over, under) if over < _EXACT and under < _EXACT else (None, None)
+
+
+_EXACT = 1 << 16
+_POSITIVE = (
+    *(operator.add, operator.mul, operator.truediv, operator.pow),
+    *(math.sqrt, max, min),
+)
 
 
 def _as_value(tracer: Tracer, operand: Any) -> Value:
@@ -267,13 +335,19 @@ def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
     outside is taken as it is."""
     if python is operator.truediv or python is operator.pow:
         whole = type(right) is int and right >= 0
-        if python is operator.pow and not whole and is_from_outside(left):
+        safe = _is_safe(left if python is operator.pow else right)
+        if python is operator.pow and not whole and is_from_outside(left) and not safe:
             left = float(left)
-        if is_from_outside(right):
+        if is_from_outside(right) and not safe:
             right = float(right)
         if SymbolicFloat not in (type(left), type(right)):
             return python(left, right)
     return calculated(op, (left, right), python)
+
+
+def _is_safe(operand: Any) -> bool:
+    """Whether Python neither raises for this divisor (or base) nor gives a complex number."""
+    return type(operand) in (int, float, SymbolicFloat) and _is_positive(operand)
 
 
 def is_from_outside(number: Any) -> bool:
