@@ -56,6 +56,17 @@ _GLOBALS = (
     "torch_sin = torch.sin",
     "range = lambda *a: iter([0, 1])",
 )
+_OPS = (
+    "g_ops[0] = torch.cos",
+    "g_ops[0] = g_ops[1]",
+    "g_ops[1] = lambda q: q + 3",
+    "g_ops[1] = torch.neg",
+    "g_ops[-1] = torch.relu",
+    "g_ops.reverse()",
+    "g_ops[:] = g_ops[1:] + g_ops[:1]",
+    "g_ops = tuple(g_ops)",
+    "shifted.__defaults__ = (2.0,)",
+)
 _TENSORS = (
     "{t} = {t}.clone()",
     "{t} = {t}.double()",
@@ -242,7 +253,7 @@ def change(
     named = set(re.findall(r"\w+", text + call))
     statement = ""
     for _ in range(8):
-        statement = _statement(draft, call, is_closure, functions)
+        statement = _statement(draft, call, is_closure, functions, named)
         root = re.findall(r"[A-Za-z_]\w*", statement)[0]
         if root in named or root in _ALWAYS:
             break
@@ -252,7 +263,9 @@ def change(
 _ALWAYS = frozenset({"torch", "random", "set_cell", "set_cell_t", "entry", "Base", "Box0", "Net"})
 
 
-def _statement(draft: Draft, call: str, is_closure: bool, functions: list[str]) -> str:
+def _statement(
+    draft: Draft, call: str, is_closure: bool, functions: list[str], named: set[str]
+) -> str:
     rng = draft.rng
     kinds: list[tuple[float, tuple[str, ...]]] = [
         (3, _GLOBALS),
@@ -269,6 +282,8 @@ def _statement(draft: Draft, call: str, is_closure: bool, functions: list[str]) 
         kinds.append((2, tuple(text.format(f=name) for text in _FUNCTIONS)))
     if draft.has_net:
         kinds.append((3, _NET))
+    if "g_ops" in named:
+        kinds.append((3, _OPS))
     if is_closure:
         kinds.append((2, _CELLS))
     family = rng.choices([k for _, k in kinds], [w for w, _ in kinds])[0]

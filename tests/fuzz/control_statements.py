@@ -214,7 +214,8 @@ def _inner_function(scope: Scope) -> list[str]:
     )
     scope.add(Place(name, "function", (2, 3), "f", written=False))
     default = scope.pick(["1", integer(scope, 0)])
-    return [f"def {name}(q, k={default}):", *indented([*head, *body])]
+    kept = [f"LOG.append({name})"] if scope.chance(0.4) else []
+    return [f"def {name}(q, k={default}):", *indented([*head, *body]), *kept]
 
 
 def _as_cell(place: Place) -> Place:

@@ -42,6 +42,10 @@ class Base:
 
     def weigh(self, n):
         return self.k + n
+
+
+def shifted(q, by=1.0):
+    return q - by
 """
 GLOBALS = (
     ("g_int", "2", Place("g_int", "int", owner="global")),
@@ -61,6 +65,7 @@ GLOBALS = (
     ),
     ("g_counts", "{'u': 1, 'v': 2}", Place("g_counts", "counts", owner="global")),
     ("g_set", "{1, 2}", Place("g_set", "set", owner="global")),
+    ("g_ops", "[torch.sin, shifted, abs]", Place("g_ops", "ops", owner="global", written=False)),
 )
 
 

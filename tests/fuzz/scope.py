@@ -17,7 +17,8 @@ class Place:
     """An expression that can be read, and mostly assigned to.
 
     kind: "tensor", "int", "float", "bool", "str", "tensors" (list), "ints" (list), "table" (dict of
-        str to tensors), "counts" (dict of str to ints), "set" (of ints), "box", "net", "function".
+        str to tensors), "counts" (dict of str to ints), "set" (of ints), "box", "net", "function",
+        "ops" (list of functions).
     shape, dtype: of a tensor ("f", "d", "i", "b").
     owner: "local", "global", "cell" (assigned after `nonlocal`), or "" (an attribute or item).
     written: whether it may be assigned to; inplace: whether a tensor may be written in place.

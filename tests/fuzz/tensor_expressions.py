@@ -409,6 +409,17 @@ def _called(scope: Scope, depth: int) -> Written | None:
     return Written(f"{place.text}({argument}{extra})", place.shape, place.dtype)
 
 
+@rules(6)
+def _by_an_item(scope: Scope, depth: int) -> Written | None:
+    """A call of a function that a list holds."""
+    places = scope.of("ops")
+    if not places:
+        return None
+    form = scope.pick(["{0}[0]({1})", "{0}[1]({1})", "{0}[-1]({1})"])
+    argument = tensor_like(scope, (2, 3), "f", depth - 1)
+    return Written(form.format(scope.pick(places).text, argument), (2, 3), "f")
+
+
 @rules(4)
 def _of_box(scope: Scope, depth: int) -> Written | None:
     places = scope.of("box")

@@ -349,6 +349,7 @@ def _from_iterable(cls: type) -> Any:
         if cls is list or cls is tuple:
             return interpreter.native(cls, iterable)
         items = interpreter.native(list, iterable)
+        interpreter.world.harden_all(items)
         return call_seen(interpreter, cls, (items,), {})
 
     return make
@@ -374,6 +375,7 @@ def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
         return
     pairs = interpreter.native(list, native_iterable(interpreter, value))
     entries = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
+    interpreter.world.harden_all(entry[0] for entry in entries if entry)
     call_seen(interpreter, dict.update, (target, entries), {})
 
 

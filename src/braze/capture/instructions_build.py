@@ -37,12 +37,15 @@ def build_list(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 @opcode("BUILD_SET")
 def build_set(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(call_seen(interpreter, set, (_take(frame.stack, instruction.arg),), {}))
+    items = _take(frame.stack, instruction.arg)
+    interpreter.world.harden_all(items)
+    frame.stack.append(call_seen(interpreter, set, (items,), {}))
 
 
 @opcode("BUILD_MAP")
 def build_map(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     items = _take(frame.stack, 2 * instruction.arg)
+    interpreter.world.harden_all(items[::2])
     pairs = list(zip(items[::2], items[1::2]))
     frame.stack.append(call_seen(interpreter, dict, (pairs,), {}))
 
@@ -80,6 +83,7 @@ def list_append(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 @opcode("SET_ADD")
 def set_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
+    interpreter.world.harden(value)
     call_seen(interpreter, set.add, (_grown(interpreter, frame, instruction), value), {})
 
 
@@ -88,6 +92,7 @@ def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     key = frame.stack.pop()
     owner = _grown(interpreter, frame, instruction)
+    interpreter.world.harden(key)
     call_seen(interpreter, dict.__setitem__, (owner, key, value), {})
 
 

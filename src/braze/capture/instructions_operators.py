@@ -6,7 +6,7 @@ import dis
 from typing import Any
 
 from braze.capture.frames import Frame
-from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, contains, unary
+from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, contains, is_same, unary
 from braze.capture.program import opcode
 from braze.capture.truth import truth
 from braze.capture.world import TENSORS
@@ -37,10 +37,7 @@ def compare_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 @opcode("IS_OP")
 def is_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     right = frame.stack.pop()
-    if interpreter.world.by_code and right is not None:
-        interpreter.world.harden(frame.stack[-1])
-        interpreter.world.harden(right)
-    frame.stack[-1] = (frame.stack[-1] is right) is not bool(instruction.arg)
+    frame.stack[-1] = is_same(interpreter, frame.stack[-1], right) is not bool(instruction.arg)
 
 
 @opcode("CONTAINS_OP")

@@ -259,10 +259,25 @@ def _called_argument(interpreter: Any, value: Any, fit: _Fit) -> Any:
 
 def _fitting(function: Any) -> Any:
     """How arguments are made fit: what iterates its arguments gets real iterables."""
-    if getattr(function, "__name__", None) in ITERATING_METHODS or function in ITERATING:
+    name = getattr(function, "__name__", None)
+    if name in ITERATING_METHODS:
+        return iterable_argument if name in _ORDERED else _keys_argument
+    if function in ITERATING:
         return iterable_argument
     module = getattr(function, "__module__", None)
     return iterable_argument if module == "itertools" else native_argument
+
+
+# What iterates over its arguments and looks none of the items up.
+_ORDERED = frozenset({"extend", "extendleft", "join"})
+
+
+def _keys_argument(interpreter: Any, value: Any) -> Any:
+    """Items that are looked up: which objects they are counts."""
+    made = iterable_argument(interpreter, value)
+    if type(made) in EXACT:
+        interpreter.world.harden_all(made)
+    return made
 
 
 def native_argument(interpreter: Any, value: Any) -> Any:
@@ -335,6 +350,7 @@ def _special_functions(world: Any, cls: type) -> list[types.FunctionType]:
 def call_with_key(interpreter: Any, function: Any, owner: Any, key: Any, *rest: Any) -> Any:
     """Call what looks up a key in a container: the key's `__index__`, `__hash__` and `__eq__` are
     interpreted."""
+    interpreter.world.harden(key)
     if _is_plain_key(key):
         return interpreter.native(function, owner, key, *rest)
     return call_seen(interpreter, function, (owner, key, *rest), {})

@@ -205,6 +205,7 @@ ITERATING_METHODS = frozenset(
         "update",
         "join",
         "fromkeys",
+        "_count_elements",
         "union",
         "intersection",
         "difference",

@@ -9,7 +9,15 @@ from typing import Any, final
 from braze.capture.handler_table import answers
 from braze.capture.items import delete_item, get_item, store_item
 from braze.capture.iteration import native_iterable
-from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, contains, unary
+from braze.capture.operators import (
+    COMPARISONS,
+    OPERATORS,
+    UNARY,
+    binary,
+    contains,
+    is_same,
+    unary,
+)
 from braze.capture.signals import ProgramRaised
 from braze.capture.truth import truth
 from braze.capture.world import is_constant
@@ -72,12 +80,12 @@ def not_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 @answers(operator.is_)
 def is_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0] is args[1]
+    return is_same(interpreter, *args)
 
 
 @answers(operator.is_not)
 def is_not_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return args[0] is not args[1]
+    return not is_same(interpreter, *args)
 
 
 # --- sorting -------------------------------------------------------------------------------------

@@ -146,7 +146,7 @@ def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if TENSORS.intersection(classes) or ProgramInt in classes or _is_sequence(op, left, right):
         return NotImplemented
     if op.method in ("__eq__", "__ne__"):
-        return (left is right) is (op.method == "__eq__")
+        return is_same(interpreter, left, right) is (op.method == "__eq__")
     raise ProgramRaised(TypeError(_unsupported(interpreter.world, op, left, right)))
 
 
@@ -197,7 +197,7 @@ def _special_method(interpreter: Any, owner: Any, name: str, other: Any) -> Any:
     if method is None:
         raise ProgramRaised(TypeError("'NoneType' object is not callable"))
     if method is object.__eq__:
-        return True if owner is other else NotImplemented
+        return is_same(interpreter, owner, other) or NotImplemented
     if method is object.__ne__:
         same = _special_method(interpreter, owner, "__eq__", other)
         return same if same is NotImplemented else not truth(interpreter, same)
@@ -279,8 +279,16 @@ def _holds_tensors(value: Any) -> bool:
     return any(map(_holds_tensors, value.values() if issubclass(cls, dict) else value))
 
 
+def is_same(interpreter: Any, left: Any, right: Any) -> bool:
+    """`left is right`."""
+    if left is not None and right is not None:
+        interpreter.world.harden(left)
+        interpreter.world.harden(right)
+    return left is right
+
+
 def _same_or_equal(interpreter: Any, left: Any, right: Any) -> bool:
-    if left is right:
+    if is_same(interpreter, left, right):
         return True
     return truth(interpreter, binary(interpreter, COMPARISONS["=="], left, right))
 

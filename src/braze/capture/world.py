@@ -13,7 +13,7 @@ import functools
 import re
 import types
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, final
 
 import torch
@@ -209,6 +209,7 @@ class World:
         self.special_functions: dict[type, list[types.FunctionType]] = {}
         self._hookless: set[int] = set()
         self._abstract: dict[tuple[type, type], bool] = {}
+        self._told_apart: dict[Source, None] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
         self.by_code: set[int] = set()
         self.unwatched: dict[int, Source] = {}
@@ -310,6 +311,8 @@ class World:
         if self._abstract:
             answers = tuple([(*pair, answer) for pair, answer in self._abstract.items()])
             gathered.append(Guard(None, GuardKind.ABSTRACT_CLASSES, answers))
+        if len(self._told_apart) > 1:
+            gathered.append(Guard(None, GuardKind.TENSORS_DISTINCT, tuple(self._told_apart)))
         if self.unwatched:
             leaves = tuple(self.unwatched.values())
             gathered.append(Guard(None, GuardKind.NONE_WATCHED, leaves, self.watched_at))
@@ -425,10 +428,22 @@ class World:
         return function
 
     def harden(self, value: Any) -> None:
-        """The program asks which function it is, not what it does: guard that, too."""
+        """The program asks which object it is, not what it is or does: guard that, too. Objects
+        that may be others at each call are guarded to stay apart."""
+        if type(value) is tuple:
+            self.harden_all(value)
+        known = self.known.get(id(value))
+        if known is not None and type(known[1]) is not ObjectSource:
+            if type(value) not in CONSTANTS:
+                self._told_apart[known[1]] = None
         if id(value) in self.by_code:
             self.by_code.discard(id(value))
             self.guard(self.known[id(value)][1], GuardKind.ID_MATCH, value)
+
+    def harden_all(self, values: Iterable[Any]) -> None:
+        """The same of several."""
+        for value in values:
+            self.harden(value)
 
     def _adopt_tensor(self, real: torch.Tensor, source: Source) -> Any:
         standin = self.standins.get(id(real))

@@ -16,6 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from braze.compat.backward import as_piece
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.frame import CapturedFrame, TorchCall
 from braze.ir.graph import Alias, Argument, Graph, Node, Output, Value, operands, values_in
@@ -176,7 +177,9 @@ class _Builder:
         if base.dtype is not made.dtype:
             raise NotExpressible(f"a result that views an input of {base.dtype} as {made.dtype}")
         view = self._view(self.known[alias.base], alias)
-        return self.call(torch.ops.aten.detach.default, (view,)) if output.detached else view
+        if output.detached:
+            return self.call(torch.ops.aten.detach.default, (view,))
+        return self.call(as_piece, (view,)) if output.is_piece else view
 
     def _view(self, base: fx.Node, alias: Alias) -> fx.Node:
         """`as_strided`, whose offset is left out: it would count from the start of the storage, and
