@@ -433,9 +433,9 @@ class World:
         if type(value) is tuple:
             self.harden_all(value)
         known = self.known.get(id(value))
-        if known is not None and type(known[1]) is not ObjectSource:
-            if type(value) not in CONSTANTS:
-                self._told_apart[known[1]] = None
+        is_number = type(value) in CONSTANTS
+        if known is not None and type(known[1]) is not ObjectSource and not is_number:
+            self._told_apart[known[1]] = None
         if id(value) in self.by_code:
             self.by_code.discard(id(value))
             self.guard(self.known[id(value)][1], GuardKind.ID_MATCH, value)
