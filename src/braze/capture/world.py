@@ -22,26 +22,20 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.opaque_objects import keeps_state_in_c
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
+from braze.capture.values_passed_in import is_made_often, name_of
 from braze.compat.dispatch import TorchFunction, torch_function_of
-from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import (
     AttributeSource,
-    CellSource,
-    ClosureSource,
     InstanceDictSource,
     ItemSource,
-    LocalSource,
     NumberSource,
     ObjectSource,
-    PeekSource,
     Source,
-    StackSource,
     TypeSource,
 )
-from braze.marks import MARKS
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 from braze.standins import Untraceable
@@ -362,11 +356,11 @@ class World:
             return self._adopt_tensor(value, source)
         if cls is slice:
             return self._adopt_slice(value, source)
-        if cls is types.FunctionType and _is_made_often(value, source):
+        if cls is types.FunctionType and is_made_often(value, source):
             return self._adopt_code(value, source)
         if is_identity(value):
             self.guard(source, GuardKind.ID_MATCH, value)
-            return self.enroll(value, ObjectSource(_name_of(value, source), value))
+            return self.enroll(value, ObjectSource(name_of(value, source), value))
         if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
             self.guard(source, GuardKind.EQUALS_MATCH, value)
             self.constants.setdefault(id(value), (value, source))
@@ -385,7 +379,7 @@ class World:
             self.harden(value)
         if type(value) not in CONSTANTS and id(value) not in self.known:
             if is_identity(value) and type(source) is not ObjectSource:
-                source = ObjectSource(_name_of(value, source), value)
+                source = ObjectSource(name_of(value, source), value)
             self.known[id(value)] = (value, source)
         return value
 
@@ -530,7 +524,7 @@ class World:
             self.guard_namespace(space, name, ABSENT)
         elif type(value) in SINGLETONS or is_identity(value):
             self.guard_namespace(space, name, value)
-            self.enroll(value, ObjectSource(_name_of(value, None), value))
+            self.enroll(value, ObjectSource(name_of(value, None), value))
         else:
             value = self.adopt(value, source or self.namespace_entry(space, name))
         self._keep.append(space)
@@ -546,8 +540,8 @@ class World:
         entry = self.known.get(id(function))
         if entry is None:
             if id(function) in self.fresh:
-                return ObjectSource(_name_of(function, None), function)
-            source = ObjectSource(_name_of(function, None), function)
+                return ObjectSource(name_of(function, None), function)
+            source = ObjectSource(name_of(function, None), function)
             self.enroll(function, source)
             entry = self.known.get(id(function), (function, source))
         return entry[1]
@@ -571,22 +565,6 @@ class World:
         self._keep.append(value)
 
 
-def _is_made_often(function: types.FunctionType, source: Source) -> bool:
-    """Whether a function that is passed in was made by another, which may make it anew."""
-    name = function.__code__.co_qualname
-    if "<locals>" not in name and not name.endswith("<lambda>"):
-        return False
-    module = function.__globals__.get("__name__") or ""
-    is_library = module.partition(".")[0] in ("torch", "braze")
-    if is_library and place_of_transformed(function.__code__) is None:
-        return False
-    if MARKS.of(function) is not None:
-        return False
-    while isinstance(source, ItemSource | ClosureSource | PeekSource):
-        source = source.base
-    return isinstance(source, LocalSource | StackSource | CellSource)
-
-
 def _nowhere() -> Origin:
     return UNKNOWN
 
@@ -598,16 +576,6 @@ def raw_lookup(cls: type, name: str) -> Any:
         if name in space:
             return space[name]
     return ABSENT
-
-
-def _name_of(value: Any, source: Source | None) -> str:
-    if issubclass(type(value), types.ModuleType):  # its `__getattr__` may make up any attribute
-        return str(vars(value).get("__name__", "a module"))
-    module = getattr(value, "__module__", None)
-    name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
-    if isinstance(name, str):
-        return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else name
-    return str(source) if source is not None else repr(value)
 
 
 BUILTINS: dict[str, Any] = vars(builtins)
