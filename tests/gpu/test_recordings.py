@@ -1,0 +1,192 @@
+"""mode="reduce-overhead": who owns what, what moves, what cannot be recorded."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import braze
+from braze.trace import JOURNAL
+from tests.gpu.checks import NEEDS_DEVICE, RECORDING, fallbacks, no_fallbacks
+
+pytestmark = NEEDS_DEVICE
+
+
+def _model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 64), nn.LayerNorm(64)).cuda()
+
+
+def _inputs(count: int) -> list[torch.Tensor]:
+    return [torch.randn(16, 64, device="cuda") for _ in range(count)]
+
+
+def test_results_belong_to_the_caller() -> None:
+    """Of kernels and of the library, however many are kept."""
+
+    def program(x: torch.Tensor, w: torch.Tensor) -> Any:
+        product = x @ w
+        return product, product.relu() + x, product[2:5]
+
+    w = torch.randn(64, 64, device="cuda")
+    compiled = braze.compile(program, mode=RECORDING)
+    inputs = _inputs(20)
+    with no_fallbacks(), torch.no_grad():
+        kept = [compiled(x, w) for x in inputs]
+        for x, found in zip(inputs, kept):
+            torch.testing.assert_close(found, program(x, w))
+            found[0].zero_()
+            assert found[2].eq(0).all(), "a view of another result"
+
+
+def test_results_that_are_inputs() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x, x[1:], y * 2, y.t()
+
+    compiled = braze.compile(program, mode=RECORDING)
+    with torch.no_grad():
+        for x, y in zip(_inputs(6), _inputs(6)):
+            found = compiled(x, y)
+            assert found[0] is x and found[1].data_ptr() == x[1:].data_ptr()
+            assert found[3].data_ptr() == y.data_ptr()
+            torch.testing.assert_close(found[2], y * 2)
+
+
+def test_a_pending_backward_keeps_its_values() -> None:
+    model = _model()
+    compiled = braze.compile(model, mode=RECORDING)
+    inputs = _inputs(10)
+    for x in inputs[:4]:
+        compiled(x).sum().backward()
+    model.zero_grad()
+    pending = [compiled(x).square().sum() for x in inputs]
+    for loss in reversed(pending):
+        loss.backward()
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    for x in reversed(inputs):
+        model(x).square().sum().backward()
+    for mine, p in zip(found, model.parameters()):
+        torch.testing.assert_close(mine, p.grad, rtol=1e-3, atol=1e-4)
+
+
+def test_gradients_add_up() -> None:
+    model = _model()
+    compiled = braze.compile(model, mode=RECORDING)
+    inputs = _inputs(9)
+    for x in inputs:
+        compiled(x).square().mean().backward()
+    found = [p.grad.clone() for p in model.parameters() if p.grad is not None]
+    model.zero_grad()
+    for x in inputs:
+        model(x).square().mean().backward()
+    for mine, p in zip(found, model.parameters()):
+        torch.testing.assert_close(mine, p.grad, rtol=1e-3, atol=1e-5)
+
+
+def test_parameters_that_move() -> None:
+    model = _model()
+    compiled = braze.compile(model, mode=RECORDING)
+    (x,) = _inputs(1)
+    with torch.no_grad():
+        for number in range(30):
+            if number % 3 == 0:
+                for p in model.parameters():
+                    p.data = p.data.clone() + 0.01
+            torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_parameters_that_are_written_to() -> None:
+    model = _model()
+    compiled = braze.compile(model, mode=RECORDING)
+    (x,) = _inputs(1)
+    with no_fallbacks(), torch.no_grad():
+        for _ in range(6):
+            for p in model.parameters():
+                p.mul_(0.9)
+            torch.testing.assert_close(compiled(x), model(x))
+
+
+def test_inputs_that_are_written_to() -> None:
+    def program(state: torch.Tensor, x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        state.mul_(0.9).add_(x)
+        x.copy_(x @ w)
+        return state @ w
+
+    w = torch.randn(64, 64, device="cuda") / 8
+    compiled = braze.compile(program, mode=RECORDING)
+    with torch.no_grad():
+        for state, x in zip(_inputs(8), _inputs(8)):
+            mine, theirs = (state.clone(), x.clone()), (state, x)
+            version = mine[0]._version
+            torch.testing.assert_close(compiled(*mine, w), program(*theirs, w))
+            torch.testing.assert_close(mine, theirs)
+            assert mine[0]._version > version
+
+
+def test_no_backward_and_a_new_input_each_time() -> None:
+    """A tutorial's loop: gradients are on and nobody asks for them."""
+    model = _model()
+    compiled = braze.compile(model, mode=RECORDING)
+    allocated = []
+    with no_fallbacks():
+        for x in _inputs(20):
+            out = compiled(x)
+            torch.testing.assert_close(out, model(x))
+            allocated.append(torch.cuda.memory_allocated())
+    assert max(allocated[8:]) <= max(allocated[:8])
+
+
+def test_what_waits_for_the_device_runs_as_compiled() -> None:
+    def program(x: torch.Tensor) -> Any:
+        return x.relu(), (x @ x.t()).sum().cpu()
+
+    compiled = braze.compile(program, mode=RECORDING)
+    JOURNAL.clear()
+    with torch.no_grad():
+        for x in _inputs(5):
+            torch.testing.assert_close(compiled(x), program(x))
+    assert any("CUDA graph" in reason for reason in fallbacks())
+
+
+def test_a_graph_of_the_user_around_it() -> None:
+    model = _model()
+    compiled = braze.compile(model, mode=RECORDING)
+    static, graph = torch.zeros(16, 64, device="cuda"), torch.cuda.CUDAGraph()
+    with torch.no_grad():
+        for x in _inputs(4):
+            compiled(x)
+        with torch.cuda.graph(graph):
+            out = compiled(static)
+        for x in _inputs(3):
+            static.copy_(x)
+            graph.replay()
+            torch.testing.assert_close(out, model(x))
+
+
+def test_many_sizes() -> None:
+    model = _model()
+    compiled = braze.compile(model, mode=RECORDING, dynamic=True)
+    with torch.no_grad():
+        for rows in [*range(2, 24)] * 2 + [5, 5, 5]:
+            x = torch.randn(rows, 64, device="cuda")
+            torch.testing.assert_close(compiled(x), model(x))
+
+
+@pytest.mark.parametrize("name", ["densenet121", "bert", "t5"])
+def test_memory_settles(name: str) -> None:
+    from benchmarks.models import MODELS, Size, build
+
+    case = build(MODELS[name], device="cuda", size=Size.TINY)
+    args, kwargs = case.arguments(0)
+    model = case.model.train()
+    compiled = braze.compile(model, mode=RECORDING)
+    used = []
+    for _ in range(12):
+        model.zero_grad()
+        case.loss(compiled(*args, **kwargs)).backward()
+        used.append(torch.cuda.memory_allocated())
+    assert len({*used[6:]}) == 1
