@@ -44,7 +44,7 @@ help:
 	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
 	@echo "make test-gpu   the tests that need a GPU"
-	@echo "make bench-gpu  the full comparison on a GPU"
+	@echo "make bench-gpu  models and single kernels on a GPU: tables and JSON in benchmarks/results"
 	@echo "make clean      remove what builds and tests leave; distclean: the environment too"
 
 demo: $(READY)/packages
@@ -83,10 +83,11 @@ cpython: $(READY)/packages
 	BRAZE_CPYTHON_SHARE=1 $(PYTEST) tests/cpython $(ARGS)
 
 test-gpu: $(READY)/packages
-	$(BIN)/python -m pytest -m gpu $(ARGS) || test $$? -eq 5 # 5: there are none
+	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
 
 bench-gpu: $(READY)/packages
-	$(BIN)/python -m benchmarks.compare --device cuda $(ARGS)
+	$(BIN)/python -m benchmarks.models_gpu $(ARGS)
+	$(BIN)/python -m benchmarks.kernels_gpu --json benchmarks/results/kernels_gpu.json
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

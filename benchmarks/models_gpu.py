@@ -1,0 +1,202 @@
+"""Models of common size on a GPU: eager, torch.compile and Braze, each with and without recording.
+
+    python -m benchmarks.models_gpu [--only resnet,bert] [--systems eager,braze] [--rounds 15]
+
+All systems of a case are in one process. First each is compiled and called until it is warm (its
+cold compile is timed), then rounds follow, in an order drawn anew each time. The table and a JSON
+file with date, versions and card go to benchmarks/results.
+"""
+
+from __future__ import annotations
+
+import argparse
+import copy
+import dataclasses
+import gc
+import json
+import sys
+import time
+import traceback
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, final
+
+import torch
+from torch import nn
+
+from benchmarks.intervals import geometric_mean, median, paired_ratio
+from benchmarks.machine import describe_machine, describe_versions, today
+from benchmarks.models_gpu_cases import CASES, GpuCase
+from benchmarks.systems import BRAZE, EAGER, SYSTEMS, TORCH_COMPILE
+from benchmarks.timing import turns
+
+RESULTS = Path(__file__).with_name("results")
+_RECORDING = "reduce-overhead"
+_WARM_CALLS = 6
+_SAMPLE_S = 0.03
+
+# Name of a column -> the system and its mode.
+COLUMNS: Mapping[str, tuple[str, str | None]] = {
+    "eager": (EAGER, None),
+    "tc": (TORCH_COMPILE, None),
+    "tc-ro": (TORCH_COMPILE, _RECORDING),
+    "braze": (BRAZE, None),
+    "braze-ro": (BRAZE, _RECORDING),
+}
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True)
+class Figures:
+    """One column of one case. call_ms: one a round. cold_s: of the first call, compile included.
+    slowest_ms: of single calls after the third. allocated_mib, reserved_mib: peaks above what was
+    there before."""
+
+    call_ms: tuple[float, ...] = ()
+    median_ms: float | None = None
+    speedup: float | None = None
+    cold_s: float | None = None
+    slowest_ms: float | None = None
+    allocated_mib: float | None = None
+    reserved_mib: float | None = None
+    fallbacks: tuple[str, ...] = ()
+    error: str | None = None
+
+
+def measure_case(case: GpuCase, columns: Sequence[str], rounds: int) -> dict[str, Figures]:
+    """Every column's figures. One that fails is part of the answer."""
+    model, make_inputs, loss = case.build()
+    calls: dict[str, Callable[[], object]] = {}
+    figures: dict[str, Figures] = {}
+    for column in columns:
+        try:
+            calls[column], figures[column] = _warmed(column, model, make_inputs, loss, case)
+        except Exception as error:
+            traceback.print_exc()
+            figures[column] = Figures(error=f"{type(error).__name__}: {error}"[:200])
+    times: dict[str, list[float]] = {column: [] for column in calls}
+    counts = {column: _calls_a_sample(call) for column, call in calls.items()}
+    for column in turns(calls, rounds, seed=0):
+        times[column].append(_seconds(calls[column], counts[column]) * 1e3)
+    for column, ms in times.items():
+        speedup = None
+        if "eager" in times:
+            speedup = 1 / paired_ratio(ms, times["eager"]).median
+        figures[column] = dataclasses.replace(
+            figures[column], call_ms=tuple(ms), median_ms=median(ms), speedup=speedup
+        )
+    return figures
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Measure, print the table, write both files; the exit status."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--only", default="", help="parts of names of cases, with commas")
+    parser.add_argument("--systems", default=",".join(COLUMNS), help="columns, with commas")
+    parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--out", type=Path, default=RESULTS)
+    chosen = parser.parse_args(arguments)
+    if not torch.cuda.is_available():
+        print("There is no CUDA device.", file=sys.stderr)
+        return 1
+    columns = [column for column in COLUMNS if column in chosen.systems.split(",")]
+    wanted = [part for part in chosen.only.split(",") if part]
+    found: dict[str, dict[str, Figures]] = {}
+    for case in CASES:
+        if wanted and not any(part in case.name for part in wanted):
+            continue
+        found[case.name] = measure_case(case, columns, chosen.rounds)
+        print(_row(case.name, found[case.name], columns), flush=True)
+        gc.collect()
+        torch.cuda.empty_cache()
+    _write(found, columns, chosen.out)
+    return int(any(f.error for row in found.values() for f in row.values()))
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _warmed(
+    column: str, model: nn.Module, make_inputs: Any, loss: Any, case: GpuCase
+) -> tuple[Callable[[], object], Figures]:
+    system, mode = COLUMNS[column]
+    own = copy.deepcopy(model)
+    SYSTEMS[system].start_counting()
+    call = case.call(SYSTEMS[system].compile(own, mode), own, make_inputs, loss)
+    torch.cuda.synchronize()
+    torch.cuda.empty_cache()
+    torch.cuda.reset_peak_memory_stats()
+    allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
+    cold = _seconds(call, 1)
+    single = [_seconds(call, 1) * 1e3 for _ in range(_WARM_CALLS)]
+    SYSTEMS[system].settle()
+    return call, Figures(
+        cold_s=cold,
+        slowest_ms=max(single[2:]),
+        allocated_mib=(torch.cuda.max_memory_allocated() - allocated) / 2**20,
+        reserved_mib=(torch.cuda.max_memory_reserved() - reserved) / 2**20,
+        fallbacks=SYSTEMS[system].count_graphs().fallbacks,
+    )
+
+
+def _calls_a_sample(call: Callable[[], object]) -> int:
+    return max(1, round(_SAMPLE_S / _seconds(call, 3)))
+
+
+def _seconds(call: Callable[[], object], count: int) -> float:
+    """Seconds a call, until the device is done."""
+    torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(count):
+        call()
+    torch.cuda.synchronize()
+    return (time.perf_counter() - began) / count
+
+
+def _row(name: str, row: Mapping[str, Figures], columns: Sequence[str]) -> str:
+    cells = [f"| {name}"]
+    for column in columns:
+        figures = row[column]
+        if figures.median_ms is None:
+            cells.append(f"failed: {(figures.error or '')[:40]}")
+            continue
+        speedup = "" if column == "eager" else f" {figures.speedup or 0:.2f}x"
+        note = " (!)" if figures.fallbacks else ""
+        cells.append(f"{figures.median_ms:.2f}{speedup}, {figures.cold_s:.1f} s{note}")
+    return " | ".join(cells) + " |"
+
+
+def _write(
+    found: Mapping[str, Mapping[str, Figures]], columns: Sequence[str], folder: Path
+) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    machine, versions, date = describe_machine("cuda"), describe_versions(), today()
+    head = [
+        "# Models on a GPU",
+        "",
+        f"{date}; {machine['device']}; " + ", ".join(f"{k} {v}" for k, v in versions.items() if v),
+        "",
+        "Milliseconds a call (median), speedup over eager (median of paired rounds), seconds of "
+        "the first call. Peaks of memory and single calls are in the JSON file.",
+        "",
+        f"| case | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    rows = [_row(name, row, columns) for name, row in found.items()]
+    means = ["| geometric mean of speedups"]
+    for column in columns:
+        every = [row[column].speedup for row in found.values() if row[column].speedup]
+        means.append(f"{geometric_mean(every) or 0:.2f}x")  # type: ignore[arg-type]
+    text = "\n".join([*head, *rows, " | ".join(means) + " |", ""])
+    (folder / "models_gpu.md").write_text(text)
+    cases = {
+        name: {column: dataclasses.asdict(figures) for column, figures in row.items()}
+        for name, row in found.items()
+    }
+    report = {"date": date, "machine": machine, "versions": versions, "cases": cases}
+    (folder / "models_gpu.json").write_text(json.dumps(report, indent=1))
+    print(text)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
