@@ -210,8 +210,8 @@ def _size(shape: Sequence[Any]) -> Any:
 def _accumulate(interpreter: Any, leaf: Any, gradient: Any) -> None:
     """`leaf.grad` becomes the gradient, or is added to in place."""
     before = interpreter.attribute(leaf, "grad")
-    if before is None and id(leaf) in interpreter.world.new_leaves:
-        interpreter.world.new_gradients[id(leaf)] = gradient
+    if before is None and interpreter.tracer.real_of(leaf) is None:
+        interpreter.new_gradients[id(leaf)] = gradient
         return
     if before is None:
         interpreter.overlay.slots[(id(leaf), "grad")] = (leaf, gradient)

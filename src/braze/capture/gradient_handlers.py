@@ -1,7 +1,10 @@
-"""What needs a real autograd history: it breaks the graph, and is then done for real.
+"""Hooks on the gradients of tensors, and what needs a real autograd history.
 
-Gradients flow through a captured graph from inputs that require them; a history that begins or
-ends inside of the frame is not in the graph.
+    hidden.register_hook(f)     of a tensor that the frame computed: autograd's engine, which runs
+                                on the stand-ins, has the hook interpreted when it comes to it
+
+Such a hook serves backwards in the frame. Where the tensor's history goes on after it, and for
+tensors from outside, the graph breaks, and it is done for real.
 """
 
 from __future__ import annotations
@@ -11,7 +14,10 @@ from typing import Any
 import torch
 
 from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import unnoted_call
+from braze.capture.native_calls import Callback
 from braze.capture.signals import BreakRequested
+from braze.standins.standin import Standin
 
 
 def _breaks(name: str) -> Any:
@@ -22,10 +28,43 @@ def _breaks(name: str) -> Any:
 
 
 _HISTORY = {
-    "Tensor.register_hook": torch.Tensor.register_hook,
     "Tensor.register_post_accumulate_grad_hook": torch.Tensor.register_post_accumulate_grad_hook,
-    "Tensor.retain_grad": torch.Tensor.retain_grad,
     "Tensor.detach_": torch.Tensor.detach_,
 }
 for _name, _function in _HISTORY.items():
     answers(_function)(_breaks(_name))
+
+
+@answers(torch.Tensor.register_hook)
+def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`tensor.register_hook(hook)`: gives a handle, as eager does."""
+    given = dict(zip(("tensor", "hook"), args)) | kwargs
+    tensor = given["tensor"]
+    _check_computed(interpreter, tensor, "Tensor.register_hook")
+    interpreter.hooked.append(interpreter.outer_step)
+    hook = Callback(interpreter, given["hook"])
+    return unnoted_call(interpreter, torch.Tensor.register_hook, (tensor, hook), {})
+
+
+@answers(torch.Tensor.retain_grad)
+def retain_grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """`tensor.retain_grad()`: a backward in the frame leaves its gradient."""
+    (tensor,) = args
+    if type(tensor) is Standin and tensor.requires_grad and tensor.is_leaf:
+        return
+    _check_computed(interpreter, tensor, "Tensor.retain_grad")
+    if id(tensor) not in interpreter.retaining:
+        interpreter.hooked.append(interpreter.outer_step)
+        interpreter.retaining[id(tensor)] = tensor
+        unnoted_call(interpreter, torch.Tensor.retain_grad, (tensor,), {})
+
+
+def _check_computed(interpreter: Any, tensor: Any, name: str) -> None:
+    if (
+        interpreter.transforms
+        or interpreter.request.is_watched is None
+        or type(tensor) is not Standin
+        or tensor.grad_fn is None
+        or interpreter.tracer.real_of(tensor) is not None
+    ):
+        raise BreakRequested("unsupported-tensor", f"{name} needs the gradients themselves")

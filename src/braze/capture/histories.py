@@ -43,6 +43,17 @@ def holds_all_gradients(interpreter: Any, results: Sequence[Any]) -> bool:
     return bool(interpreter.backwards) and not any(_is_live(interpreter, r) for r in results)
 
 
+def check_hooks(interpreter: Any, results: Sequence[Any]) -> None:
+    """Raise CannotRebuild where tensors of the frame have hooks that a later backward would call,
+    or leave it with a gradient that they retain."""
+    if not interpreter.hooked:
+        return
+    retaining = interpreter.retaining
+    leaves = any(id(result) in retaining for result in results)
+    if leaves or not holds_all_gradients(interpreter, results):
+        raise CannotRebuild("a tensor with a hook on its gradient", interpreter.hooked[0])
+
+
 def check_written(interpreter: Any) -> None:
     """Raise CannotRebuild where a backward ran and an input leaves the frame with a new history."""
     steps = [step for _, step, _ in interpreter.backwards[:1]] + interpreter.tracer.leaf_reads[:1]
@@ -58,7 +69,7 @@ def check_new_leaves(interpreter: Any, results: Sequence[Any], graph: Graph) -> 
     reads = interpreter.tracer.leaf_reads
     if not reads:
         return
-    left = interpreter.world.left_leaves
+    left = interpreter.left_leaves
     tracked = _tracked(graph)
     for result, output in zip(results, graph.outputs):
         if not _is_live(interpreter, result):

@@ -57,6 +57,9 @@ class Interpreter:
     of the graph may be looked at before the frame goes on.
     backwards: of each backward in the frame, the nodes it began at, the outermost step that made
     it, and whether it left the history usable.
+    hooked: the steps at which tensors of the frame got hooks.
+    new_gradients: `.grad` of leaves that began in the frame; left_leaves: those that leave it.
+    retaining: computed tensors that keep their gradients.
     applications: the calls of autograd functions whose gradients are recorded.
     entered: torch's context managers that run for real and have not been left; devices_entered:
     of devices among them the step that entered each.
@@ -100,6 +103,10 @@ class Interpreter:
         self.raised: dict[int, tuple[BaseException, int]] = {}
         self.backwards: list[tuple[list[Any], int, bool]] = []
         self.applications: list[Any] = []
+        self.hooked: list[int] = []
+        self.new_gradients: dict[int, Any] = {}
+        self.left_leaves: set[int] = set()
+        self.retaining: dict[int, Any] = {}
         # Views of their inputs that autograd functions returned: id of the place -> (it, the call).
         self.custom_views: dict[int, tuple[Any, Any]] = {}
         self.entered: list[Any] = []
@@ -129,6 +136,8 @@ class Interpreter:
             application.release()
         self.applications.clear()
         self.custom_views.clear()
+        self.new_gradients.clear()
+        self.retaining.clear()
         self.tracer.step_now = None
         self.raised.clear()
         self.dict_iterators.clear()

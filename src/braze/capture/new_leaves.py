@@ -31,8 +31,8 @@ def leaf_recipe(interpreter: Any, tensor: Any, writer: Any) -> Recipe | None:
     data = torch.Tensor.detach(tensor)
     cls = interpreter.world.type_of(tensor)
     settings = [FromConstant(cls), FromConstant(tensor.requires_grad)]
-    interpreter.world.left_leaves.add(id(tensor))
-    gradient = interpreter.world.new_gradients.get(id(tensor))
+    interpreter.left_leaves.add(id(tensor))
+    gradient = interpreter.new_gradients.get(id(tensor))
     if gradient is not None:
         settings.append(writer.recipe(gradient))
     return NewCall(rebuild_leaf, (writer.result(data), *settings))

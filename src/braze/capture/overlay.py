@@ -37,12 +37,6 @@ def ordered_items(value: Any) -> Any:
     return base.items(value)
 
 
-def _marks_of(value: Any) -> list[Any]:
-    if issubclass(type(value), dict):
-        return [(id(key), id(item)) for key, item in ordered_items(value)]
-    return list(map(id, value))
-
-
 @final
 class _Deleted:
     """A key that the program deleted."""
@@ -88,6 +82,12 @@ class DictWrites:
         return steps
 
 
+def _marks_of(value: Any) -> list[Any]:
+    if issubclass(type(value), dict):
+        return [(id(key), id(item)) for key, item in ordered_items(value)]
+    return list(map(id, value))
+
+
 @final
 class Shadow:
     """The copy that stands for a container from outside."""
@@ -123,10 +123,20 @@ class Overlay:
         self.cell_sources: dict[int, Source] = {}
         self.cell_objects: dict[int, Source] = {}
 
+    def _marks_of_writes(self, writes: DictWrites) -> list[Any]:
+        """Of entries that get another value than they have."""
+        found = []
+        for key, value in writes.entries.items():
+            old = writes.space.get(key, DELETED)
+            same = old == value if is_constant(value) and is_constant(old) else old is value
+            if not same and self.world.standins.get(id(old), DELETED) is not value:
+                found.append((id(writes.space), id(key), id(value)))
+        return found
+
     def marks(self) -> tuple[Any, ...]:
         """What is written so far, by the identity of what is written."""
         return (
-            [[(id(k), id(v)) for k, v in w.entries.items()] for w in self.writes.values()],
+            [mark for writes in self.writes.values() for mark in self._marks_of_writes(writes)],
             {key: id(value) for key, (_, value) in self.slots.items()},
             {key: id(value) for key, (_, value) in self.cells.items()},
             {key: len(items) for key, (_, items) in self.added.items()},

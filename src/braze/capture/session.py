@@ -18,6 +18,7 @@ import braze.capture.container_handlers
 import braze.capture.copying
 import braze.capture.data_numbers
 import braze.capture.frame_views
+import braze.capture.grad_scaler
 import braze.capture.gradient_handlers
 import braze.capture.instructions_build
 import braze.capture.instructions_calls
@@ -42,6 +43,7 @@ from braze.capture.dynamic_sizes import passed_sources
 from braze.capture.effects import write_effects
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame, Unread
 from braze.capture.histories import (
+    check_hooks,
     check_new_leaves,
     check_written,
     holds_all_gradients,
@@ -262,6 +264,7 @@ def _check_left(interpreter: Interpreter) -> None:
 
 
 def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTrace:
+    check_hooks(interpreter, results)
     check_written(interpreter)
     finish_functions(interpreter, results)
     trace: FinishedTrace = interpreter.tracer.finish(results)

@@ -108,7 +108,9 @@ def _class_or_dict(interpreter: Any, tensor: Any, name: str) -> Any:
 def _gradient(interpreter: Any, tensor: Any, real: Any) -> Any:
     world = interpreter.world
     if real is None:
-        return world.new_gradients.get(id(tensor))
+        if id(tensor) in interpreter.retaining:
+            return traced(torch.Tensor.grad.__get__, (tensor,), {})  # type: ignore[attr-defined]
+        return interpreter.new_gradients.get(id(tensor))
     written = interpreter.overlay.slots.get((id(tensor), "grad"))
     if written is not None:
         return written[1]
@@ -146,7 +148,7 @@ def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any)
         traced(torch.Tensor.__setattr__, (tensor, name, value), {})
         return
     if name == "grad" and id(tensor) in interpreter.world.new_leaves:
-        interpreter.world.new_gradients[id(tensor)] = value
+        interpreter.new_gradients[id(tensor)] = value
         return
     if name == "grad" and interpreter.world.source_of(tensor) is not None:
         interpreter.overlay.slots[(id(tensor), "grad")] = (tensor, value)

@@ -163,8 +163,7 @@ class World:
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
     passes itself on to results.
     opaque: identities of objects whose state is C's.
-    new_leaves: stand-ins that began to need gradients in this frame. new_gradients: what their
-        `.grad` is. left_leaves: those that leave the frame.
+    new_leaves: stand-ins that began to need gradients in this frame.
     lifted: floats from outside that are passed to the graph.
     unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.
@@ -187,8 +186,6 @@ class World:
         self.has_subclasses = False
         self.opaque: set[int] = set()
         self.new_leaves: dict[int, Any] = {}
-        self.new_gradients: dict[int, Any] = {}
-        self.left_leaves: set[int] = set()
         self.deep_copies: dict[tuple[int, int], Any] = {}
         self.input_sources: list[Source] = []
         self.reads: dict[tuple[int, Any], Any] = {}
@@ -221,7 +218,6 @@ class World:
             self.lifted,
             self.proxies,
             self.new_leaves,
-            self.new_gradients,
         ):
             table.clear()
         self._keep.clear()

@@ -47,6 +47,8 @@ class Recorder:
         self._writes = 0
         # Memory whose newest value has a smaller number may not be written to.
         self.fence = 0
+        # What memory held before the first write to it, while somebody asks.
+        self.first_values: dict[Place, Value] | None = None
 
     @property
     def next_number(self) -> int:
@@ -139,6 +141,8 @@ class Recorder:
             raise Untraceable("a write to memory that another input, or a lazy conjugate, shares")
         if base.value.index < self.fence:
             raise Untraceable("a write to what existed before")
+        if self.first_values is not None:
+            self.first_values.setdefault(base, base.value)
         tracked = torch.is_grad_enabled() and not is_detached(place)
         if tracked:
             base.history = None
