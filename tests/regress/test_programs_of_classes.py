@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from tests.regress.programs import check, compiles, registry, tensor
+from tests.regress.programs import registry, tensor
+from tests.regress.states import check, compiles
 
 PROGRAMS, program = registry()
 
