@@ -248,7 +248,6 @@ COMPILES = {
     "genr": [(0, ["unseen-callable"]), (0, ["unseen-callable"])],
     "rngstate": [(2, ["global-state", "global-state"]), (0, [])],
     "fork": [(2, ["global-state", "unseen-callable", "global-state", "unseen-callable"]), (0, [])],
-    "warn": [(1, ["unseen-callable", "unseen-callable", "unseen-callable"]), (0, [])],
     "device_ctx_break": [(2, ["input-output", "input-output", "global-state"]), (0, [])],
     "set_default_device": [(2, ["global-state", "global-state"]), (0, [])],
     "device_ctx_break_cpu": [(4, ["input-output", "input-output", "global-state"]), (0, [])],

@@ -196,6 +196,21 @@ def shown_then_hidden(x):
     return x * 2
 
 
+def hidden(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        warnings.warn("hidden")  # noqa: B028
+        return x * 2
+
+
+def hidden_by_category(x):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)
+        warnings.warn("shown")  # noqa: B028
+        warnings.warn("hidden", DeprecationWarning)  # noqa: B028
+        return x * 2
+
+
 def made_an_error(x):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -206,7 +221,10 @@ def made_an_error(x):
     return x
 
 
-@pytest.mark.parametrize("program", [recorded, hidden_then_shown, shown_then_hidden, made_an_error])
+@pytest.mark.parametrize(
+    "program",
+    [recorded, hidden_then_shown, shown_then_hidden, hidden, hidden_by_category, made_an_error],
+)
 def test_warnings_are_given_as_in_eager(program):
     def run(function):
         with warnings.catch_warnings(record=True) as found:

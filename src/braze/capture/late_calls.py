@@ -105,6 +105,8 @@ def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     if not all(isinstance(value, (str, type)) for value in values):
         raise BreakRequested("input-output", "warnings.warn")
     if _are_filters_changed(interpreter):
+        if _is_ignored(interpreter, category or UserWarning):
+            return
         raise BreakRequested("input-output", "warnings.warn, where the frame changed the filters")
     if interpreter.warned_at < 0:
         interpreter.warned_at = interpreter.outer_step
@@ -119,6 +121,18 @@ def _are_filters_changed(interpreter: Any) -> bool:
         return True
     shadow = overlay.shadows.get(id(warnings.filters))
     return id(warnings.filters) in overlay.added or (shadow is not None and shadow.changed)
+
+
+def _is_ignored(interpreter: Any, category: Any) -> bool:
+    """Whether the first of the filters that the frame made ignores every warning of a category."""
+    overlay = interpreter.overlay
+    filters = overlay.written(vars(warnings), "filters")
+    if type(filters) is not list or not overlay.contents(filters):
+        return False
+    first = overlay.contents(filters)[0]
+    if type(first) is not tuple or first[:2] != ("ignore", None) or first[3:] != (None, 0):
+        return False
+    return isinstance(category, type) and issubclass(category, first[2])
 
 
 def _is_other(written: Any, before: Any) -> bool:

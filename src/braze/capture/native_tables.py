@@ -79,6 +79,8 @@ SAFE_FUNCTIONS = frozenset(
         gc.is_tracked,
         gc.isenabled,
         gc.get_threshold,
+        str.maketrans,
+        bytes.maketrans,
     }
 )
 SAFE_CLASSES = frozenset(
