@@ -464,13 +464,13 @@ USUAL = [(1, []), (0, [])]
 # graphs and breaks of both.
 COMPILES = {
     "buffer_set_to_none": [(1, []), (1, [])],
-    "parameter_registered_inside": [(1, ["unsupported-tensor"]), (1, [])],
-    "parameter_replaced_inside": [(2, ["unsupported-tensor"]), (0, [])],
+    "parameter_registered_inside": [(1, ["unbuildable-object"]), (1, [])],
+    "parameter_replaced_inside": [(2, ["unbuildable-object"]), (0, [])],
     "parameter_data_written": [(2, ["unsupported-attribute"]), (0, [])],
     "tensor_attribute_plain": [(1, []), (1, [])],
     "python_state": [(1, []), (1, [])],
-    "stacked_state": [(3, ["unsupported-tensor"]), (0, [])],
-    "made_inside": [(1, ["unsupported-tensor"]), (0, [])],
+    "stacked_state": [(3, ["unbuildable-object"]), (0, [])],
+    "made_inside": [(1, ["unbuildable-object"]), (0, [])],
 }
 
 
