@@ -61,7 +61,11 @@ class Options:
     """One compile's options. Every field may be given in `options={...}` or set on `config`."""
 
     mode: str | None = _setting(
-        None, "torch.compile's mode; on a CPU all mean the same", str, _NONE, choices=MODES
+        None,
+        "reduce-overhead: calls are recorded as CUDA graphs; on a CPU all mean the same",
+        str,
+        _NONE,
+        choices=MODES,
     )
     backend: str = _setting("braze", "name of the backend, for messages")
     fullgraph: bool = _setting(False, "a graph break is an error")

@@ -151,15 +151,15 @@ class Recording:
         self._expected = _array([len(fixed), *[x for n in fixed for x in (n, _at(inputs[n]))]])
         self._graph, results = captured(call, given, pool)
         self._layouts = [_layout(result) for result in results]
-        self._offsets = {
-            n: results[n].storage_offset() - given[source].storage_offset()
-            for n, source in facts.input_results.items()
-        }
+        self._offsets = _offsets(results, given, facts)
         self._program = self._patch_program(log, given, results)
-        elsewhere = {*facts.input_results, *facts.fresh_results, *facts.same_results}
+        fresh = {*facts.fresh_results}
+        self._copies = [n for n in sorted(facts.whole_results - fresh) if n < kept_from]
+        made = {*fresh, *self._copies}
+        made |= {n for n, base in facts.same_results.items() if base in made}
+        elsewhere = {*facts.input_results, *fresh, *(made - {*self._copies})}
         self._results = {n: r for n, r in enumerate(results) if n not in elsewhere}
         del results, given
-        self._copies = [n for n in self._results if n < kept_from and n in facts.whole_results]
         self._owned = self._find_owned()
 
     def agrees(self, inputs: Sequence[Any]) -> bool:
@@ -243,13 +243,15 @@ class Recording:
         facts, layout = self._facts, self._layouts[number]
         if number in made:
             return made[number]
-        if number in facts.same_results:
-            base, offset = made[facts.same_results[number]], 0
+        same = facts.same_results.get(number)
+        if same in made:
+            base = made[same]
         elif number in facts.input_results:
-            base, offset = inputs[facts.input_results[number]], self._offsets[number]
+            base = inputs[facts.input_results[number]]
         else:
             return self._results[number].detach()
-        return base.as_strided(layout.shape, layout.stride, base.storage_offset() + offset)
+        start = base.storage_offset() + self._offsets[number]
+        return base.as_strided(layout.shape, layout.stride, start)
 
 
 def captured(
@@ -284,6 +286,15 @@ def _abandon(graph: torch.cuda.CUDAGraph, device: int, pool: tuple[int, int]) ->
         graph.capture_end()
     except RuntimeError:
         end_allocation_to_pool(device, pool)
+
+
+def _offsets(
+    results: Sequence[torch.Tensor], given: Sequence[Any], facts: RecordingFacts
+) -> dict[int, int]:
+    """Of results that are views of an input or of another result, where they begin in it."""
+    bases = {n: given[source] for n, source in facts.input_results.items()}
+    bases |= {n: results[same] for n, same in facts.same_results.items()}
+    return {n: results[n].storage_offset() - base.storage_offset() for n, base in bases.items()}
 
 
 def _static(tensor: torch.Tensor) -> torch.Tensor:

@@ -135,6 +135,7 @@ class RecordedGraph:
             self._say(str(reason))
             return None
         sized.recordings.append(made)
+        torch.cuda.empty_cache()  # what the call took before it was recorded
         return made
 
     def _sized(self, inputs: Sequence[Any]) -> _Sized:

@@ -22,10 +22,10 @@ class RecordingFacts:
     count: of the inputs that are tensors. sized: inputs with symbolic sizes.
     kernel_inputs: given to our kernels only; places: of each in the table. fixed_inputs: given to
     library calls. copied_back: written by a copy at the end. written: by kernels or copies.
-    fresh_results: written by our kernels, in memory of their own, and read by nothing else;
-    result_places: of each in the table. same_results: others on the memory of a fresh one.
-    input_results: views of inputs. constant_results: views of constants.
-    whole_results: the only result on their memory, and all of it.
+    whole_results: the first that is all of its memory. fresh_results: those of them that our
+    kernels write and that nothing else reads; result_places: of each in the table.
+    same_results: views of the memory of a whole one. input_results: views of inputs.
+    constant_results: views of constants.
     """
 
     count: int
@@ -35,12 +35,12 @@ class RecordingFacts:
     fixed_inputs: tuple[int, ...]
     copied_back: frozenset[int]
     written: tuple[int, ...]
+    whole_results: frozenset[int]
     fresh_results: tuple[int, ...]
     result_places: Mapping[int, int]
     same_results: Mapping[int, int]
     input_results: Mapping[int, int]
     constant_results: frozenset[int]
-    whole_results: frozenset[int]
 
 
 def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> RecordingFacts | str:
@@ -53,7 +53,8 @@ def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> Re
     targets = [target for target, _ in schedule.mutations]
     foreign = _given_to_library(schedule)
     kernel_inputs = [n for b, n in inputs.items() if b not in foreign and b in places]
-    fresh, same = _fresh_results(schedule, places, foreign)
+    bases = _bases(schedule)
+    fresh = sorted([n for b, n in bases.items() if b not in foreign and b in places])
     return RecordingFacts(
         count=len(inputs),
         sized=tuple([n for b, n in inputs.items() if _is_symbolic(b)]),
@@ -62,16 +63,16 @@ def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> Re
         fixed_inputs=tuple([n for b, n in inputs.items() if b in foreign]),
         copied_back=frozenset([inputs[target] for target in targets]),
         written=tuple(sorted({inputs[b] for b in (*schedule.in_place, *targets)})),
+        whole_results=frozenset(bases.values()),
         fresh_results=tuple(fresh),
         result_places={n: places[schedule.outputs[n].buffer] for n in fresh},
-        same_results=same,
+        same_results=_same_results(schedule, bases),
         input_results={
             n: inputs[view.buffer]
             for n, view in enumerate(schedule.outputs)
             if view.buffer in inputs
         },
         constant_results=_constant_results(schedule),
-        whole_results=_whole_results(schedule),
     )
 
 
@@ -119,38 +120,27 @@ def _given_to_library(schedule: Schedule) -> set[Buffer]:
     return found
 
 
-def _fresh_results(
-    schedule: Schedule, places: Mapping[Buffer, int], foreign: set[Buffer]
-) -> tuple[list[int], dict[int, int]]:
+def _bases(schedule: Schedule) -> dict[Buffer, int]:
+    """The first result that is all of a buffer which is neither an input nor a constant."""
     given = {*schedule.inputs, *(b for b, _ in schedule.constants)}
-    first: dict[Buffer, int] = {}
-    same: dict[int, int] = {}
-    refused = {view.buffer for view in schedule.outputs if not is_whole(view)}
+    found: dict[Buffer, int] = {}
     for number, view in enumerate(schedule.outputs):
-        buffer = view.buffer
-        if buffer in given or buffer in foreign or buffer in refused or buffer not in places:
-            continue
-        if buffer in first:
-            same[number] = first[buffer]
-        else:
-            first[buffer] = number
-    return sorted(first.values()), same
+        if view.buffer not in given and is_whole(view):
+            found.setdefault(view.buffer, number)
+    return found
+
+
+def _same_results(schedule: Schedule, bases: Mapping[Buffer, int]) -> dict[int, int]:
+    return {
+        number: bases[view.buffer]
+        for number, view in enumerate(schedule.outputs)
+        if view.buffer in bases and bases[view.buffer] != number and view.dtype == view.buffer.dtype
+    }
 
 
 def _constant_results(schedule: Schedule) -> frozenset[int]:
     constants = {buffer for buffer, _ in schedule.constants}
     return frozenset([n for n, v in enumerate(schedule.outputs) if v.buffer in constants])
-
-
-def _whole_results(schedule: Schedule) -> frozenset[int]:
-    buffers = [view.buffer for view in schedule.outputs]
-    return frozenset(
-        [
-            number
-            for number, view in enumerate(schedule.outputs)
-            if is_whole(view) and buffers.count(view.buffer) == 1
-        ]
-    )
 
 
 def _is_symbolic(buffer: Buffer) -> bool:

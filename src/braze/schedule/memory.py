@@ -6,6 +6,7 @@ each is put at the lowest offset where nothing alive at the same time lies.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -33,16 +34,20 @@ class _Life:
     last: int
 
 
-def place(program: LoopProgram, steps: Sequence[Step]) -> Placement:
-    """Slots for the buffers that steps write and that nobody outside sees."""
+def place(program: LoopProgram, steps: Sequence[Step], most: int = sys.maxsize) -> Placement:
+    """Slots for the buffers that steps write and that nobody outside sees, up to `most` bytes."""
     first, last = _lifetimes(steps)
     end = len(steps)
     for _, view in program.mutations:
         last[view.buffer] = end
     visible = {view.buffer for view in program.outputs} | _aliased_by_externs(steps)
     given = {*program.inputs, *(buffer for buffer, _ in program.constants)}
-    planned = [b for b in first if b not in visible and b not in given and size_of(b) is not None]
-    lives = [_Life(b, size_of(b) or 0, first[b], last[b]) for b in planned]
+    sizes = {b: size_of(b) for b in first if b not in visible and b not in given}
+    lives = [
+        _Life(b, size, first[b], last[b])
+        for b, size in sizes.items()
+        if size is not None and size <= most
+    ]
     slots, total = _fit(lives)
     fresh = tuple(b for b in _written_by_kernels(steps) if b not in slots and b not in given)
     temporary = set(fresh) | _allocated_by_externs(steps)

@@ -36,7 +36,7 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
     fusion = fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
-    placement = place(program, final.steps)
+    placement = place(program, final.steps, target.planned_bytes)
     return Schedule(
         inputs=program.inputs,
         constants=program.constants,

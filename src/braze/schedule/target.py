@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import dataclass
 from typing import final
 
@@ -19,6 +20,7 @@ class Target:
     joins: what several definitions write beside each other is one that chooses, where only loops
         read it.
     plans_results: ATen writes its results into planned memory; else it allocates them.
+    planned_bytes: larger values have memory of their own, which goes back after their last reader.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     """
 
@@ -32,6 +34,7 @@ class Target:
     computes_again: bool
     joins: bool
     plans_results: bool
+    planned_bytes: int
     tiles_stores: bool
 
 
@@ -47,6 +50,7 @@ CPU = Target(
     computes_again=False,
     joins=False,
     plans_results=True,
+    planned_bytes=sys.maxsize,
     tiles_stores=False,
 )
 
@@ -64,5 +68,6 @@ CUDA = Target(
     computes_again=True,
     joins=True,
     plans_results=False,
+    planned_bytes=1 << 20,
     tiles_stores=True,
 )

@@ -27,7 +27,7 @@ from tests.unit.codegen.programs import axes, buffer, define, load, program, vie
 from tests.unit.codegen.running import OPTIONS
 
 FACTS = RecordingFacts(
-    2, (), (), {}, (0, 1), frozenset(), (), (), {}, {}, {}, frozenset(), frozenset()
+    2, (), (), {}, (0, 1), frozenset(), (), frozenset(), (), {}, {}, {}, frozenset()
 )
 
 
@@ -84,6 +84,7 @@ class Setting:
 @pytest.fixture(autouse=True)
 def _no_capture(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
 
 
 def _tensors(count: int) -> list[torch.Tensor]:
@@ -150,7 +151,7 @@ def test_what_cannot_be_recorded_runs_as_compiled() -> None:
 
 def test_one_recording_a_size_and_no_more_than_so_many() -> None:
     facts = RecordingFacts(
-        1, (0,), (0,), {0: 0}, (), frozenset(), (), (), {}, {}, {}, frozenset(), frozenset()
+        1, (0,), (0,), {0: 0}, (), frozenset(), (), frozenset(), (), {}, {}, {}, frozenset()
     )
     setting = Setting(facts)
     graph = setting.graph()
@@ -204,7 +205,7 @@ def test_facts_of_a_schedule() -> None:
     assert (facts.kernel_inputs, facts.fixed_inputs) == ((0,), (1,))
     assert facts.fresh_results == (0, 2) and facts.same_results == {4: 2}
     assert facts.input_results == {3: 1}
-    assert facts.whole_results == {0, 1, 3}
+    assert facts.whole_results == {0, 1, 2}
     assert [sources.table[facts.result_places[n]] for n in facts.fresh_results] == [y, z]
 
 

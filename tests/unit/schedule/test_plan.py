@@ -13,7 +13,7 @@ from braze.ir.print_schedule import print_schedule
 from braze.ir.scalars import apply
 from braze.ir.schedule import Accumulate, ExternStep, Kernel, Schedule
 from braze.options import config
-from braze.schedule import CPU, schedule
+from braze.schedule import CPU, CUDA, schedule
 from braze.schedule.memory import size_of
 from braze.schedule.normalise import new_names
 from braze.schedule.split import split
@@ -182,6 +182,27 @@ def test_slots_of_buffers_alive_together_do_not_overlap() -> None:
 def test_size_of_counts_strides() -> None:
     assert size_of(buffer("b", (3, 4), stride=(10, 2))) == (2 * 10 + 3 * 2 + 1) * 4
     assert size_of(buffer("b", (0, 4))) == 0
+
+
+def test_large_values_of_a_device_have_memory_of_their_own() -> None:
+    """They go back after their last reader; the rest is planned, results of ATen are not."""
+    shape = (64, 64)
+    x, small, a, p, y = (buffer(name, shape) for name in ("x", "small", "a", "p", "y"))
+    (i, _), (j, _) = over = axes(shape)
+    mm = torch.ops.aten.mm.default
+    statements = [
+        define(a, over, apply("exp", load(x, i, j))),
+        ExternCall(mm, (view(a), view(a)), (), (p,)),
+        define(small, over, apply("exp", load(p, i, j))),
+        ExternCall(mm, (view(small), view(small)), (), (y,)),
+    ]
+    made = program([x], statements, [y])
+    for most, planned_names in ((1 << 20, {"a", "small"}), (1000, set())):
+        plan = schedule(made, OPTIONS, replace(CUDA, planned_bytes=most))
+        assert {b.name for b, _ in plan.slots} == planned_names
+        assert {b.name for b in plan.fresh} == {"a", "small"} - planned_names
+        dropped = {b.name: step for b, step in plan.last_use}
+        assert dropped["p"] == 2 and (planned_names or dropped["a"] == 1)
 
 
 def test_limit_of_definitions_in_a_kernel() -> None:
