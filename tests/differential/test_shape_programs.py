@@ -44,6 +44,8 @@ FOUND = {
     2164: "a size that is one in a join whose strides follow from it",
     2348: "padding by nothing keeps the strides of a size that is one",
     2880: "the same join of what a sum left",
+    4399: "a size that two quotients make up",
+    5037: "flip keeps the strides of a size that is one",
 }
 
 

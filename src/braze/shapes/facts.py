@@ -17,7 +17,7 @@ question again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Set
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -430,7 +430,9 @@ class Facts:
         return True
 
     def _learn_equality(self, expr: Expr) -> None:
-        solved = _solved(expr)
+        # An input's size written as several quotients could not be had from them.
+        quotients = symbols(expr) & self.meaning.keys()
+        solved = (_solved(expr, quotients) if len(quotients) > 1 else None) or _solved(expr)
         if solved is not None:
             self._write(*solved)
 
@@ -531,7 +533,7 @@ def _linear(expr: Expr) -> tuple[Symbol, int, int] | None:
     return None if found is None else (*found, rest)
 
 
-def _solved(expr: Expr) -> tuple[Symbol, Expr] | None:
+def _solved(expr: Expr, among: Set[Symbol] | None = None) -> tuple[Symbol, Expr] | None:
     """(symbol, what it equals) of `expr == 0`: the newest symbol with a factor that divides."""
     uses: dict[Symbol, int] = {}
     for monomial, _ in expr.terms:
@@ -541,7 +543,8 @@ def _solved(expr: Expr) -> tuple[Symbol, Expr] | None:
     for monomial, coefficient in expr.terms:
         if len(monomial) != 1 or type(monomial[0]) is not Symbol or uses[monomial[0]] != 1:
             continue
-        if all(c % coefficient == 0 for _, c in expr.terms):
+        allowed = among is None or monomial[0] in among
+        if allowed and all(c % coefficient == 0 for _, c in expr.terms):
             candidates.append((monomial[0], coefficient))
     if not candidates:
         return None

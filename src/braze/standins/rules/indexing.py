@@ -211,6 +211,15 @@ def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
     return contiguous(x.dtype, made, x.device)
 
 
+@rule(aten.flip.default)
+def _flip(x: TensorType, dims: Shape) -> Any:
+    for dim in dims:
+        wrap_dim(dim, len(x.shape))
+    if len({wrap_dim(dim, len(x.shape)) for dim in dims}) != len(dims):
+        return NotImplemented
+    return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
+
+
 @rule(aten._unsafe_view.default)
 def _unsafe_view(x: TensorType, shape: Shape) -> Any:
     if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
