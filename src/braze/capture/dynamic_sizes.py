@@ -9,6 +9,7 @@ from typing import Any, final
 
 import torch
 
+from braze.errors import ConstraintViolated
 from braze.ir.frame import CapturedFrame, FromSizes
 from braze.ir.guard import Guard, GuardKind, SizeCondition
 from braze.ir.origin import UNKNOWN, Origin
@@ -23,7 +24,16 @@ from braze.ir.source import (
 )
 from braze.marks import DimensionMark, Marked, marks_of_dimensions
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
-from braze.shapes.facts import ENDLESS, MOST, Assumed, Facts, SpecialisedError, Unknown
+from braze.shapes.facts import (
+    ENDLESS,
+    MOST,
+    Assumed,
+    Facts,
+    Relation,
+    SpecialisedError,
+    Unknown,
+    relation_text,
+)
 from braze.shapes.policy import SizePolicy
 from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
@@ -114,7 +124,8 @@ class DynamicSizes:
         least = marked.least if number < 0 else max(marked.least or 2, 2)
         most = MOST if marked.most is None else marked.most
         strict = marked.mark in _STRICT
-        symbol = facts.new_symbol(source, number, least, most, strict=strict)
+        unseen = marked.mark is DimensionMark.UNBACKED
+        symbol = facts.new_symbol(source, number, least, most, strict=strict, unseen=unseen)
         if strict and (marked.least, marked.most) != (None, None):
             self._promised.append((symbol, marked.least, marked.most))
         return symbol_size(facts, symbol)
@@ -188,6 +199,11 @@ class DynamicSizes:
         terms of inputs' symbols."""
         return tuple([(symbol, FromSizes(e, self.sources(e))) for symbol, e in symbols])
 
+    def marked(self) -> tuple[tuple[Symbol, Source], ...]:
+        """The symbols of sizes that the user marked, and where they are found."""
+        unknowns = () if self.facts is None else self.facts.unknowns.values()
+        return tuple([(u.symbol, u.source) for u in unknowns if u.strict])
+
     def guards(self) -> list[Guard]:
         """Everything that was assumed of symbols."""
         facts = self.facts
@@ -220,8 +236,21 @@ def with_assumptions(captured: CapturedFrame, assumed: Iterable[Assumed]) -> Cap
         named = {symbol: meanings[symbol] for symbol in symbols(one.relation.expr)}
         expr = substitute(one.relation.expr, {s: meaning.expr for s, meaning in named.items()})
         places = {place: None for meaning in named.values() for place in meaning.sources}
+        _check_marked(captured, one, expr)
         made.append(_guard_of(one, expr, tuple(places)))
     return dataclasses.replace(captured, guards=(*captured.guards, *made))
+
+
+def _check_marked(captured: CapturedFrame, assumed: Assumed, expr: Expr) -> None:
+    """Raise ConstraintViolated where a size is tied to one number though the user marked it."""
+    if assumed.relation.kind != "==":
+        return
+    for symbol, source in captured.marked:
+        if {s.name for s in symbols(expr)} == {symbol.name}:
+            raise ConstraintViolated(
+                f"{assumed.origin}: {source} was marked as dynamic, and the backward needs "
+                f"{relation_text(Relation(expr, '=='))}"
+            )
 
 
 def _guard_of(assumed: Assumed, expr: Expr, sources: tuple[tuple[Symbol, Source], ...]) -> Guard:

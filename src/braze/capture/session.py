@@ -245,6 +245,7 @@ def _finish(
         symbols=(
             interpreter.sizes.meanings(trace.expressions.symbols()) if trace.expressions else ()
         ),
+        marked=interpreter.sizes.marked(),
         draws=placed_draws(interpreter, trace.inputs),
         checks=checks,
     )

@@ -336,6 +336,7 @@ class CapturedFrame:
         value of `graph.outputs[i]` itself where no call named it.
     size_notes: which symbols were made and which were specialised, and where.
     symbols: what each symbol of the graph is in terms of the call's inputs.
+    marked: sizes that the user said must not be specialised, and where they are found.
     written_names: of the tensor objects that `calls` name, those written to after they got their
         names.
     draws: random numbers of Python's that each call begins with.
@@ -353,6 +354,7 @@ class CapturedFrame:
     written_names: frozenset[Value] = frozenset()
     size_notes: tuple[tuple[str, Origin], ...] = ()
     symbols: tuple[tuple[Symbol, FromSizes], ...] = ()
+    marked: tuple[tuple[Symbol, Source], ...] = ()
     draws: tuple[Draw, ...] = ()
     checks: tuple[Check, ...] = ()
 

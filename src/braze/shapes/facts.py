@@ -82,11 +82,13 @@ class Unknown:
     """A symbol of an input.
 
     source: where its value is found. strict: the user marked it: it must not become a constant.
+    unseen: and no question about it may be answered by the size at hand.
     """
 
     symbol: Symbol
     source: Any
     strict: bool = False
+    unseen: bool = False
 
 
 class SpecialisedError(BaseException):
@@ -129,6 +131,7 @@ class Facts:
         # What shape rules found out: other values of some symbols, types of results.
         self.probes: dict[Any, Any] = {}
         self.inferred: dict[Any, Any] = {}
+        self.has_unseen = False
         self.data: DataSymbols | None = None  # numbers that the program computes
 
     # --- symbols ---------------------------------------------------------------------------------
@@ -141,10 +144,12 @@ class Facts:
         upper: int | None = MOST,
         *,
         strict: bool = False,
+        unseen: bool = False,
     ) -> Symbol:
         """A symbol for a size (or a Python int) found at `source`, in [lower, upper]."""
         symbol = Symbol(f"s{len(self.unknowns)}", lower, upper, hint)
-        self.unknowns[symbol] = Unknown(symbol, source, strict)
+        self.unknowns[symbol] = Unknown(symbol, source, strict, unseen)
+        self.has_unseen = self.has_unseen or unseen
         self.hints[symbol] = hint
         self._range_origins[symbol] = self.origin()
         self.note(f"{symbol} = {source} ({hint} now)")
@@ -296,11 +301,24 @@ class Facts:
         expr = self.current(relation.expr)
         if self.data is not None and self.data.concerns(expr):
             return self.data.decide(Relation(expr, relation.kind))
+        if self.has_unseen:
+            self._refuse_unseen(Relation(expr, relation.kind))
         holds = relation.holds(self.hint_of(expr))
         true = Relation(expr, relation.kind)
         self._assume(true if holds else true.negated())
         self._known[expr, relation.kind] = holds
         return holds
+
+    def _refuse_unseen(self, relation: Relation) -> None:
+        """Raise SpecialisedError where the size at hand of a marked dimension would answer."""
+        named = symbols(self.in_inputs(relation.expr))
+        for unknown in self.unknowns.values():
+            if unknown.unseen and unknown.symbol in named:
+                raise SpecialisedError(
+                    f"{unknown.source} was marked as unbacked, and the program asks whether "
+                    f"{relation}",
+                    self.origin(),
+                )
 
     def require(self, relation: Relation) -> bool:
         """Whether a relation holds without which the program would fail."""

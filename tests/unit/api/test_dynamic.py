@@ -199,6 +199,23 @@ def test_marked_dimensions_must_stay_symbols() -> None:
     assert compiled_marked(fixed, 5, lambda x: braze.maybe_mark_dynamic(x, 0)) > 0
 
 
+def test_a_backward_must_not_specialise_marked_dimensions() -> None:
+    x = rand(6, 5).requires_grad_()
+    braze.mark_dynamic(x, 0)
+    with pytest.raises(braze.errors.ConstraintViolated, match=r"test_dynamic.py:\d+.*backward"):
+        braze.compile(lambda x: torch.cumprod(x, 0).sum())(x)
+
+
+def test_unbacked_dimensions_answer_no_question() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.exp().sum(0) if x.shape[0] > 4 else x
+
+    with pytest.raises(braze.errors.ConstraintViolated, match=r"test_dynamic.py:\d+.*unbacked"):
+        compiled_marked(program, 5, lambda x: braze.mark_unbacked(x, 0))
+    JOURNAL.clear()
+    assert compiled_marked(lambda x: x.exp().sum(0), 5, lambda x: braze.mark_unbacked(x, 0), 9) == 1
+
+
 def test_static_dimensions_are_compiled_as_they_are() -> None:
     compiled = braze.compile(flattened, dynamic=True)
     with torch.no_grad():
