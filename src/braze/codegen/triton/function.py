@@ -94,6 +94,8 @@ class _Writer:
         reduced = self._reduced
         if reduced is not None:
             self.lines.append(f"r_lane = {self._lane(reduced)}")
+            if reduced.shift:
+                self._base(reduced)
             if not reduced.walked:
                 self._points(reduced, "r_lane", self.lines)
 
@@ -109,6 +111,18 @@ class _Writer:
             dimension, f"{base} * {dimension.name.upper()}B + {self._lane(dimension)}", lines
         )
 
+    def _base(self, reduced: Dimension) -> None:
+        """Where the aligned walk begins and ends, of a row that begins anywhere."""
+        base, width, size = self.tiling.base, reduced.shift, reduced.size
+        assert base is not None
+        end = index_text(size + (width - 1), self.scope.sizes)
+        self.lines += [
+            f"r_base = {index_text(base, self.scope.sizes)}",
+            f"r_shift = r_base % {width}",
+            f"r_base = tl.multiple_of(r_base - r_shift, {width})",
+            f"r_end = tl.multiple_of(({end} + r_shift) // {width} * {width}, {width})",
+        ]
+
     def _lane(self, dimension: Dimension) -> str:
         """The points of a block, along their axis."""
         axes = [":" if d is dimension else "None" for d in self.tiling.axes]
@@ -120,8 +134,15 @@ class _Writer:
         sizes = self.scope.sizes
         (first, _), *others = dimension.loops or ((Symbol("none"), 1),)
         name = dimension.name if others else first.name
+        if dimension.shift:
+            lines.append(f"r_walk = {text}")
+            lines.append("rc = r_walk < r_end")
+            text = "r_walk - r_shift"
         lines.append(f"{name} = {text}")
-        if not dimension.is_exact:
+        if dimension.shift:
+            limit = index_text(dimension.size, sizes)
+            lines.append(f"rm = ({name} >= 0) & ({name} < {limit})")
+        elif not dimension.is_exact:
             limit = index_text(dimension.size, sizes)
             lines.append(f"{dimension.name}m = {name} < {limit}")
         if not others:
@@ -199,7 +220,7 @@ class _Writer:
             start = f"({count} - 1 - r_turn) * RB"
             head = f"for r_turn in tl.range(0, {count}, num_stages={self.tiling.stages}):"
         else:
-            limit = index_text(reduced.size, sizes)
+            limit = "r_end" if reduced.shift else index_text(reduced.size, sizes)
             head = f"for r_start in tl.range(0, {limit}, RB, num_stages={self.tiling.stages}):"
         body: list[str] = []
         self._points(reduced, f"{start} + r_lane", body)
@@ -224,7 +245,8 @@ class _Writer:
 def _blocks(dimension: Dimension) -> Expr:
     if not dimension.block:
         return dimension.size
-    return floor_div(dimension.size + (dimension.block - 1), dimension.block)
+    points = dimension.size + max(dimension.shift - 1, 0)
+    return floor_div(points + (dimension.block - 1), dimension.block)
 
 
 def _scalar(statement: Store | Accumulate) -> Scalar:

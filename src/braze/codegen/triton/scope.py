@@ -179,12 +179,25 @@ def _load(scope: Scope, scalar: Load, guard: Term | None) -> Term:
         return local
     place = _place(scope, scalar, guard)
     along = place.along if guard is None else place.along | guard.along
-    text = scope.broadcast(place, along) if along else place.text
-    mask = scope.mask(along, guard)
+    if _is_based(scope, scalar):
+        text, mask = "r_base + r_walk", "rc" if guard is None else f"rc & {guard.text}"
+    else:
+        text = scope.broadcast(place, along) if along else place.text
+        mask = scope.mask(along, guard)
     tail = f", {mask}" if mask else ""
     if along & scope.walked and scope.reads_on is not None:
         tail += f", eviction_policy='evict_{'last' if scope.reads_on else 'first'}'"
     return scope.assign(f"tl.load({scope.pointers[scalar.buffer]} + {text}{tail})", along)
+
+
+def _is_based(scope: Scope, load: Load) -> bool:
+    """Whether the load runs along the row from where rows begin: what is read beside the row's
+    ends, in the same 16 bytes, does no harm and is not used."""
+    base = scope.tiling.base
+    if base is None or not all(isinstance(c, Expr) for c in load.coordinates):
+        return False
+    reduced = next(d for d in scope.tiling.dimensions if d.name == scope.tiling.reduced)
+    return offset(load.buffer, load.coordinates) - base == as_expr(reduced.loops[0][0])
 
 
 def _place(scope: Scope, load: Load, guard: Term | None) -> Term:

@@ -15,12 +15,20 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-from braze.codegen.triton.cost import block_sizes, flat_blocks, tile_blocks
+from braze.codegen.triton.cost import (
+    block_sizes,
+    estimate,
+    flat_blocks,
+    power_of_two,
+    tile_blocks,
+)
 from braze.ir.loops import Buffer
-from braze.ir.scalars import walk
-from braze.ir.schedule import Accumulate, Kernel, Loop, Store
-from braze.shapes.expr import Expr, as_expr, bounds, constant_value
+from braze.ir.scalars import loads, walk
+from braze.ir.schedule import Accumulate, Kernel, Loop, Store, offset
+from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 
+_READ = 16  # bytes that a thread reads at once
+_LONG_ROW = 128  # points from which on it pays to align what is read of a row
 _LARGEST_INDEX = 2**31 - 2**17  # less than 32 bits by more than any block
 
 
@@ -28,12 +36,14 @@ _LARGEST_INDEX = 2**31 - 2**17  # less than 32 bits by more than any block
 @dataclass(frozen=True, slots=True)
 class Dimension:
     """name: of its index; loops: outermost first; block: its points in a program, a power of two,
-    0 for one point that is a number. walked: block by block, in a loop."""
+    0 for one point that is a number. walked: block by block, in a loop. shift: blocks begin at a
+    multiple of so many elements in memory, before the first point."""
 
     name: str
     loops: tuple[Loop, ...]
     block: int
     walked: bool = False
+    shift: int = 0
 
     @property
     def size(self) -> Expr:
@@ -47,7 +57,8 @@ class Dimension:
     def is_exact(self) -> bool:
         """Whether its blocks hold nothing but points: no mask is needed."""
         size = constant_value(self.size)
-        return not self.block or (size is not None and size > 0 and size % self.block == 0)
+        whole = size is not None and size > 0 and size % max(self.block, 1) == 0
+        return not self.block or (whole and not self.shift)
 
 
 @final
@@ -55,13 +66,16 @@ class Dimension:
 class Tiling:
     """dimensions: slowest first; blocked ones are the axes of values in this order. reduced: the
     name of the one that phases run over, or "". wide: indices need 64 bits. stages: blocks of a
-    walked row that are on their way from memory at once."""
+    walked row that are on their way from memory at once. base: where rows begin that are not
+    aligned, of the accesses that are to be.
+    """
 
     dimensions: tuple[Dimension, ...]
     reduced: str
     wide: bool
     warps: int
     stages: int = 1
+    base: Expr | None = None
 
     @property
     def axes(self) -> tuple[Dimension, ...]:
@@ -87,9 +101,13 @@ def plan_tiling(kernel: Kernel) -> Tiling:
     if not is_flat(kernel):
         sizes = block_sizes(kernel)
         walked = not sizes.persistent
+        base, shift = (None, 0) if sizes.rows else _unaligned(kernel)
+        block = sizes.inner
+        if shift and not walked:
+            block = power_of_two(estimate(loops[0][1]) + shift - 1)
         rows = Dimension("x", kernel.rows, sizes.rows)
-        inner = Dimension("r", loops, sizes.inner, walked)
-        return Tiling((rows, inner), "r", wide, sizes.warps, sizes.stages)
+        inner = Dimension("r", loops, block, walked, shift)
+        return Tiling((rows, inner), "r", wide, sizes.warps, sizes.stages, base)
     if len(kernel.chunks) == 2 and all(kernel.chunks):
         sizes = tile_blocks(kernel)
         across, along = loops
@@ -101,6 +119,28 @@ def plan_tiling(kernel: Kernel) -> Tiling:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _unaligned(kernel: Kernel) -> tuple[Expr | None, int]:
+    """Where rows begin that are not aligned to 16 bytes each, and how many elements that are;
+    (None, 0) where rows are aligned, short, or more than one run of memory."""
+    loops = kernel.phases[0].loops
+    length = constant_value(loops[0][1]) if len(loops) == 1 else None
+    if length is None or length < _LONG_ROW or kernel.lanes:
+        return None, 0
+    symbol = as_expr(loops[0][0])
+    for phase in kernel.phases:
+        for statement in phase.body:
+            body = statement.value if isinstance(statement, Store) else statement.body
+            for load in loads(body):
+                place = offset(load.buffer, load.coordinates)
+                base, width = place - symbol, _READ // load.buffer.dtype.itemsize
+                if loops[0][0] in symbols(base) or not symbols(base):
+                    continue
+                if any(not isinstance(c, Expr) for c in load.coordinates):
+                    continue
+                return (base, width) if any(c % width for _, c in base.terms) else (None, 0)
+    return None, 0
 
 
 def _is_wide(kernel: Kernel) -> bool:
