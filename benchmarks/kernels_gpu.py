@@ -261,6 +261,7 @@ def tuned(case: Case, plan: Schedule) -> list[tuple[str, tuple[Launch, ...]]]:
             continue
         walks = any(d.walked for d in base.dimensions)
         choices = {max(1, base.warps // 2), base.warps, min(32, base.warps * 2)}
+        walks = walks or base.together > 1
         for warps, stages in itertools.product(choices, (1, 2, 3) if walks else (1,)):
             dimensions = tuple(
                 dataclasses.replace(d, block=b) for d, b in zip(base.dimensions, sizes)

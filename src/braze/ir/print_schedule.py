@@ -45,6 +45,9 @@ def print_step(step: Step) -> list[str]:
     lines = [head]
     for phase in step.phases:
         lines += _phase(step, phase)
+    for column in step.columns:
+        body = print_scalar(column.body)
+        lines.append(f"  over {step.block} rows: {column.target} sum= {body}")
     return lines
 
 

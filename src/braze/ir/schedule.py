@@ -82,6 +82,16 @@ class Phase:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Column:
+    """target[task, points of the row] = the sum of `body` over the rows of a task."""
+
+    target: Buffer
+    dtype: torch.dtype
+    body: Scalar
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """One parallel loop nest.
 
@@ -93,6 +103,8 @@ class Kernel:
     memory: the buffers behind pointers, read or written; the kernel's parameters, in order.
     scratch: buffers kept by a task from one phase to the next in a small array over the phase's
         points (lanes included); their shapes are those points'.
+    columns: sums over rows as well; a task then does `block` rows one after another (the last one
+        fewer), all phases of each, and the columns' bodies behind them.
     """
 
     name: str
@@ -102,6 +114,8 @@ class Kernel:
     scratch: tuple[Buffer, ...] = ()
     lanes: int = 0
     chunks: tuple[int, ...] = ()
+    columns: tuple[Column, ...] = ()
+    block: int = 0
 
 
 @final

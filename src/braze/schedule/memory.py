@@ -75,6 +75,7 @@ def written(step: Step) -> tuple[Buffer, ...]:
     if isinstance(step, ExternStep):
         return tuple(b for b in step.call.outputs if b is not None)
     stored = {s.target for phase in step.phases for s in (*phase.body, *phase.row)}
+    stored |= {column.target for column in step.columns}
     return tuple(b for b in step.memory if b in stored)
 
 

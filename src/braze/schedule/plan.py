@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
 from braze.ir.schedule import ExternStep, Schedule, Step
 from braze.options import Options
+from braze.schedule.columns import merge_columns
 from braze.schedule.extern import plan_extern
 from braze.schedule.fuse import Extern, Fusion, fuse
 from braze.schedule.in_place import write_in_place
@@ -36,6 +37,8 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
     fusion = fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
+    if target.merges_columns:
+        final = merge_columns(final, names, target.merges_columns)
     placement = place(program, final.steps, target.planned_bytes)
     return Schedule(
         inputs=program.inputs,

@@ -21,6 +21,8 @@ class Target:
         read it.
     plans_results: ATen writes its results into planned memory; else it allocates them.
     planned_bytes: larger values have memory of their own, which goes back after their last reader.
+    merges_columns: over how many tasks partial sums over rows are computed by the kernel that reads
+        the rows anyway; 0: by one of their own.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     """
 
@@ -35,6 +37,7 @@ class Target:
     joins: bool
     plans_results: bool
     planned_bytes: int
+    merges_columns: int
     tiles_stores: bool
 
 
@@ -51,6 +54,7 @@ CPU = Target(
     joins=False,
     plans_results=True,
     planned_bytes=sys.maxsize,
+    merges_columns=0,
     tiles_stores=False,
 )
 
@@ -69,5 +73,6 @@ CUDA = Target(
     joins=True,
     plans_results=False,
     planned_bytes=1 << 20,
+    merges_columns=264,
     tiles_stores=True,
 )

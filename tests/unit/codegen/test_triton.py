@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 import torch
@@ -22,6 +23,8 @@ from braze.ir.loops import (
     Scalar,
 )
 from braze.ir.scalars import apply, cast, index
+from braze.ir.schedule import Kernel
+from braze.schedule import CUDA
 from braze.shapes.expr import Symbol, as_expr, floor_div, modulo
 from tests.unit.codegen.programs import (
     F32,
@@ -210,6 +213,34 @@ def gathered() -> LoopProgram:
     (i, _), (j, _) = over = axes((40, 6))
     row = InRange(load(places, i), 10)
     return program([table, places], [define(y, over, load(table, row, j))], [y])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(80, 20), (91, 33)])
+def test_sums_over_rows_join_the_kernel_of_the_rows(rows: int, columns: int) -> None:
+    """dx = dy - x * (sum of dy * x along the row), and the sums of dy and of dy * x over rows."""
+    shape = (rows, columns)
+    x, dy, dx = (buffer(name, shape) for name in ("x", "dy", "dx"))
+    dot, bias, weight = buffer("dot", (rows,)), buffer("bias", shape[1:]), buffer("w", shape[1:])
+    (i, _), (j, _) = over = axes(shape)
+    (k, _), (c, _) = other = axes(shape, "k")
+    product = apply("mul", load(dy, i, j), load(x, i, j))
+    statements = [
+        define(dot, over[:1], total("sum", over[1:], product)),
+        define(dx, over, apply("sub", load(dy, i, j), apply("mul", load(x, i, j), load(dot, i)))),
+        define(bias, other[1:], total("sum", other[:1], load(dy, k, c))),
+        define(
+            weight,
+            other[1:],
+            total("sum", other[:1], apply("mul", load(dy, k, c), load(x, k, c))),
+        ),
+    ]
+    backward = program([x, dy], statements, [dx, bias, weight])
+    target = replace(CUDA, least_work=1000, least_part=256, merges_columns=7)
+    plan, _ = generated(backward, target)
+    merged = [step for step in plan.steps if isinstance(step, Kernel) and step.columns]
+    assert len(merged) == 1 and len(merged[0].columns) == 2
+    inputs = [torch.randn(shape), torch.randn(shape)]
+    check(backward, inputs, target, atol=1e-4, rtol=1e-4)
 
 
 def test_joined_regions_are_computed_where_they_are_read() -> None:

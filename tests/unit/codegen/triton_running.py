@@ -27,7 +27,7 @@ from braze.ir.loops import Buffer, LoopProgram
 from braze.ir.run_loops import _bind_sizes, _run_extern, _size, _view, run_loops
 from braze.ir.schedule import ExternStep, Schedule
 from braze.options import config
-from braze.schedule import CUDA, schedule
+from braze.schedule import CUDA, Target, schedule
 from braze.shapes.expr import Symbol
 
 OPTIONS = config.snapshot()
@@ -59,17 +59,17 @@ def interpreting(cache: dict[str, ModuleType] = {}) -> Iterator[ModuleType]:  # 
         sys.modules.update(others)
 
 
-def generated(program: LoopProgram) -> tuple[Schedule, KernelSources]:
+def generated(program: LoopProgram, target: Target = CUDA) -> tuple[Schedule, KernelSources]:
     """The schedule for a GPU, and its sources."""
     from braze.codegen.triton import generate
 
-    plan = schedule(program, OPTIONS, CUDA)
+    plan = schedule(program, OPTIONS, target)
     return plan, generate(plan, OPTIONS)
 
 
-def run(program: LoopProgram, inputs: Sequence[Any]) -> list[torch.Tensor]:
+def run(program: LoopProgram, inputs: Sequence[Any], target: Target = CUDA) -> list[torch.Tensor]:
     """The program's outputs, its kernels interpreted."""
-    plan, sources = generated(program)
+    plan, sources = generated(program, target)
     return run_sources(program, plan, sources, inputs)
 
 
@@ -90,10 +90,12 @@ def run_sources(
     return [_view(view, memory, sizes) for view in plan.outputs]
 
 
-def check(program: LoopProgram, inputs: Sequence[Any], **tolerances: Any) -> None:
+def check(
+    program: LoopProgram, inputs: Sequence[Any], target: Target = CUDA, **tolerances: Any
+) -> None:
     """Interpreted kernels beside the loop evaluator, values and strides."""
     expected = run_loops(program, [x.clone() for x in inputs])
-    actual = run(program, [x.clone() for x in inputs])
+    actual = run(program, [x.clone() for x in inputs], target)
     assert len(actual) == len(expected)
     for mine, right in zip(actual, expected, strict=True):
         assert mine.stride() == right.stride()

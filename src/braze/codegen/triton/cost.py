@@ -21,6 +21,7 @@ _GUESS = 1024  # of a size about which nothing is known
 PERSISTENT_ROW = 16384  # points of a row that registers hold
 _PERSISTENT_POINTS = 32768  # of all rows of a program, times the values kept of each
 _MANY_BUFFERS = 8
+_LEAST_LANES = 16  # a sector of memory, of what is narrowest
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +91,8 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
     known = all(constant_value(size) is not None for size in inner)
     rows = estimate(*(size for _, size in kernel.rows))
     row = power_of_two(estimate(*inner))
+    if kernel.columns:
+        return BlockSizes(0, row, max(1, min(16, row // 512)), True, stages=2)
     reads_again = len(kernel.phases) > 1
     limit = PERSISTENT_ROW if reads_again else 2048
     kept = 1 + len(kernel.scratch)
@@ -127,6 +130,9 @@ def _lane_blocks(kernel: Kernel) -> BlockSizes:
     known = all(constant_value(size) is not None for size in inner)
     points = power_of_two(estimate(*inner))
     lanes = min(64, power_of_two(estimate(kernel.rows[-1][1])))
+    rows = estimate(*(size for _, size in kernel.rows))
+    while lanes > _LEAST_LANES and rows < lanes * _WANTED_PROGRAMS // 2:
+        lanes //= 2
     kept = 1 + len(kernel.scratch)
     if known and (kernel.scratch or points * lanes * kept <= 8192):
         while lanes > 8 and points * lanes * kept > _PERSISTENT_POINTS // 2:

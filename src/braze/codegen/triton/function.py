@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from braze.codegen.triton.fold import Fold
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.online import PairFold, Pass, plan_passes
-from braze.codegen.triton.operators import HALVES
+from braze.codegen.triton.operators import HALVES, TYPES
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import Buffer, Scalar
@@ -49,7 +49,7 @@ def programs(tiling: Tiling) -> Expr:
     total = as_expr(1)
     for dimension in tiling.grid_dimensions:
         total = total * _blocks(dimension)
-    return total
+    return floor_div(total + (tiling.together - 1), tiling.together)
 
 
 @dataclass(slots=True)
@@ -61,7 +61,42 @@ class _Writer:
     written: set[Buffer] = field(default_factory=set)
 
     def text(self) -> list[str]:
+        if self.kernel.columns:
+            return self._task()
         self._indices()
+        self._passes()
+        return self.lines
+
+    def _task(self) -> list[str]:
+        """Rows one after another, and sums over them."""
+        reduced, scope = self._reduced, self.scope
+        assert reduced is not None
+        together, ((row, size),) = self.tiling.together, self.kernel.rows
+        head = [
+            f"pid = tl.program_id(0){'.to(tl.int64)' if self.tiling.wide else ''}",
+            f"r_lane = {self._lane(reduced)}",
+        ]
+        self._points(reduced, "r_lane", head)
+        for number, column in enumerate(self.kernel.columns):
+            start = f"tl.full([RB], 0, tl.{TYPES[column.dtype]})"
+            head.append(f"c{number} = {start}")
+        limit = index_text(as_expr(size), scope.sizes)
+        head.append(f"rows = tl.minimum({together}, {limit} - pid * {together})")
+        head.append(f"for row in tl.range(0, rows, num_stages={self.tiling.stages}):")
+        self.lines.append(f"{row.name} = pid * {together} + row")
+        self._passes()
+        tail = []
+        for number, column in enumerate(self.kernel.columns):
+            value = scope.emit(column.body)
+            scope.add(f"c{number} = c{number} + {value.text}", value.along)
+            mask = "" if reduced.is_exact else ", rm"
+            width = index_text(reduced.size, scope.sizes)
+            place = f"{scope.pointers[column.target]} + pid * {width} + r_lane"
+            tail.append(f"tl.store({place}, c{number}{mask})")
+        self._flush()
+        return [*head, *(f"    {line}" for line in self.lines), *tail]
+
+    def _passes(self) -> None:
         reduced = self._reduced
         walked = reduced is not None and reduced.walked
         parts = plan_passes(self.kernel.phases, walked)
@@ -75,7 +110,6 @@ class _Writer:
             self._flush()
             stores = (s for s in (*part.body, *part.row) if isinstance(s, Store))
             self.written |= {s.target for s in stores if s.target in self.scope.pointers}
-        return self.lines
 
     # --- where the program is ----------------------------------------------------------------
 

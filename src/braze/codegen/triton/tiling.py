@@ -67,7 +67,7 @@ class Tiling:
     """dimensions: slowest first; blocked ones are the axes of values in this order. reduced: the
     name of the one that phases run over, or "". wide: indices need 64 bits. stages: blocks of a
     walked row that are on their way from memory at once. base: where rows begin that are not
-    aligned, of the accesses that are to be.
+    aligned, of the accesses that are to be. together: rows that a program does one after another.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -76,6 +76,7 @@ class Tiling:
     warps: int
     stages: int = 1
     base: Expr | None = None
+    together: int = 1
 
     @property
     def axes(self) -> tuple[Dimension, ...]:
@@ -101,13 +102,14 @@ def plan_tiling(kernel: Kernel) -> Tiling:
     if not is_flat(kernel):
         sizes = block_sizes(kernel)
         walked = not sizes.persistent
-        base, shift = (None, 0) if sizes.rows else _unaligned(kernel)
+        base, shift = (None, 0) if sizes.rows or kernel.columns else _unaligned(kernel)
         block = sizes.inner
         if shift and not walked:
             block = power_of_two(estimate(loops[0][1]) + shift - 1)
         rows = Dimension("x", kernel.rows, sizes.rows)
         inner = Dimension("r", loops, block, walked, shift)
-        return Tiling((rows, inner), "r", wide, sizes.warps, sizes.stages, base)
+        together = kernel.block or 1
+        return Tiling((rows, inner), "r", wide, sizes.warps, sizes.stages, base, together)
     if len(kernel.chunks) == 2 and all(kernel.chunks):
         sizes = tile_blocks(kernel)
         across, along = loops
