@@ -27,8 +27,13 @@ _LARGEST_BODY = 96  # operations; above, a body is not copied any more
 Replacement = Mapping[Symbol, Expr | Scalar]
 
 
-def inline(statements: Sequence[Statement], uses: Uses) -> list[Statement]:
-    """The statements without the definitions that were inlined into all of their readers."""
+def inline(
+    statements: Sequence[Statement], uses: Uses, broadcasts_count: bool = True
+) -> list[Statement]:
+    """The statements without the definitions that were inlined into all of their readers.
+
+    broadcasts_count: what is read at fewer points than it is used at is a load like any other.
+    """
     pending = list(statements)
     bodies: dict[int, Definition] = {
         i: s for i, s in enumerate(pending) if isinstance(s, Definition)
@@ -40,7 +45,7 @@ def inline(statements: Sequence[Statement], uses: Uses) -> list[Statement]:
         if not _may_inline(definition, uses):
             continue
         reading = [bodies[p] for p in readers]
-        if not reading or not _pays(definition, reading):
+        if not reading or not _pays(definition, reading, broadcasts_count):
             continue
         for p in readers:
             bodies[p] = _with_inlined(bodies[p], definition)
@@ -61,7 +66,7 @@ def _may_inline(definition: Definition, uses: Uses) -> bool:
     )
 
 
-def _pays(definition: Definition, readers: Sequence[Definition]) -> bool:
+def _pays(definition: Definition, readers: Sequence[Definition], broadcasts_count: bool) -> bool:
     reads = [
         load
         for reader in readers
@@ -76,7 +81,18 @@ def _pays(definition: Definition, readers: Sequence[Definition]) -> bool:
     if len(reads) == 1:
         grows = points(readers[0]) > points(definition)
         return not grows and cost + operations(readers[0].body) <= 4 * _LARGEST_BODY
-    return cost <= _CHEAP_OPERATIONS and len(distinct_loads(definition.body)) <= 1
+    read = distinct_loads(definition.body)
+    if not broadcasts_count:
+        read = {load for load in read if _touches_all(load, definition)}
+    return cost <= _CHEAP_OPERATIONS and len(read) <= 1
+
+
+def _touches_all(load: Load, definition: Definition) -> bool:
+    """Whether every point of the definition reads an element of its own, or may."""
+    exprs = [c for c in load.coordinates if isinstance(c, Expr)]
+    named = frozenset().union(*(symbols(c) for c in exprs))
+    gathers = len(exprs) < len(load.coordinates)
+    return gathers or named >= {symbol for symbol, _ in definition.axes}
 
 
 def _bare_store(definition: Definition) -> dict[int, Symbol] | None:

@@ -32,7 +32,8 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
     statements = _normalised(program.statements, names)
     if target.joins:
         statements = join_regions(statements, find_uses(program, statements), names)
-    statements = inline(statements, find_uses(program, statements))
+    uses = find_uses(program, statements)
+    statements = inline(statements, uses, broadcasts_count=not target.computes_again)
     statements = _split(statements, names, target)
     fusion = fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)
     steps = _steps(program, fusion, names, target)

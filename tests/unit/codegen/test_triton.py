@@ -1,4 +1,5 @@
-"""Kernels for a GPU, run by Triton's interpreter, beside the loop evaluator."""
+"""Kernels for a GPU, run by Triton's interpreter (or by a GPU, where there is one), beside the
+loop evaluator."""
 
 from __future__ import annotations
 
@@ -41,11 +42,19 @@ from tests.unit.codegen.programs import (
     total,
     transposed_add,
 )
-from tests.unit.codegen.triton_running import HAS_TRITON, check, generated, interpreting, run
+from tests.unit.codegen.triton_running import (
+    HAS_TRITON,
+    ON_DEVICE,
+    check,
+    generated,
+    interpreting,
+    run,
+)
 
 pytestmark = [
     pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
     pytest.mark.xdist_group("triton"),
+    *([pytest.mark.gpu] if ON_DEVICE else []),
 ]
 
 
@@ -113,6 +122,7 @@ def test_walked_reductions(kind: str, shape: tuple[int, ...], keep: tuple[int, .
 
 @pytest.mark.parametrize(("shape", "keep"), [*SHAPES, ((2, 20001), (0,)), ((9001, 3), (1,))])
 def test_sum_is_as_exact_as_eager(shape: tuple[int, ...], keep: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
     along = [d for d in range(len(shape)) if d not in keep]
     summed = reduction("sum", shape, keep)
     error, eager = 0.0, 0.0

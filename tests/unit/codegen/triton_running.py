@@ -1,4 +1,5 @@
-"""Schedules for a device run here: each launch by Triton's interpreter, on CPU tensors.
+"""Schedules for a device run: each launch by Triton's interpreter on CPU tensors, or on the
+device, where there is one.
 
 Triton decides when it is imported whether functions are interpreted. `interpreting` puts an
 interpreting copy of it among the modules for as long as it lasts, whatever else has imported it.
@@ -31,12 +32,16 @@ from braze.schedule import CUDA, Target, schedule
 from braze.shapes.expr import Symbol
 
 OPTIONS = config.snapshot()
+ON_DEVICE = torch.cuda.is_available()
 HAS_TRITON = importlib.util.find_spec("triton") is not None
 
 
 @contextlib.contextmanager
 def interpreting(cache: dict[str, ModuleType] = {}) -> Iterator[ModuleType]:  # noqa: B006
-    """Triton as a module whose functions run here."""
+    """Triton as a module whose functions run here; as it is, where there is a device."""
+    if ON_DEVICE:
+        yield importlib.import_module("triton")
+        return
     others = {n: m for n, m in sys.modules.items() if _is_triton(n)}
     for name in others:
         del sys.modules[name]
@@ -80,6 +85,8 @@ def run_sources(
     sizes = _bind_sizes(program, inputs)
     memory: dict[Buffer, torch.Tensor] = dict(zip(plan.inputs, inputs))
     memory.update(plan.constants)
+    if ON_DEVICE:
+        memory = {buffer: tensor.cuda() for buffer, tensor in memory.items()}
     for step, launches in zip(plan.steps, sources.launches, strict=True):
         if isinstance(step, ExternStep):
             _run_extern(step.call, memory, sizes)
@@ -87,7 +94,7 @@ def run_sources(
             _launch(launch, memory, sizes)
     for target, view in plan.mutations:
         memory[target].copy_(_view(view, memory, sizes))
-    return [_view(view, memory, sizes) for view in plan.outputs]
+    return [_view(view, memory, sizes).cpu() for view in plan.outputs]
 
 
 def check(
@@ -147,31 +154,40 @@ def _launch(
             arguments.append(_size(argument, sizes))
     grid = tuple(_size(size, sizes) for size in launch.grid)
     function = _loaded(launch.function)
-    function[grid](*arguments, *launch.function.constants)
+    options = {"num_warps": launch.function.warps} if ON_DEVICE else {}
+    function[grid](*arguments, *launch.function.constants, **options)
 
 
 def _poisoned(buffer: Buffer, sizes: Mapping[Symbol, int]) -> torch.Tensor:
     """Memory with contents that show where they are not written."""
     shape = [_size(size, sizes) for size in buffer.shape]
     stride = [_size(step, sizes) for step in buffer.stride]
-    fresh = torch.empty_strided(shape, stride, dtype=buffer.dtype)
+    device = "cuda" if ON_DEVICE else "cpu"
+    fresh = torch.empty_strided(shape, stride, dtype=buffer.dtype, device=device)
     return fresh.fill_(True if buffer.dtype == torch.bool else 77)
 
 
 def _loaded(function: DeviceFunction) -> Any:
     """The function of a module made of its text; Triton reads the source from its file."""
+    if ON_DEVICE:
+        return getattr(_module(Path(tempfile.mkdtemp()), function), function.name)
     with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / f"{function.name}.py"
-        path.write_text(function.text)
-        spec = importlib.util.spec_from_file_location(function.name, path)
-        assert spec is not None and spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
+        module = _module(Path(folder), function)
         module.libdevice = _library()
         found = getattr(module, function.name)
         for name in [n for n in dir(module) if n.startswith(("bz_", "k_"))]:
             getattr(module, name).rewrite()
     return found
+
+
+def _module(folder: Path, function: DeviceFunction) -> Any:
+    path = folder / f"{function.name}.py"
+    path.write_text(function.text)
+    spec = importlib.util.spec_from_file_location(function.name, path)
+    assert spec is not None and spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
 
 
 def _library() -> SimpleNamespace:

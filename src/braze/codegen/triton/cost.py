@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
+from braze.ir.loops import Scalar
 from braze.ir.scalars import loads
 from braze.ir.schedule import Accumulate, Kernel, Store, offset
 from braze.ir.types import Size
@@ -20,7 +21,8 @@ _GUESS = 1024  # of a size about which nothing is known
 
 PERSISTENT_ROW = 16384  # points of a row that registers hold
 _PERSISTENT_POINTS = 32768  # of all rows of a program, times the values kept of each
-_MANY_BUFFERS = 8
+_FEW_READS = 2
+_SHARED_BYTES = 160 * 1024  # of a multiprocessor's 227 KB, for what is on its way
 _LEAST_LANES = 16  # a sector of memory, of what is narrowest
 
 
@@ -37,10 +39,11 @@ class BlockSizes:
 
 def flat_blocks(kernel: Kernel) -> BlockSizes:
     """Of a pointwise kernel: two reads of 16 bytes a thread of what is narrowest, up to 16 points;
-    fewer where programs would be too few, or registers for many values."""
+    eight where more than two things are read, fewer where programs would be too few."""
+    reads = {x for s in kernel.phases[0].body for x in loads(_value(s))}
     points = estimate(*(size for _, size in (*kernel.rows, *kernel.phases[0].loops)))
     narrowest = min((b.dtype.itemsize for b in kernel.memory), default=4)
-    each = min(16, 32 // narrowest) if len(kernel.memory) <= _MANY_BUFFERS else 8
+    each = min(16, 32 // narrowest) if len(reads) <= _FEW_READS else 8
     block = 128 * max(each, 8)
     while block > 128 and points < block * _WANTED_PROGRAMS:
         block //= 2
@@ -77,6 +80,10 @@ def estimate(*sizes: Size) -> int:
 # --- private ---------------------------------------------------------------------------------
 
 
+def _value(statement: Store | Accumulate) -> Scalar:
+    return statement.value if isinstance(statement, Store) else statement.body
+
+
 def _guess(size: Size) -> int:
     hints = [s.hint for s in symbols(size)]
     known = [hint for hint in hints if hint is not None]
@@ -92,7 +99,8 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
     rows = estimate(*(size for _, size in kernel.rows))
     row = power_of_two(estimate(*inner))
     if kernel.columns:
-        return BlockSizes(0, row, max(1, min(16, row // 512)), True, stages=2)
+        stages = _stages(kernel, row)
+        return BlockSizes(0, row, max(1, min(16, row // 1024)), True, stages)
     reads_again = len(kernel.phases) > 1
     limit = PERSISTENT_ROW if reads_again else 2048
     kept = 1 + len(kernel.scratch)
@@ -103,10 +111,39 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
         warps = max(1, min(16, row * together // 512))
         return BlockSizes(together if together > 1 else 0, row, warps, True)
     if _walks(kernel) > 1:
+        # One program a multiprocessor: the second walk finds most of the row in the cache.
+        narrow = max(b.dtype.itemsize for b in kernel.memory) <= 2
+        block = min(row, 32768 if narrow else 16384)
+        return BlockSizes(0, block, max(1, min(32, block // 512)))
+    if rows < _PROCESSORS:
         block = min(row, 8192)
         return BlockSizes(0, block, max(1, min(16, block // 512)))
-    block = min(row, 2048 if rows >= _PROCESSORS else 8192)
-    return BlockSizes(0, block, max(1, min(16, block // 512)), stages=3)
+    heavy = _has(kernel, "argmax", "argmin")
+    block = min(row, 1024 if heavy else 2048)
+    exponential = _has(kernel, "max") and len(kernel.phases) > 1
+    stages = 1 if exponential else _stages(kernel, block)
+    return BlockSizes(0, block, max(1, block // 512), stages=stages)
+
+
+def _stages(kernel: Kernel, block: int) -> int:
+    """How many blocks of what is read along the row shared memory has room for, three at most."""
+    bodies = [_value(s) for phase in kernel.phases for s in phase.body]
+    bodies += [column.body for column in kernel.columns]
+    inner = {symbol for symbol, _ in kernel.phases[0].loops}
+    read = {
+        x
+        for body in bodies
+        for x in loads(body)
+        if symbols(offset(x.buffer, x.coordinates)) & inner
+    }
+    size = block * sum(x.dtype.itemsize for x in read)
+    return max(1, min(3, _SHARED_BYTES // max(size, 1)))
+
+
+def _has(kernel: Kernel, *kinds: str) -> bool:
+    """Whether it folds in one of these ways."""
+    folds = [s for phase in kernel.phases for s in phase.body if isinstance(s, Accumulate)]
+    return any(fold.kind in kinds for fold in folds)
 
 
 def _walks(kernel: Kernel) -> int:
@@ -116,7 +153,7 @@ def _walks(kernel: Kernel) -> int:
     reading = 0
     follows_maximum = False
     for phase in kernel.phases:
-        bodies = [s.value if isinstance(s, Store) else s.body for s in phase.body]
+        bodies = [_value(s) for s in phase.body]
         places = [offset(x.buffer, x.coordinates) for body in bodies for x in loads(body)]
         reads = any(symbols(place) & inner for place in places)
         reading += reads and not follows_maximum
@@ -129,7 +166,7 @@ def _lane_blocks(kernel: Kernel) -> BlockSizes:
     inner = [size for _, size in kernel.phases[0].loops]
     known = all(constant_value(size) is not None for size in inner)
     points = power_of_two(estimate(*inner))
-    lanes = min(64, power_of_two(estimate(kernel.rows[-1][1])))
+    lanes = min(128, power_of_two(estimate(kernel.rows[-1][1])))
     rows = estimate(*(size for _, size in kernel.rows))
     while lanes > _LEAST_LANES and rows < lanes * _WANTED_PROGRAMS // 2:
         lanes //= 2
@@ -138,5 +175,5 @@ def _lane_blocks(kernel: Kernel) -> BlockSizes:
         while lanes > 8 and points * lanes * kept > _PERSISTENT_POINTS // 2:
             lanes //= 2
         return BlockSizes(lanes, points, max(1, min(16, points * lanes // 512)), True)
-    block = max(1, min(points, 4096 // lanes))
-    return BlockSizes(lanes, block, max(1, min(8, block * lanes // 512)))
+    block = max(1, min(points, 8192 // lanes))
+    return BlockSizes(lanes, block, max(1, min(4, block * lanes // 512)), stages=2)

@@ -77,9 +77,10 @@ class PairFold:
     def step(self) -> None:
         """A block folded into the lanes."""
         scope, name = self.scope, self.name
-        value = scope.broadcast(scope.emit(self.pair.value), self.everything)
         mask = scope.mask(self.everything - self.rows)
-        if mask:
+        filled = scope.emit_filled(self.pair.value, "float('-inf')") if mask else None
+        value = scope.broadcast(filled or scope.emit(self.pair.value), self.everything)
+        if mask and filled is None:
             value = scope.assign(f"tl.where({mask}, {value}, float('-inf'))", self.everything).text
         lines = scope.lines[1]
         if self._is_grouped:
@@ -128,7 +129,11 @@ class PairFold:
         return f"[RB // {self._neighbours}, {self._neighbours}]"
 
     def _exp(self, text: str) -> str:
-        return f"tl.exp({text})" if self.scope.relaxed else f"libdevice.exp({text})"
+        """Of gaps that are not positive: the short form's error grows with the gap, more slowly
+        than the exponential falls, and so is lost in the sum."""
+        return (
+            f"tl.exp({text})" if self.pair.top.dtype == torch.float32 else f"libdevice.exp({text})"
+        )
 
     def _kept(self, text: str) -> str:
         return f"tl.expand_dims({text}, {self.axis})" if self.rows else text

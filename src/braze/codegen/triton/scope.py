@@ -87,6 +87,19 @@ class Scope:
             self._kept.append(scalar)
         return found
 
+    def emit_filled(self, scalar: Scalar, fill: str) -> Term | None:
+        """The value of something that is only read (and widened), `fill` where there is no point;
+        None where it is more."""
+        load = scalar.operand if isinstance(scalar, Cast) else scalar
+        if not isinstance(load, Load) or not scalar.dtype.is_floating_point:
+            return None
+        plain = load.buffer not in self.local and (load.buffer, load.coordinates) not in self.stored
+        if not plain or not load.dtype.is_floating_point or _is_based(self, load):
+            return None
+        term = _load(self, load, None, f", other={fill}")
+        text = cast_text(term.text, load.dtype, scalar.dtype)
+        return term if text == term.text else self.assign(text, term.along)
+
     def assign(self, text: str, along: Dimensions) -> Term:
         """A name for the text's value, made once."""
         found = self.known.get(text)
@@ -170,7 +183,7 @@ def _index(scope: Scope, scalar: Index, guard: Term | None) -> Term:
     return scope.assign(f"({term.text}).to(tl.int64)", term.along)
 
 
-def _load(scope: Scope, scalar: Load, guard: Term | None) -> Term:
+def _load(scope: Scope, scalar: Load, guard: Term | None, other: str = "") -> Term:
     stored = scope.stored.get((scalar.buffer, scalar.coordinates))
     if stored is not None:
         return stored
@@ -184,7 +197,7 @@ def _load(scope: Scope, scalar: Load, guard: Term | None) -> Term:
     else:
         text = scope.broadcast(place, along) if along else place.text
         mask = scope.mask(along, guard)
-    tail = f", {mask}" if mask else ""
+    tail = f", {mask}{other}" if mask else ""
     if along & scope.walked and scope.reads_on is not None:
         tail += f", eviction_policy='evict_{'last' if scope.reads_on else 'first'}'"
     return scope.assign(f"tl.load({scope.pointers[scalar.buffer]} + {text}{tail})", along)
