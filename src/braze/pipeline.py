@@ -25,6 +25,7 @@ from braze.autograd import (
     backward_graph,
     forward_again,
     partition,
+    read_inputs,
     trace_joint,
     with_zeros,
 )
@@ -225,6 +226,7 @@ def compile_with_backward(
         compile_one(pair.forward, recorder, Role(kept_from=len(pair.is_differentiable))),
         compile_backward,
         differentiate=None if again is None else compile_graph_runner(again),
+        reads=() if again is None else read_inputs(again),
         uses_random=uses_random(graph),
     )
 

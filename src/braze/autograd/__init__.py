@@ -1,6 +1,6 @@
 """From a graph whose inputs need gradients to a forward graph and a backward graph."""
 
-from braze.autograd.again import forward_again
+from braze.autograd.again import forward_again, read_inputs
 from braze.autograd.backward import NotSaved, backward_graph, with_zeros
 from braze.autograd.joint import NotDifferentiable, trace_joint
 from braze.autograd.partition import partition
@@ -11,6 +11,7 @@ __all__ = [
     "backward_graph",
     "forward_again",
     "partition",
+    "read_inputs",
     "trace_joint",
     "with_zeros",
 ]

@@ -53,8 +53,8 @@ class TrainingGraph:
     """A `GraphCallable` whose results carry gradients.
 
     forward: `pair.forward`, compiled. compile_backward: is asked once for each choice of defined
-    tangents. differentiate: the results again, to be run under autograd by eager kernels; None
-    where the inputs do not say any more what they are.
+    tangents. differentiate: the results again, to be run under autograd by eager kernels, from
+    the inputs with numbers in `reads`; None where the inputs do not say any more what they are.
     """
 
     def __init__(
@@ -63,11 +63,13 @@ class TrainingGraph:
         forward: GraphCallable,
         compile_backward: CompileBackward,
         differentiate: GraphCallable | None,
+        reads: Sequence[int],
         uses_random: bool,
     ) -> None:
         self.pair = pair
         self.forward = forward
         self.differentiate = differentiate
+        self.reads = reads
         self.uses_random = uses_random
         self.result_count = len(pair.is_differentiable)
         self.differentiable = [n for n, yes in enumerate(pair.is_differentiable) if yes]
@@ -284,7 +286,7 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
             "inputs that it depends on. Leave the in-place writes out of the compiled function."
         )
     tensors, numbers = inputs[: graph.tensor_count], inputs[graph.tensor_count :]
-    if tuple(map(VERSION, tensors)) != ctx.versions:
+    if any(VERSION(tensors[number]) != ctx.versions[number] for number in graph.reads):
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             "operation: an input of a compiled graph whose backward is to be differentiated "

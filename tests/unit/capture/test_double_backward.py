@@ -184,3 +184,18 @@ def test_a_write_to_a_detached_tensor_begins_a_history() -> None:
         assert w.grad is not None
         e = torch.ones(3).exp()
         torch.testing.assert_close(w.grad, e.cos() * e)
+
+
+def test_through_a_compiled_model_with_batch_norm_that_runs_twice() -> None:
+    """Running statistics change between the forward and its double backward: nobody reads them."""
+    torch.manual_seed(0)
+    eager = nn.Sequential(nn.Linear(6, 8), nn.BatchNorm1d(8), nn.Tanh(), nn.Linear(8, 1)).double()
+    model = copy.deepcopy(eager)
+    runs: list[Any] = [eager, braze.compile(model)]
+    for run in runs:
+        x, y, _ = data()
+        made = run(x.requires_grad_())
+        (g,) = grad(made.sum(), x, create_graph=True)
+        (run(y).mean() + g.square().sum()).backward()
+    assert_close(gradients(model), gradients(eager))
+    assert_close(list(model.buffers()), list(eager.buffers()))
