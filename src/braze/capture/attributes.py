@@ -340,13 +340,15 @@ def _load_of_type(interpreter: Any, owner: type, name: str) -> Any:
         value = world.enroll(value, ObjectSource(str(source), value))
     elif type(value) in _GUARDED_OF_TYPES:
         value = world.adopt(value, source)
+    elif type(value) is types.MappingProxyType:
+        world.class_dicts[id(value)] = owner
     world.keep(value)
     world.reads[key] = value
     return value
 
 
 _SHARED_TUPLES = frozenset({"__bases__", "__mro__"})
-_GUARDED_OF_TYPES = frozenset({str, type(None), dict, types.MappingProxyType})
+_GUARDED_OF_TYPES = frozenset({str, type(None), dict})
 _HEAP_TYPE = 1 << 9
 
 

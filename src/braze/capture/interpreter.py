@@ -16,6 +16,7 @@ from typing import Any, final
 
 from braze.capture.attributes import load_attribute
 from braze.capture.calls import make_frame, prepare
+from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
@@ -345,6 +346,8 @@ class Interpreter:
             check_proxies(self.world, (args, kwargs))
         if self.world.opaque and not only_keeps(function):
             check_opaque(self, function, (args, kwargs))
+        if self.world.class_dicts:
+            guard_class_dicts(self.world, function, args)
         try:
             return as_seen(function(*args, **kwargs))
         except (CaptureError, RecursionError):

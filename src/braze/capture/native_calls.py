@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias, final
 
+from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
 from braze.capture.iteration import native_iterable
@@ -327,6 +328,8 @@ def call_seen(
         return interpreter.overlay.original(interpreter.native(function, *args, **kwargs))
     if interpreter.world.opaque and not only_keeps(function):
         check_opaque(interpreter, function, (args, kwargs))
+    if interpreter.world.class_dicts:
+        guard_class_dicts(interpreter.world, function, args)
     functions = [f for cls in classes for f in _special_functions(interpreter.world, cls)]
     trampolines: list[Trampoline] = []
     try:

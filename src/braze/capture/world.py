@@ -192,6 +192,7 @@ class World:
         self.fresh: dict[int, Any] = {}
         self.made_classes: dict[int, int] = {}
         self.proxies: dict[int, WeakProxy] = {}
+        self.class_dicts: dict[int, type] = {}
         self._guards: list[Guard] = []
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
         self._lookups: dict[type, dict[str, Any]] = {}
