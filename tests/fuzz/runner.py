@@ -52,14 +52,17 @@ def check(program: Program) -> Difference | None:
         return Difference("crash", -1, text, _without_names(text.strip().splitlines()[-1]))
     finally:
         braze.reset()
-    found = _compare(expected, actual)
+    past_versions = ".data" in program.text or any(".data" in step for step in program.steps)
+    found = _compare(expected, actual, past_versions)
     if found is not None and any(step.is_refused_as_leaf for step in expected):
         with _time_limit():
-            found = _compare(run_world(program, None, looking=True), actual)
+            found = _compare(run_world(program, None, looking=True), actual, past_versions)
     return found
 
 
-def _compare(expected: list[StepRecord], actual: list[StepRecord]) -> Difference | None:
+def _compare(
+    expected: list[StepRecord], actual: list[StepRecord], past_versions: bool
+) -> Difference | None:
     """The first difference. Where eager itself raises or not as it is looked at (`Refusals`),
     compiled is right if it does as eager does when looked at. Where both raise that, but not at the
     same write, compiled looked at some tensors (its guards do) and not at others: programs part
@@ -67,7 +70,7 @@ def _compare(expected: list[StepRecord], actual: list[StepRecord]) -> Difference
     for number, (left, right) in enumerate(zip(expected, actual, strict=True)):
         if left.refusal or right.refusal == CHANGED_KEYS:
             return None
-        parted = first_difference(left.state, right.state)
+        parted = first_difference(left.state, right.state, writes_past_versions=past_versions)
         if parted is not None:
             if left.is_refused_as_leaf and right.is_refused_as_leaf:
                 return None

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from braze.capture.handler_table import answers
-from braze.capture.leaf_calls import unnoted_call
+from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.native_calls import Callback
 from braze.capture.signals import BreakRequested
 from braze.standins.standin import Standin
@@ -29,7 +29,6 @@ def _breaks(name: str) -> Any:
 
 _HISTORY = {
     "Tensor.register_post_accumulate_grad_hook": torch.Tensor.register_post_accumulate_grad_hook,
-    "Tensor.detach_": torch.Tensor.detach_,
 }
 for _name, _function in _HISTORY.items():
     answers(_function)(_breaks(_name))
@@ -68,3 +67,12 @@ def _check_computed(interpreter: Any, tensor: Any, name: str) -> None:
         or interpreter.tracer.real_of(tensor) is not None
     ):
         raise BreakRequested("unsupported-tensor", f"{name} needs the gradients themselves")
+
+
+@answers(torch.Tensor.detach_)
+def detach_in_place(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of a view it raises; a result that views nothing but what was made here is no view later."""
+    (tensor,) = args
+    if type(tensor) is Standin and tensor._is_view():
+        return leaf_call(interpreter, torch.Tensor.detach_, args, kwargs)
+    raise BreakRequested("unsupported-tensor", "Tensor.detach_ needs the gradients themselves")

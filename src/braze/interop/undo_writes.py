@@ -12,6 +12,7 @@ from typing import TypeAlias, final
 import torch
 
 from braze.compat.backward import VERSION
+from braze.compat.dispatch import set_grad_enabled
 from braze.errors import PartlyRun
 from braze.ir.graph import Graph
 
@@ -23,14 +24,14 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
     through what was written."""
     written = {mutation.input for mutation in graph.mutations}
     places = [number for number, value in enumerate(graph.inputs) if value in written]
-    if not places:
-        return run
 
     def run_or_undo(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        gradients = torch.is_grad_enabled()
         kept = [_Kept(inputs[place]) for place in places]
         try:
             return run(inputs)
         except Exception as fault:
+            set_grad_enabled(gradients)  # which the graph switches where the program does
             if not all(one.can_be_restored() for one in kept):
                 raise PartlyRun(fault) from fault
             for one in kept:
