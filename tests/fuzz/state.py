@@ -53,13 +53,17 @@ class TensorState:
 
 
 def _without_histories(text: str) -> str:
-    """A compiled graph is one node of autograd's: what is printed of nodes is of no account."""
+    """A compiled graph is one node of autograd's, with a name of its own: names of nodes in what is
+    printed, and in the messages of errors, are left out. Eager does not promise them either: they
+    are the names of generated C++ classes, and change with PyTorch's versions. Whether there is a
+    node, and the gradients that it gives, is compared."""
     text = re.sub(r"Output \d+ of \w+ is a view", "Output of a node is a view", text)
     return re.sub(r"grad_fn=<\w+>", "grad_fn=<...>", text)
 
 
 def is_forbidden(what: Any) -> bool:
-    """Whether an entry is a view that autograd forbids to ask anything."""
+    """Whether an entry is a view that autograd forbids to ask anything. Its contents are compared
+    until then; from there on programs part (`_REFUSALS` in `world.py` says why)."""
     return type(what) is tuple and what[0] == _FORBIDDEN
 
 

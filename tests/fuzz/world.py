@@ -22,7 +22,10 @@ from tests.fuzz.program import Program
 from tests.fuzz.state import MODULE, Entry, Observer, is_forbidden
 
 _HIDDEN = frozenset({"run", "braze", "R", "backward", "P", "T"})
-# CPython notices it or not as the dict happens to lie in memory.
+# CPython raises this where an iterator meets more entries than the dict had when it began, which is
+# as an entry that was deleted and put in again lies in the dict's table; and it skips or repeats
+# entries without a word where the table was rebuilt meanwhile. A compiled frame writes to a dict
+# when its graph has run, so its table has another past. No program can rely on either.
 CHANGED_KEYS = "dictionary keys changed during iteration"
 # What eager refuses to differentiate, a graph without writes may well be able to. A view that eager
 # forbids to use (its base was written to under another grad mode, or past it), a graph may well
