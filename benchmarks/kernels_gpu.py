@@ -340,6 +340,7 @@ def main() -> None:
             "triton": triton.__version__,
             "copy_gb_s": round(copy / 1e3),
         }
+        Path(chosen.json).parent.mkdir(parents=True, exist_ok=True)
         Path(chosen.json).write_text(json.dumps({**head, "rows": rows}, indent=1))
 
 

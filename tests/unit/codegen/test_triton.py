@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from braze.codegen.triton import supports
+from braze.codegen.triton import generate, supports
 from braze.codegen.triton.operators import TYPES
 from braze.ir.loops import (
     SCALAR_OPS,
@@ -25,6 +25,7 @@ from braze.ir.loops import (
 )
 from braze.ir.scalars import apply, cast, index
 from braze.ir.schedule import Kernel
+from braze.options import Options
 from braze.schedule import CUDA
 from braze.shapes.expr import Symbol, as_expr, floor_div, modulo
 from tests.unit.codegen.programs import (
@@ -416,6 +417,23 @@ def test_short_forms_stay_within_half_types(op: str) -> None:
     exact = function(x.double())
     error, least = (mine.double() - exact).abs(), (exact.half().double() - exact).abs()
     assert error.norm() <= 1.01 * least.norm()
+
+
+def test_every_rounding_of_eager_is_kept_where_asked() -> None:
+    """Nothing is contracted, and no form is shorter than eager's."""
+    chain = pointwise(
+        (100,),
+        lambda x, y: Cast(apply("exp", apply("add", apply("mul", x, y), y)), torch.float16),
+        F32,
+        F32,
+        result=torch.float16,
+    )
+    plan, _ = generated(chain)
+    ((launch,),) = generate(plan, Options(numerics="eager")).launches
+    assert "mul_rn" in launch.function.text and "add_rn" in launch.function.text
+    assert "libdevice.exp" in launch.function.text
+    ((launch,),) = generate(plan, Options()).launches
+    assert "_rn" not in launch.function.text and "tl.exp" in launch.function.text
 
 
 def test_index_values() -> None:

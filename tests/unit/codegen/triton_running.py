@@ -200,6 +200,7 @@ def _library() -> SimpleNamespace:
     table: dict[str, Any] = {name: getattr(torch, name) for name in names}
     table |= {"rint": torch.round, "sqrt_rn": torch.sqrt, "div_rn": torch.true_divide}
     table["fast_dividef"] = torch.true_divide
+    table |= {"add_rn": torch.add, "sub_rn": torch.sub, "mul_rn": torch.mul}
     table["fma"] = lambda x, y, z: torch.addcmul(z, x, y)
     return SimpleNamespace(**{name: _on_values(f) for name, f in table.items()})
 

@@ -13,10 +13,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import torch
+
 from braze.codegen.triton.fold import Fold
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.online import PairFold, Pass, plan_passes
-from braze.codegen.triton.operators import HALVES, TYPES
+from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, TYPES
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import Buffer, Scalar
@@ -34,11 +36,15 @@ class Body:
 
 
 def function_body(
-    kernel: Kernel, tiling: Tiling, sizes: Mapping[Symbol, str], numbers: Collection[Buffer]
+    kernel: Kernel,
+    tiling: Tiling,
+    sizes: Mapping[Symbol, str],
+    numbers: Collection[Buffer],
+    numerics: str,
 ) -> Body:
     """The function's lines, without its head; `numbers` are the buffers that come as values."""
     pointers = {buffer: f"p{number}" for number, buffer in enumerate(kernel.memory)}
-    scope = Scope(tiling, pointers, sizes, _is_relaxed(kernel))
+    scope = Scope(tiling, pointers, sizes, _forms(kernel, numerics))
     scope.local.update({buffer: Term(pointers[buffer], NUMBER) for buffer in numbers})
     writer = _Writer(kernel, tiling, scope)
     return Body(tuple(writer.text()), scope.checked)
@@ -287,13 +293,21 @@ def _scalar(statement: Store | Accumulate) -> Scalar:
     return statement.value if isinstance(statement, Store) else statement.body
 
 
+def _forms(kernel: Kernel, numerics: str) -> Mapping[str, str]:
+    if numerics == "eager":
+        return EXACT_FORMS
+    return RELAXED_FORMS if _is_relaxed(kernel) else {}
+
+
 def _is_relaxed(kernel: Kernel) -> bool:
-    """Whether every float that reaches memory is rounded to a half type."""
+    """Whether every float that reaches memory is rounded to a half type, and none is float64."""
     stored = {
         statement.target.dtype
         for phase in kernel.phases
         for statement in (*phase.body, *phase.row)
         if isinstance(statement, Store) and statement.target in kernel.memory
     }
+    stored |= {column.dtype for column in kernel.columns}
     floats = {dtype for dtype in stored if dtype.is_floating_point}
-    return bool(floats) and floats <= {*HALVES}
+    read = {buffer.dtype for buffer in kernel.memory}
+    return bool(floats) and floats <= {*HALVES} and torch.float64 not in read

@@ -94,6 +94,13 @@ RELAXED_FORMS: dict[str, str] = {
     "tanh": "bz_short_tanh({0})",
 }
 
+# Where every rounding of eager is kept: a product and a sum are not contracted to one operation.
+EXACT_FORMS: dict[str, str] = {
+    "add": "libdevice.add_rn({0}, {1})",
+    "sub": "libdevice.sub_rn({0}, {1})",
+    "mul": "libdevice.mul_rn({0}, {1})",
+}
+
 _INTEGER_FORMS: dict[str, str] = {
     "neg": "-{0}",
     "abs": "tl.abs({0})",

@@ -14,7 +14,6 @@ import torch
 
 from braze.codegen.triton.index import index_text
 from braze.codegen.triton.operators import (
-    RELAXED_FORMS,
     cast_text,
     form,
     literal_text,
@@ -49,7 +48,8 @@ class Term:
 
 @dataclass(slots=True)
 class Scope:
-    """pointers: names of the pointers of buffers; local: values of the row by their buffer;
+    """forms: of operators on floats, instead of the usual ones.
+    pointers: names of the pointers of buffers; local: values of the row by their buffer;
     sizes: names of size symbols. lines: those of the function, then those of the loop. reads_on:
     whether what is read of a walked row is read once more by the next walk; None: there is but one.
     """
@@ -57,7 +57,7 @@ class Scope:
     tiling: Tiling
     pointers: Mapping[Buffer, str]
     sizes: Mapping[Symbol, str]
-    relaxed: bool = False
+    forms: Mapping[str, str] = field(default_factory=dict)
     local: dict[Buffer, Term] = field(default_factory=dict)
     lines: tuple[list[str], list[str]] = field(default_factory=lambda: ([], []))
     known: dict[str, Term] = field(default_factory=dict)
@@ -237,8 +237,8 @@ def _apply(scope: Scope, scalar: Apply, guard: Term | None) -> Term:
     operands = [scope.emit(operand, guard) for operand in scalar.operands]
     dtype = scalar.operands[-1].dtype
     template = form(scalar.op, dtype)
-    if scope.relaxed and dtype == torch.float32:
-        template = RELAXED_FORMS.get(scalar.op, template)
+    if dtype in (torch.float32, torch.float64):
+        template = scope.forms.get(scalar.op, template)
     if template is None:
         raise NotImplementedError(f"Triton has no {scalar.op} on {dtype}; ask `supports` first")
     text = template.format(*(term.text for term in operands))

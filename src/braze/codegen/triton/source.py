@@ -26,13 +26,15 @@ _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra
 
 def generate(schedule: Schedule, options: Options) -> KernelSources:
     """The functions of every kernel of the schedule, and what starts them."""
-    return host_sources(schedule, launches(schedule, {}))
+    return host_sources(schedule, launches(schedule, {}, options.numerics))
 
 
-def launches(schedule: Schedule, tilings: Mapping[Kernel, Tiling]) -> list[tuple[Launch, ...]]:
+def launches(
+    schedule: Schedule, tilings: Mapping[Kernel, Tiling], numerics: str = "default"
+) -> list[tuple[Launch, ...]]:
     """The launches of each step, by the tilings given and the cost model's where none is."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(_size_symbols(schedule))}
-    sources = _Sources(names)
+    sources = _Sources(names, numerics)
     return [
         (sources.launch(step, tilings.get(step) or plan_tiling(step)),)
         if isinstance(step, Kernel)
@@ -70,12 +72,13 @@ class _Sources:
     """Names of size symbols; the functions made so far by what makes them different."""
 
     sizes: dict[Symbol, str]
+    numerics: str
     functions: dict[object, DeviceFunction] = field(default_factory=dict)
 
     def launch(self, kernel: Kernel, tiling: Tiling) -> Launch:
         """The launch that runs the kernel."""
         numbers = _numbers(kernel)
-        body = function_body(kernel, tiling, self.sizes, numbers)
+        body = function_body(kernel, tiling, self.sizes, numbers, self.numerics)
         lines = "\n".join(f"    {line}" for line in body.lines)
         used = [(s, name) for s, name in self.sizes.items() if _is_named(name, lines)]
         arguments = [f"p{n}" for n in range(len(kernel.memory))] + [name for _, name in used]
