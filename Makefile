@@ -83,7 +83,7 @@ cpython: $(READY)/packages
 	BRAZE_CPYTHON_SHARE=1 $(PYTEST) tests/cpython $(ARGS)
 
 test-gpu: $(READY)/packages
-	$(BIN)/python -m pytest -m gpu tests/gpu $(ARGS)
+	$(BIN)/python -m pytest -m gpu tests/gpu tests/unit/codegen/test_triton.py $(ARGS)
 
 bench-gpu: $(READY)/packages
 	$(BIN)/python -m benchmarks.models_gpu $(ARGS)
