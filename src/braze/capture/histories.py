@@ -93,11 +93,12 @@ def without_autograd(graph: Graph) -> Graph:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _used(interpreter: Any) -> set[int]:
-    used: set[int] = set()
+def _used(interpreter: Any) -> dict[int, Any]:
+    """The nodes of histories that are used up, by identity, which a node has while it is held."""
+    used: dict[int, Any] = {}
     for roots, _, keeps in interpreter.backwards:
         if not keeps:
-            used.update(map(id, history_nodes(roots)))
+            used.update((id(node), node) for node in history_nodes(roots))
     return used
 
 

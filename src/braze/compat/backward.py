@@ -81,13 +81,16 @@ def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
     known = [n for n, root in enumerate(roots) if root is not None]
     if len(known) > _FEW:
         return tuple([frozenset(known)] * len(roots))
+    # A node has its identity while it is held.
     saving = {
-        n: {id(node) for node in history_nodes([roots[n]]) if _saves_tensors(type(node))}
+        n: {id(node): node for node in history_nodes([roots[n]]) if _saves_tensors(type(node))}
         for n in known
     }
     return tuple(
         [
-            frozenset(m for m in known if n in saving and not saving[n].isdisjoint(saving[m]))
+            frozenset(
+                m for m in known if n in saving and not saving[n].keys().isdisjoint(saving[m])
+            )
             for n in range(len(roots))
         ]
     )
