@@ -67,11 +67,12 @@ def test_programs(program: Callable[..., Any], dtype: torch.dtype, mode: str | N
     assert not [reason for reason in fallbacks() if "failed" in reason]
 
 
-def test_a_number_on_the_cpu_is_read_at_each_call() -> None:
+@pytest.mark.parametrize("mode", MODES)
+def test_a_number_on_the_cpu_is_read_at_each_call(mode: str | None) -> None:
     x = torch.randn(100, device="cuda")
     with no_fallbacks(), torch.no_grad():
-        compiled = braze.compile(lambda x, s: x * s + 1)
-        for value in (2.0, 3.0, -1.5):
+        compiled = braze.compile(lambda x, s: x * s + 1, mode=mode)
+        for value in (2.0, 3.0, -1.5, 0.0, 7.0):
             s = torch.tensor(value, dtype=torch.float64)
             torch.testing.assert_close(compiled(x, s), x * value + 1)
 
@@ -162,6 +163,33 @@ def test_training_of_convolutions(mode: str | None) -> None:
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 7 * 7, 4)).cuda()
     with no_fallbacks():
         train_both(model, lambda n: torch.randn(16, 3, 16, 16, device="cuda"), 8, mode)
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("options", [{"capturable": True}, {"fused": True}, {}])
+def test_a_whole_step_of_adam(options: dict[str, Any], mode: str | None) -> None:
+    x = torch.randn(32, 64, device="cuda")
+    losses = []
+    for compiles in (False, True):
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(64, 64), nn.GELU(), nn.Linear(64, 8)).cuda()
+        optimizer = torch.optim.Adam(model.parameters(), lr=1e-2, **options)
+
+        def step(model: nn.Module = model, optimizer: Any = optimizer) -> torch.Tensor:
+            optimizer.zero_grad()
+            loss = model(x).square().mean()
+            loss.backward()
+            optimizer.step()
+            return loss.detach()
+
+        run = braze.compile(step, mode=mode) if compiles else step
+        found = []
+        for number in range(10):
+            if number == 5:
+                optimizer.param_groups[0]["lr"] = 5e-3
+            found.append(run())
+        losses.append(torch.stack(found))
+    torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-6)
 
 
 def test_attention_in_half_precision() -> None:

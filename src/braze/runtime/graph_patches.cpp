@@ -60,9 +60,10 @@ static PyObject* agrees(PyObject*, PyObject* const* args, Py_ssize_t count) {
 // Returns the driver's code, or MISALIGNED, with nothing changed.
 //
 // The program is an array of 64-bit numbers (see graph_recording.py):
-//   cuGraphExecKernelNodeSetParams_v2, the executable graph, slots, nodes; a pointer a slot;
-//   then for each node: node, function, three sizes of the grid, threads, shared bytes, arguments,
-//   patches, each as (argument, slot); a value an argument.
+//   cuGraphExecKernelNodeSetParams_v2, the executable graph, slots, how many of them, the last, are
+//   numbers in the host's memory, nodes; a pointer or number a slot; then for each node: node,
+//   function, three sizes of the grid, threads, shared bytes, arguments, patches, each as
+//   (argument, slot); a value an argument.
 static PyObject* patch(PyObject*, PyObject* const* args, Py_ssize_t count) {
     i64* program = count ? (i64*)PyLong_AsVoidPtr(args[0]) : NULL;
     if (PyErr_Occurred()) return NULL;
@@ -71,18 +72,22 @@ static PyObject* patch(PyObject*, PyObject* const* args, Py_ssize_t count) {
         return NULL;
     }
     SetParameters set_parameters = (SetParameters)program[0];
-    i64* slots = program + 4;
+    i64* slots = program + 5;
+    const i64 pointers_end = program[2] - program[3];
     int changed = 0;
     i64 fresh[count];
     for (Py_ssize_t n = 1; n < count; ++n) {
         if (address_of(args[n], &fresh[n - 1])) return NULL;
-        if (fresh[n - 1] % ALIGNMENT) return PyLong_FromLong(MISALIGNED);
+        if (n - 1 >= pointers_end)
+            fresh[n - 1] = *(const i64*)fresh[n - 1];
+        else if (fresh[n - 1] % ALIGNMENT)
+            return PyLong_FromLong(MISALIGNED);
         changed |= fresh[n - 1] != slots[n - 1];
     }
     if (!changed) return PyLong_FromLong(0);
     for (Py_ssize_t n = 1; n < count; ++n) slots[n - 1] = fresh[n - 1];
     i64* at = slots + program[2];
-    for (i64 left = program[3]; left; --left) {
+    for (i64 left = program[4]; left; --left) {
         const i64* node = at;
         const i64 arguments = node[7], patches = node[8];
         i64* values = at + 9 + 2 * patches;

@@ -25,6 +25,8 @@ from braze.compat.cuda import end_allocation_to_pool, storage_references
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.recording_facts import RecordingFacts
 
+_FROM_TABLE = (Kind.POINTER, Kind.VALUE)
+
 
 class NotRecordable(Exception):
     """A call cannot be recorded; the text says why."""
@@ -95,7 +97,7 @@ class LaunchLog:
             if code:
                 return code
             if min(kernel.grid) > 0:
-                places = tuple([n if k is Kind.POINTER else -1 for k, n in kernel.arguments])
+                places = tuple([n if k in _FROM_TABLE else -1 for k, n in kernel.arguments])
                 self.nodes.append(KernelNode(self._last_node(stream), kernel, places))
         return 0
 
@@ -175,7 +177,9 @@ class Recording:
         facts, layouts = self._facts, self._layouts
         made = {n: layouts[n].make() for n in facts.fresh_results}
         slots = [inputs[n] for n in facts.kernel_inputs]
-        code = self._patches.patch(ctypes.addressof(self._program), *slots, *made.values())
+        numbers = [inputs[n] for n in facts.number_inputs]
+        at = ctypes.addressof(self._program)
+        code = self._patches.patch(at, *slots, *made.values(), *numbers)
         if code == MISALIGNED:
             return None
         if code:
@@ -209,9 +213,11 @@ class Recording:
         facts = self._facts
         places = [facts.places[n] for n in facts.kernel_inputs]
         places += [facts.result_places[n] for n in facts.fresh_results]
+        places += [facts.places[n] for n in facts.number_inputs]
         slot_of = {place: slot for slot, place in enumerate(places)}
         pointers = [_at(given[n]) for n in facts.kernel_inputs]
         pointers += [_at(results[n]) for n in facts.fresh_results]
+        pointers += [ctypes.c_long.from_address(_at(given[n])).value for n in facts.number_inputs]
         nodes = []
         for node in log.nodes:
             patches = [(n, slot_of[p]) for n, p in enumerate(node.places) if p in slot_of]
@@ -219,7 +225,8 @@ class Recording:
                 nodes.append((node, patches))
         address = ctypes.cast(log.library.cuGraphExecKernelNodeSetParams_v2, ctypes.c_void_p).value
         assert address is not None
-        head = [address, self._graph.raw_cuda_graph_exec(), len(pointers), len(nodes), *pointers]
+        head = [address, self._graph.raw_cuda_graph_exec(), len(pointers)]
+        head += [len(facts.number_inputs), len(nodes), *pointers]
         for node, patches in nodes:
             kernel = node.kernel
             head += [node.node, kernel.function, *kernel.grid, kernel.threads, kernel.shared]

@@ -20,8 +20,9 @@ class RecordingFacts:
     """Inputs and results by their numbers.
 
     count: of the inputs that are tensors. sized: inputs with symbolic sizes.
-    kernel_inputs: given to our kernels only; places: of each in the table. fixed_inputs: given to
-    library calls. copied_back: written by a copy at the end. written: by kernels or copies.
+    kernel_inputs: given to our kernels only; number_inputs: those on the CPU, whose values are
+    given; places: of each in the table. fixed_inputs: given to library calls. copied_back: written
+    by a copy at the end. written: by kernels or copies.
     whole_results: the first that is all of its memory. fresh_results: those of them that our
     kernels write and that nothing else reads; result_places: of each in the table.
     same_results: views of the memory of a whole one. input_results: views of inputs.
@@ -31,6 +32,7 @@ class RecordingFacts:
     count: int
     sized: tuple[int, ...]
     kernel_inputs: tuple[int, ...]
+    number_inputs: tuple[int, ...]
     places: Mapping[int, int]
     fixed_inputs: tuple[int, ...]
     copied_back: frozenset[int]
@@ -52,13 +54,16 @@ def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> Re
     places = {buffer: place for place, buffer in enumerate(sources.table)}
     targets = [target for target, _ in schedule.mutations]
     foreign = _given_to_library(schedule)
-    kernel_inputs = [n for b, n in inputs.items() if b not in foreign and b in places]
+    ours = {b: n for b, n in inputs.items() if b not in foreign and b in places}
+    if any(b.device.type != kind and b not in ours for b in inputs):
+        return "it takes a tensor on the CPU, and not as a number"
     bases = _bases(schedule)
     fresh = sorted([n for b, n in bases.items() if b not in foreign and b in places])
     return RecordingFacts(
         count=len(inputs),
         sized=tuple([n for b, n in inputs.items() if _is_symbolic(b)]),
-        kernel_inputs=tuple(kernel_inputs),
+        kernel_inputs=tuple([n for b, n in ours.items() if b.device.type == kind]),
+        number_inputs=tuple([n for b, n in ours.items() if b.device.type != kind]),
         places={n: places[b] for b, n in inputs.items() if b in places},
         fixed_inputs=tuple([n for b, n in inputs.items() if b in foreign]),
         copied_back=frozenset([inputs[target] for target in targets]),
@@ -90,8 +95,6 @@ def _refused(schedule: Schedule, kind: str) -> str:
             return f"{step.call.op} takes a number that is computed on the CPU"
         if any(b is not None and b.device.type != kind for b in step.call.outputs):
             return "a part of it runs on the CPU"
-    if any(buffer.device.type != kind for buffer in schedule.inputs):
-        return "it reads a tensor on the CPU"
     inputs = {*schedule.inputs}
     if any(v.buffer in inputs and v.dtype != v.buffer.dtype for v in schedule.outputs):
         return "a result is an input as another dtype"

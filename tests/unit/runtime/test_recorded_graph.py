@@ -27,7 +27,7 @@ from tests.unit.codegen.programs import axes, buffer, define, load, program, vie
 from tests.unit.codegen.running import OPTIONS
 
 FACTS = RecordingFacts(
-    2, (), (), {}, (0, 1), frozenset(), (), frozenset(), (), {}, {}, {}, frozenset()
+    2, (), (), (), {}, (0, 1), frozenset(), (), frozenset(), (), {}, {}, {}, frozenset()
 )
 
 
@@ -151,7 +151,7 @@ def test_what_cannot_be_recorded_runs_as_compiled() -> None:
 
 def test_one_recording_a_size_and_no_more_than_so_many() -> None:
     facts = RecordingFacts(
-        1, (0,), (0,), {0: 0}, (), frozenset(), (), frozenset(), (), {}, {}, {}, frozenset()
+        1, (0,), (0,), (), {0: 0}, (), frozenset(), (), frozenset(), (), {}, {}, {}, frozenset()
     )
     setting = Setting(facts)
     graph = setting.graph()
@@ -267,21 +267,26 @@ def test_only_kernels_with_other_pointers_are_patched(patches: Any) -> None:
     callback = _SET(set_parameters)
     a, b, c, d = _tensors(4)
     p, q = a.data_ptr(), b.data_ptr()
-    numbers = [ctypes.cast(callback, ctypes.c_void_p).value, 77, 2, 2, p, q]
+    number = torch.tensor(2.5, dtype=torch.float64)
+    bits = [ctypes.c_long.from_buffer(ctypes.c_double(x)).value for x in (2.5, 3.5)]
+    numbers = [ctypes.cast(callback, ctypes.c_void_p).value, 77, 3, 1, 2, p, q, bits[0]]
     numbers += [1001, 5, 8, 2, 1, 128, 0, 3, 2, 0, 0, 2, 1, p, 42, q]
-    numbers += [1002, 6, 9, 1, 1, 64, 512, 3, 1, 1, 1, 13, q, 14]
+    numbers += [1002, 6, 9, 1, 1, 64, 512, 3, 2, 1, 1, 2, 2, 13, q, bits[0]]
     program_ = (ctypes.c_long * len(numbers))(*numbers)
     at = ctypes.addressof(program_)
-    assert patches.patch(at, a, b) == 0 and calls == []
-    assert patches.patch(at, c, b) == 0
+    assert patches.patch(at, a, b, number) == 0 and calls == []
+    assert patches.patch(at, c, b, number) == 0
     assert calls == [(77, 1001, 5, [8, 2, 1, 128, 1, 1, 0], [c.data_ptr(), 42, q])]
     calls.clear()
-    assert patches.patch(at, c, d) == 0
+    assert patches.patch(at, c, d, number) == 0
     assert [call[1] for call in calls] == [1001, 1002]
-    assert calls[1][-1] == [13, d.data_ptr(), 14]
+    assert calls[1][-1] == [13, d.data_ptr(), bits[0]]
     calls.clear()
-    assert patches.patch(at, c, torch.zeros(9)[1:]) == -1 and not calls
+    assert patches.patch(at, c, torch.zeros(9)[1:], number) == -1 and not calls
+    number.fill_(3.5)
+    assert patches.patch(at, c, d, number) == 0
+    assert calls == [(77, 1002, 6, [9, 1, 1, 64, 1, 1, 512], [13, d.data_ptr(), bits[1]])]
     code = 719
-    assert patches.patch(at, a, d) == 719
+    assert patches.patch(at, a, d, number) == 719
     with pytest.raises(TypeError):
         patches.patch(at, a)
