@@ -31,7 +31,6 @@ from braze.shapes.expr import (
     Symbol,
     as_expr,
     bounds,
-    constant_value,
     symbols,
 )
 
@@ -134,7 +133,7 @@ def _load(scope: Scope, scalar: Load, guard: Guard | None) -> Term:
 def _inside(scope: Scope, load: Load, place: Term, guard: Guard) -> str | None:
     """The element's offset where the guard holds, else some offset in the buffer: such a load
     vectorises where GCC's masked loads do not. None: a masked load of neighbours serves."""
-    if not all((constant_value(size) or 0) > 0 for size in load.buffer.shape):
+    if not all((bounds(size)[0] or 0) > 0 for size in load.buffer.shape):
         return None
     if not all(isinstance(c, Expr) for c in load.coordinates):
         return None
@@ -225,13 +224,15 @@ def _small_comparison(scope: Scope, scalar: Apply) -> Term | None:
     """Comparisons of index expressions known to fit 32 bits: half the vector work of 64."""
     if scalar.op not in _COMPARISONS:
         return None
-    exprs = [_as_small(operand) for operand in scalar.operands]
-    if any(expr is None for expr in exprs):
+    exprs = [found for found in map(_as_index, scalar.operands) if found is not None]
+    if len(exprs) < 2:
         return None
-    decided = _decided(scalar.op, exprs[0], exprs[1])  # type: ignore[arg-type]
+    decided = _decided(scalar.op, *exprs)
     if decided is not None:
         return Term("true" if decided else "false", 0)
-    terms = [scope.index(expr) for expr in exprs if expr is not None]
+    if not all(map(_fits, exprs)):
+        return None
+    terms = [scope.index(expr) for expr in exprs]
     text = f"((int)({terms[0].text}) {_COMPARISONS[scalar.op]} (int)({terms[1].text}))"
     return scope.assign(text, torch.bool, max(term.level for term in terms))
 
@@ -253,15 +254,15 @@ def _decided(op: str, left: Expr, right: Expr) -> bool | None:
     return True if holds else False if fails else None
 
 
-def _as_small(scalar: Scalar) -> Expr | None:
-    expr = scalar.expr if isinstance(scalar, Index) else None
+def _as_index(scalar: Scalar) -> Expr | None:
     if isinstance(scalar, Literal) and scalar.dtype == torch.int64:
-        expr = as_expr(int(scalar.value))
-    if expr is None:
-        return None
+        return as_expr(int(scalar.value))
+    return scalar.expr if isinstance(scalar, Index) else None
+
+
+def _fits(expr: Expr) -> bool:
     low, high = bounds(expr)
-    fits = low is not None and high is not None and low > -(2**31) and high < 2**31
-    return expr if fits else None
+    return low is not None and high is not None and low > -(2**31) and high < 2**31
 
 
 def _cast(scope: Scope, scalar: Cast, guard: Guard | None) -> Term:
