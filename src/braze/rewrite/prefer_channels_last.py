@@ -19,6 +19,8 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -26,9 +28,10 @@ import torch
 
 from braze.ir.graph import Graph, Node, Value, operands
 from braze.ir.random_ops import is_random
-from braze.ir.types import TensorType
+from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import replace_operands, with_nodes
-from braze.standins.layout import channels_last_stride, is_contiguous, same_layout
+from braze.shapes.expr import as_expr, simplified, symbols
+from braze.shapes.substitution import evaluate
 
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -76,25 +79,43 @@ def _pays(node: Node) -> bool:
         return False
     if x.type.dtype not in _DTYPES or x.type.device.type != "cpu":
         return False
-    shape = weight.type.shape
-    if same_layout(shape, weight.type.stride, channels_last_stride(shape)):
+    if _is_laid_out(weight.type, _CHANNELS_LAST):
         return True
-    return _count(shape) <= _count(x.type.shape) + _count(result.type.shape)
+    return _count(weight.type.shape) <= _count(x.type.shape) + _count(result.type.shape)
 
 
 def _count(shape: Any) -> int:
-    return int(functools.reduce(lambda a, b: a * b, shape, 1))
+    """The number of elements, at the sizes at hand."""
+    sizes = [as_expr(size) for size in shape]
+    return math.prod(evaluate(n, {s: s.hint or 1 for s in symbols(n)}) for n in sizes)
 
 
 def _is_image(value: Any) -> bool:
-    """A tensor (batch, channels, height, width) of known sizes, row-major."""
+    """A tensor (batch, channels, height, width), row-major."""
     kind = value.type if type(value) is Value else None
-    return (
-        type(kind) is TensorType
-        and len(kind.shape) == 4
-        and all(type(size) is int for size in (*kind.shape, *kind.stride))
-        and is_contiguous(kind.shape, kind.stride)  # type: ignore[arg-type]
+    return type(kind) is TensorType and len(kind.shape) == 4 and _is_laid_out(kind, (3, 2, 1, 0))
+
+
+_CHANNELS_LAST = (1, 3, 2, 0)
+
+
+def _is_laid_out(kind: TensorType, order: Sequence[int]) -> bool:
+    """Whether memory goes through the dimensions in this order, the fastest first."""
+    steps = _strides(kind.shape, order)
+    return 0 in kind.shape or all(
+        size == 1 or have == want for size, have, want in zip(kind.shape, kind.stride, steps)
     )
+
+
+def _strides(shape: Sequence[Size], order: Sequence[int]) -> tuple[Size, ...]:
+    """Dense strides, the dimensions in this order from the fastest."""
+    made: list[Size] = [1] * len(shape)
+    step: Size = 1
+    for dim in order:
+        made[dim] = step
+        size = shape[dim]
+        step = simplified(as_expr(step) * (max(size, 1) if type(size) is int else size))
+    return tuple(made)
 
 
 @functools.cache
@@ -157,14 +178,14 @@ class _Mover:
     def _new(self, value: Value) -> Value:
         kind = value.type
         assert type(kind) is TensorType
-        stride = channels_last_stride(kind.shape)  # type: ignore[arg-type]
+        stride = _strides(kind.shape, _CHANNELS_LAST)
         return Value(next(self._numbers), replace(kind, stride=stride))
 
     def _channels_last(self, value: Value, reader: Node) -> Value:
         """The value in channels-last layout, copied where it is in another."""
         if value not in self.moved:
-            shape, stride = value.type.shape, value.type.stride  # type: ignore[union-attr]
-            if same_layout(shape, stride, channels_last_stride(shape)):  # type: ignore[arg-type]
+            assert type(value.type) is TensorType
+            if _is_laid_out(value.type, _CHANNELS_LAST):
                 return value
             self.moved[value] = self._clone(value, self._new(value), torch.channels_last, reader)
         return self.moved[value]

@@ -115,3 +115,24 @@ def test_resizing_to_another_image_s_size() -> None:
 )
 def test_gradients(program: Program) -> None:
     check(program, gradient=True)
+
+
+def test_convolutions_work_channels_last_at_all_sizes() -> None:
+    torch.manual_seed(0)
+    first, second = torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.Conv2d(32, 32, 3, padding=1)
+    layouts = []
+    JOURNAL.clear()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        y = functional.max_pool2d(first(x).relu(), 3, 2, 1)
+        return (second(y) + y).exp()
+
+    compiled = braze.compile(program, dynamic=True)
+    with torch.no_grad():
+        for size in SIZES:
+            x = torch.randn(8, 3, *size)
+            expected, found = program(x), compiled(x)
+            torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+            layouts.append(found.stride() == expected.stride())
+    assert all(layouts)
+    assert len(JOURNAL.records()) == 1
