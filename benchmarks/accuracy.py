@@ -64,7 +64,7 @@ class Float64Everywhere(TorchDispatchMode):
         return func(*args, **{**(kwargs or {}), **changed})
 
 
-def float64_outputs(case: Case, work: Work = WORKS["forward"], seed: int = 0) -> list[torch.Tensor]:
+def float64_outputs(case: Case, seed: int = 0, work: Work = WORKS["forward"]) -> list[torch.Tensor]:
     """The outputs of the same weights and inputs, computed in float64 throughout; those of the
     second call, where a call changes the model."""
     model = copy.deepcopy(case.model).double()

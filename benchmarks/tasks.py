@@ -171,7 +171,7 @@ def _steady(worker: _Worker) -> Result:
         results[name]["call_ms"] = [second * 1e3 for second in seconds]
     if EAGER in outputs:
         worker.say("comparing with float64")
-        reference = float64_outputs(case, worker.work, _COMPARED_SEED)
+        reference = float64_outputs(case, _COMPARED_SEED, worker.work)
         for name, output in outputs.items():
             results[name]["accuracy"] = asdict(compare(output, outputs[EAGER], reference))
     return {"systems": results}

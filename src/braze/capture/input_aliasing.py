@@ -1,13 +1,14 @@
-"""Tensors and objects from outside that are written to: none may be reached as another, too."""
+"""Tensors and objects from outside: which of them are one, and which share memory."""
 
 from __future__ import annotations
 
+import types
 from collections.abc import Sequence
 from typing import Any
 
 import torch
 
-from braze.capture.overlay import Overlay
+from braze.capture.symbolic_floats import SymbolicFloat
 from braze.capture.world import World
 from braze.ir.graph import Graph
 from braze.ir.guard import GuardKind
@@ -15,7 +16,7 @@ from braze.ir.source import ObjectSource, Source
 
 
 def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> str | None:
-    """Guard that the inputs of a graph with write-backs are distinct and do not overlap.
+    """Guard that the inputs of a graph with write-backs do not overlap.
 
     `reals` are the real tensors of `graph.inputs`. Gives what is wrong if they do overlap now: the
     trace took them for separate memory. Parameters are checked now but not guarded: a parameter
@@ -40,29 +41,39 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
             groups[storage] = (*groups.get(storage, ()), source)
     if shared:
         return f"{shared[0]} share memory, and one of them is written to"
-    if len(reals) > 1:
-        world.guard(None, GuardKind.TENSORS_DISTINCT, tuple(sources))
-        if len(groups) > 1:
-            world.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups.values()))
+    if len(groups) > 1:
+        world.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups.values()))
     return None
 
 
-def guard_written_objects(world: World, overlay: Overlay) -> None:
-    """Guard that objects from outside that are written to are not also reached elsewhere: all
-    objects of a written object's class are distinct, as they were when they were read."""
-    written: list[Any] = [
-        space if owner is None else owner for space, owner in overlay.written_objects()
-    ]
-    written += [owner for owner, _ in overlay.slots.values()]
-    written += [cell for cell, _ in overlay.cells.values()]
-    for cls in {type(value) for value in written}:
-        sources = [
-            source
-            for value, source in world.known.values()
-            if type(value) is cls and type(source) is not ObjectSource
-        ]
-        if len(sources) > 1:
-            world.guard(None, GuardKind.TENSORS_DISTINCT, tuple(sources))
+def guard_distinct(world: World) -> None:
+    """Guard that objects of one class that were found at several sources are several.
+
+    Whether two are one is asked in many ways (`is`, `id`, a key of a dict, a member of a set or
+    list, an `==` of object's own), and answered by the objects themselves. What is guarded by
+    identity (`ObjectSource`) counts where another source may lead to it.
+    """
+    apart: dict[type, dict[Source, None]] = {}
+    fixed: dict[type, dict[Source, None]] = {}
+    for value, source in world.known.values():
+        cls = type(value)
+        if cls in _NOT_ASKED or world.tracer.is_standin(value):
+            continue
+        by_identity = type(source) is ObjectSource
+        (fixed if by_identity else apart).setdefault(cls, {})[source] = None
+    for cls, sources in apart.items():
+        others = () if cls is types.FunctionType else fixed.get(cls, ())
+        together = (*sources, *others)
+        if len(together) > 1:
+            world.guard(None, GuardKind.DISTINCT, together)
+
+
+# Programs do not get at cells; methods are made when they are read; a number that may change is
+# guarded by its class alone.
+_NOT_ASKED = frozenset(
+    {types.CellType, types.MethodType, types.BuiltinMethodType, types.MethodWrapperType}
+    | {SymbolicFloat}
+)
 
 
 def guard_used_offsets(world: World, tracer: Any) -> None:

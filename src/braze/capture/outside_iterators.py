@@ -99,4 +99,4 @@ class OutsideIterators:
                     raise CannotRebuild("an iterator over what the program changes", step)
                 if type(written) is type(container):
                     apart = (IteratedSource(source, index), place)
-                    self._world.guard(None, GuardKind.TENSORS_DISTINCT, apart)
+                    self._world.guard(None, GuardKind.DISTINCT, apart)

@@ -50,9 +50,9 @@ from braze.capture.histories import (
     without_autograd,
 )
 from braze.capture.input_aliasing import (
+    guard_distinct,
     guard_used_offsets,
     guard_written_inputs,
-    guard_written_objects,
 )
 from braze.capture.interpreter import Interpreter
 from braze.capture.late_calls import final_values
@@ -219,7 +219,7 @@ def _finish(
     problem = guard_written_inputs(interpreter.world, trace.graph, reals)
     if problem is not None:
         return _unsupported(interpreter, problem)
-    guard_written_objects(interpreter.world, interpreter.overlay)
+    guard_distinct(interpreter.world)
     interpreter.sizes.check_marks()
     guard_used_offsets(interpreter.world, interpreter.tracer)
     renamed = trace.expressions.value if trace.expressions is not None else _same

@@ -201,7 +201,6 @@ class World:
         self.special_functions: dict[type, list[types.FunctionType]] = {}
         self._hookless: set[int] = set()
         self._abstract: dict[tuple[type, type], bool] = {}
-        self._told_apart: dict[Source, None] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
         self.by_code: set[int] = set()
         self.unwatched: dict[int, Source] = {}
@@ -302,8 +301,6 @@ class World:
         if self._abstract:
             answers = tuple([(*pair, answer) for pair, answer in self._abstract.items()])
             gathered.append(Guard(None, GuardKind.ABSTRACT_CLASSES, answers))
-        if len(self._told_apart) > 1:
-            gathered.append(Guard(None, GuardKind.TENSORS_DISTINCT, tuple(self._told_apart)))
         if self.unwatched:
             leaves = tuple(self.unwatched.values())
             gathered.append(Guard(None, GuardKind.NONE_WATCHED, leaves, self.watched_at))
@@ -419,14 +416,12 @@ class World:
         return function
 
     def harden(self, value: Any) -> None:
-        """The program asks which object it is, not what it is or does: guard that, too. Objects
-        that may be others at each call are guarded to stay apart."""
+        """The program asks which function it is, not what it does: guard that, too. (That objects
+        which were told apart stay apart is guarded of all: `guard_distinct`.)"""
+        if not self.by_code:
+            return
         if type(value) is tuple:
             self.harden_all(value)
-        known = self.known.get(id(value))
-        is_number = type(value) in CONSTANTS
-        if known is not None and type(known[1]) is not ObjectSource and not is_number:
-            self._told_apart[known[1]] = None
         if id(value) in self.by_code:
             self.by_code.discard(id(value))
             self.guard(self.known[id(value)][1], GuardKind.ID_MATCH, value)

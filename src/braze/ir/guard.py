@@ -32,7 +32,7 @@ class GuardKind(enum.Enum):
     HAS_ATTRIBUTE = "HAS_ATTRIBUTE"  # [(name, bool)]: hasattr, where it runs no user code
     SAME_OBJECT = "SAME_OBJECT"  # the object at source is the object at expected [Source]
     DIFFERENT_OBJECT = "DIFFERENT_OBJECT"  # ... is not [Source]
-    TENSORS_DISTINCT = "TENSORS_DISTINCT"  # no two of the sources are one tensor [tuple of Source]
+    DISTINCT = "DISTINCT"  # no two of the sources are one object [tuple of Source]
     STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
     SIZES = "SIZES"  # a relation between sizes and numbers; source is None [SizeCondition]
     AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]

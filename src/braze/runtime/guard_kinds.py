@@ -267,8 +267,9 @@ def has_attribute(value: Any, name: str) -> bool:
 
 
 def _write_distinct(writer: SourceWriter, guard: Guard) -> str:
-    names = ", ".join(f"id({writer.read(source)})" for source in guard.expected)
-    return f"len({{{names}}}) == {len(guard.expected)}" if names else "True"
+    # The tuple keeps what a read makes anew: two objects in turn may have one address.
+    values = "".join(f"{writer.read(source)}, " for source in guard.expected)
+    return f"len({{*map(id, ({values}))}}) == {len(guard.expected)}" if values else "True"
 
 
 def _write_overlap(writer: SourceWriter, guard: Guard) -> str:
@@ -446,11 +447,12 @@ def _explain_different(guard: Guard, value: Any, frame: FrameValues) -> str | No
 
 
 def _explain_distinct(guard: Guard, value: Any, frame: FrameValues) -> str | None:
-    seen: dict[int, Any] = {}
+    seen: dict[int, tuple[Any, Any]] = {}
     for source in guard.expected:
-        other = seen.setdefault(id(read_source(source, frame)), source)
+        found = read_source(source, frame)
+        other = seen.setdefault(id(found), (source, found))[0]
         if other is not source:
-            return f"tensors '{other}' and '{source}' were two tensors and are one now"
+            return f"'{other}' and '{source}' were two objects and are one now"
     return None
 
 
@@ -586,7 +588,7 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     ),
     GuardKind.ABSTRACT_CLASSES: GuardRow(500, write_abstract, explain_abstract),
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
-    GuardKind.TENSORS_DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
+    GuardKind.DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
     GuardKind.NONE_WATCHED: GuardRow(700, _write_none_watched, _explain_none_watched),
     GuardKind.SIZES: GuardRow(300, write_condition, explain_condition),
     GuardKind.STORAGE_OVERLAP: GuardRow(900, _write_overlap, _explain_overlap),

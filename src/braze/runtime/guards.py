@@ -35,7 +35,7 @@ _OF_MANY_SOURCES = frozenset(
     {
         GuardKind.SAME_OBJECT,
         GuardKind.DIFFERENT_OBJECT,
-        GuardKind.TENSORS_DISTINCT,
+        GuardKind.DISTINCT,
         GuardKind.STORAGE_OVERLAP,
         GuardKind.NONE_WATCHED,
         GuardKind.SIZES,

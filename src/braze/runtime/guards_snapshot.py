@@ -28,7 +28,7 @@ Check = Callable[[FrameValues], "list[Any] | None"]
 # Makes generated Python of guards and of the inputs that it gives.
 CompileCheck = Callable[[Sequence[Guard], Sequence[Source]], Check]
 
-_APART_LOCALS = 8
+_APART_LOCALS = 16
 _APART_STORAGES = 512
 
 
@@ -301,6 +301,8 @@ def _add_apart(builder: _Builder, sources: Sequence[Source], *, storages: bool) 
     objects = [value[0] for value in found if value is not None]
     if len(names) > _APART_LOCALS or len(objects) < len(found):
         return False
+    if not names and not storages:  # pinned objects stay as many as they were
+        return True
     sizes: list[int] = []
     if storages:
         tensors = [*[builder.frame.locals[name] for name in names], *objects]
@@ -330,7 +332,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.HAS_ATTRIBUTE: _cover_nothing,
     GuardKind.SAME_OBJECT: _cover_pair,
     GuardKind.DIFFERENT_OBJECT: _cover_pair,
-    GuardKind.TENSORS_DISTINCT: _cover_distinct,
+    GuardKind.DISTINCT: _cover_distinct,
     GuardKind.STORAGE_OVERLAP: _cover_overlap,
     GuardKind.NONE_WATCHED: _cover_nothing,
     GuardKind.SIZES: _cover_nothing,

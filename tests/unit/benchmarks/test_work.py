@@ -53,6 +53,6 @@ def test_the_float64_run_does_what_the_systems_do(name, case):
     call = work.make(own, lambda function: function)
     outputs = [call(*case.arguments(seed)[0]) for seed in (0, 1)][-1]
     found = outputs[0] if name == "backward" else outputs
-    exact = float64_outputs(case, work, 1)[0]
+    exact = float64_outputs(case, 1, work)[0]
     assert exact.dtype == torch.float64
     assert torch.allclose(found.double(), exact, atol=1e-5)

@@ -59,14 +59,14 @@ def test_a_tree_of_guards_has_the_users_lines() -> None:
             Guard(None, GuardKind.NO_HOOKS, None),
             Guard(LocalSource("self"), GuardKind.TYPE_MATCH, torch.nn.Linear, place),
             Guard(layer, GuardKind.EQUALS_MATCH, 3, place),
-            Guard(None, GuardKind.TENSORS_DISTINCT, (X, y)),
+            Guard(None, GuardKind.DISTINCT, (X, y)),
             Guard(None, GuardKind.STORAGE_OVERLAP, ((X, y), (layer,))),
             Guard(X, GuardKind.SAME_OBJECT, y),
         ]
     )
     assert text.splitlines() == [
         "NO_HOOKS",
-        "TENSORS_DISTINCT: L['x'], L['y']",
+        "DISTINCT: L['x'], L['y']",
         "STORAGE_OVERLAP: [L['x'], L['y']], [L['self'].layers[0]]",
         "L['self']",
         "  TYPE_MATCH: Linear   # model.py:7",
