@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import collections
+
 import pytest
 
 from tests.regress.programs import registry, tensor
@@ -37,6 +39,18 @@ def metaclass_that_makes_instances():
         return x * Config().scale, Config() is Config(), Other().marked
 
     return f, (tensor(2),)
+
+
+@program
+def counter_of_a_class_of_its_own():
+    class Bag(collections.Counter):
+        pass
+
+    def f(x, words):
+        bag = Bag(words)
+        return x * bag["a"], bag.copy(), type(bag.copy()) is Bag
+
+    return f, (tensor(2), ["a", "b", "a"])
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

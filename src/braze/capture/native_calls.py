@@ -221,8 +221,10 @@ def call_natively(
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
     native, keywords = _fitted(interpreter, function, _fitting(function), args, kwargs)
-    if identifier(function) in CHANGING and args and type(args[0]) in EXACT:
-        native = (interpreter.overlay.changed(args[0]), *native[1:])
+    if identifier(function) in CHANGING and args:
+        exact = type(args[0]) in EXACT
+        make = interpreter.overlay.changed if exact else partial(native_argument, interpreter)
+        native = (make(args[0]), *native[1:])
     return call_seen(interpreter, function, native, keywords)
 
 
