@@ -63,7 +63,7 @@ def judge(case: Case, outputs: list[torch.Tensor], seed: int) -> Accuracy:
     args, kwargs = case.arguments(seed)
     with torch.no_grad():
         eager = tensors_in(case.model(*args, **kwargs))
-    return compare(outputs, eager, float64_outputs(case, seed))
+    return compare(outputs, eager, float64_outputs(case, seed=seed))
 
 
 def test_model_is_one_graph_without_a_break(compiled: Compiled) -> None:
