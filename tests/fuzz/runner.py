@@ -52,7 +52,8 @@ def check(program: Program) -> Difference | None:
         return Difference("crash", -1, text, _without_names(text.strip().splitlines()[-1]))
     finally:
         braze.reset()
-    past_versions = ".data" in program.text or any(".data" in step for step in program.steps)
+    whole = "\n".join([program.text, *program.steps])
+    past_versions = ".data" in whole or "BatchNorm" in whole
     found = _compare(expected, actual, past_versions)
     if found is not None and any(step.is_refused_as_leaf for step in expected):
         with _time_limit():

@@ -244,10 +244,11 @@ def first_difference(
 ) -> Parted | None:
     """Where two lists part, left being what is right; None if they do not.
 
-    writes_past_versions: the program writes through `x.data`. Such a write does not raise the
-    version of `x` in eager, where `x.data` counts its own; a graph has one contents for the memory,
-    and its write-back counts like any other. What that can do to a program is to make an error of
-    a backward that reads a value saved before the write, which eager computes from the new one.
+    writes_past_versions: the program writes through `x.data`, or updates running statistics.
+    Neither raises the version of `x` in eager: `x.data` counts its own writes, and the schema of a
+    batch norm does not say that it writes. A graph has one contents for the memory, and its
+    write-back counts like any other. What that can do to a program is to make an error of a
+    backward that reads a value saved before the write, which eager computes from the new one.
     """
     for (path, expected), (other_path, actual) in zip(left, right):
         if path != other_path:
