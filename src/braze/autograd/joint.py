@@ -153,7 +153,12 @@ class _Replay:
 
     def _forward(self, inputs: tuple[Value, ...]) -> Graph:
         recorder = self.tracer.recorder
-        new = {old: self.tracer.value_of(standin) for old, standin in self.values.items()}
+        value_of = self.tracer.value_of
+        # A number of captured data is known: what takes it has it as it is.
+        found = {
+            old: made for old, made in self.values.items() if not isinstance(made, int | float)
+        }
+        new = {old: value_of(standin) for old, standin in found.items()}
         new.update(zip(self.graph.inputs, inputs, strict=True))
         outputs = tuple(
             Output(new[o.value], _moved(o.alias, new), o.detached, o.is_piece)
