@@ -132,7 +132,10 @@ class Scope:
         """The term's text with axes for all dimensions given."""
         if term.along >= along:
             return term.text
-        return f"tl.broadcast_to({term.text}, {self.shape(along | term.along)})"
+        text = term.text
+        if text.lstrip("-").isdigit():
+            text = f"tl.full((), {text}, tl.int64)"
+        return f"tl.broadcast_to({text}, {self.shape(along | term.along)})"
 
     def store(self, target: Buffer, coordinates: tuple[Expr, ...], value: Term) -> None:
         """Write to memory, if the buffer is there; a later load at the same place is the value."""
