@@ -1,5 +1,5 @@
-"""Random fused programs by Triton's interpreter (on a GPU where there is one), for the schedule of a
-GPU and for one that splits, merges and walks small tensors as it would large ones."""
+"""Random fused programs by Triton's interpreter (on a GPU where there is one), for the schedule of
+a GPU and for one that splits, merges and walks small tensors as it would large ones."""
 
 from __future__ import annotations
 
