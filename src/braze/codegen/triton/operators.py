@@ -164,6 +164,10 @@ def form(op: str, dtype: torch.dtype) -> str | None:
 
 def literal_text(literal: Literal) -> str:
     """A scalar of exactly the literal's type and value."""
+    if literal.dtype in HALVES:
+        return (
+            f"tl.full((), {number_text(literal.value)}, tl.float32).to(tl.{TYPES[literal.dtype]})"
+        )
     return f"tl.full((), {number_text(literal.value)}, tl.{TYPES[literal.dtype]})"
 
 
