@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import NoReturn, final
+from typing import final
 
 HOW_TO_REPORT = (
     "This is a bug in Braze. Please report it with this message and, if you can, the program: "
@@ -168,24 +168,6 @@ class BackendFailed(BrazeError):
         reason = f"backend {backend!r} raised {type(cause).__name__}: {cause}"
         hint = "backend='eager' runs the same graphs without it: if that works, the backend is it."
         super().__init__(_paragraphs(origin, reason, hint))
-
-
-@final
-class PartlyRun(BrazeError):
-    """A graph raised `cause` after writes that cannot be undone: the program must not be run again
-    in its place. Users see the cause."""
-
-    def __init__(self, cause: Exception) -> None:
-        self.cause = cause
-        self.context = cause.__context__
-        super().__init__(str(cause))
-
-    def raise_cause(self) -> NoReturn:
-        """Raise it as it was raised: raising it again gives it another context."""
-        try:
-            raise self.cause
-        finally:
-            self.cause.__context__ = self.context
 
 
 @final

@@ -10,7 +10,7 @@ from tests.fuzz.planted import BUGS, programs_until_found
 QUICK = (
     "guard left out: numbers",
     "guard left out: LENGTH",
-    "guard left out: STORAGE_OVERLAP",
+    "wrong default of a new function",
 )
 
 

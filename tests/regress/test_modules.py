@@ -484,8 +484,7 @@ COMPILES = {
     "hook_breaks": [(4, ["input-output"]), (0, [])],
     "lazy_linear": [(3, ["module-change"]), (1, [])],
     "lazy_batch_norm": [(2, ["module-change"]), (1, [])],
-    "deepcopy_of_module": [(2, ["unsupported-tensor"]), (0, [])],
-    "deepcopy_of_module_and_change": [(3, ["unsupported-tensor"]), (0, [])],
+    "deepcopy_of_module": [(2, ["unbuildable-object"]), (0, [])],
     "requires_grad_off_inside": [(1, ["module-change"]), (0, [])],
     "requires_grad_toggles": [
         (

@@ -35,6 +35,7 @@ from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
 from braze.shapes.data_symbols import Undecidable
 from braze.standins import DataDependent
+from braze.standins.numbers import SymbolicFloat
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
 MAX_NESTED_LOOPS = 60
@@ -355,6 +356,10 @@ class Interpreter:
         except (DataDependent, Undecidable) as problem:
             raise _as_break(problem) from None
         except BaseException as exception:
+            refused = isinstance(exception, (TypeError, AttributeError))
+            if refused and SymbolicFloat in map(type, args):
+                known = [self.native(float, a) if type(a) is SymbolicFloat else a for a in args]
+                return self.native(function, *known, **kwargs)  # what a float itself does
             if isinstance(exception, Exception) or id(exception) in self.raised:
                 raise program_raised(exception) from None
             raise

@@ -16,6 +16,7 @@ from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT
 from braze.ir.source import ItemSource
 from braze.shapes.symbolic import ProgramInt
+from braze.standins.numbers import SymbolicFloat
 
 
 def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
@@ -29,6 +30,11 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     world.harden(key)
     if type(key) is ProgramInt:
         key = int(key)
+    if cls is SymbolicFloat or (type(key) is SymbolicFloat and (cls in EXACT or cls in CONSTANTS)):
+        owner, key = [
+            interpreter.native(float, x) if type(x) is SymbolicFloat else x for x in (owner, key)
+        ]
+        return interpreter.item(owner, key)
     if cls is collections.defaultdict:
         return _default_item(interpreter, owner, key)
     if id(owner) not in world.known:

@@ -13,7 +13,7 @@ import torch
 
 from braze.compat.backward import VERSION
 from braze.compat.dispatch import set_grad_enabled
-from braze.errors import PartlyRun
+from braze.ir.entry import PartlyRun
 from braze.ir.graph import Graph
 
 _Run: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]

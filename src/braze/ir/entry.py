@@ -10,7 +10,7 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, final
+from typing import Any, NoReturn, TypeAlias, final
 
 import torch
 
@@ -22,6 +22,24 @@ from braze.shapes.policy import SizeHistory
 # inputs in graph order -> outputs in graph order; outputs are fresh tensors owned by the caller,
 # or views as the graph's aliases say; mutations of inputs are written back last.
 GraphCallable: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+@final
+class PartlyRun(Exception):
+    """A graph raised `cause` after writes that cannot be undone: the program must not be run again
+    in its place. Users see the cause."""
+
+    def __init__(self, cause: Exception) -> None:
+        self.cause = cause
+        self.context = cause.__context__
+        super().__init__(str(cause))
+
+    def raise_cause(self) -> NoReturn:
+        """Raise it as it was raised: raising it again gives it another context."""
+        try:
+            raise self.cause
+        finally:
+            self.cause.__context__ = self.context
 
 
 @final

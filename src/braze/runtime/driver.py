@@ -17,8 +17,8 @@ from typing import Any, final
 
 import torch
 
-from braze.errors import BrazeWarning, PartlyRun
-from braze.ir.entry import CompileFrame, FrameValues
+from braze.errors import BrazeWarning
+from braze.ir.entry import CompileFrame, FrameValues, PartlyRun
 from braze.ir.frame import Break, Refused
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.checks import CheckFailed

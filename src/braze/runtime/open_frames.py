@@ -16,8 +16,8 @@ import types
 from typing import Any, Protocol, TypeAlias, final
 
 from braze.compat.bytecode import decode
-from braze.errors import InternalError, PartlyRun
-from braze.ir.entry import FrameValues
+from braze.errors import InternalError
+from braze.ir.entry import FrameValues, PartlyRun
 from braze.ir.frame import NULL, Refused
 from braze.runtime.continuation import Continuation, Point, make_continuation
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key

@@ -102,6 +102,12 @@ class SymbolicFloat(torch.SymFloat):
 
     __trunc__ = __int__
 
+    def __floor__(self) -> int:
+        return math.floor(float(self))
+
+    def __ceil__(self) -> int:
+        return math.ceil(float(self))
+
     def __bool__(self) -> bool:
         return bool(self != 0)
 
