@@ -10,9 +10,9 @@ from collections.abc import Sequence
 
 from braze.ir.kernel import KernelSources, Launch, Segment
 from braze.ir.loops import Buffer
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import ExternStep, Kernel, Schedule
 from braze.ir.types import Size
-from braze.shapes.expr import as_expr, constant_value
+from braze.shapes.expr import Symbol, as_expr, constant_value, symbols
 
 
 def kernel_runs(schedule: Schedule) -> list[tuple[int, int]]:
@@ -27,6 +27,19 @@ def kernel_runs(schedule: Schedule) -> list[tuple[int, int]]:
         else:
             found.append((number, number))
     return found
+
+
+def size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
+    """The symbols in sizes, offsets and index values of all kernels, in a stable order."""
+    found: set[Symbol] = set()
+    for buffer in schedule.inputs:
+        for size in (*buffer.shape, *buffer.stride):
+            found |= symbols(size)
+    found |= schedule.sizes.symbols()
+    for step in schedule.steps:
+        if isinstance(step, ExternStep) and step.call.computes is not None:
+            found.add(step.call.computes)
+    return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 
 def host_sources(schedule: Schedule, launches: Sequence[tuple[Launch, ...]]) -> KernelSources:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from braze.codegen.comparisons import decide_comparison
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES, cast_text, form, literal_text
 from braze.ir.loops import (
@@ -227,7 +228,7 @@ def _small_comparison(scope: Scope, scalar: Apply) -> Term | None:
     exprs = [found for found in map(_as_index, scalar.operands) if found is not None]
     if len(exprs) < 2:
         return None
-    decided = _decided(scalar.op, *exprs)
+    decided = decide_comparison(scalar.op, *exprs)
     if decided is not None:
         return Term("true" if decided else "false", 0)
     if not all(map(_fits, exprs)):
@@ -235,23 +236,6 @@ def _small_comparison(scope: Scope, scalar: Apply) -> Term | None:
     terms = [scope.index(expr) for expr in exprs]
     text = f"((int)({terms[0].text}) {_COMPARISONS[scalar.op]} (int)({terms[1].text}))"
     return scope.assign(text, torch.bool, max(term.level for term in terms))
-
-
-def _decided(op: str, left: Expr, right: Expr) -> bool | None:
-    """What the comparison always is, by the symbols' ranges, or None."""
-    low, high = bounds(left - right)
-    above, below = low is not None and low >= 0, high is not None and high <= 0
-    over, under = low is not None and low > 0, high is not None and high < 0
-    facts = {
-        "ge": (above, under),
-        "gt": (over, below),
-        "le": (below, over),
-        "lt": (under, above),
-        "eq": (above and below, over or under),
-        "ne": (over or under, above and below),
-    }
-    holds, fails = facts[op]
-    return True if holds else False if fails else None
 
 
 def _as_index(scalar: Scalar) -> Expr | None:

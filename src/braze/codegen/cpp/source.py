@@ -18,12 +18,12 @@ from dataclasses import dataclass, field
 from braze.codegen.cpp.nest import kernel_text
 from braze.codegen.cpp.operators import SPECIAL_CALLS
 from braze.codegen.cpp.sizes import Form, declared, form_of
-from braze.codegen.segments import kernel_runs
+from braze.codegen.segments import kernel_runs, size_symbols
 from braze.ir.kernel import KernelSources, Segment, SourceUnit
 from braze.ir.loops import Buffer
-from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.schedule import Kernel, Schedule
 from braze.options import Options
-from braze.shapes.expr import Symbol, symbols
+from braze.shapes.expr import Symbol
 
 _KERNELS_A_UNIT = 16  # about; above, units are built side by side, two compilers at a time
 _VISIBLE = '__attribute__((visibility("default")))'
@@ -34,7 +34,7 @@ def generate(schedule: Schedule, options: Options) -> KernelSources:
     several compilers may run at once."""
     kernels = [step for step in schedule.steps if isinstance(step, Kernel)]
     table = _table(schedule, kernels)
-    sizes = _size_symbols(schedule)
+    sizes = size_symbols(schedule)
     sources = _Sources(
         {b: i for i, b in enumerate(table)}, {s: f"n{i}" for i, s in enumerate(sizes)}
     )
@@ -70,19 +70,6 @@ def _table(schedule: Schedule, kernels: Iterable[Kernel]) -> tuple[Buffer, ...]:
     changing = [b for b in schedule.inputs if b in used]
     changing += [b for b in used if b not in planned and b not in set(changing)]
     return (*changing, *(b for b in used if b in planned))
-
-
-def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
-    """The symbols in sizes, offsets and index values of all kernels, in a stable order."""
-    found: set[Symbol] = set()
-    for buffer in schedule.inputs:
-        for size in (*buffer.shape, *buffer.stride):
-            found |= symbols(size)
-    found |= schedule.sizes.symbols()
-    for step in schedule.steps:
-        if isinstance(step, ExternStep) and step.call.computes is not None:
-            found.add(step.call.computes)
-    return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from braze.codegen.comparisons import decide_comparison
 from braze.codegen.triton.index import index_text
 from braze.codegen.triton.operators import (
     cast_text,
@@ -32,7 +33,7 @@ from braze.ir.loops import (
     Scalar,
 )
 from braze.ir.schedule import offset
-from braze.shapes.expr import Expr, Symbol, as_expr, bounds, symbols
+from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 
 Dimensions = frozenset[str]
 NUMBER: Dimensions = frozenset()
@@ -265,29 +266,12 @@ def _index_comparison(scope: Scope, scalar: Apply) -> Term | None:
     left, right = exprs
     if left is None or right is None:
         return None
-    decided = _decided(scalar.op, left, right)
+    decided = decide_comparison(scalar.op, left, right)
     if decided is not None:
         return scope.assign(f"tl.full((), {decided}, tl.int1)", NUMBER)
     terms = [scope.index(expr) for expr in (left, right)]
     text = f"({terms[0].text} {_COMPARISONS[scalar.op]} {terms[1].text})"
     return scope.assign(text, terms[0].along | terms[1].along)
-
-
-def _decided(op: str, left: Expr, right: Expr) -> bool | None:
-    """What the comparison always is, by the symbols' ranges, or None."""
-    low, high = bounds(left - right)
-    above, below = low is not None and low >= 0, high is not None and high <= 0
-    over, under = low is not None and low > 0, high is not None and high < 0
-    facts = {
-        "ge": (above, under),
-        "gt": (over, below),
-        "le": (below, over),
-        "lt": (under, above),
-        "eq": (above and below, over or under),
-        "ne": (over or under, above and below),
-    }
-    holds, fails = facts[op]
-    return True if holds else False if fails else None
 
 
 def _as_index(scalar: Scalar) -> Expr | None:

@@ -10,16 +10,16 @@ import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from braze.codegen.segments import host_sources
+from braze.codegen.segments import host_sources, size_symbols
 from braze.codegen.triton.function import function_body, programs
 from braze.codegen.triton.functions import functions_in
 from braze.codegen.triton.operators import POINTERS
 from braze.codegen.triton.tiling import Tiling, plan_tiling
 from braze.ir.kernel import DeviceFunction, KernelSources, Launch
 from braze.ir.loops import Buffer
-from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.schedule import Kernel, Schedule
 from braze.options import Options
-from braze.shapes.expr import Symbol, bounds, symbols
+from braze.shapes.expr import Symbol, bounds
 
 _HEAD = "import triton\nimport triton.language as tl\nfrom triton.language.extra import libdevice"
 
@@ -33,7 +33,7 @@ def launches(
     schedule: Schedule, tilings: Mapping[Kernel, Tiling], numerics: str = "default"
 ) -> list[tuple[Launch, ...]]:
     """The launches of each step, by the tilings given and the cost model's where none is."""
-    names = {symbol: f"n{i}" for i, symbol in enumerate(_size_symbols(schedule))}
+    names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
     sources = _Sources(names, numerics)
     return [
         (sources.launch(step, tilings.get(step) or plan_tiling(step)),)
@@ -44,19 +44,6 @@ def launches(
 
 
 # --- private ---------------------------------------------------------------------------------
-
-
-def _size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
-    """The symbols in sizes, offsets and index values of all kernels, in a stable order."""
-    found: set[Symbol] = set()
-    for buffer in schedule.inputs:
-        for size in (*buffer.shape, *buffer.stride):
-            found |= symbols(size)
-    found |= schedule.sizes.symbols()
-    for step in schedule.steps:
-        if isinstance(step, ExternStep) and step.call.computes is not None:
-            found.add(step.call.computes)
-    return tuple(sorted(found, key=lambda symbol: symbol.name))
 
 
 def _numbers(kernel: Kernel) -> frozenset[Buffer]:
