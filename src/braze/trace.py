@@ -221,15 +221,9 @@ class Recorder:
             extra = {"origin": place, "artefact": artefact}
             _LOGGERS[artefact].info("%s", message, extra=extra)
 
-    @contextmanager
-    def finishing(self, outcome: str) -> Iterator[None]:
+    def finishing(self, outcome: str) -> Finishing:
         """Close the record when the block ends, as failed where it raises."""
-        try:
-            yield
-        except BaseException:
-            self.finish("failed")
-            raise
-        self.finish(outcome)
+        return Finishing(self, outcome)
 
     def finish(self, outcome: str = "graph") -> CompileRecord:
         """Close the record and hand it to the journal."""
@@ -251,6 +245,24 @@ class Recorder:
         times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)
         self.emit("compile_times", f"{self.function}: {record.seconds:.3f} s ({times})")
         return record
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Finishing:
+    """What `Recorder.finishing` returns.
+
+    No generator: one that an interrupt leaves suspended would write its record whenever it is
+    collected, into somebody else's report.
+    """
+
+    recorder: Recorder
+    outcome: str
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, kind: type[BaseException] | None, *exception: object) -> None:
+        self.recorder.finish(self.outcome if kind is None else "failed")
 
 
 def enabled(artefact: str) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import time
 
@@ -109,3 +110,17 @@ def test_unknown_artefacts_are_bugs() -> None:
     assert not any(enabled(name) for name in ARTEFACTS)
     with pytest.raises(KeyError):
         enabled("no_such_log")
+
+
+def test_a_block_left_suspended_writes_no_record() -> None:
+    journal = Journal()
+    block = Recorder(journal, "f", "model.py:1").finishing("graph")
+    block.__enter__()
+    del block  # as where an interrupt comes between `__enter__` and the block
+    gc.collect()
+    assert not journal.records()
+    with Recorder(journal, "g", "model.py:1").finishing("graph"):
+        pass
+    with pytest.raises(ValueError), Recorder(journal, "h", "model.py:1").finishing("graph"):
+        raise ValueError
+    assert [(r.function, r.outcome) for r in journal.records()] == [("g", "graph"), ("h", "failed")]

@@ -13,7 +13,7 @@ import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
-from braze.compat.dispatch import without_mode
+from braze.compat.dispatch import WithoutMode
 from braze.standins.known_data import known_data
 
 _ATTENTION = torch.nn.functional.scaled_dot_product_attention
@@ -37,6 +37,6 @@ def _masks_nothing(interpreter: Any, mask: Any) -> bool:
     if interpreter.transforms or not tracer.is_standin(mask) or mask.dtype is not torch.bool:
         return False
     constants = {constant.value: constant.tensor for constant in tracer.constants}
-    with without_mode(tracer), torch.no_grad():
+    with WithoutMode(tracer), torch.no_grad():
         data = known_data(tracer.recorder, constants, tracer.value_of(mask), _MOST_ELEMENTS)
         return data is not None and bool(data.all())

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from typing import Any, TypeAlias
 
 import torch
@@ -181,17 +181,15 @@ def active_casts() -> Casts:
     )
 
 
-@contextmanager
-def casting(casts: Casts) -> Iterator[None]:
+def casting(casts: Casts) -> ExitStack:
     """Autocast as it was then; no cast of a weight is remembered."""
     with ExitStack() as stack:
         for device, dtype in casts:
             stack.enter_context(torch.autocast(device, dtype=dtype, cache_enabled=False))
-        yield
+        return stack.pop_all()
 
 
-@contextmanager
-def plain_autograd(pack: Callable[[Any], Any]) -> Iterator[None]:
+def plain_autograd(pack: Callable[[Any], Any]) -> ExitStack:
     """Gradients on, and nothing around them: no autocast, no anomaly mode, and of hooks on saved
     tensors only `pack`. (It has to give another object where a node saves its own result: the two
     would keep each other alive.)"""
@@ -201,4 +199,4 @@ def plain_autograd(pack: Callable[[Any], Any]) -> Iterator[None]:
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
         stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, _same))
         stack.enter_context(torch.enable_grad())
-        yield
+        return stack.pop_all()

@@ -8,8 +8,8 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
-from collections.abc import Callable, Iterator
-from typing import Any
+from collections.abc import Callable
+from typing import Any, final
 
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
@@ -27,18 +27,29 @@ OpOverload = torch._ops.OpOverload
 OpOverloadPacket = torch._ops.OpOverloadPacket
 
 
-@contextlib.contextmanager
-def without_mode(mode: Any) -> Iterator[None]:
-    """Real operators on real tensors, where the mode is the innermost one."""
-    found = pop_dispatch_mode(None) if dispatch_mode_count() else None
-    if found is not None and found is not mode:
-        push_dispatch_mode(found)
-        raise RuntimeError("another dispatch mode is active")
-    try:
-        yield
-    finally:
-        if found is not None:
-            push_dispatch_mode(mode)
+@final
+class WithoutMode:
+    """Real operators on real tensors, where the mode is the innermost one.
+
+    No generator: one that an interrupt leaves suspended would push the mode back whenever it is
+    collected.
+    """
+
+    __slots__ = ("_found", "_mode")
+
+    def __init__(self, mode: Any) -> None:
+        self._mode = mode
+        self._found: Any = None
+
+    def __enter__(self) -> None:
+        self._found = pop_dispatch_mode(None) if dispatch_mode_count() else None
+        if self._found is not None and self._found is not self._mode:
+            push_dispatch_mode(self._found)
+            raise RuntimeError("another dispatch mode is active")
+
+    def __exit__(self, *exception: object) -> None:
+        if self._found is not None:
+            push_dispatch_mode(self._mode)
 
 
 _TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
