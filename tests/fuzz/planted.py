@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import braze.pipeline
-import braze.runtime.guard_kinds
+import braze.runtime.guard_tensors
 import braze.runtime.guards
 from braze.capture.overlay import Overlay
 from braze.ir import frame as ir
@@ -111,14 +111,14 @@ def _tensor_term_dropped(name: str, pattern: str) -> Planted:
     """Leave a term out of the text of every tensor guard."""
 
     def install() -> None:
-        kinds, guards = braze.runtime.guard_kinds, braze.runtime.guards
-        write = kinds.tensor_condition
+        tensors, guards = braze.runtime.guard_tensors, braze.runtime.guards
+        write = tensors.tensor_condition
 
         def write_wrongly(*args: Any) -> str:
             terms = write(*args).split(" and ")
             return " and ".join(term for term in terms if not re.search(pattern, term))
 
-        kinds.tensor_condition = guards.tensor_condition = write_wrongly  # type: ignore[attr-defined]
+        tensors.tensor_condition = guards.tensor_condition = write_wrongly  # type: ignore[attr-defined]
 
     return Planted(f"guard left out: {name} of tensors", install)
 

@@ -25,7 +25,8 @@ from braze.errors import InternalError
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind, TensorFacts
 from braze.ir.source import ObjectSource, Source
-from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard, tensor_condition
+from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard
+from braze.runtime.guard_tensors import tensor_condition
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.guards_snapshot import Check
 from braze.runtime.module_reads import module_reads

@@ -36,7 +36,7 @@ from braze.ir.source import (
     StackSource,
     TypeSource,
 )
-from braze.runtime.guard_kinds import ClassLookups, raw_lookup
+from braze.runtime.guard_namespaces import ClassLookups, raw_lookup
 
 # The kinds of steps, and the places of roots, as guard_native.cpp numbers them.
 _INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL = range(5)

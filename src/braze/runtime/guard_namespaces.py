@@ -1,0 +1,112 @@
+"""Guards on what names find: in the dicts of modules, classes and instances, and on an MRO."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, final
+
+from braze.ir.entry import FrameValues
+from braze.ir.guard import ABSENT, Guard
+from braze.runtime.guard_words import short_text
+from braze.runtime.source_code import SourceWriter
+
+
+def raw_lookup(cls: type, name: str) -> Any:
+    """What the classes on the MRO hold under `name`, without descriptors; ABSENT if nothing."""
+    for klass in cls.__mro__:
+        found = klass.__dict__.get(name, ABSENT)
+        if found is not ABSENT:
+            return found
+    return ABSENT
+
+
+@final
+class ClassLookups:
+    """Raw lookups of several names in one class, compared at every call.
+
+    The dicts on the MRO are live views: for each name, the classes before the one that holds it
+    must lack it, and that one must hold the very object. A new MRO makes a new plan.
+    """
+
+    __slots__ = ("entries", "plan")
+
+    def __init__(self, entries: tuple[tuple[str, Any], ...]) -> None:
+        self.entries = entries
+        self.plan: tuple[Any, list[tuple[Callable[..., Any], str, Any]]] = (None, [])
+
+    def __call__(self, cls: type) -> bool:
+        """Whether each lookup gives the object that is expected."""
+        mro, plan = self.plan
+        if cls.__mro__ is not mro:
+            found = self._plan_for(cls)
+            if found is None:
+                return False
+            plan = found
+            self.plan = cls.__mro__, plan
+        for get, name, expected in plan:  # noqa: SIM110  (a generator would double the time)
+            if get(name, ABSENT) is not expected:
+                return False
+        return True
+
+    def _plan_for(self, cls: type) -> list[tuple[Callable[..., Any], str, Any]] | None:
+        """Only a world in which all lookups hold makes a plan; None in another."""
+        plan: list[tuple[Callable[..., Any], str, Any]] = []
+        for name, expected in self.entries:
+            if raw_lookup(cls, name) is not expected:
+                return None
+            for klass in cls.__mro__:
+                found = klass.__dict__.get(name, ABSENT)
+                plan.append((klass.__dict__.get, name, found))
+                if found is not ABSENT:
+                    break
+        return plan
+
+
+def namespace_of(value: Any) -> Any:
+    """The dict itself, or the `__dict__` of a module, class or instance."""
+    return value if isinstance(value, dict) else value.__dict__
+
+
+def write_namespace(writer: SourceWriter, guard: Guard) -> str:
+    """The text of "these names hold these very objects"."""
+    value = writer.read(guard.source)
+    writer.namespace["namespace_of"] = namespace_of
+    name = f"entries{len(writer.lines)}"
+    writer.lines.append(f"{name} = namespace_of({value})")
+    return _write_entries(writer, name, guard.expected)
+
+
+def _write_entries(writer: SourceWriter, mapping: str, entries: Any) -> str:
+    absent = writer.constant(ABSENT)
+    terms = [
+        f"{mapping}.get({name!r}, {absent}) is {writer.constant(value)}" for name, value in entries
+    ]
+    return " and ".join(terms) or "True"
+
+
+def explain_namespace(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+    """Which name holds what now."""
+    entries = namespace_of(value)
+    return _explain_entries(guard, lambda name: entries.get(name, ABSENT))
+
+
+def write_lookups(writer: SourceWriter, guard: Guard) -> str:
+    """The text of "the class finds these very objects"."""
+    lookups = writer.constant(ClassLookups(tuple(guard.expected)))
+    return f"{lookups}({writer.read(guard.source)})"
+
+
+def explain_lookups(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+    """Which name finds what now."""
+    return _explain_entries(guard, lambda name: raw_lookup(value, name))
+
+
+def _explain_entries(guard: Guard, look_up: Callable[[str], Any]) -> str | None:
+    for name, expected in guard.expected:
+        actual = look_up(name)
+        if actual is not expected:
+            return (
+                f"'{guard.source}' entry {name!r} mismatch. "
+                f"expected {short_text(expected)}, actual {short_text(actual)}"
+            )
+    return None
