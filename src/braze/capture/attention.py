@@ -1,4 +1,4 @@
-"""Attention: a mask that masks nothing is left out.
+"""Attention: a mask that masks nothing is left out, one that is causal is `is_causal=True`.
 
 Libraries make such masks where they cannot look at the padding (they ask whether a compiler
 traces), and attention with a mask runs by slower kernels. Left out is only what depends on no
@@ -7,6 +7,8 @@ input: positions compared with each other, say.
 
 from __future__ import annotations
 
+import enum
+from collections.abc import Mapping
 from typing import Any
 
 import torch
@@ -17,26 +19,74 @@ from braze.compat.dispatch import WithoutMode
 from braze.standins.known_data import known_data
 
 _ATTENTION = torch.nn.functional.scaled_dot_product_attention
-_MASK = 3  # the mask's place among the arguments
+_POSITIONAL = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _MOST_ELEMENTS = 1 << 26
+
+
+class MaskKind(enum.Enum):
+    """What a mask does, whatever the inputs are."""
+
+    NOTHING = "true everywhere"
+    CAUSAL = "true on and below the diagonal"
+    OTHER = "something else, or it depends on inputs"
 
 
 @answers(_ATTENTION)
 def attention(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """As it is called, or without its mask."""
-    mask = args[_MASK] if len(args) > _MASK else kwargs.get("attn_mask")
-    if mask is not None and _masks_nothing(interpreter, mask):
-        args = (*args[:_MASK], None, *args[_MASK + 1 :]) if len(args) > _MASK else args
-        kwargs = {**kwargs, "attn_mask": None} if "attn_mask" in kwargs else kwargs
+    """As it is called, or without its mask. What is called wrongly raises by itself."""
+    named = dict(zip(_POSITIONAL, args))
+    if len(args) <= len(_POSITIONAL) and not named.keys() & kwargs.keys():
+        named |= kwargs
+        kind = _kind_in_call(interpreter, named)
+        if kind is not MaskKind.OTHER:
+            named |= {"attn_mask": None, "is_causal": kind is MaskKind.CAUSAL}
+            return leaf_call(interpreter, _ATTENTION, (), named)
     return leaf_call(interpreter, _ATTENTION, args, kwargs)
 
 
-def _masks_nothing(interpreter: Any, mask: Any) -> bool:
-    """Whether a mask is true everywhere, whatever the inputs are."""
+def kind_of_mask(data: torch.Tensor) -> MaskKind:
+    """What a mask does: booleans, or numbers that are added, of which 0 lets pass and -inf does
+    not."""
+    if data.dtype is not torch.bool:
+        passes = data == 0
+        if not bool((passes | (data == -torch.inf)).all()):
+            return MaskKind.OTHER
+        data = passes
+    if bool(data.all()):
+        return MaskKind.NOTHING
+    if data.dim() >= 2 and data.shape[-1] == data.shape[-2]:
+        below = torch.ones(data.shape[-2:], dtype=torch.bool, device=data.device).tril()
+        if bool((data == below).all()):
+            return MaskKind.CAUSAL
+    return MaskKind.OTHER
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _kind_in_call(interpreter: Any, named: Mapping[str, Any]) -> MaskKind:
+    """What the mask of a call does that can do without it."""
+    mask, query, key = (named.get(name) for name in ("attn_mask", "query", "key"))
+    if not all(interpreter.tracer.is_standin(x) and x.dim() >= 2 for x in (mask, query, key)):
+        return MaskKind.OTHER
+    # With some kernels both together raise, and numbers of another dtype do.
+    if named.get("is_causal") or mask.dtype not in (torch.bool, query.dtype):
+        return MaskKind.OTHER
+    kind = _kind_of(interpreter, mask)
+    # Where there are other numbers of queries and keys, kernels differ in what causal means.
+    square = (query.shape[-2], key.shape[-2]) == (mask.shape[-2], mask.shape[-1])
+    return kind if kind is MaskKind.NOTHING or square else MaskKind.OTHER
+
+
+def _kind_of(interpreter: Any, mask: Any) -> MaskKind:
     tracer = interpreter.tracer
-    if interpreter.transforms or not tracer.is_standin(mask) or mask.dtype is not torch.bool:
-        return False
-    constants = {constant.value: constant.tensor for constant in tracer.constants}
-    with WithoutMode(tracer), torch.no_grad():
-        data = known_data(tracer.recorder, constants, tracer.value_of(mask), _MOST_ELEMENTS)
-        return data is not None and bool(data.all())
+    if interpreter.transforms or not tracer.is_standin(mask) or mask.requires_grad:
+        return MaskKind.OTHER
+    value = tracer.value_of(mask)
+    known: dict[Any, MaskKind] = interpreter.masks
+    if value not in known:
+        constants = {constant.value: constant.tensor for constant in tracer.constants}
+        with WithoutMode(tracer), torch.no_grad():
+            data = known_data(tracer.recorder, constants, value, _MOST_ELEMENTS)
+            known[value] = MaskKind.OTHER if data is None else kind_of_mask(data)
+    return known[value]

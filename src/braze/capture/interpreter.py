@@ -66,6 +66,7 @@ class Interpreter:
     entered: torch's context managers that run for real and have not been left; devices_entered:
     of devices among them the step that entered each.
     autocast_depth: of the thread, before the frame.
+    masks: what attention's masks are known to do, by their values.
     """
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
@@ -114,6 +115,7 @@ class Interpreter:
         self.entered: list[Any] = []
         self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
+        self.masks: dict[Any, Any] = {}
 
     def leave_managers(self) -> None:
         """Leave the context managers that are still entered. A second call does what an
