@@ -21,6 +21,9 @@ def print_schedule(schedule: Schedule) -> str:
         lines += print_step(step)
     for buffer, slot in schedule.slots:
         lines.append(f"arena {buffer}: {slot.offset} + {slot.size}")
+    for buffer, sized in schedule.sized:
+        behind = ", ".join(schedule.sized[place][0].name for place in sized.behind)
+        lines.append(f"arena {buffer}: {sized.size}{behind and f', behind {behind}'}")
     if schedule.fresh:
         lines.append(f"fresh {', '.join(b.name for b in schedule.fresh)}")
     if schedule.in_place:

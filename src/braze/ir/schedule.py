@@ -142,6 +142,19 @@ class Slot:
 
 @final
 @dataclass(frozen=True, slots=True)
+class SizedSlot:
+    """Where a planned buffer lies if sizes are symbols: at the first multiple of ALIGNMENT behind
+    all slots whose places among `Schedule.sized` are in `behind`; those come before its own.
+
+    size: bytes; where it comes out negative, the buffer is empty.
+    """
+
+    size: Size
+    behind: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class Refusal:
     """Why `consumer` was not computed in the kernel that makes or shares `producer`."""
 
@@ -156,7 +169,10 @@ class Schedule:
     """What runs, in order.
 
     arena_size: bytes of the arena that slots lie in; slots: the buffers that live there.
-    fresh: buffers that the launch program allocates at each call (outputs, symbolic sizes).
+    sized: those that live in an arena which is laid out for the sizes of a call; there are slots
+        or these.
+    fresh: buffers that the launch program allocates at each call (outputs, sizes that the program
+        computes).
     sizes: as `Graph.sizes`.
     in_place: inputs that kernels write to themselves; settled: the number of the first step that
         may do so. None from there on can fault: a program that faults has written nothing.
@@ -179,6 +195,7 @@ class Schedule:
     settled: int = -1
     refusals: tuple[Refusal, ...] = ()
     sizes: Sizes = NO_SIZES
+    sized: tuple[tuple[Buffer, SizedSlot], ...] = ()
 
 
 def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:

@@ -17,6 +17,7 @@ from braze.options import Options
 from braze.runtime.build import build, load
 from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.program import LaunchProgram, write_program
+from braze.runtime.sized_arena import ArenaPlan, SizedArena, plan_arena
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
 
@@ -88,12 +89,14 @@ class Frames:
     threads that call at once have two frames; a call that fails drops its frame.
 
     has_arena: the arena is the frame's; on a device each call allocates one.
+    arena_plan: where its layout depends on sizes.
     """
 
     schedule: Schedule
     sources: KernelSources
     views: tuple[BufferView, ...]
     has_arena: bool
+    arena_plan: ArenaPlan | None
     free: list[tuple[Any, ...]]
 
     def __init__(
@@ -105,9 +108,12 @@ class Frames:
     ) -> None:
         self.schedule, self.sources, self.views, self.free = schedule, sources, views, []
         self.has_arena = has_arena
+        sized = schedule.sized
+        self.arena_plan = plan_arena(sized, sources.table, views) if sized else None
 
     def take(self) -> tuple[Any, ...]:
-        """A frame that nobody uses: (table, sizes, size values, *views, and what they need)."""
+        """A frame that nobody uses: (table, sizes, size values, *views, and what they need); with
+        an arena that sizes lay out, that in the place of the views."""
         try:
             return self.free.pop()
         except IndexError:
@@ -127,9 +133,12 @@ class Frames:
             elif buffer in constants:
                 pointers[place] = constants[buffer].data_ptr()
         sizes = (ctypes.c_long * max(len(self.sources.sizes), 1))()
-        views = [_arena_view(arena, start + slots[v.buffer].offset, v) for v in self.views]
         held = _Held(ctypes.addressof(pointers), (pointers, arena))
-        return (held, _Held(ctypes.addressof(sizes), sizes), sizes, *views)
+        first = (held, _Held(ctypes.addressof(sizes), sizes), sizes)
+        if self.arena_plan is not None:
+            return (*first, SizedArena(self.arena_plan, pointers))
+        views = [_arena_view(arena, start + slots[v.buffer].offset, v) for v in self.views]
+        return (*first, *views)
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -11,6 +11,14 @@ def call(inputs):
     give_frame(frame)
     return [b2]
 
+Where sizes are symbols, the frame holds an arena that is laid out for the sizes of the call:
+
+    table, sizes, size_values, sized, = frame
+    n_s0 = x0.size(0)
+    numbers = (n_s0, )
+    if sized.numbers != numbers: sized.lay_out(numbers)
+    arena0, arena1, = sized.views
+
 On a device the arena is allocated by each call, on its stream, and `launch` starts the kernels:
 
     stream = current_stream(0)
@@ -33,6 +41,7 @@ from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
+from braze.runtime.sized_arena import symbols_of_arena
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
 
@@ -40,7 +49,7 @@ from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbo
 @dataclass(slots=True)
 class LaunchProgram:
     """text: the source of `call`; names: what it refers to; views: the arena views that a frame
-    holds, in the order in which `call` unpacks them (on a device: none)."""
+    or its sized arena holds, in the order in which `call` unpacks them (on a device: none)."""
 
     text: str
     names: dict[str, Any]
@@ -99,6 +108,7 @@ class _Program:
     views: dict[tuple[Any, ...], str] = field(default_factory=dict)
     kept: list[BufferView] = field(default_factory=list)
     sizes: dict[Symbol, str] = field(default_factory=dict)
+    known: frozenset[Symbol] = frozenset()
     bound: set[Buffer | str] = field(default_factory=set)
     typed: set[str] = field(default_factory=set)
     passed: set[int] = field(default_factory=set)
@@ -107,13 +117,14 @@ class _Program:
 
     def write(self) -> LaunchProgram:
         schedule = self.schedule
-        self.arena = {buffer: None for buffer, _ in schedule.slots}
+        self.arena = {buffer: None for buffer, _ in (*schedule.slots, *schedule.sized)}
         for number, buffer in enumerate(schedule.inputs):
             self.tensors[buffer] = f"x{number}"
         for number, (buffer, tensor) in enumerate(schedule.constants):
             self.tensors[buffer] = f"constant{number}"
             self.names[f"constant{number}"] = tensor
         head = self._bind_sizes()
+        self.known = frozenset(self.sizes) if schedule.sized else frozenset()
         if self.device is not None:
             head += self._device_head(self.device)
         self._steps()
@@ -121,7 +132,10 @@ class _Program:
             if place not in self.passed:
                 raise ValueError(f"no input has a dimension of size {symbol}")
         results = self._finish()
-        held = () if self.device is not None else self.views.values()
+        held = [] if self.device is not None else list(self.views.values())
+        if schedule.sized:
+            head += self._lay_out(held)
+            held = ["sized"]
         unpacked = ", ".join(["table", "sizes", "size_values", *held])
         inputs = "".join(f"{self.tensors[b]}, " for b in schedule.inputs)
         inputs += "".join(f"n{number}, " for number in range(len(schedule.sizes.numbers)))
@@ -168,6 +182,13 @@ class _Program:
                 self.passed.add(place)
                 lines.append(f"size_values[{place}] = {python_text(expression, self.sizes)}")
         return lines
+
+    def _lay_out(self, views: Sequence[str]) -> list[str]:
+        """The arena as it is for the sizes of the call, and the views into it."""
+        needed = symbols_of_arena(self.schedule.sized, self.kept)
+        numbers = "".join(f"{self.sizes[symbol]}, " for symbol in needed)
+        lines = [f"numbers = ({numbers})", "if sized.numbers != numbers: sized.lay_out(numbers)"]
+        return [*lines, f"{', '.join(views)}, = sized.views"] if views else lines
 
     def _device_head(self, device: torch.device) -> list[str]:
         """What a call on a device begins with: its stream, and memory from the allocator, which
@@ -335,8 +356,9 @@ class _Program:
     # --- arguments ---------------------------------------------------------------------------
 
     def _view(self, view: BufferView) -> str:
-        """The tensor of a view; of arena buffers, one that the frame holds."""
-        if view.buffer in self.arena:
+        """The tensor of a view; of arena buffers, one that the frame holds, unless the view's sizes
+        are computed by the program."""
+        if view.buffer in self.arena and (self.device is not None or self._is_held(view)):
             key = (view.buffer, view.shape, view.stride, view.offset, view.dtype)
             if key not in self.views:
                 name = self.views[key] = f"arena{len(self.views)}"
@@ -345,9 +367,12 @@ class _Program:
                 else:
                     self.body.append(f"{name} = {self._arena_view(view)}")
             return self.views[key]
-        if view.buffer not in self.tensors:
-            self._allocate(view.buffer)
-        base = self.tensors[view.buffer]
+        if view.buffer in self.arena:
+            base = self._view(whole(view.buffer))
+        else:
+            if view.buffer not in self.tensors:
+                self._allocate(view.buffer)
+            base = self.tensors[view.buffer]
         if is_whole(view):
             return base
         if view.dtype != view.buffer.dtype:
@@ -355,6 +380,10 @@ class _Program:
         shape, stride = self._sizes(view.shape), self._sizes(view.stride)
         offset = self._size(view.offset)
         return f"{base}.as_strided({shape}, {stride}, {base}.storage_offset() + {offset})"
+
+    def _is_held(self, view: BufferView) -> bool:
+        sizes = (*view.shape, *view.stride, view.offset)
+        return is_whole(view) or all(symbols(size) <= self.known for size in sizes)
 
     def _arena_view(self, view: BufferView) -> str:
         """A view into a device's arena."""

@@ -10,13 +10,13 @@ import torch
 
 from braze.ir.loops import Buffer, ExternCall
 from braze.ir.schedule import ExternStep
-from braze.schedule.memory import size_of
+from braze.schedule.memory import Plannable
 
 
-def plan_extern(call: ExternCall, outside: set[Buffer]) -> ExternStep:
+def plan_extern(call: ExternCall, outside: set[Buffer], plannable: Plannable) -> ExternStep:
     """The step of a call; `outside` are the buffers that the caller gets."""
     target = call.outputs[0] if len(call.outputs) == 1 else None
-    if target is None or target in outside or size_of(target) is None:
+    if target is None or target in outside or not plannable(target):
         return ExternStep(call)
     if not _is_dense(target):
         return ExternStep(call)

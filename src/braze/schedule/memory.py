@@ -2,72 +2,114 @@
 
 A buffer lives from the step that writes it first to the step that reads it last. Largest first,
 each is put at the lowest offset where nothing alive at the same time lies.
+
+Where sizes are symbols this is done for the sizes at hand, and what is kept of it is the order:
+which of two buffers that are alive together lies before the other. Offsets then follow from any
+sizes, and no two such buffers overlap.
 """
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import final
 
 from braze.ir.loops import Buffer, LoopProgram
-from braze.ir.schedule import ALIGNMENT, ExternStep, Kernel, Slot, Step
+from braze.ir.schedule import ALIGNMENT, ExternStep, Kernel, SizedSlot, Slot, Step
+from braze.ir.types import Size
+from braze.schedule.target import Target
 from braze.schedule.use import extern_reads
-from braze.shapes.expr import constant_value
+from braze.shapes.binding import bind_symbols
+from braze.shapes.expr import Symbol, constant_value, simplified, symbols
+from braze.shapes.substitution import evaluate
+
+_USUAL_SIZE = 64  # of a symbol that has no hint
 
 
 @dataclass(frozen=True, slots=True)
 class Placement:
-    """slots in the arena, its size in bytes, and what is allocated at each call."""
+    """slots in the arena and its size in bytes, or where sizes are symbols, sized slots; and what
+    is allocated at each call."""
 
     slots: tuple[tuple[Buffer, Slot], ...]
     arena_size: int
+    sized: tuple[tuple[Buffer, SizedSlot], ...]
     fresh: tuple[Buffer, ...]
     last_use: tuple[tuple[Buffer, int], ...]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class Plannable:
+    """Whether a buffer's size is known when a call begins.
+
+    known: the symbols that inputs show, and what follows from them.
+    """
+
+    known: frozenset[Symbol]
+
+    @classmethod
+    def of(cls, program: LoopProgram, target: Target) -> Plannable:
+        """What is known of a program's sizes, where the target plans with symbols."""
+        if not target.plans_symbols:
+            return cls(frozenset())
+        shown = [n for buffer in program.inputs for n in (*buffer.shape, *buffer.stride)]
+        numbers = [(None, n) for n in (*shown, *program.sizes.numbers)]
+        bindings = bind_symbols(numbers, program.sizes.derived)
+        return cls(frozenset([binding.symbol for binding in bindings]))
+
+    def __call__(self, buffer: Buffer) -> bool:
+        return all(symbols(n) <= self.known for n in (*buffer.shape, *buffer.stride))
+
+
 @dataclass(frozen=True, slots=True)
 class _Life:
+    """size: in bytes; about: an estimate of it."""
+
     buffer: Buffer
-    size: int
+    size: Size
+    about: int
     first: int
     last: int
 
+    def meets(self, other: _Life) -> bool:
+        return other.first <= self.last and self.first <= other.last
 
-def place(program: LoopProgram, steps: Sequence[Step], most: int = sys.maxsize) -> Placement:
-    """Slots for the buffers that steps write and that nobody outside sees, up to `most` bytes."""
+
+def place(program: LoopProgram, steps: Sequence[Step], target: Target) -> Placement:
+    """Slots for the buffers that steps write and that nobody outside sees."""
     first, last = _lifetimes(steps)
     end = len(steps)
     for _, view in program.mutations:
         last[view.buffer] = end
     visible = {view.buffer for view in program.outputs} | _aliased_by_externs(steps)
     given = {*program.inputs, *(buffer for buffer, _ in program.constants)}
-    sizes = {b: size_of(b) for b in first if b not in visible and b not in given}
-    lives = [
-        _Life(b, size, first[b], last[b])
-        for b, size in sizes.items()
-        if size is not None and size <= most
-    ]
-    slots, total = _fit(lives)
-    fresh = tuple(b for b in _written_by_kernels(steps) if b not in slots and b not in given)
+    plannable = Plannable.of(program, target)
+    planned = [b for b in first if b not in visible and b not in given and plannable(b)]
+    lives = [_life(b, first[b], last[b]) for b in planned]
+    placed, total = _fit([life for life in lives if life.about <= target.planned_bytes])
+    is_sized = any(constant_value(life.size) is None for life, _ in placed)
+    slots = {} if is_sized else {life.buffer: Slot(at, life.about) for life, at in placed}
+    sized = _ordered(placed) if is_sized else {}
+    inside = slots.keys() | sized.keys() | given
+    fresh = tuple(b for b in _written_by_kernels(steps) if b not in inside)
     temporary = set(fresh) | _allocated_by_externs(steps)
     outputs = {view.buffer for view in program.outputs}
     temporary |= {*program.inputs} - {target for target, _ in program.mutations}
     drops = tuple((b, last[b]) for b in last if b in temporary - outputs and last[b] < end)
-    return Placement(tuple(slots.items()), total, fresh, drops)
+    size = 0 if is_sized else total
+    return Placement(tuple(slots.items()), size, tuple(sized.items()), fresh, drops)
 
 
-def size_of(buffer: Buffer) -> int | None:
-    """Bytes from the first to the last element; None for symbolic sizes."""
-    total = 1
+def size_of(buffer: Buffer) -> Size:
+    """Bytes from the first to the last element; of a buffer of symbolic size that is empty, zero
+    or less."""
+    if 0 in map(constant_value, buffer.shape):
+        return 0
+    total: Size = 1
     for size, stride in zip(buffer.shape, buffer.stride):
-        length, step = constant_value(size), constant_value(stride)
-        if length is None or step is None:
-            return None
-        if length == 0:
-            return 0
-        total += (length - 1) * step
-    return total * buffer.dtype.itemsize
+        total = total + (size - 1) * stride
+    return simplified(total * buffer.dtype.itemsize)
 
 
 def written(step: Step) -> tuple[Buffer, ...]:
@@ -128,20 +170,39 @@ def _aliased_by_externs(steps: Sequence[Step]) -> set[Buffer]:
     return found
 
 
-def _fit(lives: Sequence[_Life]) -> tuple[dict[Buffer, Slot], int]:
+def _life(buffer: Buffer, first: int, last: int) -> _Life:
+    size = size_of(buffer)
+    hints = {s: _USUAL_SIZE if s.hint is None else s.hint for s in symbols(size)}
+    return _Life(buffer, size, max(0, evaluate(size, hints)), first, last)
+
+
+def _fit(lives: Sequence[_Life]) -> tuple[list[tuple[_Life, int]], int]:
+    """Each life with its offset, and the bytes of all, for the estimated sizes."""
     placed: list[tuple[_Life, int]] = []
     total = 0
-    for life in sorted(lives, key=lambda life: (-life.size, life.first)):
+    for life in sorted(lives, key=lambda life: (-life.about, life.first)):
         neighbours = sorted(
-            (offset, offset + other.size)
-            for other, offset in placed
-            if other.first <= life.last and life.first <= other.last
+            (offset, offset + other.about) for other, offset in placed if other.meets(life)
         )
         at = 0
         for start, stop in neighbours:
-            if at + life.size <= start:
+            if at + life.about <= start:
                 break
             at = max(at, -(-stop // ALIGNMENT) * ALIGNMENT)
         placed.append((life, at))
-        total = max(total, at + life.size)
-    return {life.buffer: Slot(offset, life.size) for life, offset in placed}, total
+        total = max(total, at + life.about)
+    return placed, total
+
+
+def _ordered(placed: Sequence[tuple[_Life, int]]) -> dict[Buffer, SizedSlot]:
+    """Slots by what lies before them: of those alive at the same time, all of a lower offset that
+    are not before one of these already."""
+    lives = [life for life, _ in sorted(placed, key=lambda pair: pair[1])]
+    found: dict[Buffer, SizedSlot] = {}
+    before: list[set[int]] = []
+    for number, life in enumerate(lives):
+        met = {place for place in range(number) if lives[place].meets(life)}
+        passed: set[int] = set().union(*(before[place] for place in met))
+        before.append(met | passed)
+        found[life.buffer] = SizedSlot(life.size, tuple(sorted(met - passed)))
+    return found

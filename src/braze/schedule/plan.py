@@ -16,7 +16,7 @@ from braze.schedule.fuse import Extern, Fusion, fuse
 from braze.schedule.in_place import write_in_place
 from braze.schedule.inline import inline
 from braze.schedule.join import join_regions
-from braze.schedule.memory import place
+from braze.schedule.memory import Plannable, place
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.split import split
@@ -40,7 +40,7 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
     final = write_in_place(program, steps)
     if target.merges_columns:
         final = merge_columns(final, names, target.merges_columns)
-    placement = place(program, final.steps, target.planned_bytes)
+    placement = place(program, final.steps, target)
     return Schedule(
         inputs=program.inputs,
         constants=program.constants,
@@ -55,6 +55,7 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
         settled=final.settled,
         refusals=tuple(fusion.refusals),
         sizes=program.sizes,
+        sized=placement.sized,
     )
 
 
@@ -86,12 +87,13 @@ def _steps(program: LoopProgram, fusion: Fusion, names: Names, target: Target) -
     outside = {view.buffer for view in program.outputs}
     needed = _needed(program, fusion)
     readers = _readers(fusion)
+    plannable = Plannable.of(program, target)
     steps: list[Step] = []
     for position, place_ in enumerate(fusion.places):
         if isinstance(place_, Extern):
             call = place_.call
             planned = target.plans_results
-            steps.append(plan_extern(call, outside) if planned else ExternStep(call))
+            steps.append(plan_extern(call, outside, plannable) if planned else ExternStep(call))
         else:
             wanted = {b for b in place_.makers if readers.get(b, set()) - {position}}
             name = f"k{len(steps)}"

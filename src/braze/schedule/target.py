@@ -20,6 +20,7 @@ class Target:
     joins: what several definitions write beside each other is one that chooses, where only loops
         read it.
     plans_results: ATen writes its results into planned memory; else it allocates them.
+    plans_symbols: values of symbolic size are in planned memory, too, laid out at a call.
     planned_bytes: larger values have memory of their own, which goes back after their last reader.
     merges_columns: over how many tasks partial sums over rows are computed by the kernel that reads
         the rows anyway; 0: by one of their own.
@@ -36,6 +37,7 @@ class Target:
     computes_again: bool
     joins: bool
     plans_results: bool
+    plans_symbols: bool
     planned_bytes: int
     merges_columns: int
     tiles_stores: bool
@@ -53,6 +55,7 @@ CPU = Target(
     computes_again=False,
     joins=False,
     plans_results=True,
+    plans_symbols=True,
     planned_bytes=sys.maxsize,
     merges_columns=0,
     tiles_stores=False,
@@ -72,6 +75,7 @@ CUDA = Target(
     computes_again=True,
     joins=True,
     plans_results=False,
+    plans_symbols=False,
     planned_bytes=1 << 20,
     merges_columns=264,
     tiles_stores=True,

@@ -314,3 +314,19 @@ def test_small_sizes_that_change_the_result() -> None:
         torch.testing.assert_close(compiled(X, mask), folded(X, mask))
     with pytest.raises(RuntimeError):
         compiled(X, none)
+
+
+@pytest.mark.parametrize("dynamic", [False, True])
+def test_parts_of_planned_memory_of_computed_length(dynamic: bool) -> None:
+    """Their lengths are not known when memory is laid out."""
+
+    def program(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+        k = n.item()
+        torch._check(k >= 0)
+        torch._check(k <= x.shape[0])
+        square = (x @ x.mT).sin().exp()
+        return square[:k] @ square
+
+    sizes = [X] * 4 if not dynamic else [X, X[:5], X.repeat(3, 1), X]
+    calls = [(x, torch.tensor(k)) for x, k in zip(sizes, (3, 1, 8, 0))]
+    assert compiles(program, calls, dynamic=dynamic) == 1

@@ -65,7 +65,7 @@ def special() -> str:
 def _table(schedule: Schedule, kernels: Iterable[Kernel]) -> tuple[Buffer, ...]:
     """The buffers that kernels touch; those that change from call to call come first."""
     used = {buffer: None for kernel in kernels for buffer in kernel.memory}
-    planned = {buffer for buffer, _ in schedule.slots}
+    planned = {buffer for buffer, _ in (*schedule.slots, *schedule.sized)}
     planned |= {buffer for buffer, _ in schedule.constants}
     changing = [b for b in schedule.inputs if b in used]
     changing += [b for b in used if b not in planned and b not in set(changing)]
