@@ -19,6 +19,13 @@ from braze.errors import InvalidOption, unknown_name
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 NUMERICS = ("eager", "default", "fast")
+# What programs stay correct without; `braze.rewrite` has them.
+GRAPH_PASSES = (
+    "prefer_channels_last",
+    "remove_redundant_copies",
+    "align_products",
+    "merge_common_subexpressions",
+)
 CACHE_DIR = Path("~/.cache/braze").expanduser()
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -27,8 +34,8 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What an option accepts. `accepts` are the types; `choices` further limit a string;
-    `environment` names the variable that gives its first value."""
+    """What an option accepts. `accepts` are the types; `choices` further limit a string, or
+    each in a tuple; `environment` names the variable that gives its first value."""
 
     accepts: tuple[type, ...]
     doc: str
@@ -115,6 +122,13 @@ class Options:
         least=0,
         most=1,
     )
+    skip_passes: tuple[str, ...] = _setting(
+        (),
+        "graph passes that are left out, to find out what one does",
+        tuple,
+        choices=GRAPH_PASSES,
+        environment="BRAZE_SKIP_PASSES",
+    )
     max_fusion_size: int = _setting(64, "most definitions that are fused into one kernel", least=1)
     capture_scalar_outputs: bool = _setting(
         False, "`.item()` gives a symbol instead of a graph break"
@@ -141,9 +155,11 @@ def _check(name: str, value: Any) -> None:
     if not right:
         expected = " or ".join("None" if k is _NONE else k.__name__ for k in kinds)
         raise InvalidOption(f"Option {name!r} takes {expected}, not {value!r}: {setting.doc}.")
-    if setting.choices and value is not None and value not in setting.choices:
+    if setting.choices and value is not None:
         kind = "mode" if name == "mode" else f"value of option {name!r}:"
-        raise InvalidOption(unknown_name(kind, value, setting.choices))
+        for one in value if isinstance(value, tuple) else (value,):
+            if one not in setting.choices:
+                raise InvalidOption(unknown_name(kind, one, setting.choices))
     if setting.least is not None and value < setting.least:
         raise InvalidOption(f"Option {name!r} is at least {setting.least}, not {value}.")
     if setting.most is not None and value > setting.most:

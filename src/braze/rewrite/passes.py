@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from braze.ir.graph import Graph
+from braze.rewrite.align_products import align_products
 from braze.rewrite.forget_histories import forget_histories
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.prefer_channels_last import prefer_channels_last
@@ -18,18 +19,28 @@ if TYPE_CHECKING:
 Pass: TypeAlias = Callable[[Graph], Graph]
 
 # Histories first, which are copies then; copies next, so that what they hid from each other can
-# merge; dead nodes last.
+# merge, paddings of one matrix for several products too; dead nodes last.
 PASSES: tuple[Pass, ...] = (
     prefer_channels_last,
     forget_histories,
     remove_redundant_copies,
+    align_products,
     merge_common_subexpressions,
     remove_dead_nodes,
 )
 
 
+# Library calls behind them round in another order.
+_OTHER_KERNELS = frozenset({"prefer_channels_last", "align_products"})
+
+
 def rewrite(graph: Graph, options: Options) -> Graph:
-    """The graph after every pass; each keeps values, strides, aliasing and random numbers."""
+    """The graph after every pass that is not skipped; each keeps values, strides, aliasing and
+    random numbers."""
+    skipped = {*options.skip_passes}
+    if options.numerics == "eager":
+        skipped |= _OTHER_KERNELS
     for graph_pass in PASSES:
-        graph = graph_pass(graph)
+        if graph_pass.__name__ not in skipped:
+            graph = graph_pass(graph)
     return graph

@@ -1,0 +1,324 @@
+"""Gives products of half-precision matrices the alignment that the library's fast kernels want.
+
+    %2 = mm(%0, %1)                      # [4096, 768] @ [768, 50257]
+becomes
+    %3 = constant_pad_nd(%1, [0, 7])     # [768, 50264], in the layout of %1
+    %4 = mm(%0, %3)                      # [4096, 50264]
+    %5 = slice(%4, 1, 0, 50257)
+    %2 = clone(%5)                       # in the layout that it had
+
+The kernels that use matrix units at their full rate read and write 16 bytes at a time, so that
+the rows of all three matrices have to begin at multiples of 16 bytes: cuBLAS says that it is
+fastest where the contiguous extents are multiples of 8 halves. A vocabulary of 50,257 is not.
+Zeros are added to a summed extent; what is made of zeros beside the result is never read. The
+copies fuse with what makes the operands and with what reads the result.
+
+Refused: extents that are symbols, matrices with gaps between rows that no padding mends, float32,
+and products that gain less than the copies cost (`Rates`). Operands are padded at each call, since
+a caller may write to them at any time.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+
+from braze.ir.graph import Graph, Node, Value
+from braze.ir.types import Size, TensorType
+from braze.rewrite.editing import with_nodes
+from braze.shapes.expr import Expr, as_expr, constant_value, simplified, symbols
+from braze.shapes.substitution import evaluate
+
+_aten = torch.ops.aten
+_DTYPES = (torch.bfloat16, torch.float16)
+_ALIGNED = 8  # elements of 2 bytes in 16 bytes
+# Operator -> the number of the first matrix among its arguments. Before it is what is added.
+_PRODUCTS: Mapping[str, int] = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::addmm": 1,
+    "aten::baddbmm": 1,
+}
+_TRANSPOSES = frozenset({"aten.t.default", "aten.transpose.int"})
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Rates:
+    """What padding is weighed by.
+
+    aligned, unaligned: floating-point operations a second; memory: bytes a second.
+    call: seconds of a kernel more. worth: how often the copies' time has to be gained.
+    """
+
+    aligned: float
+    unaligned: float
+    memory: float
+    call: float
+    worth: float
+
+
+# An H200. memory: a copy, measured. aligned: of 989e12 on the data sheet, what large products
+# reach. unaligned: an estimate, not yet measured: kernels that read 2 bytes at a time; a quarter
+# of the aligned rate accounts for 1.6 of the 2.6 ms that GPT-2's inference lags behind.
+RATES: Mapping[str, Rates] = {
+    "cuda": Rates(aligned=600e12, unaligned=150e12, memory=4.2e12, call=3e-6, worth=2.0),
+}
+
+
+def align_products(graph: Graph, rates: Mapping[str, Rates] = RATES) -> Graph:
+    """The graph with products padded where that pays."""
+    plans = {node: plan for node in graph.nodes if (plan := _plan(node, rates)) is not None}
+    if not plans:
+        return graph
+    writer = _Writer(graph)
+    for node in graph.nodes:
+        plan = plans.get(node)
+        if plan is None:
+            writer.nodes.append(node)
+        else:
+            writer.add(node, plan)
+    return with_nodes(graph, writer.nodes, {})
+
+
+# --- which products, and by how much -------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Product:
+    """A product's operands and result: (batch, m, k) @ (batch, k, n) -> (batch, m, n)."""
+
+    added: Value | None
+    first: Value
+    second: Value
+    result: Value
+
+    def matrices(self) -> Iterator[tuple[TensorType, str]]:
+        """The types of the three, and the names of their last two dimensions."""
+        yield _type(self.first), "mk"
+        yield _type(self.second), "kn"
+        yield _type(self.result), "mn"
+
+    def sizes(self) -> dict[str, int]:
+        """The extents at hand, the batch's too."""
+        first, second = _type(self.first).shape, _type(self.second).shape
+        named = {"m": first[-2], "k": first[-1], "n": second[-1]}
+        batch = _at_hand(first[0]) if len(first) == 3 else 1
+        return {"batch": batch, **{name: _at_hand(size) for name, size in named.items()}}
+
+
+def _product_of(node: Node) -> _Product | None:
+    position = _PRODUCTS.get(node.op._schema.name)
+    if position is None or node.op._schema.overload_name not in ("", "default"):
+        return None
+    first, second = node.args[position : position + 2]
+    (result,) = node.outputs
+    if result is None or not all(type(x) is Value for x in (first, second)):
+        return None
+    return _Product(node.args[0] if position else None, first, second, result)
+
+
+def _plan(node: Node, rates: Mapping[str, Rates]) -> dict[str, int] | None:
+    """Name of a dimension (m, k, n) -> elements that are added to it; None: stays as it is."""
+    product = _product_of(node)
+    if product is None:
+        return None
+    kind = _type(product.first)
+    price = rates.get(kind.device.type)
+    if price is None or kind.dtype not in _DTYPES or _type(product.result).dtype != kind.dtype:
+        return None
+    added = _added(product)
+    return added if added and _pays(product, added, price) else None
+
+
+def _added(product: _Product) -> dict[str, int]:
+    """What makes every row begin at a multiple of 16 bytes; empty: nothing needs to, or can."""
+    added: dict[str, int] = {}
+    for _ in range(2):  # a copy for another's sake has no gaps, which may have aligned it
+        for matrix, names in product.matrices():
+            is_copied = any(name in added for name in names)
+            if _is_aligned(matrix) and not is_copied:
+                continue
+            dim = _contiguous_dim(matrix)
+            extent = None if dim is None else constant_value(matrix.shape[dim])
+            if dim is None or extent is None or (extent % _ALIGNED == 0 and not is_copied):
+                return {}
+            if extent % _ALIGNED:
+                added[names[dim]] = -extent % _ALIGNED
+    return added
+
+
+def _is_aligned(kind: TensorType) -> bool:
+    """Whether all rows begin at multiples of 16 bytes, if the first does."""
+    dim = _contiguous_dim(kind)
+    steps = [constant_value(s) for n, s in enumerate(kind.stride) if n - len(kind.stride) != dim]
+    return dim is not None and all(step is not None and step % _ALIGNED == 0 for step in steps)
+
+
+def _contiguous_dim(kind: TensorType) -> int | None:
+    """The one of the last two dimensions that memory goes along."""
+    return next((dim for dim in (-1, -2) if constant_value(kind.stride[dim]) == 1), None)
+
+
+def _pays(product: _Product, added: Mapping[str, int], price: Rates) -> bool:
+    """Whether the faster kernel gains more than the copies cost."""
+    sizes = product.sizes()
+    copied = calls = total = 0
+    for _, names in product.matrices():
+        size = 2 * math.prod(sizes[name] for name in ("batch", *names))
+        total += size
+        if any(name in added for name in names):
+            copied += 2 * size  # read and written
+            calls += 1
+    work = 2 * math.prod(sizes.values())
+    least = total / price.memory
+    gain = max(work / price.unaligned, least) - max(work / price.aligned, least)
+    return gain > price.worth * (copied / price.memory + calls * price.call)
+
+
+def _type(value: Value) -> TensorType:
+    assert type(value.type) is TensorType
+    return value.type
+
+
+def _at_hand(size: Size) -> int:
+    expr = as_expr(size)
+    return evaluate(expr, {s: s.hint or 1 for s in symbols(expr)})
+
+
+# --- the new nodes -------------------------------------------------------------------------------
+
+
+@final
+class _Writer:
+    """Writes products anew. padded: (value, elements added to its last two dimensions) -> the
+    padded value."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        made = [value.index for node in graph.nodes for value in node.outputs if value is not None]
+        self._numbers = itertools.count(1 + max([*made, *(v.index for v in graph.inputs)]))
+        self._makers = {value: node for node in graph.nodes for value in node.outputs}
+        self._padded: dict[tuple[Value, tuple[int, int]], Value] = {}
+
+    def add(self, node: Node, plan: Mapping[str, int]) -> None:
+        """The product with padded operands, and its result as it was."""
+        product = _product_of(node)
+        assert product is not None
+        m, k, n = (plan.get(name, 0) for name in "mkn")
+        first = self._pad(product.first, (m, k), node)
+        second = self._pad(product.second, (k, n), node)
+        args = [self._pad_added(product.added, (m, n), node)] if product.added else []
+        args += [first, second, *node.args[len(args) + 2 :]]
+        kind = _type(product.result)
+        if not m and not n:
+            self.nodes.append(replace(node, args=tuple(args)))
+            return
+        *batch, rows, columns = kind.shape
+        shape = (*batch, _plus(rows, m), _plus(columns, n))
+        wide = self._value(kind, shape, _row_major(shape))
+        self.nodes.append(replace(node, args=tuple(args), outputs=(wide,)))
+        rank = len(shape)
+        for dim, size, more in ((rank - 2, rows, m), (rank - 1, columns, n)):
+            if more:
+                wide = self._sliced(wide, dim, size, node)
+        kwargs = (("memory_format", torch.contiguous_format),)
+        self._call(_aten.clone.default, (wide,), product.result, node, kwargs)
+
+    def _pad(self, value: Value, added: tuple[int, int], near: Node) -> Value:
+        """The matrix with zeros behind its rows and columns, in its layout; of what is
+        transposed, the matrix before is padded, which others may read, too."""
+        if added == (0, 0):
+            return value
+        maker = self._makers.get(value)
+        if maker is not None and _swaps_last_two(maker):
+            base = self._pad(maker.args[0], (added[1], added[0]), near)
+            kind, given = _type(value), _type(base)
+            *batch, first, second = range(len(given.shape))
+            order = [*batch, second, first]
+            made = self._value(
+                kind,
+                tuple([given.shape[d] for d in order]),
+                tuple([given.stride[d] for d in order]),
+            )
+            return self._call(maker.op, (base, *maker.args[1:]), made, near)
+        found = self._padded.get((value, added))
+        if found is None:
+            kind = _type(value)
+            *batch, rows, columns = kind.shape
+            shape = (*batch, _plus(rows, added[0]), _plus(columns, added[1]))
+            made = self._value(kind, shape, _dense_along(shape, _contiguous_dim(kind)))
+            found = self._padded[value, added] = self._padding(value, added, made, near)
+        return found
+
+    def _pad_added(self, value: Value, added: tuple[int, int], near: Node) -> Value:
+        """What is added to the product, where it is as large as that and not broadcast."""
+        kind = _type(value)
+        last = [added[dim] for dim in range(-len(kind.shape), 0) if dim >= -2]
+        sizes = kind.shape[-len(last) :] if last else ()
+        more = [0 if constant_value(n) == 1 else a for n, a in zip(sizes, last, strict=True)]
+        if not any(more):
+            return value
+        shape = (*kind.shape[: -len(more)], *map(_plus, sizes, more))
+        made = self._value(kind, shape, _row_major(shape))
+        return self._padding(value, more, made, near)
+
+    def _padding(self, value: Value, added: Sequence[int], made: Value, near: Node) -> Value:
+        behind = [n for more in reversed(added) for n in (0, more)]
+        while behind[-1] == 0:
+            behind = behind[:-2]
+        return self._call(_aten.constant_pad_nd.default, (value, behind), made, near)
+
+    def _sliced(self, value: Value, dim: int, size: Size, near: Node) -> Value:
+        kind = _type(value)
+        shape = tuple([size if d == dim else s for d, s in enumerate(kind.shape)])
+        made = self._value(kind, shape, kind.stride)
+        return self._call(_aten.slice.Tensor, (value, dim, 0, size), made, near)
+
+    def _value(self, like: TensorType, shape: Sequence[Size], stride: Sequence[Size]) -> Value:
+        kind = replace(like, shape=tuple(shape), stride=tuple(stride))
+        return Value(next(self._numbers), kind)
+
+    def _call(self, op: Any, args: Any, made: Value, near: Node, kwargs: Any = ()) -> Value:
+        self.nodes.append(Node(op, args, kwargs, (made,), near.origin, near.grad_enabled))
+        return made
+
+
+def _swaps_last_two(node: Node) -> bool:
+    if str(node.op) not in _TRANSPOSES or type(node.args[0]) is not Value:
+        return False
+    rank = len(_type(node.args[0]).shape)
+    if str(node.op) == "aten.t.default":
+        return rank == 2
+    return rank >= 2 and {d % rank for d in node.args[1:3]} == {rank - 2, rank - 1}
+
+
+def _row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
+    steps: list[Size] = [1]
+    for size in reversed(shape[1:]):
+        steps.append(_number(as_expr(steps[-1]) * size))
+    return tuple(reversed(steps))
+
+
+def _plus(size: Size, more: int) -> Size:
+    return _number(as_expr(size) + more)
+
+
+def _number(size: Expr) -> Size:
+    constant = constant_value(size)
+    return simplified(size) if constant is None else constant
+
+
+def _dense_along(shape: Sequence[Size], dim: int | None) -> tuple[Size, ...]:
+    """Dense strides, the batch outermost and memory along that one of the last two dimensions."""
+    if dim != -2:
+        return _row_major(shape)
+    *batch, rows, columns = shape
+    *outer, across, along = _row_major((*batch, columns, rows))
+    return (*outer, along, across)
