@@ -12,7 +12,8 @@ on the way to the next convolution; for any other the image is put back as it wa
 the caller sees. Both conversions fuse with what makes the image, or reads it.
 
 Weights are copied at every call, since a caller may change them at any time: where that costs more
-than it saves, a convolution stays as it is.
+than it saves, a convolution stays as it is. On a GPU it costs nothing more: the library reorders
+them, too, at every call.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
@@ -33,7 +34,35 @@ from braze.rewrite.editing import replace_operands, with_nodes
 from braze.shapes.expr import as_expr, simplified, symbols
 from braze.shapes.substitution import evaluate
 
-_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_HALVES = (torch.bfloat16, torch.float16)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LayoutPrices:
+    """What moving is weighed by, for a kind of device.
+
+    worth: elements that convolutions need not reorder, for each that is converted elsewhere.
+    counts_weights: a weight's copy is a cost of its own.
+    only_matrix_units: float32 stays as it is where it may not be computed as TF32.
+    moves_groups: convolutions in groups move, too.
+    """
+
+    worth: float
+    counts_weights: bool
+    only_matrix_units: bool
+    moves_groups: bool
+
+
+# CPU: a conversion is our own loop across memory, the library's reorder is in blocks. CUDA, not
+# yet measured: both are tiled copies at the rate of memory, and it has to gain twice what it
+# costs, so that forwards whose images are saved row-major for a backward stay; convolutions in
+# groups have kernels of PyTorch's own for row-major images only, and without matrix units
+# row-major is the library's own layout.
+PRICES: Mapping[str, LayoutPrices] = {
+    "cpu": LayoutPrices(3, counts_weights=True, only_matrix_units=False, moves_groups=True),
+    "cuda": LayoutPrices(2, counts_weights=False, only_matrix_units=True, moves_groups=False),
+}
 
 # They treat every place of an image alike, though PyTorch does not tag them as pointwise.
 _KEEP_LAYOUT = frozenset(
@@ -53,35 +82,42 @@ _KEEP_LAYOUT = frozenset(
 _READ_ANY = frozenset({"aten::amax", "aten::amin", "aten::mean", "aten::sum", "aten::var_mean"})
 
 
-def prefer_channels_last(graph: Graph) -> Graph:
+def prefer_channels_last(graph: Graph, prices: Mapping[str, LayoutPrices] = PRICES) -> Graph:
     """The graph with convolutions, and what lies between them, in channels-last layout."""
-    if not any(_pays(node) for node in graph.nodes):
+    gaining = {node: price for node in graph.nodes if (price := _price(node, prices)) is not None}
+    if not gaining:
         return graph
-    mover = _Mover(graph)
+    mover = _Mover(graph, gaining)
     for node in graph.nodes:
         mover.add(node)
     moved = mover.finish(graph)
-    return moved if mover.converted * _WORTH <= mover.saved else graph
+    worth = max(price.worth for price in gaining.values())
+    return moved if mover.converted * worth <= mover.saved else graph
 
 
-# Elements that a convolution need not reorder, for each that is converted elsewhere: a conversion
-# is our own loop across memory, the library's reorder is in blocks.
-_WORTH = 3
-
-
-def _pays(node: Node) -> bool:
-    """Whether a convolution gains: what it needs not reorder is more than its weights."""
+def _price(node: Node, prices: Mapping[str, LayoutPrices]) -> LayoutPrices | None:
+    """What a convolution is weighed by that gains: what it needs not reorder is more than its
+    weights. None: it does not."""
     if str(node.op) != "aten.convolution.default":
-        return False
-    x, weight, _, _, _, _, transposed = node.args[:7]
+        return None
+    x, weight, _, _, _, _, transposed, _, groups = node.args[:9]
     result = node.outputs[0]
     if transposed or result is None or not (_is_image(x) and _is_image(result)):
-        return False
-    if x.type.dtype not in _DTYPES or x.type.device.type != "cpu":
-        return False
-    if _is_laid_out(weight.type, _CHANNELS_LAST):
+        return None
+    price = prices.get(x.type.device.type)
+    if price is None or not _suits(x.type.dtype, price) or not (groups == 1 or price.moves_groups):
+        return None
+    if not price.counts_weights or _is_laid_out(weight.type, _CHANNELS_LAST):
+        return price
+    small = _count(weight.type.shape) <= _count(x.type.shape) + _count(result.type.shape)
+    return price if small else None
+
+
+def _suits(dtype: torch.dtype, price: LayoutPrices) -> bool:
+    if dtype in _HALVES:
         return True
-    return _count(weight.type.shape) <= _count(x.type.shape) + _count(result.type.shape)
+    library = torch.backends.cudnn
+    return dtype is torch.float32 and (not price.only_matrix_units or library.allow_tf32)
 
 
 def _count(shape: Any) -> int:
@@ -127,11 +163,12 @@ def _keeps_layout(op: torch._ops.OpOverload) -> bool:
 @final
 class _Mover:
     """Writes the nodes anew. moved: row-major image -> the same in channels-last layout.
-    saved: elements of images that convolutions need not reorder; converted: that are copied from
-    one layout to the other."""
+    gaining: the convolutions that gain. saved: elements of images that convolutions need not
+    reorder; converted: that are copied from one layout to the other."""
 
-    def __init__(self, graph: Graph) -> None:
+    def __init__(self, graph: Graph, gaining: Mapping[Node, LayoutPrices]) -> None:
         self.nodes: list[Node] = []
+        self._gaining = gaining
         self.saved = self.converted = 0
         self.moved: dict[Value, Value] = {}
         self._put_back: dict[Value, Value] = {}
@@ -143,10 +180,14 @@ class _Mover:
 
     def add(self, node: Node) -> None:
         """A node in the layout that suits it."""
-        if _pays(node):
+        price = self._gaining.get(node)
+        if price is not None:
             x, weight, *rest = node.args
             self.saved += _count(x.type.shape) + _count(node.outputs[0].type.shape)  # type: ignore[union-attr]
-            args = (self._channels_last(x, node), self._channels_last(weight, node), *rest)
+            image, before = self._channels_last(x, node), self.converted
+            args = (image, self._channels_last(weight, node), *rest)
+            if not price.counts_weights:
+                self.converted = before
             self._append_moved(replace(node, args=args))
         elif not any(value in self.moved for value in operands(node)):
             self.nodes.append(node)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from braze.ir.graph import Graph
 from braze.ir.print_graph import parse_graph
 from braze.ir.run_graph import run_graph
 from braze.ir.verify_graph import verify_graph
-from braze.rewrite.prefer_channels_last import prefer_channels_last
+from braze.rewrite.prefer_channels_last import PRICES, prefer_channels_last
 
 IMAGE = "f32[2, 8, 6, 6][288, 36, 6, 1]cpu"
 OPTIONS = "None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1"
@@ -29,10 +31,10 @@ def _strides(graph: Graph, op: str) -> list[tuple[int, ...]]:
     return [node.outputs[0].type.stride for node in graph.nodes if str(node.op) == op]
 
 
-def _same_results(before: Graph, after: Graph) -> None:
+def _same_results(before: Graph, after: Graph, scale: float = 0.3) -> None:
     verify_graph(after)
     torch.manual_seed(0)
-    inputs = [0.3 * torch.randn(value.type.shape) for value in before.inputs]
+    inputs = [scale * torch.randn(value.type.shape) for value in before.inputs]
     written = [[tensor.clone() for tensor in inputs] for _ in range(2)]
     results = []
     for graph, given in zip((before, after), written):
@@ -117,3 +119,104 @@ def test_padded_pooling_between_convolutions(dtype: torch.dtype) -> None:
         found, expected = braze.compile(model)(x), model(x)
     assert found.stride() == expected.stride()
     torch.testing.assert_close(found, expected)
+
+
+# --- as on a GPU, for graphs whose types say CPU -------------------------------------------------
+
+ON_GPU = {"cpu": PRICES["cuda"]}
+IMAGE_OF_64 = "f32[1, 64, 2, 2][256, 4, 2, 1]cpu"
+
+
+def _wide(weight: str, groups: int) -> Graph:
+    """A chain of convolutions whose weights are larger than their images."""
+    rest = f"%1, None, [1, 1], [1, 1], [1, 1], False, [0, 0], {groups})"
+    chain = [
+        f"%{n}: {IMAGE_OF_64} = aten.convolution.default(%{n - 1 if n > 2 else 0}, {rest}"
+        for n in range(2, 8)
+    ]
+    head = ["graph {", f"input %0: {IMAGE_OF_64}", f"input %1: f32{weight}cpu"]
+    return parse_graph("\n".join([*head, *chain, "output %7", "}\n"]))
+
+
+@pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
+def test_on_a_gpu(ending: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    before = _graph(*ending)
+    after = prefer_channels_last(before, ON_GPU)
+    assert set(_strides(after, "aten.convolution.default")) == {(288, 1, 48, 8)}
+    _same_results(before, after)
+
+
+def test_on_a_gpu_weights_cost_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    before = _wide("[64, 64, 3, 3][576, 9, 3, 1]", 1)
+    assert prefer_channels_last(before) is before
+    after = prefer_channels_last(before, ON_GPU)
+    assert {*_strides(after, "aten.convolution.default")} == {(256, 1, 128, 64)}
+    _same_results(before, after, 0.04)
+
+
+def test_on_a_gpu_without_matrix_units_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+    graph = _graph("output %8")
+    assert prefer_channels_last(graph, ON_GPU) is graph
+
+
+def test_on_a_gpu_groups_stay(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    graph = _wide("[64, 1, 3, 3][9, 9, 3, 1]", 64)
+    assert prefer_channels_last(graph, ON_GPU) is graph
+    moving = {"cpu": dataclasses.replace(PRICES["cuda"], moves_groups=True)}
+    assert prefer_channels_last(graph, moving) is not graph
+
+
+def test_on_a_gpu_one_convolution_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What it need not reorder is what is converted instead."""
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    whole = _wide("[64, 64, 3, 3][576, 9, 3, 1]", 1)
+    outputs = (dataclasses.replace(whole.outputs[0], value=whole.nodes[0].outputs[0]),)
+    graph = dataclasses.replace(whole, nodes=whole.nodes[:1], outputs=outputs)
+    assert prefer_channels_last(graph, ON_GPU) is graph
+
+
+class Residual(torch.nn.Module):
+    """A bottleneck as in ResNet-50, with what comes before and after."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = torch.nn.Conv2d(3, 16, 7, stride=2, padding=3, bias=False)
+        self.norms = torch.nn.ModuleList([torch.nn.BatchNorm2d(n) for n in (16, 8, 8, 16)])
+        self.inner = torch.nn.ModuleList(
+            [
+                torch.nn.Conv2d(16, 8, 1, bias=False),
+                torch.nn.Conv2d(8, 8, 3, padding=1, bias=False),
+                torch.nn.Conv2d(8, 16, 1, bias=False),
+            ]
+        )
+        self.head = torch.nn.Linear(16, 5)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        x = torch.nn.functional.max_pool2d(self.norms[0](self.stem(x)).relu(), 3, 2, 1)
+        y = x
+        for number, conv in enumerate(self.inner):
+            y = self.norms[number + 1](conv(y))
+            y = y.relu() if number < 2 else y
+        y = (x + y).relu()
+        return self.head(y.mean((2, 3))), y
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_a_residual_network_stays_channels_last(
+    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    monkeypatch.setattr(prefer_channels_last, "__defaults__", (ON_GPU,))
+    torch.manual_seed(0)
+    model = Residual().to(dtype).eval()
+    x = torch.randn(2, 3, 32, 32, dtype=dtype)
+    with torch.no_grad():
+        found, wanted = braze.explain(model)(x), model(x)
+    assert not found.fallbacks
+    for mine, eager in zip(found.result, wanted, strict=True):
+        torch.testing.assert_close(mine, eager)
+        assert mine.stride() == eager.stride()
