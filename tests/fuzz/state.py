@@ -233,10 +233,12 @@ _VISITORS: tuple[tuple[Any, Callable[[Any], Iterator[tuple[str, Any]]]], ...] = 
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Parted:
-    """Where two worlds part. cause: what kind of difference it is, without names and numbers."""
+    """Where two worlds part. path: of what differs; "" where the worlds are not alike in shape.
+    cause: what kind of difference it is, without names and numbers."""
 
     cause: str
     text: str
+    path: str = ""
 
 
 def first_difference(
@@ -256,7 +258,7 @@ def first_difference(
             return Parted("structure", text)
         if expected != actual and not (writes_past_versions and _is_harmless(expected, actual)):
             cause = f"{_root(path)} {_cause(expected, actual)}"
-            return Parted(cause, f"{path}: eager {expected}, compiled {actual}")
+            return Parted(cause, f"{path}: eager {expected}, compiled {actual}", path)
     if len(left) != len(right):
         longer, name = (left, "eager") if len(left) > len(right) else (right, "compiled")
         return Parted("structure", f"only {name} has {longer[min(len(left), len(right))]}")

@@ -42,14 +42,15 @@ Compile = Callable[[Any], Any]
 @final
 @dataclass(frozen=True, slots=True)
 class StepRecord:
-    """What is seen after a step: `state`, `faults` (warnings about faults of the compiler).
+    """What is seen after a step: `state`, `error` ("" where none was raised), `faults` (warnings
+    about faults of the compiler).
 
     refusal: what was refused, of that which another run may rightly be allowed; "" if nothing was.
     """
 
     step: str
     state: list[Entry]
-    raised: bool
+    error: str
     refusal: str
     is_refused_as_leaf: bool
     faults: tuple[str, ...]
@@ -162,7 +163,7 @@ def _step(
     return StepRecord(
         step,
         state,
-        error is not None,
+        "" if error is None else repr(error),
         _refusal(texts, state),
         any(_LEAF in text for text in texts),
         tuple(f for f in faults if "none of them fits" not in f),

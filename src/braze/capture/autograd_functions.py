@@ -93,7 +93,7 @@ def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if any(map(_needs_gradient, returned)):
         traced(application.note_results, (returned, before), {})
     del interpreter.calls[first:]
-    call = TorchCall(_applied(cls), given, (), noted(made), application.origin, True)
+    call = TorchCall(_applied(cls), given, (), noted(made, True), application.origin, True)
     interpreter.calls.append(call)
     return made
 

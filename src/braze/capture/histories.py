@@ -20,7 +20,7 @@ import torch
 
 from braze.capture.rebuild import rebuild_used_up
 from braze.capture.signals import CannotRebuild
-from braze.compat.backward import can_be_used_again, history_nodes
+from braze.compat.backward import can_be_used_again, history_nodes, is_refused_by_autograd
 from braze.ir.custom_gradient import without_custom_gradients
 from braze.ir.frame import NewCall, Recipe
 from braze.ir.graph import Graph, Value, operands
@@ -72,6 +72,10 @@ def check_new_leaves(interpreter: Any, results: Sequence[Any], graph: Graph) -> 
     left = interpreter.left_leaves
     tracked = _tracked(graph)
     for result, output in zip(results, graph.outputs):
+        if is_refused_by_autograd(result):
+            raise CannotRebuild(
+                "a view that autograd refuses, since its base was written", reads[0]
+            )
         if not _is_live(interpreter, result):
             continue
         ends = [getattr(node, "variable", None) for node in history_nodes([result.grad_fn])]
@@ -103,7 +107,9 @@ def _used(interpreter: Any) -> dict[int, Any]:
 
 
 def _is_live(interpreter: Any, tensor: Any) -> bool:
-    """Whether a tensor has a history of which nothing is used up."""
+    """Whether a tensor has a history of which nothing is used up; one that cannot be asked may."""
+    if is_refused_by_autograd(tensor):
+        return True
     if not tensor.requires_grad or tensor.grad_fn is None:
         return False
     if can_be_used_again([tensor.grad_fn]):

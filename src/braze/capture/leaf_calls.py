@@ -56,7 +56,7 @@ def leaf_call(
     else:
         with symbolic_dispatch():
             result = traced(function, args, kwargs)
-    noted_result = note(result)
+    noted_result = note(result, True)
     if recorder.progress != before or values_in(noted_result):
         target = _target(function)
         interpreter.calls.append(
@@ -75,44 +75,48 @@ class TensorNames:
         self._taken: set[Value] = set()
         self._names: dict[int, tuple[Any, Value, int]] = {}
 
-    def name(self, standin: Any) -> Value:
-        """The name of a stand-in."""
+    def name(self, standin: Any, is_result: bool = False) -> Value:
+        """The name of a stand-in. is_result: the call that is noted made it."""
         entry = self._names.get(id(standin))
         if entry is None:
             value = self._value_of(standin)
             if value in self._taken:  # a view of all of a tensor is a tensor object of its own
                 value = self._new_value(value.type)
             self._taken.add(value)
-            entry = self._names[id(standin)] = (standin, value, _writes_to(standin))
+            # No call made it: where its memory was written to, its value is not that memory.
+            version = _writes_to(standin) if is_result else 0
+            entry = self._names[id(standin)] = (standin, value, version)
         return entry[1]
 
     def written(self) -> frozenset[Value]:
-        """The names of stand-ins whose memory was written to after they were named."""
+        """The names of stand-ins whose memory was written to after they were named, or before if no
+        call made them."""
         entries = self._names.values()
         return frozenset([name for s, name, version in entries if _writes_to(s) != version])
 
-    def known(self, standin: Any) -> Value | None:
-        """The name of a stand-in that a call named."""
-        entry = self._names.get(id(standin))
-        return None if entry is None else entry[1]
+    def of_result(self, standin: Any) -> Value | None:
+        """The name of a stand-in that leaves the frame; None where its value says all."""
+        if id(standin) in self._names or (standin.place.base is not None and _writes_to(standin)):
+            return self.name(standin)
+        return None
 
-    def noted(self, value: Any) -> Any:
+    def noted(self, value: Any, is_result: bool = False) -> Any:
         """A value as a TorchCall holds it."""
         cls = type(value)
         if cls is Standin:
-            return self.name(value)
+            return self.name(value, is_result)
         if cls is SymbolicFloat:
             return value.example()
         if cls in CONSTANTS:
             return value
         if cls is tuple or cls is list:
-            return cls([self.noted(item) for item in value])
+            return cls([self.noted(item, is_result) for item in value])
         if cls is dict:
-            return {key: self.noted(item) for key, item in value.items()}
+            return {key: self.noted(item, is_result) for key, item in value.items()}
         if cls is slice:
-            return slice(*[self.noted(v) for v in (value.start, value.stop, value.step)])
+            return slice(*[self.noted(v, is_result) for v in (value.start, value.stop, value.step)])
         if issubclass(type(value), tuple):
-            return tuple([self.noted(item) for item in value])
+            return tuple([self.noted(item, is_result) for item in value])
         return value
 
     def release(self) -> None:

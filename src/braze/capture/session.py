@@ -236,7 +236,7 @@ def _finish(
         bytecodes=interpreter.steps_done,
         call_results=tuple(
             [
-                renamed(interpreter.tensor_names.known(result) or output.value)
+                renamed(interpreter.tensor_names.of_result(result) or output.value)
                 for result, output in zip(writer.results, trace.graph.outputs)
             ]
         ),

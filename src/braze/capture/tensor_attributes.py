@@ -10,6 +10,7 @@ import torch
 from braze.capture.leaf_calls import leaf_call, traced
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
+from braze.compat.backward import refuses_changed_memory
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource
 
@@ -62,6 +63,8 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
         return None
     if name in FORBIDDEN:
         raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
+    if name == "data" and _refuses_changes(interpreter.tracer.owner_of(tensor)):
+        raise BreakRequested("unsupported-tensor", "Tensor.data of one of several views")
     meta = interpreter.world.lookup(cls, name)
     if meta is ABSENT:
         return _instance_attribute(interpreter, tensor, real, name)
@@ -77,6 +80,13 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
 
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))
+
+
+def _refuses_changes(real: torch.Tensor | None) -> bool:
+    """A write through `x.data` is none to `x` for autograd, one through `x.detach()` is. In a graph
+    they are the same, so they are told apart where `x` is a view that cannot be used any more after
+    such a write."""
+    return real is not None and refuses_changed_memory(real)
 
 
 def _subclass_attribute(interpreter: Any, tensor: Any, real: Any, cls: type, name: str) -> Any:

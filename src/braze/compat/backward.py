@@ -129,6 +129,23 @@ def follows_its_base(tensor: torch.Tensor) -> bool:
     return tensor._is_view() and _creation_of(tensor) in (_IS_PLAIN_VIEW, _IS_PIECE)
 
 
+def refuses_changed_memory(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view that autograd refuses from when its memory is written to otherwise
+    than through it: one of several views that one call made, or one made without gradients."""
+    return tensor._is_view() and tensor.requires_grad and _creation_of(tensor) != _IS_PLAIN_VIEW
+
+
+def is_refused_by_autograd(tensor: torch.Tensor) -> bool:
+    """Whether autograd refuses to say what history a view has, since its memory was written to."""
+    if not tensor._is_view():
+        return False
+    try:
+        _ = tensor.grad_fn
+    except RuntimeError:
+        return True
+    return False
+
+
 def as_piece(view: torch.Tensor) -> torch.Tensor:
     """The view, such that autograd takes it for one of several that one call made."""
     if view._is_view():

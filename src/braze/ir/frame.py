@@ -338,7 +338,7 @@ class CapturedFrame:
     symbols: what each symbol of the graph is in terms of the call's inputs.
     marked: sizes that the user said must not be specialised, and where they are found.
     written_names: of the tensor objects that `calls` name, those written to after they got their
-        names.
+        names, or before if no call made them.
     draws: random numbers of Python's that each call begins with.
     checks: what has to be true of the graph's results before anything is done with them."""
 

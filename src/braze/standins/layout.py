@@ -46,6 +46,16 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
 
 
 @functools.lru_cache(maxsize=1 << 14)
+def overlaps_itself(shape: Shape, stride: Shape) -> bool:
+    """Whether eager takes several elements for one memory location, as `expand` makes them: it
+    refuses most writes to them."""
+    return any(
+        type(step) is int and step == 0 and not (type(size) is int and size == 1)
+        for size, step in zip(shape, stride)
+    ) and not (0 in shape or is_dense(shape, stride))
+
+
+@functools.lru_cache(maxsize=1 << 14)
 def same_layout(shape: Shape, stride: Shape, other: Shape) -> bool:
     """Whether two strides address the same elements (dimensions of size 1 do not matter)."""
     return all(a == b or size == 1 for size, a, b in zip(shape, stride, other)) or 0 in shape

@@ -26,12 +26,13 @@ from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.op_facts import Kind, OpFacts, describe_op
-from braze.standins.recorder import Recorder, is_detached
+from braze.standins.recorder import Recorder
 from braze.standins.rules import infer, infer_view
 from braze.standins.slice_bounds import BOUNDED, counted_from_start
 from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
 from braze.standins.standin import Place, Standin, Step, new_standin
 from braze.standins.strided import strided_view
+from braze.standins.write_checks import check_write
 
 aten = torch.ops.aten
 _RESTRIDED, _DIFFERENTIABLE = 1, 2
@@ -132,6 +133,12 @@ class Tracer(dispatch.TorchDispatchMode):
     def real_of(self, standin: torch.Tensor) -> torch.Tensor | None:
         """The real tensor of an input's stand-in."""
         return self._real_by_standin.get(id(standin))
+
+    def owner_of(self, standin: torch.Tensor) -> torch.Tensor | None:
+        """The real tensor of the input whose memory a stand-in names."""
+        place = standin.place  # type: ignore[attr-defined]
+        index = (place.base or place).input_index
+        return self.inputs[index][1] if index >= 0 else None
 
     def note_offset(self, place: Place) -> None:
         """The trace depends on where the tensor begins in its storage: if that is an input's
@@ -412,6 +419,7 @@ class Tracer(dispatch.TorchDispatchMode):
         found = value.type
         assert isinstance(found, TensorType)
         wanted = place.type
+        check_write(place, differentiable)
         if found is not wanted:
             if not torch.can_cast(found.dtype, wanted.dtype):
                 raise RuntimeError(
@@ -424,8 +432,6 @@ class Tracer(dispatch.TorchDispatchMode):
                     f"{list(found.shape)}"
                 )
             value = self.recorder.convert(value, wanted)
-        if differentiable and is_detached(place):
-            raise Untraceable("a detached tensor gets a history that its memory has not elsewhere")
         self.recorder.write(place, value)
         if differentiable:
             (place.base or place).tracks_gradient = True

@@ -1,0 +1,18 @@
+"""Writes that a trace does not take: what eager does at them, the graph could not do again."""
+
+from __future__ import annotations
+
+from braze.standins.errors import Untraceable
+from braze.standins.layout import overlaps_itself
+from braze.standins.recorder import is_detached
+from braze.standins.standin import Place
+
+
+def check_write(place: Place, differentiable: bool) -> None:
+    """Raise Untraceable for a write to a place that must happen eagerly. differentiable: whether
+    gradients flow through what is written."""
+    for memory in (place.type, (place.base or place).type):
+        if overlaps_itself(memory.shape, memory.stride):  # type: ignore[arg-type]
+            raise Untraceable("a write to elements that share memory, as after expand()")
+    if differentiable and is_detached(place):
+        raise Untraceable("a detached tensor gets a history that its memory has not elsewhere")
