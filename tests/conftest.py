@@ -1,18 +1,30 @@
-"""What every test gets: verifiers on, a kernel cache of its own, and the `--bless` flag."""
+"""What every test gets: verifiers on, a kernel cache of its own, equal random numbers, a process
+that the tests before it left as it was, and the `--bless` flag."""
 
 from __future__ import annotations
 
+import gc
 import os
+import random
+import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 # Before Braze is imported, which reads its environment once.
 _CACHE = tempfile.TemporaryDirectory(prefix="braze-test-cache-")
 os.environ.setdefault("BRAZE_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("BRAZE_VERIFY", "1")
+
+from braze.compat.ambient import ambient_state  # noqa: E402
+from braze.options import config  # noqa: E402
+from braze.report.logs import shown_logs  # noqa: E402
+from braze.trace import Journal  # noqa: E402
+from tests.recorded import recorded  # noqa: E402
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -24,6 +36,46 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def bless(request: pytest.FixtureRequest) -> bool:
     """Whether expectations are to be rewritten."""
     return bool(request.config.getoption("--bless"))
+
+
+@pytest.fixture
+def journal() -> Iterator[Journal]:
+    """The records of what this test compiles, and of nothing else."""
+    with recorded() as found:
+        yield found
+
+
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Values that a file draws while it is imported are the same in each process."""
+    if isinstance(collector, pytest.Module):
+        _seed()
+
+
+@pytest.fixture(autouse=True)
+def _equal_beginnings() -> Iterator[None]:
+    """In whichever order tests run: equal random numbers, and nothing changed by the others."""
+    _seed()
+    before = _state_of_process()
+    yield
+    assert _state_of_process() == before, "the test leaves the process changed"
+
+
+def _seed() -> None:
+    random.seed(0)
+    torch.manual_seed(0)
+
+
+def _state_of_process() -> tuple[Any, ...]:
+    return (
+        ambient_state(),
+        config.snapshot(),
+        shown_logs(),
+        torch.get_num_threads(),
+        gc.isenabled(),
+        sys.getprofile(),
+        sys.getswitchinterval(),
+        os.getcwd(),
+    )
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -8,15 +8,16 @@ import sys
 
 PROGRAM = """
 import json, sys, time
+began = time.process_time()
 import torch
-before, began = set(sys.modules), time.process_time()
+before, middle = set(sys.modules), time.process_time()
 import braze
-imported = time.process_time() - began
+share = (time.process_time() - middle) / (middle - began)
 after_import = sorted(set(sys.modules) - before)
 compiled = braze.compile(lambda x: torch.relu(x + 1).sum(-1), fullgraph=True)
 with torch.no_grad():
     assert torch.equal(compiled(torch.ones(3, 4)), torch.full((3,), 8.0))
-print(json.dumps([imported, after_import, sorted(set(sys.modules) - before)]))
+print(json.dumps([share, after_import, sorted(set(sys.modules) - before)]))
 """
 
 # PyTorch's own compiler, and what it brings: one to four seconds.
@@ -26,8 +27,9 @@ HEAVY = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "s
 def test_import_and_a_tiny_compile_load_nothing_heavy() -> None:
     run = subprocess.run([sys.executable, "-c", PROGRAM], capture_output=True, text=True)
     assert run.returncode == 0, run.stderr
-    seconds, after_import, after_compile = json.loads(run.stdout.splitlines()[-1])
+    share, after_import, after_compile = json.loads(run.stdout.splitlines()[-1])
     for modules in (after_import, after_compile):
         heavy = [name for name in modules if name.startswith(HEAVY)]
         assert not heavy, heavy[:10]
-    assert seconds < 1.5, f"importing braze took {seconds:.2f} s of processor time beside torch"
+    # Both are slower on a slow or busy machine.
+    assert share < 1.5, f"importing braze took {share:.2f} of the processor time of torch's import"

@@ -8,8 +8,9 @@ import pytest
 import torch
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 from tests.differential.shape_programs import ShapeProgram, shape_program
+from tests.recorded import recorded
 
 PROGRAMS = int(os.environ.get("BRAZE_SHAPE_PROGRAMS", "60"))
 _A_TEST = 20
@@ -18,14 +19,13 @@ _A_TEST = 20
 _ONCE_MORE = 3
 
 
-def faults(program: ShapeProgram) -> str:
-    """What differs from eager; "" where nothing does."""
+def faults(program: ShapeProgram, journal: Journal) -> str:
+    """What differs from eager; "" where nothing does. It compiles into the journal."""
 
     def run(x: torch.Tensor) -> torch.Tensor:
         return program(x)
 
     compiled = braze.compile(run, dynamic=True, options={"suppress_errors": False})
-    JOURNAL.clear()
     for x in program.calls:
         expected = run(x)
         found = compiled(x)
@@ -33,10 +33,10 @@ def faults(program: ShapeProgram) -> str:
             return f"{found.shape} {found.stride()}, not {expected.shape} {expected.stride()}"
         if not torch.allclose(found, expected, rtol=1e-4, atol=1e-5 * program.largest(x)):
             return f"off by {(found - expected).abs().max()} at {tuple(x.shape)}"
-    if len(JOURNAL.records()) > program.kinds() + 1:
-        return f"{len(JOURNAL.records())} compiles for {program.kinds()} kinds of call"
-    refused = [record for record in JOURNAL.records() if record.outcome != "graph"]
-    return f"refused: {refused}" if refused else "; ".join(JOURNAL.fallbacks())
+    if len(journal.records()) > program.kinds() + 1:
+        return f"{len(journal.records())} compiles for {program.kinds()} kinds of call"
+    refused = [record for record in journal.records() if record.outcome != "graph"]
+    return f"refused: {refused}" if refused else "; ".join(journal.fallbacks())
 
 
 # Programs of which more than the first ones were wrong once, and what it was.
@@ -50,9 +50,9 @@ FOUND = {
 
 
 @pytest.mark.parametrize("seed", FOUND)
-def test_programs_that_were_wrong(seed: int) -> None:
+def test_programs_that_were_wrong(journal: Journal, seed: int) -> None:
     with torch.no_grad():
-        fault = faults(shape_program(seed))
+        fault = faults(shape_program(seed), journal)
     assert not fault, f"{fault}\n{shape_program(seed)}"
 
 
@@ -62,7 +62,8 @@ def test_shape_programs(start: int) -> None:
     with torch.no_grad():
         for seed in range(start, min(start + _A_TEST, PROGRAMS)):
             program = shape_program(seed)
-            fault = faults(program)
+            with recorded() as journal:
+                fault = faults(program, journal)
             assert not fault, f"seed {seed}: {fault}\n{program}"
-            once_more += len(JOURNAL.records()) > program.kinds()
+            once_more += len(journal.records()) > program.kinds()
     assert once_more <= 1 + _A_TEST * _ONCE_MORE // 100, f"{once_more} programs compiled once more"

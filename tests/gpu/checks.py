@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 NEEDS_DEVICE = [
     pytest.mark.gpu,
@@ -22,18 +22,18 @@ RECORDING = "reduce-overhead"
 MODES = (None, RECORDING)
 
 
-def fallbacks() -> list[str]:
+def fallbacks(journal: Journal) -> list[str]:
     """What ran otherwise than compiled since the journal was cleared."""
-    compiled = [reason for record in JOURNAL.records() for reason in record.fallbacks]
-    return [*compiled, *JOURNAL.fallbacks()]
+    compiled = [reason for record in journal.records() for reason in record.fallbacks]
+    return [*compiled, *journal.fallbacks()]
 
 
 @contextmanager
-def no_fallbacks() -> Iterator[None]:
+def no_fallbacks(journal: Journal) -> Iterator[None]:
     """Everything inside runs as compiled."""
-    JOURNAL.clear()
+    journal.clear()
     yield
-    assert not fallbacks()
+    assert not fallbacks(journal)
 
 
 def check(

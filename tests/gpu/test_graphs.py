@@ -12,6 +12,7 @@ from torch import nn
 from torch.nn import functional
 
 import braze
+from braze.trace import Journal
 from tests.gpu.checks import MODES, NEEDS_DEVICE, check, fallbacks, no_fallbacks, train_both
 
 pytestmark = NEEDS_DEVICE
@@ -54,7 +55,9 @@ PROGRAMS = (_pointwise, _write, _products, _layouts, _factories, _mixed)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("program", PROGRAMS)
-def test_programs(program: Callable[..., Any], dtype: torch.dtype, mode: str | None) -> None:
+def test_programs(
+    journal: Journal, program: Callable[..., Any], dtype: torch.dtype, mode: str | None
+) -> None:
     inputs = [[torch.randn(64, 64, device="cuda").div(8).to(dtype) for _ in "xy"] for _ in "abcd"]
     with torch.no_grad():
         if dtype is torch.float32:
@@ -64,22 +67,22 @@ def test_programs(program: Callable[..., Any], dtype: torch.dtype, mode: str | N
             for args in inputs:
                 found, right = compiled(*[a.clone() for a in args]), program(*args)
                 torch.testing.assert_close(found, right, rtol=5e-2, atol=5e-2)
-    assert not [reason for reason in fallbacks() if "failed" in reason]
+    assert not [reason for reason in fallbacks(journal) if "failed" in reason]
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_a_number_on_the_cpu_is_read_at_each_call(mode: str | None) -> None:
+def test_a_number_on_the_cpu_is_read_at_each_call(journal: Journal, mode: str | None) -> None:
     x = torch.randn(100, device="cuda")
-    with no_fallbacks(), torch.no_grad():
+    with no_fallbacks(journal), torch.no_grad():
         compiled = braze.compile(lambda x, s: x * s + 1, mode=mode)
         for value in (2.0, 3.0, -1.5, 0.0, 7.0):
             s = torch.tensor(value, dtype=torch.float64)
             torch.testing.assert_close(compiled(x, s), x * value + 1)
 
 
-def test_pointers_that_are_not_aligned() -> None:
+def test_pointers_that_are_not_aligned(journal: Journal) -> None:
     memory = torch.randn(5000, device="cuda")
-    with no_fallbacks(), torch.no_grad():
+    with no_fallbacks(journal), torch.no_grad():
         compiled = braze.compile(lambda x: x * 2 + 1)
         for start in (0, 1, 2, 3, 4, 1):
             x = memory[start : start + 1000]
@@ -148,20 +151,20 @@ def test_random_numbers_are_eagers() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_training(mode: str | None) -> None:
+def test_training(journal: Journal, mode: str | None) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Dropout(0.1), nn.Linear(64, 8)]
-    with no_fallbacks():
+    with no_fallbacks(journal):
         model = nn.Sequential(*layers).cuda()
         train_both(model, lambda n: torch.randn(32, 64, device="cuda"), 8, mode)
 
 
 @pytest.mark.parametrize("mode", MODES)
-def test_training_of_convolutions(mode: str | None) -> None:
+def test_training_of_convolutions(journal: Journal, mode: str | None) -> None:
     torch.manual_seed(0)
     layers = [nn.Conv2d(3, 8, 3, bias=False), nn.BatchNorm2d(8), nn.GELU(), nn.AvgPool2d(2)]
     model = nn.Sequential(*layers, nn.Flatten(), nn.Linear(8 * 7 * 7, 4)).cuda()
-    with no_fallbacks():
+    with no_fallbacks(journal):
         train_both(model, lambda n: torch.randn(16, 3, 16, 16, device="cuda"), 8, mode)
 
 
@@ -192,12 +195,12 @@ def test_a_whole_step_of_adam(options: dict[str, Any], mode: str | None) -> None
     torch.testing.assert_close(*losses, rtol=1e-3, atol=1e-6)
 
 
-def test_attention_in_half_precision() -> None:
+def test_attention_in_half_precision(journal: Journal) -> None:
     def program(q: torch.Tensor) -> torch.Tensor:
         return functional.scaled_dot_product_attention(q, q, q, is_causal=True)
 
     q = torch.randn(2, 4, 128, 64, device="cuda", dtype=torch.bfloat16, requires_grad=True)
-    with no_fallbacks():
+    with no_fallbacks(journal):
         found = braze.compile(program)(q)
         (mine,) = torch.autograd.grad(found.float().square().sum(), q)
     right = program(q)
@@ -206,20 +209,20 @@ def test_attention_in_half_precision() -> None:
     torch.testing.assert_close(mine, theirs)
 
 
-def test_autocast() -> None:
+def test_autocast(journal: Journal) -> None:
     def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
         with torch.autocast("cuda", torch.bfloat16):
             return functional.softmax(x @ w, -1)
 
     x, w = torch.randn(64, 64, device="cuda"), torch.randn(64, 64, device="cuda")
-    with no_fallbacks(), torch.no_grad():
+    with no_fallbacks(journal), torch.no_grad():
         torch.testing.assert_close(braze.compile(program)(x, w), program(x, w))
 
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="there is one device")
-def test_another_device_than_the_current_one() -> None:
+def test_another_device_than_the_current_one(journal: Journal) -> None:
     x, y = torch.randn(64, 64, device="cuda:1"), torch.randn(64, 64, device="cuda:1")
-    with no_fallbacks(), torch.no_grad():
+    with no_fallbacks(journal), torch.no_grad():
         for mode in MODES:
             compiled = braze.compile(_products, mode=mode)
             for _ in range(4):

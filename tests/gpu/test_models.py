@@ -8,7 +8,7 @@ from benchmarks.models import EIGHT, MODELS, Size, build, tensors_in
 
 import braze
 from braze.report.explain import summarise
-from braze.trace import JOURNAL
+from braze.trace import Journal
 from tests.gpu.checks import MODES, NEEDS_DEVICE
 
 pytestmark = NEEDS_DEVICE
@@ -21,9 +21,8 @@ def _full_precision(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", EIGHT)
-def test_inference(name: str, mode: str | None) -> None:
+def test_inference(journal: Journal, name: str, mode: str | None) -> None:
     case = build(MODELS[name], device="cuda", size=Size.TINY)
-    JOURNAL.clear()
     compiled = braze.compile(case.model, mode=mode)
     with torch.no_grad():
         for seed in range(4):
@@ -31,16 +30,15 @@ def test_inference(name: str, mode: str | None) -> None:
             right = tensors_in(case.model(*args, **kwargs))
             found = tensors_in(compiled(*args, **kwargs))
             torch.testing.assert_close(found, right, rtol=1e-3, atol=1e-4)
-    report = summarise("", JOURNAL, None)
+    report = summarise("", journal, None)
     assert (report.graph_count, report.break_count, report.fallbacks) == (1, 0, ())
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("name", EIGHT)
-def test_gradients(name: str, mode: str | None) -> None:
+def test_gradients(journal: Journal, name: str, mode: str | None) -> None:
     case = build(MODELS[name], device="cuda", size=Size.TINY)
     model = case.model  # in eval mode: training draws random numbers, and norms amplify errors
-    JOURNAL.clear()
     compiled = braze.compile(model, mode=mode)
     args, kwargs = case.arguments(0)
     for _ in range(4):
@@ -51,4 +49,4 @@ def test_gradients(name: str, mode: str | None) -> None:
             gradients.append([p.grad for p in model.parameters() if p.grad is not None])
         for right, found in zip(*gradients, strict=True):
             torch.testing.assert_close(found, right, rtol=5e-3, atol=1e-4)
-    assert not summarise("", JOURNAL, None).fallbacks
+    assert not summarise("", journal, None).fallbacks

@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 from tests.gpu.checks import NEEDS_DEVICE, RECORDING, fallbacks, no_fallbacks
 
 pytestmark = NEEDS_DEVICE
@@ -24,7 +24,7 @@ def _inputs(count: int) -> list[torch.Tensor]:
     return [torch.randn(16, 64, device="cuda") for _ in range(count)]
 
 
-def test_results_belong_to_the_caller() -> None:
+def test_results_belong_to_the_caller(journal: Journal) -> None:
     """Of kernels and of the library, however many are kept."""
 
     def program(x: torch.Tensor, w: torch.Tensor) -> Any:
@@ -34,7 +34,7 @@ def test_results_belong_to_the_caller() -> None:
     w = torch.randn(64, 64, device="cuda")
     compiled = braze.compile(program, mode=RECORDING)
     inputs = _inputs(20)
-    with no_fallbacks(), torch.no_grad():
+    with no_fallbacks(journal), torch.no_grad():
         kept = [compiled(x, w) for x in inputs]
         for x, found in zip(inputs, kept):
             torch.testing.assert_close(found, program(x, w))
@@ -99,11 +99,11 @@ def test_parameters_that_move() -> None:
             torch.testing.assert_close(compiled(x), model(x))
 
 
-def test_parameters_that_are_written_to() -> None:
+def test_parameters_that_are_written_to(journal: Journal) -> None:
     model = _model()
     compiled = braze.compile(model, mode=RECORDING)
     (x,) = _inputs(1)
-    with no_fallbacks(), torch.no_grad():
+    with no_fallbacks(journal), torch.no_grad():
         for _ in range(6):
             for p in model.parameters():
                 p.mul_(0.9)
@@ -127,12 +127,12 @@ def test_inputs_that_are_written_to() -> None:
             assert mine[0]._version > version
 
 
-def test_no_backward_and_a_new_input_each_time() -> None:
+def test_no_backward_and_a_new_input_each_time(journal: Journal) -> None:
     """A tutorial's loop: gradients are on and nobody asks for them."""
     model = _model()
     compiled = braze.compile(model, mode=RECORDING)
     allocated = []
-    with no_fallbacks():
+    with no_fallbacks(journal):
         for x in _inputs(20):
             out = compiled(x)
             torch.testing.assert_close(out, model(x))
@@ -140,16 +140,15 @@ def test_no_backward_and_a_new_input_each_time() -> None:
     assert max(allocated[8:]) <= max(allocated[:8])
 
 
-def test_what_waits_for_the_device_runs_as_compiled() -> None:
+def test_what_waits_for_the_device_runs_as_compiled(journal: Journal) -> None:
     def program(x: torch.Tensor) -> Any:
         return x.relu(), (x @ x.t()).sum().cpu()
 
     compiled = braze.compile(program, mode=RECORDING)
-    JOURNAL.clear()
     with torch.no_grad():
         for x in _inputs(5):
             torch.testing.assert_close(compiled(x), program(x))
-    assert any("CUDA graph" in reason for reason in fallbacks())
+    assert any("CUDA graph" in reason for reason in fallbacks(journal))
 
 
 def test_a_graph_of_the_user_around_it() -> None:

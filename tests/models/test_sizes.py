@@ -15,7 +15,7 @@ import torch
 from benchmarks.models import EIGHT, MODELS, Case, Size, build, tensors_in
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")
 
@@ -76,19 +76,18 @@ def sweep(name: str, dtype: torch.dtype = torch.float32) -> Sweep:
 
 @pytest.fixture(autouse=True)
 def _clean() -> Iterator[None]:
-    JOURNAL.clear()
     yield
     braze.reset()
 
 
-def frames() -> list[str]:
-    """What was compiled since the journal was cleared, backwards apart."""
-    return [r.function for r in JOURNAL.records() if not r.function.endswith("(backward)")]
+def frames(journal: Journal) -> list[str]:
+    """What was compiled, backwards apart."""
+    return [r.function for r in journal.records() if not r.function.endswith("(backward)")]
 
 
 @pytest.mark.parametrize("dynamic", [None, True], ids=["grows", "at-once"])
 @pytest.mark.parametrize("name", EIGHT)
-def test_sizes_of_calls(name: str, dynamic: bool | None) -> None:
+def test_sizes_of_calls(journal: Journal, name: str, dynamic: bool | None) -> None:
     calls = sweep(name)
     model = calls.case.model
     compiled = braze.compile(model, dynamic=dynamic)
@@ -96,13 +95,13 @@ def test_sizes_of_calls(name: str, dynamic: bool | None) -> None:
         for sizes in calls.sizes:
             args, kwargs = calls.arguments(*sizes)
             check(compiled(*args, **kwargs), model(*args, **kwargs), sizes)
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
+    assert not journal.fallbacks(), journal.fallbacks()
     most = 1 if dynamic else 1 + calls.varying
-    assert len(frames()) <= most, frames()
+    assert len(frames(journal)) <= most, frames(journal)
 
 
 @pytest.mark.parametrize("name", EIGHT)
-def test_sizes_of_training_steps(name: str) -> None:
+def test_sizes_of_training_steps(journal: Journal, name: str) -> None:
     calls = sweep(
         name, torch.float64
     )  # a batch norm over few values is a matter of luck in float32
@@ -123,8 +122,8 @@ def test_sizes_of_training_steps(name: str) -> None:
             # Some models norm in float32 whatever they are in; some gradients are noise.
             most = max(1e-5 * value.abs().max().item(), 1e-12 * largest)
             torch.testing.assert_close(found[key], value, rtol=1e-4, atol=most, msg=message)
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
-    assert len(frames()) <= 1 + calls.varying, frames()
+    assert not journal.fallbacks(), journal.fallbacks()
+    assert len(frames(journal)) <= 1 + calls.varying, frames(journal)
 
 
 def gradients(model: torch.nn.Module, output: Any, calls: Sweep) -> dict[str, torch.Tensor]:
@@ -144,7 +143,7 @@ def check(found: Any, expected: Any, sizes: tuple[int, int]) -> None:
 
 
 @pytest.mark.parametrize("dynamic", [None, True], ids=["grows", "at-once"])
-def test_a_growing_cache(dynamic: bool | None) -> None:
+def test_a_growing_cache(journal: Journal, dynamic: bool | None) -> None:
     """64 tokens, one by one: what a decoder keeps of the earlier ones is longer at each call."""
     model = build(MODELS["llama_decode"], size=Size.TINY).model
     compiled = braze.compile(model, dynamic=dynamic)
@@ -159,5 +158,5 @@ def test_a_growing_cache(dynamic: bool | None) -> None:
             mine, theirs = found.past_key_values, expected.past_key_values
             check(found, expected, (2, place))
     assert mine.get_seq_length() == 64
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
-    assert len(frames()) <= 3, frames()
+    assert not journal.fallbacks(), journal.fallbacks()
+    assert len(frames(journal)) <= 3, frames(journal)

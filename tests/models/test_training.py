@@ -15,7 +15,7 @@ import torch
 from benchmarks.models import EIGHT, Case, Size, build, find
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 
 def step(model: Any, case: Case, number: int, scale: int) -> torch.Tensor:
@@ -49,14 +49,13 @@ def states(model: torch.nn.Module) -> Iterable[tuple[str, Any]]:
 
 
 @pytest.mark.parametrize("name", EIGHT)
-def test_two_steps(name: str) -> None:
+def test_two_steps(journal: Journal, name: str) -> None:
     # Batch norm over the two pixels that the tiny images leave of themselves is ill-conditioned.
     scale = 2 if name == "resnet18" else 1
     case, exact = (build(find(name), d, size=Size.TINY) for d in (torch.float32, torch.float64))
     model = case.model.train()
     twin, judge = copy.deepcopy(model), copy.deepcopy(model).double()
     compiled = braze.compile(twin, fullgraph=True)
-    JOURNAL.clear()
     for number in range(2):
         loss = step(model, case, number, scale)
         found = step(compiled, case, number, scale)
@@ -64,6 +63,6 @@ def test_two_steps(name: str) -> None:
     largest = max(p.grad.norm().item() for p in judge.parameters() if p.grad is not None)
     for (what, a), (_, b), (_, c) in zip(states(twin), states(model), states(judge), strict=True):
         check(what, a, b, c, largest)
-    records = JOURNAL.records()
+    records = journal.records()
     assert [record.outcome for record in records] == ["graph", "backward"]
-    assert not JOURNAL.fallbacks() and not any(record.fallbacks for record in records)
+    assert not journal.fallbacks() and not any(record.fallbacks for record in records)

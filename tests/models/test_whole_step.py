@@ -17,7 +17,7 @@ from benchmarks.models import EIGHT, Case, Size, build, find
 from torch import optim
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 Make = Callable[[Any], optim.Optimizer]
 OPTIMIZERS: dict[str, Make] = {
@@ -68,17 +68,16 @@ def cases() -> list[Any]:
 
 
 @pytest.mark.parametrize(("name", "kind"), cases())
-def test_twenty_steps(name: str, kind: str) -> None:
+def test_twenty_steps(journal: Journal, name: str, kind: str) -> None:
     autocast = kind == "autocast"
     make = OPTIMIZERS["adamw" if autocast else kind]
     case, exact = (build(find(name), d, size=Size.TINY) for d in (torch.float32, torch.float64))
     eager = Training(case, case.model, make, autocast)
     ours = Training(case, copy.deepcopy(case.model), make, autocast)
     judge = Training(exact, copy.deepcopy(case.model).double(), make, False)
-    JOURNAL.clear()
     compiled = braze.compile(ours.step, fullgraph=True)
     found = ours.run(compiled, name)
-    records = JOURNAL.records()
+    records = journal.records()
     expected, right = eager.run(eager.step, name), judge.run(judge.step, name)
     # In half precision two runs drift apart by chance: at the worst step so far.
     worst = 0.0
@@ -88,4 +87,4 @@ def test_twenty_steps(name: str, kind: str) -> None:
     for p, q in zip(ours.model.parameters(), eager.model.parameters(), strict=True):
         assert (p.grad is None) is (q.grad is None)
     assert [record.outcome for record in records] == ["graph", "graph"]
-    assert not JOURNAL.fallbacks() and not any(record.fallbacks for record in records)
+    assert not journal.fallbacks() and not any(record.fallbacks for record in records)

@@ -22,7 +22,7 @@ from torch import nn
 
 import braze
 from braze.report.explain import summarise
-from braze.trace import JOURNAL
+from tests.recorded import recorded
 
 TEXT = tuple(
     """albert bart bert big_bird bigbird_pegasus blenderbot bloom camembert canine codegen cohere
@@ -192,10 +192,10 @@ def judge(name: str) -> Verdict:
     args = [given.pop("")] if "" in given else []
     with torch.no_grad():
         eager = _call(model, args, given)
-        JOURNAL.clear()
-        compiled = braze.compile(model, options={"suppress_errors": False})
+        with recorded() as journal:
+            compiled = braze.compile(model, options={"suppress_errors": False})
         outputs = _call(compiled, args, given)
-        found = summarise("", JOURNAL, None)
+        found = summarise("", journal, None)
         accuracy = compare(outputs, eager)
         if not accuracy.right:
             with Float64Everywhere():

@@ -13,7 +13,7 @@ from torch import nn
 from torch.utils.hooks import RemovableHandle
 
 import braze
-from braze.trace import JOURNAL
+from tests.recorded import recorded
 
 _SHOWN = (int, float, complex, bool, str, bytes, type(None), torch.dtype, torch.device, torch.Size)
 
@@ -162,12 +162,13 @@ def break_codes(make: Callable[[], tuple[Any, ...]]) -> tuple[str, ...]:
 def compiles(make: Callable[[], tuple[Any, ...]], calls: int = 2) -> list[tuple[int, list[str]]]:
     """For each of some calls: how many graphs with operators were compiled, and at which breaks."""
     function, args, *_ = make()
-    compiled = braze.compile(function, backend="aot_eager")
+    with recorded() as journal:
+        compiled = braze.compile(function, backend="aot_eager")
     found = []
     for _ in range(calls):
-        JOURNAL.clear()
+        journal.clear()
         outcome(compiled, tuple(args))
-        records = JOURNAL.records()
+        records = journal.records()
         breaks = [record.graph_break.code for record in records if record.graph_break is not None]
         found.append((sum(r.outcome == "graph" and bool(r.ops) for r in records), breaks))
     return found

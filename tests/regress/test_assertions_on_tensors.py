@@ -8,7 +8,6 @@ import torch
 
 import braze
 from braze.errors import GraphBreakError
-from braze.trace import JOURNAL
 
 GOOD, BAD = torch.ones(4), -torch.ones(4)
 D = torch.distributions
@@ -92,12 +91,11 @@ PROGRAMS = [
 
 @pytest.mark.parametrize("backend", ["braze", "aot_eager"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
-def test_one_graph(program, backend):
+def test_one_graph(journal, program, backend):
     compiled = braze.compile(program, backend=backend, fullgraph=True)
-    JOURNAL.clear()
     for x in (GOOD, BAD, GOOD * 3, BAD, torch.zeros(4), GOOD):
         assert same(outcome(compiled, x), outcome(program, x)), x
-    assert not JOURNAL.fallbacks()
+    assert not journal.fallbacks()
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

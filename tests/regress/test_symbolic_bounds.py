@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 PROGRAMS: dict[str, Callable[[torch.Tensor, int], Any]] = {
     "last": lambda x, n: (x * 2)[-3:],
@@ -25,10 +25,9 @@ PROGRAMS: dict[str, Callable[[torch.Tensor, int], Any]] = {
 
 @pytest.mark.parametrize("name", PROGRAMS)
 @pytest.mark.parametrize("with_gradients", [False, True])
-def test_bounds(name: str, with_gradients: bool) -> None:
+def test_bounds(journal: Journal, name: str, with_gradients: bool) -> None:
     program = PROGRAMS[name]
     compiled = braze.compile(program, dynamic=True, options={"suppress_errors": False})
-    JOURNAL.clear()
     for length, n in ((7, 3), (4, 2), (9, 8), (4, 4), (5, 2), (4, 7)):
         if n > length and "one" in name:
             continue
@@ -40,4 +39,4 @@ def test_bounds(name: str, with_gradients: bool) -> None:
             expected.square().sum().backward()
             found.square().sum().backward()
             torch.testing.assert_close(mine.grad, theirs.grad)
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
+    assert not journal.fallbacks(), journal.fallbacks()

@@ -7,19 +7,18 @@ from __future__ import annotations
 import torch
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 
-def test_a_size_as_a_symbolic_float() -> None:
+def test_a_size_as_a_symbolic_float(journal: Journal) -> None:
     def scaled(x: torch.Tensor) -> torch.Tensor:
         return x * torch.sym_float(x.size(0))
 
     compiled = braze.compile(scaled, dynamic=True, fullgraph=True)
-    JOURNAL.clear()
     for rows in (3, 5):
         x = torch.randn(rows, 4)
         torch.testing.assert_close(compiled(x), x * rows)
-    assert not JOURNAL.fallbacks()
+    assert not journal.fallbacks()
 
 
 def test_a_float_that_is_compared() -> None:

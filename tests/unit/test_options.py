@@ -153,14 +153,14 @@ def test_patches_of_two_threads_may_end_in_any_order(config: Config) -> None:
     def first() -> None:
         with config.patch(recompile_limit=2):
             first_in.set()
-            second_in.wait(5)
+            second_in.wait(60)
         first_out.set()
 
     def second() -> None:
-        first_in.wait(5)
+        first_in.wait(60)
         with config.patch(recompile_limit=3):
             second_in.set()
-            first_out.wait(5)
+            first_out.wait(60)
             assert config.recompile_limit == 3
 
     threads = [threading.Thread(target=target) for target in (first, second)]

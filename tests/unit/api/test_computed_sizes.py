@@ -10,31 +10,27 @@ import pytest
 import torch
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
+from tests.recorded import recorded
 
 Program = Callable[..., Any]
 ASKED = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    JOURNAL.clear()
 
 
 def compiles(program: Program, calls: Sequence[Sequence[Any]], **named: Any) -> int:
     """Call the program and its compiled form in one graph, compare, and count the compiles. A run
     that falls back is an error."""
     options = {**ASKED, "suppress_errors": False, "verify": True}
-    compiled = braze.compile(program, fullgraph=True, options=options, **named)
-    before = len(JOURNAL.records())
+    with recorded() as journal:
+        compiled = braze.compile(program, fullgraph=True, options=options, **named)
     with torch.no_grad(), warnings.catch_warnings():
         warnings.simplefilter("error", braze.errors.BrazeWarning)
         for arguments in calls:
             expected = program(*arguments)
             found = compiled(*arguments)
             torch.testing.assert_close(found, expected)
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
-    return len(JOURNAL.records()) - before
+    assert not journal.fallbacks(), journal.fallbacks()
+    return len(journal.records())
 
 
 def masks(*shape: int) -> list[torch.Tensor]:
@@ -199,7 +195,7 @@ DIFFERENTIABLE = [scaled, view, routed, loss, selected, spread, masked_rows]
 
 
 @pytest.mark.parametrize("program", DIFFERENTIABLE, ids=lambda p: p.__name__)
-def test_gradients(program: Program) -> None:
+def test_gradients(journal: Journal, program: Program) -> None:
     on_numbers = program in (scaled, view)
     compiled = braze.compile(program, fullgraph=True, options={**ASKED, "suppress_errors": False})
     for given in counts(3, 5, 1, 0, 8) if on_numbers else masks(8, 6):
@@ -209,8 +205,8 @@ def test_gradients(program: Program) -> None:
         expected.square().sum().backward()
         found.square().sum().backward()
         torch.testing.assert_close(y.grad, x.grad)
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
-    assert len(JOURNAL.records()) <= 2
+    assert not journal.fallbacks(), journal.fallbacks()
+    assert len(journal.records()) <= 2
 
 
 # --- what is asked, and promised -----------------------------------------------------------------
@@ -221,12 +217,12 @@ def branching(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     return x[:k] * 2 if k > 3 else x - k
 
 
-def test_a_branch_breaks_the_graph() -> None:
+def test_a_branch_breaks_the_graph(journal: Journal) -> None:
     compiled = braze.compile(branching, options=ASKED)
     for n in counts(2, 5, 1, 7, 5, 2):
         torch.testing.assert_close(compiled(X, n), branching(X, n))
     # One graph before the branch, one behind it for each way.
-    assert len(JOURNAL.records()) <= 5
+    assert len(journal.records()) <= 5
     with pytest.raises(
         braze.errors.GraphBreakError, match=r"(?s)u0 .*torch\._check.*torch\.cond"
     ) as e:
@@ -261,7 +257,7 @@ def promising(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
     return x[:k] + torch.zeros(k, 6)
 
 
-def test_a_promise_that_is_not_kept_raises_what_eager_raises() -> None:
+def test_a_promise_that_is_not_kept_raises_what_eager_raises(journal: Journal) -> None:
     compiled = braze.compile(promising, fullgraph=True, options=ASKED)
     torch.testing.assert_close(compiled(X, torch.tensor(4)), promising(X, torch.tensor(4)))
     with warnings.catch_warnings():
@@ -271,7 +267,7 @@ def test_a_promise_that_is_not_kept_raises_what_eager_raises() -> None:
         with pytest.raises(RuntimeError, match="Expected cond to be True"):
             compiled(X, torch.tensor(9))
     torch.testing.assert_close(compiled(X, torch.tensor(8)), promising(X, torch.tensor(8)))
-    assert len(JOURNAL.records()) == 1
+    assert len(journal.records()) == 1
 
 
 def test_an_assertion_is_a_promise() -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import nn
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
+from tests.recorded import recorded
 
 rand = torch.randn
 
@@ -19,10 +20,10 @@ def compiles(
     program: Callable[..., Any], calls: Iterable[Sequence[Any]], dynamic: bool | None, **named: Any
 ) -> int:
     """Call the program and its compiled form, compare, and count the compiles."""
-    compiled = braze.compile(
-        program, dynamic=dynamic, options={"suppress_errors": False, "verify": True}, **named
-    )
-    before = len(JOURNAL.records())
+    with recorded() as journal:
+        compiled = braze.compile(
+            program, dynamic=dynamic, options={"suppress_errors": False, "verify": True}, **named
+        )
     torch.manual_seed(0)
     with torch.no_grad():
         for arguments in calls:
@@ -31,13 +32,8 @@ def compiles(
             torch.testing.assert_close(found, expected)
             if isinstance(expected, torch.Tensor):
                 assert found.stride() == expected.stride()
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
-    return len(JOURNAL.records()) - before
-
-
-@pytest.fixture(autouse=True)
-def _clean() -> None:
-    JOURNAL.clear()
+    assert not journal.fallbacks(), journal.fallbacks()
+    return len(journal.records())
 
 
 def flattened(x: torch.Tensor) -> torch.Tensor:
@@ -110,7 +106,7 @@ def test_control_flow_on_sizes_is_guarded() -> None:
     assert compiles(program, [(rand(n, 3),) for n in (5, 9, 4, 3, 7)], dynamic=True) == 2
 
 
-def test_writes_and_views_of_inputs() -> None:
+def test_writes_and_views_of_inputs(journal: Journal) -> None:
     def program(x: torch.Tensor) -> Any:
         x.add_(1)
         x[:, 1:] *= 2
@@ -125,7 +121,7 @@ def test_writes_and_views_of_inputs() -> None:
             torch.testing.assert_close(found, expected)
             assert torch.equal(x, mine)
             assert found[0].data_ptr() == mine[1:].data_ptr()
-    assert len(JOURNAL.records()) == 1
+    assert len(journal.records()) == 1
 
 
 def test_breaks_with_symbols() -> None:
@@ -160,14 +156,15 @@ def test_other_backends(backend: str) -> None:
 
 
 def compiled_marked(program: Any, size: int, mark: Any, *later: int) -> int:
-    compiled = braze.compile(program)
+    with recorded() as journal:
+        compiled = braze.compile(program)
     with torch.no_grad():
         for number, n in enumerate((size, *later)):
             x = rand(n, 3)
             if not number:
                 mark(x)
             torch.testing.assert_close(compiled(x), program(x))
-    return len(JOURNAL.records())
+    return len(journal.records())
 
 
 def test_marked_dimensions_are_symbols_at_once() -> None:
@@ -175,9 +172,7 @@ def test_marked_dimensions_are_symbols_at_once() -> None:
         return x.sum(0) * x.shape[0]
 
     assert compiled_marked(program, 5, lambda x: braze.mark_dynamic(x, 0), 7, 9) == 1
-    JOURNAL.clear()
     assert compiled_marked(program, 5, lambda x: braze.maybe_mark_dynamic(x, -2), 7, 9) == 1
-    JOURNAL.clear()
     assert compiled_marked(program, 5, lambda x: braze.mark_unbacked(x, [0]), 7, 9) == 1
 
 
@@ -212,18 +207,17 @@ def test_unbacked_dimensions_answer_no_question() -> None:
 
     with pytest.raises(braze.errors.ConstraintViolated, match=r"test_dynamic.py:\d+.*unbacked"):
         compiled_marked(program, 5, lambda x: braze.mark_unbacked(x, 0))
-    JOURNAL.clear()
     assert compiled_marked(lambda x: x.exp().sum(0), 5, lambda x: braze.mark_unbacked(x, 0), 9) == 1
 
 
-def test_static_dimensions_are_compiled_as_they_are() -> None:
+def test_static_dimensions_are_compiled_as_they_are(journal: Journal) -> None:
     compiled = braze.compile(flattened, dynamic=True)
     with torch.no_grad():
         for n in (3, 4, 5):
             x = rand(n, 4, 8)
             braze.mark_static(x)
             compiled(x)
-    assert len(JOURNAL.records()) == 3
+    assert len(journal.records()) == 3
 
 
 def test_sizes_that_change_become_symbols() -> None:
@@ -231,7 +225,7 @@ def test_sizes_that_change_become_symbols() -> None:
     assert compiles(weighted, calls, dynamic=None) == 3
 
 
-def test_a_growing_cache() -> None:
+def test_a_growing_cache(journal: Journal) -> None:
     class Cached(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -250,4 +244,4 @@ def test_a_growing_cache() -> None:
             found, mine = compiled(x, mine)
             expected, theirs = model(x, theirs)
             torch.testing.assert_close(found, expected)
-    assert len(JOURNAL.records()) <= 3
+    assert len(journal.records()) <= 3

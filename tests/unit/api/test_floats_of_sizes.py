@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 SIZES = [(4, 6), (5, 9), (8, 3), (17, 64), (33, 7)]
 
@@ -54,8 +54,7 @@ PROGRAMS = [scaled, averaged, powers, part, logarithm, given_out, least, filled]
 
 @pytest.mark.parametrize("gradient", [False, True], ids=["inference", "gradients"])
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_one_compile(program: Callable[..., Any], gradient: bool) -> None:
-    JOURNAL.clear()
+def test_one_compile(journal: Journal, program: Callable[..., Any], gradient: bool) -> None:
     compiled = braze.compile(
         program, dynamic=True, options={"suppress_errors": False, "verify": True}
     )
@@ -69,8 +68,8 @@ def test_one_compile(program: Callable[..., Any], gradient: bool) -> None:
             expected.sum().backward()
             found.sum().backward()
             torch.testing.assert_close(y.grad, x.grad)
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
-    frames = [r for r in JOURNAL.records() if r.outcome != "backward"]
+    assert not journal.fallbacks(), journal.fallbacks()
+    frames = [r for r in journal.records() if r.outcome != "backward"]
     assert len(frames) == 1, [r.guards for r in frames]
 
 

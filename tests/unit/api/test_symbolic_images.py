@@ -11,7 +11,8 @@ import torch
 from torch.nn import functional
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
+from tests.recorded import recorded
 
 Program = Callable[..., Any]
 SIZES = [(7, 9), (8, 6), (11, 16), (23, 5), (12, 12)]
@@ -20,10 +21,10 @@ EXTERN = ("pool", "upsample")
 
 def check(program: Program, rank: int = 2, gradient: bool = False) -> None:
     """At all sizes as eager, in one compile, without pooling or resizing by ATen."""
-    JOURNAL.clear()
-    compiled = braze.compile(
-        program, dynamic=True, options={"suppress_errors": False, "verify": True}
-    )
+    with recorded() as journal:
+        compiled = braze.compile(
+            program, dynamic=True, options={"suppress_errors": False, "verify": True}
+        )
     torch.manual_seed(0)
     for size in SIZES:
         shape = (2, 3, *((5,) if rank == 3 else ()), *size)
@@ -33,8 +34,8 @@ def check(program: Program, rank: int = 2, gradient: bool = False) -> None:
         if gradient:
             wanted = torch.autograd.grad(expected.square().sum(), x)
             torch.testing.assert_close(torch.autograd.grad(found.square().sum(), x), wanted)
-    records = JOURNAL.records()
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
+    records = journal.records()
+    assert not journal.fallbacks(), journal.fallbacks()
     assert len(records) == 1 + gradient
     left = [op for record in records for op in record.extern_ops]
     assert not [op for op in left if any(word in op for word in EXTERN)], left
@@ -117,11 +118,10 @@ def test_gradients(program: Program) -> None:
     check(program, gradient=True)
 
 
-def test_convolutions_work_channels_last_at_all_sizes() -> None:
+def test_convolutions_work_channels_last_at_all_sizes(journal: Journal) -> None:
     torch.manual_seed(0)
     first, second = torch.nn.Conv2d(3, 32, 3, padding=1), torch.nn.Conv2d(32, 32, 3, padding=1)
     layouts = []
-    JOURNAL.clear()
 
     def program(x: torch.Tensor) -> torch.Tensor:
         y = functional.max_pool2d(first(x).relu(), 3, 2, 1)
@@ -135,4 +135,4 @@ def test_convolutions_work_channels_last_at_all_sizes() -> None:
             torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
             layouts.append(found.stride() == expected.stride())
     assert all(layouts)
-    assert len(JOURNAL.records()) == 1
+    assert len(journal.records()) == 1

@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 import braze
-from braze.trace import JOURNAL
+from tests.recorded import recorded
 
 rand = torch.randn
 SIZES = ((6, 4), (3, 4), (3, 5), (9, 2))
@@ -22,9 +22,9 @@ def leaves(arguments: Sequence[torch.Tensor]) -> list[torch.Tensor]:
 
 def compiles(program: Callable[..., Any], calls: Sequence[Sequence[torch.Tensor]]) -> int:
     """Compare results and gradients at every call, and count the compiles of forwards."""
-    JOURNAL.clear()
     options = {"suppress_errors": False, "verify": True}
-    compiled = braze.compile(program, dynamic=True, options=options)
+    with recorded() as journal:
+        compiled = braze.compile(program, dynamic=True, options=options)
     for arguments in calls:
         theirs, mine = leaves(arguments), leaves(arguments)
         torch.manual_seed(0)
@@ -37,8 +37,8 @@ def compiles(program: Callable[..., Any], calls: Sequence[Sequence[torch.Tensor]
         found.backward(tangent)
         for a, b in zip(mine, theirs, strict=True):
             torch.testing.assert_close(a.grad, b.grad, rtol=1e-4, atol=1e-4)
-    assert not JOURNAL.fallbacks(), JOURNAL.fallbacks()
-    return len([r for r in JOURNAL.records() if not r.function.endswith("(backward)")])
+    assert not journal.fallbacks(), journal.fallbacks()
+    return len([r for r in journal.records() if not r.function.endswith("(backward)")])
 
 
 def image(batch: int, side: int) -> torch.Tensor:

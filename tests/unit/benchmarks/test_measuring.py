@@ -21,7 +21,7 @@ _BURN = "import time\nend = time.process_time() + 0.15\nwhile time.process_time(
 def test_processor_time_counts_children_that_ended():
     before = processor_seconds()
     subprocess.run([sys.executable, "-c", _BURN], check=True)
-    assert processor_seconds() - before > 0.14
+    assert processor_seconds() - before > 0.1
 
 
 def test_processor_time_counts_children_that_still_run():
@@ -30,14 +30,14 @@ def test_processor_time_counts_children_that_still_run():
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
     with subprocess.Popen([sys.executable, "-c", code], **pipes) as child:
         child.stdout.readline()
-        assert processor_seconds() - before > 0.14
+        assert processor_seconds() - before > 0.1
         child.communicate(b"\n")
 
 
 def test_waiting_takes_wall_time_only():
-    _, elapsed = measure(partial(time.sleep, 0.05))
-    assert elapsed.wall_s > 0.045
-    assert elapsed.processor_s < 0.04
+    _, elapsed = measure(partial(time.sleep, 0.2))
+    assert elapsed.wall_s > 0.19
+    assert elapsed.processor_s < elapsed.wall_s / 2
 
 
 def test_peak_memory_is_that_of_a_python_process_with_torch():

@@ -14,7 +14,7 @@ from torch.autograd.function import once_differentiable
 
 import braze
 from braze.standins.standin import Standin
-from braze.trace import JOURNAL
+from braze.trace import Journal
 from tests.unit.capture.test_backward import breaks_of
 
 
@@ -240,7 +240,7 @@ def same(actual: tuple[Tensor, ...], expected: tuple[Tensor, ...]) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)
-def test_backward_afterwards(program: Callable[..., Tensor]) -> None:
+def test_backward_afterwards(journal: Journal, program: Callable[..., Tensor]) -> None:
     compiled = braze.compile(program, fullgraph=True)
     expected, actual = leaves(), leaves()
     for _ in range(2):
@@ -251,7 +251,7 @@ def test_backward_afterwards(program: Callable[..., Tensor]) -> None:
         found.sum().backward()
     same(actual, expected)
     assert breaks_of(compiled) == []
-    assert not any(record.fallbacks for record in JOURNAL.records())
+    assert not any(record.fallbacks for record in journal.records())
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda p: p.__name__)

@@ -22,7 +22,7 @@ from braze.runtime.binding import make_binder
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.guards_native import LOADER
 from braze.targets import make_dispatcher
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 pytestmark = pytest.mark.skipif(LOADER.wait() is None, reason="the extension cannot be built")
 
@@ -110,7 +110,7 @@ class World:
         # Globals of its own, so that a test may change them.
         self.globals = dict(forward.__globals__)
         forward = types.FunctionType(forward.__code__, self.globals)
-        dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), JOURNAL)
+        dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
         dispatcher.compiled(forward)(self.model, self.x)
         (entry,) = dispatcher.caches()[0].entries
         self.entry = entry
@@ -429,7 +429,7 @@ def test_a_tensor_that_is_given_twice_is_noticed() -> None:
             self.count.add_(1)
             return x + self.count
 
-    dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), JOURNAL)
+    dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
     forward: Any = Counter.forward
     model, x = Counter(), torch.zeros(3)
     dispatcher.compiled(forward)(model, x)

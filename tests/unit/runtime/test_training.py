@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import braze
-from braze.trace import JOURNAL
+from braze.trace import Journal
 
 
 def leaf(*shape: int) -> torch.Tensor:
@@ -26,11 +26,10 @@ def twins(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
 
 
 @pytest.fixture(autouse=True)
-def no_fallback() -> Any:
-    JOURNAL.clear()
+def no_fallback(journal: Journal) -> Any:
     yield
-    assert JOURNAL.fallbacks() == ()
-    assert not any(record.fallbacks for record in JOURNAL.records())
+    assert journal.fallbacks() == ()
+    assert not any(record.fallbacks for record in journal.records())
 
 
 def mixed(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -329,7 +328,7 @@ def test_autocast() -> None:
         assert found.grad.dtype is torch.float32
 
 
-def test_threads_compile_one_backward_once() -> None:
+def test_threads_compile_one_backward_once(journal: Journal) -> None:
     import threading
 
     compiled = braze.compile(mixed)
@@ -351,7 +350,7 @@ def test_threads_compile_one_backward_once() -> None:
     for thread in threads:
         thread.join()
     assert not failures, failures[0]
-    assert [r.outcome for r in JOURNAL.records()].count("backward") == 1
+    assert [r.outcome for r in journal.records()].count("backward") == 1
 
 
 def test_user_compilers_get_forward_and_backward() -> None:
@@ -376,7 +375,7 @@ def test_user_compilers_get_forward_and_backward() -> None:
     assert "aten.mm.default" in seen[0][1] and "aten.mm.default" in seen[1][1]
 
 
-def test_a_user_compiler_that_fails_is_told_of() -> None:
+def test_a_user_compiler_that_fails_is_told_of(journal: Journal) -> None:
     def broken(module: Any, example_inputs: Any) -> Any:
         raise ValueError("not today")
 
@@ -384,8 +383,8 @@ def test_a_user_compiler_that_fails_is_told_of() -> None:
     with pytest.warns(braze.exc.BrazeWarning, match="not today"):
         made = braze.compile(mixed, backend=braze.aot_backend(broken))(x, w)
         made[0].sum().backward()
-    assert len(JOURNAL.fallbacks()) == 1
-    JOURNAL.clear()
+    assert len(journal.fallbacks()) == 1
+    journal.clear()
     (expected,) = torch.autograd.grad(mixed(x, w)[0].sum(), x)
     torch.testing.assert_close(x.grad, expected)
 
