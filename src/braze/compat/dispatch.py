@@ -14,6 +14,8 @@ from typing import Any, final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
+from braze.compat.torch_versions import TORCH
+
 push_dispatch_mode: Callable[[Any], None] = torch._C._push_on_torch_dispatch_stack
 pop_dispatch_mode: Callable[[Any], Any] = torch._C._pop_torch_dispatch_stack
 dispatch_mode_count: Callable[[], int] = torch._C._len_torch_dispatch_stack
@@ -210,7 +212,6 @@ def storage_identity(tensor: torch.Tensor) -> int:
 
 # Before 2.13 matmul is composed in C++ that takes sizes as numbers, and specialises them; the
 # dispatcher's Python kernels do not. They are slower, so only calls with symbols use them.
-_TORCH = tuple(int(part) for part in torch.__version__.split(".")[:2])
 symbolic_dispatch: Callable[[], Any] = (
-    torch._C._EnablePythonDispatcher if _TORCH < (2, 13) else contextlib.nullcontext
+    torch._C._EnablePythonDispatcher if TORCH < (2, 13) else contextlib.nullcontext
 )

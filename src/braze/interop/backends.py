@@ -18,6 +18,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.torch_versions import UNTAGGED_BACKENDS
 from braze.errors import InvalidBackend, UserError, unknown_name
 
 ENTRY_POINT_GROUP = "torch_dynamo_backends"
@@ -200,15 +201,11 @@ def _installed() -> dict[str, EntryPoint]:
 
 
 _REGISTRY = "torch._dynamo.backends.registry"
-# What each PyTorch registers itself without a tag.
-_UNTAGGED: Mapping[tuple[str, ...], frozenset[str]] = {
-    ("2", "13"): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
-}
 
 
 def _torch_names(excluded: frozenset[str]) -> set[str]:
     """The names of PyTorch's registry without those that carry one of the tags."""
-    known = _UNTAGGED.get(tuple(torch.__version__.split(".")[:2]))
+    known = UNTAGGED_BACKENDS
     if known is not None and excluded == frozenset(HIDDEN_TAGS) and _REGISTRY not in sys.modules:
         return set(known)
     return set(_torch_registry().list_backends(exclude_tags=tuple(excluded)))

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.torch_versions import LACKED_DTYPES
 from braze.ir.types import TensorType
 
 _BOOL = frozenset({torch.bool})
@@ -40,7 +41,8 @@ def _rows() -> Iterator[tuple[Any, frozenset[torch.dtype]]]:
     for dtypes, names in _LACKS:
         for name in names.split():
             packet, _, overload = name.partition(".")
-            yield getattr(getattr(torch.ops.aten, packet), overload or "default"), dtypes
+            op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+            yield op, dtypes | LACKED_DTYPES.get(name, frozenset())
 
 
 _REFUSED = dict(_rows())

@@ -1,0 +1,24 @@
+"""What differs between versions of PyTorch, where it is no more than a fact."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import torch
+
+TORCH: tuple[int, ...] = tuple(int(part) for part in torch.__version__.split(".")[:2])
+
+# Operators whose kernels for CPUs lacked these dtypes before a version.
+_LACKED: tuple[tuple[tuple[int, int], str, frozenset[torch.dtype]], ...] = (
+    ((2, 13), "trace", frozenset({torch.float16, torch.bfloat16})),
+)
+LACKED_DTYPES: Mapping[str, frozenset[torch.dtype]] = {
+    name: dtypes for version, name, dtypes in _LACKED if version > TORCH
+}
+
+# The backends that a version registers itself without a tag. Another version's registry is asked.
+_UNTAGGED = {
+    (2, 11): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
+    (2, 13): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
+}
+UNTAGGED_BACKENDS: frozenset[str] | None = _UNTAGGED.get(TORCH)
