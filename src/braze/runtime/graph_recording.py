@@ -14,6 +14,8 @@ pointer: those are patched, so inputs are read and results written where they ar
 from __future__ import annotations
 
 import ctypes
+import threading
+import weakref
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -34,17 +36,49 @@ class NotRecordable(Exception):
 
 @final
 class RecordingPool:
-    """What the recordings of a device share: the stream that they are made on, and their order.
-    Each has memory of its own: intermediate values of one may not lie on results of another.
+    """What the recordings of a device share: the stream that they are made on, their order, and
+    memory, where nothing of them stays in it from one replay to the next.
 
-    addresses: of results that stay in a recording's memory.
+    A recording whose results stay (saved for a backward, gradients) has memory of its own:
+    intermediate values of another may not lie on them. All others hold nothing after a replay but
+    what is copied at once, and replays are in order: so they have one piece of memory together, as
+    large as the largest needs, but for the results that are copied.
+
+    addresses: of results that stay in a recording's memory. replaying: held while one is replayed.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream = torch.cuda.Stream(device)
         self.addresses: set[int] = set()
+        self.replaying = threading.Lock()
         self._last: torch.cuda.Stream | None = None
+        self._choosing = threading.Lock()
+        self._shared: tuple[int, int] | None = None
+        self._sharing: weakref.WeakSet[Recording] = weakref.WeakSet()
+
+    def memory_for(self, recording: Recording, stays: bool) -> tuple[int, int]:
+        """PyTorch's handle of the memory that a recording is made in. stays: results of it do."""
+        with self._choosing:
+            if stays:
+                return torch.cuda.graph_pool_handle()
+            # PyTorch gives memory back with the last graph in it, and knows it no more.
+            if self._shared is None or not self._sharing:
+                self._shared = torch.cuda.graph_pool_handle()
+                self._sharing = weakref.WeakSet()
+            self._sharing.add(recording)
+            return self._shared
+
+    def retire(self, handle: tuple[int, int]) -> None:
+        """Take a handle out of use: a capture failed, and PyTorch may count it as a user."""
+        with self._choosing:
+            if handle == self._shared:
+                self._shared = None
+
+    def forget(self, recording: Recording) -> None:
+        """A recording has given its memory back."""
+        with self._choosing:
+            self._sharing.discard(recording)
 
     def follow(self) -> None:
         """Have the current stream wait for the replays before, where they were on another one."""
@@ -151,16 +185,18 @@ class Recording:
             given[number] = static
         fixed = [n for n in facts.fixed_inputs if n not in moving]
         self._expected = _array([len(fixed), *[x for n in fixed for x in (n, _at(inputs[n]))]])
-        self._graph, results = captured(call, given, pool)
+        handle = pool.memory_for(self, bool(facts.staying(kept_from)))
+        try:
+            self._graph, results = captured(call, given, pool, handle)
+        except NotRecordable:
+            pool.retire(handle)
+            raise
         self._layouts = [_layout(result) for result in results]
         self._offsets = _offsets(results, given, facts)
         self._program = self._patch_program(log, given, results)
-        fresh = {*facts.fresh_results}
-        self._copies = [n for n in sorted(facts.whole_results - fresh) if n < kept_from]
-        made = {*fresh, *self._copies}
-        made |= {n for n, base in facts.same_results.items() if base in made}
-        elsewhere = {*facts.input_results, *fresh, *(made - {*self._copies})}
-        self._results = {n: r for n, r in enumerate(results) if n not in elsewhere}
+        self._copies = facts.copied(kept_from)
+        held = facts.staying(kept_from) | {*self._copies} | facts.constant_results
+        self._results = {n: results[n] for n in sorted(held)}
         del results, given
         self._owned = self._find_owned()
 
@@ -184,17 +220,18 @@ class Recording:
             return None
         if code:
             raise NotRecordable(f"the driver refused new pointers: error {code}")
-        self._pool.follow()
-        for number, static in self._copied:
-            static.copy_(inputs[number])
-        self._graph.replay()
-        for number, static in self._copied:
-            if number in facts.copied_back:
-                inputs[number].copy_(static)
+        with self._pool.replaying:
+            self._pool.follow()
+            for number, static in self._copied:
+                static.copy_(inputs[number])
+            self._graph.replay()
+            for number, static in self._copied:
+                if number in facts.copied_back:
+                    inputs[number].copy_(static)
+            for n in self._copies:
+                made[n] = layouts[n].make().copy_(self._results[n])
         if facts.written:
             note_write(tuple([inputs[n] for n in facts.written]))
-        for n in self._copies:
-            made[n] = layouts[n].make().copy_(self._results[n])
         return [self._result(n, inputs, made) for n in range(len(layouts))]
 
     def reset(self) -> None:
@@ -202,6 +239,7 @@ class Recording:
         for storage, _, _ in self._owned:
             self._pool.addresses.discard(storage.data_ptr())
         self._graph.reset()
+        self._pool.forget(self)
         self._results, self._owned, self._copied = {}, [], []
 
     # --- making ------------------------------------------------------------------------------
@@ -262,13 +300,15 @@ class Recording:
 
 
 def captured(
-    call: Callable[[list[Any]], list[torch.Tensor]], given: Sequence[Any], pool: RecordingPool
+    call: Callable[[list[Any]], list[torch.Tensor]],
+    given: Sequence[Any],
+    pool: RecordingPool,
+    handle: tuple[int, int],
 ) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
-    """The CUDA graph of a call, and its results, which have no contents yet. Raises
-    NotRecordable where the call does what cannot be recorded."""
+    """The CUDA graph of a call, made in the memory of that handle, and its results, which have no
+    contents yet. Raises NotRecordable where the call does what cannot be recorded."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     stream, outer = pool.stream, torch.cuda.current_stream(pool.device)
-    handle = torch.cuda.graph_pool_handle()
     stream.wait_stream(outer)
     with torch.cuda.stream(stream):
         graph.capture_begin(pool=handle, capture_error_mode="thread_local")

@@ -128,6 +128,7 @@ class RecordedGraph:
             sized.recordings.remove(idle[0])
             idle[0].reset()
         sized.attempts += 1
+        torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
         try:
             made = self._record(inputs, sized.moving)
         except NotRecordable as reason:
@@ -135,7 +136,6 @@ class RecordedGraph:
             self._say(str(reason))
             return None
         sized.recordings.append(made)
-        torch.cuda.empty_cache()  # what the call took before it was recorded
         return made
 
     def _sized(self, inputs: Sequence[Any]) -> _Sized:

@@ -26,7 +26,7 @@ class RecordingFacts:
     whole_results: the first that is all of its memory. fresh_results: those of them that our
     kernels write and that nothing else reads; result_places: of each in the table.
     same_results: views of the memory of a whole one. input_results: views of inputs.
-    constant_results: views of constants.
+    constant_results: views of constants. results: how many there are.
     """
 
     count: int
@@ -43,6 +43,18 @@ class RecordingFacts:
     same_results: Mapping[int, int]
     input_results: Mapping[int, int]
     constant_results: frozenset[int]
+    results: int = 0
+
+    def copied(self, kept_from: int) -> list[int]:
+        """Results of library calls that leave a recording as copies. kept_from: from that number
+        on results may stay in a recording's memory."""
+        return [n for n in sorted(self.whole_results - {*self.fresh_results}) if n < kept_from]
+
+    def staying(self, kept_from: int) -> frozenset[int]:
+        """Results that are in a recording's memory after a replay."""
+        made = {*self.fresh_results, *self.copied(kept_from)}
+        made |= {n for n, base in self.same_results.items() if base in made}
+        return frozenset(range(self.results)) - made - {*self.input_results, *self.constant_results}
 
 
 def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> RecordingFacts | str:
@@ -78,6 +90,7 @@ def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> Re
             if view.buffer in inputs
         },
         constant_results=_constant_results(schedule),
+        results=len(schedule.outputs),
     )
 
 

@@ -1,0 +1,215 @@
+"""Which memory recordings are made in, and what a replay does; CUDA's calls are noted only."""
+
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import itertools
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+from braze.runtime.graph_recording import (
+    LaunchLog,
+    NotRecordable,
+    Recording,
+    RecordingPool,
+)
+from braze.runtime.recording_facts import RecordingFacts
+
+DEVICE = torch.device("cpu")
+_SET = ctypes.CFUNCTYPE(ctypes.c_int)
+
+
+@dataclass
+class Driver:
+    """What recordings ask of CUDA."""
+
+    handles: list[tuple[int, int]] = field(default_factory=list)
+    waits: list[tuple[Any, Any]] = field(default_factory=list)
+    stream: Any = None
+    on_replay: Callable[[], None] = lambda: None
+
+
+class Stream:
+    driver: Driver
+
+    def __init__(self, device: torch.device | None = None) -> None:
+        self.device = device
+
+    def wait_stream(self, other: Stream) -> None:
+        self.driver.waits.append((self, other))
+
+
+class Graph:
+    driver: Driver
+
+    def __init__(self, keep_graph: bool) -> None:
+        assert keep_graph
+
+    def capture_begin(self, pool: tuple[int, int], capture_error_mode: str) -> None:
+        self.driver.handles.append(pool)
+
+    def capture_end(self) -> None: ...
+
+    def instantiate(self) -> None: ...
+
+    def reset(self) -> None: ...
+
+    def raw_cuda_graph_exec(self) -> int:
+        return 7
+
+    def replay(self) -> None:
+        self.driver.on_replay()
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+    made = Driver()
+    made.stream = type("OneStream", (Stream,), {"driver": made})()
+    numbers = itertools.count(1)
+
+    @contextmanager
+    def stream(_: Any) -> Iterator[None]:
+        yield
+
+    fakes = {
+        "Stream": type("OneStream", (Stream,), {"driver": made}),
+        "CUDAGraph": type("OneGraph", (Graph,), {"driver": made}),
+        "current_stream": lambda _: made.stream,
+        "graph_pool_handle": lambda: (0, next(numbers)),
+        "stream": stream,
+    }
+    for name, fake in fakes.items():
+        monkeypatch.setattr(torch.cuda, name, fake)
+    return made
+
+
+# Two results of a library call, all of their memory, and a view of the first.
+FACTS = RecordingFacts(
+    count=1,
+    sized=(),
+    kernel_inputs=(),
+    number_inputs=(),
+    places={},
+    fixed_inputs=(0,),
+    copied_back=frozenset(),
+    written=(),
+    whole_results=frozenset({0, 1}),
+    fresh_results=(),
+    result_places={},
+    same_results={2: 0},
+    input_results={},
+    constant_results=frozenset(),
+    results=3,
+)
+LIBRARY = SimpleNamespace(cuGraphExecKernelNodeSetParams_v2=_SET(lambda: 0))
+PATCHES = SimpleNamespace(patch=lambda at, *slots: 0, agrees=lambda inputs, at: True)
+
+
+def _call(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    first = torch.arange(4.0)
+    return [first, torch.ones(3), first[1:]]
+
+
+def _failing(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+    raise RuntimeError("operation not permitted when stream is capturing")
+
+
+def _recorded(
+    pool: RecordingPool, kept_from: int = 99, call: Any = _call, facts: RecordingFacts = FACTS
+) -> Recording:
+    log = LaunchLog(LIBRARY)
+    return Recording(call, log, [torch.zeros(2)], (), facts, pool, PATCHES, kept_from)
+
+
+def test_what_stays_and_what_is_copied() -> None:
+    assert FACTS.copied(99) == [0, 1] and FACTS.staying(99) == frozenset()
+    assert FACTS.copied(1) == [0] and FACTS.staying(1) == {1}
+    assert FACTS.copied(0) == [] and FACTS.staying(0) == {0, 1, 2}
+    ours = dataclasses.replace(FACTS, fresh_results=(0,))
+    assert ours.copied(0) == [] and ours.staying(0) == {1}
+    given = dataclasses.replace(FACTS, input_results={2: 0}, same_results={})
+    assert given.staying(0) == {0, 1}
+
+
+def test_recordings_of_which_nothing_stays_share_memory(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    kept = [_recorded(pool), _recorded(pool), _recorded(pool)]
+    assert len({*driver.handles}) == 1 and len(kept) == 3
+
+
+def test_what_stays_has_memory_of_its_own(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    kept = [_recorded(pool, n) for n in (99, 0, 1, 99, 0)]
+    shared, *rest = driver.handles
+    assert rest[2] == shared and len({*driver.handles}) == 4 and len(kept) == 5
+
+
+@pytest.mark.parametrize("how", ["reset", "dropped"])
+def test_memory_that_nobody_uses_any_more_is_not_asked_for_again(driver: Driver, how: str) -> None:
+    pool = RecordingPool(DEVICE)
+    first, second = _recorded(pool), _recorded(pool)
+    second.reset()
+    _recorded(pool).reset()
+    assert len({*driver.handles}) == 1
+    if how == "reset":
+        first.reset()
+    del first
+    third = _recorded(pool)
+    assert driver.handles[-1] != driver.handles[0]
+    fourth = _recorded(pool)
+    assert driver.handles[-1] == driver.handles[-2] and third is not fourth
+
+
+def test_memory_of_a_failed_capture_is_left_alone(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    first = _recorded(pool)
+    with pytest.raises(NotRecordable, match="not permitted"):
+        _recorded(pool, call=_failing)
+    second = _recorded(pool)
+    assert driver.handles[0] == driver.handles[1] != driver.handles[2]
+    assert first.replay([torch.zeros(2)]) and second.replay([torch.zeros(2)])
+    second.reset()
+    _recorded(pool)
+    assert driver.handles[-1] not in driver.handles[:-1]
+
+
+def test_replays_are_in_order_and_one_at_a_time(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    held = []
+    driver.on_replay = lambda: held.append(pool.replaying.locked())
+    first, second = _recorded(pool), _recorded(pool)
+    driver.waits.clear()
+    before = driver.stream
+    first.replay([torch.zeros(2)])
+    assert driver.waits == []
+    driver.stream = type(before)()
+    second.replay([torch.zeros(2)])
+    assert driver.waits == [(driver.stream, before)]
+    assert held == [True, True] and not pool.replaying.locked()
+
+
+def test_results_of_a_replay(driver: Driver) -> None:
+    """Copies are the caller's; what stays is not free while the caller has it."""
+    pool = RecordingPool(DEVICE)
+    copied = _recorded(pool)
+    first, _, part = copied.replay([torch.zeros(2)]) or []
+    assert torch.equal(first, torch.arange(4.0)) and torch.equal(part, first[1:])
+    assert part.data_ptr() == first[1:].data_ptr()
+    again = copied.replay([torch.zeros(2)]) or []
+    assert again[0].data_ptr() != first.data_ptr() and copied.is_free()
+    staying = _recorded(pool, 0)
+    assert staying.is_free()
+    results = staying.replay([torch.zeros(2)])
+    assert results and not staying.is_free()
+    assert {r.untyped_storage().data_ptr() for r in results} <= pool.addresses
+    del results
+    assert staying.is_free()
+    staying.reset()
+    assert not pool.addresses
