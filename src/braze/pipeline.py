@@ -79,6 +79,7 @@ from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.rewrite import rewrite
 from braze.runtime.checks import with_checks
+from braze.runtime.detached_views import with_detached_views
 from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
@@ -178,7 +179,7 @@ def compile_graph(
         _WARNED.once(linked.reason)
         return compile_graph_runner(graph, role.takes_inputs)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
-    return linked
+    return with_detached_views(linked, graph)
 
 
 CompileOne: TypeAlias = Callable[[Graph, Recorder, Role], GraphCallable]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -23,3 +25,20 @@ def test_detached_views(backend: str) -> None:
         assert (b.requires_grad, b.is_leaf) == (a.requires_grad, a.is_leaf)
         torch.testing.assert_close(b, a)
     assert found[0].data_ptr() == x.data_ptr() and found[2].data_ptr() == found[1].data_ptr()
+
+
+@pytest.mark.parametrize("backend", ["braze", "aot_eager"])
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(
+    "program", [lambda x: x.detach(), lambda x: (x.t().detach(), x.sum() > 0), lambda x: x.data[0]]
+)
+def test_only_detached_views(program: Any, gradients: bool, backend: str) -> None:
+    """No result of the graph carries a gradient, so it has no backward."""
+    x = torch.randn(3, 4, requires_grad=True)
+    with torch.set_grad_enabled(gradients):
+        expected, found = program(x), braze.compile(program, backend=backend)(x)
+    pairs = zip(expected, found) if isinstance(expected, tuple) else [(expected, found)]
+    for a, b in pairs:
+        assert (b.requires_grad, b.is_leaf, b.stride()) == (False, True, a.stride())
+        assert torch.equal(a, b)
+    assert isinstance(found, tuple) or found.data_ptr() == x.data_ptr()

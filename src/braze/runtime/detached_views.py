@@ -1,0 +1,33 @@
+"""Views of inputs that carry no gradient, though the input does: `x.detach()`, `x.data[0]`.
+
+A view that generated code makes while autograd is off still requires grad where its base does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from braze.ir.entry import GraphCallable
+from braze.ir.graph import Graph
+
+
+def with_detached_views(run: GraphCallable, graph: Graph) -> GraphCallable:
+    """The graph's callable, whose results are detached where the graph says so."""
+    wanting = {value for value in graph.inputs if getattr(value.type, "requires_grad", False)}
+    places = [
+        number
+        for number, output in enumerate(graph.outputs)
+        if output.detached and output.alias is not None and output.alias.base in wanting
+    ]
+    if not places:
+        return run
+
+    def run_and_detach(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        results = list(run(inputs))
+        for number in places:
+            results[number] = results[number].detach()
+        return results
+
+    return run_and_detach
