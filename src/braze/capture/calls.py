@@ -37,6 +37,7 @@ from braze.compat.compiler_questions import (
     is_disabled_by_torch,
     replaced_by_compiler,
 )
+from braze.compat.higher_order import python_of
 from braze.compat.modules import MODULE_CALLS
 from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
@@ -217,6 +218,10 @@ def _open_instance(
     """`instance(...)` is its class's `__call__` with the instance first."""
     if MARKS.of(function) is Mark.COMPILED:
         return function.__wrapped__, args
+    python = python_of(function)
+    if python is not None:
+        interpreter.world.source_of_function(function)
+        return python, args
     method = interpreter.world.lookup(type(function), "__call__")
     if method is ABSENT:
         message = f"{interpreter.world.type_of(function).__name__!r} object is not callable"

@@ -25,6 +25,7 @@ NOT_TRACING: tuple[Any, ...] = (
 )
 NOTHING: tuple[Any, ...] = (
     torch._C._get_tracing_state,
+    torch.utils._python_dispatch._get_current_dispatch_mode,  # ours is no business of a program's
     torch._C._log_api_usage_once,
 )
 # The code that all functions share which `torch._disable_dynamo` wrapped; what it wraps is asked
