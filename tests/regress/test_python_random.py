@@ -14,7 +14,7 @@ X = torch.arange(4.0)
 BACKENDS = pytest.mark.parametrize("backend", ["braze", "aot_eager"])
 
 
-def agree(program, *args, calls=6, backend="aot_eager", state=random.getstate):
+def agree(program, *args, calls=6, backend="aot_eager", state=random.getstate, reset=lambda: None):
     """The compiled program and the program itself, called in turn from the same seed; gives what
     was compiled."""
     random.seed(3)
@@ -23,6 +23,7 @@ def agree(program, *args, calls=6, backend="aot_eager", state=random.getstate):
         result = program(X, *args)
         expected.append((result, state()))
     random.seed(3)
+    reset()
     compiled = braze.compile(program, backend=backend)
     for wanted, after in expected:
         torch.testing.assert_close(compiled(X, *args), wanted)
@@ -101,6 +102,51 @@ def test_integers_do_not_recompile_at_each_value():
         found = compiled(X)
         random.setstate(state)
         assert torch.equal(found, program(X))
+
+
+@BACKENDS
+def test_integers_are_numbers_of_one_graph(backend):
+    def program(x):
+        start, row = random.randint(0, 2), random.randrange(4)
+        y = x[start : start + 2] * random.getrandbits(3) + x[row]
+        return torch.roll(y, random.randint(-3, 3)), start / 2, [row, random.random()]
+
+    random.seed(0)
+    explained = braze.explain(program)(X)
+    assert (explained.graph_count, explained.break_count) == (1, 0)
+    compiled = agree(program, calls=12, backend=backend)
+    random.seed(7)
+    assert all(len(compiled(X)[0]) == 2 for _ in range(12))
+
+
+def test_what_python_does_with_integers():
+    def program(x):
+        items, n = ["a", "b", "c"], random.randint(0, 2)
+        y = x * 2
+        if random.randint(0, 1):
+            y = y + 1
+        for _ in range(random.randrange(1, 4)):
+            y = y * 3
+        texts.append((items[n], f"{n} of {random.randint(5, 9)}", str(n)))
+        return y, {n: y}, min(n, 1), len(texts)
+
+    texts = []
+    agree(program, calls=10, state=lambda: (random.getstate(), texts[-1]), reset=texts.clear)
+
+
+def test_an_integer_in_a_branch_of_gradients():
+    def program(x):
+        w = x.clone().requires_grad_()
+        (w * random.randint(1, 9) + w[random.randint(0, 3)]).sum().backward()
+        return w.grad
+
+    agree(program, calls=5)
+
+
+def test_wrong_bounds_raise_as_in_eager():
+    compiled = braze.compile(lambda x: x * random.randint(5, 2), backend="aot_eager")
+    with pytest.raises(ValueError, match="empty range"):
+        compiled(X)
 
 
 def test_a_generator_of_a_model():

@@ -23,7 +23,7 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     cls = type(value)
     numbers = symbolic_numbers(value)
     if numbers and (cls is ProgramInt or cls is torch.Size):
-        return shown(convert(at_hand(value)), numbers)
+        return shown(convert(at_hand(value)), numbers, interpreter.outer_step)
     if cls is ShownText and convert is str:
         return value
     if cls in CONSTANTS:
@@ -57,7 +57,7 @@ def format_value(
         value = text_of(interpreter, value, conversion)
     numbers = symbolic_numbers(value)
     if numbers and (type(value) is ProgramInt or type(value) is torch.Size):
-        return shown(format(at_hand(value), spec), numbers)
+        return shown(format(at_hand(value), spec), numbers, interpreter.outer_step)
     if type(value) is ShownText:
         return value if not spec else format(value.settle(), spec)
     if type(value) in CONSTANTS:

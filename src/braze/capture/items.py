@@ -12,6 +12,7 @@ from braze.capture.native_calls import call_with_key
 from braze.capture.opaque_objects import check_opaque
 from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.tensor_items import store_tensor_item, tensor_item
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT
 from braze.ir.source import ItemSource
@@ -24,7 +25,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     cls = type(owner)
     world = interpreter.world
     if type(owner) in TENSORS:
-        return leaf_call(interpreter, operator.getitem, (owner, key), {})
+        return tensor_item(interpreter, owner, key)
     if world.opaque:
         check_opaque(interpreter, operator.getitem, (key,))
     world.harden(key)
@@ -120,7 +121,7 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     """`owner[key] = value`."""
     world = interpreter.world
     if type(owner) in TENSORS:
-        leaf_call(interpreter, operator.setitem, (owner, key, value), {})
+        store_tensor_item(interpreter, owner, key, value)
         return
     world.harden(key)
     if type(key) is ProgramInt:

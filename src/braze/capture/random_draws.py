@@ -2,9 +2,10 @@
 runs, and a float that it gives is a symbolic float. So the generator's state goes on as in eager,
 and another number is no other program.
 
-Methods that give floats (and `seed`) are asked as a whole. What gives integers, or items of a
-sequence, breaks the graph: it is asked for real, and from the second compile on the integer is
-symbolic. A generator made in the frame is the frame's business.
+Methods that give floats (and `seed`) are asked as a whole, and so are those that give an integer:
+it is a symbol, between bounds, that is known when the program runs. What gives items of a sequence,
+or shuffles one, breaks the graph: it is asked for real. A generator made in the frame is the
+frame's business.
 """
 
 from __future__ import annotations
@@ -12,8 +13,10 @@ from __future__ import annotations
 import dataclasses
 import random
 import types
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
+
+import torch
 
 from braze.capture.attributes import instance_dict, set_instance_entry
 from braze.capture.handler_table import answers
@@ -23,6 +26,9 @@ from braze.compat.standard_library import RANDOM_CORE
 from braze.ir.frame import Draw
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import ObjectSource
+from braze.ir.types import TensorType
+from braze.shapes.symbolic import program_value
+from braze.standins.data_sizes import integer_of
 from braze.standins.numbers import NUMBER, SymbolicFloat
 
 # They read nothing of a generator but its state in C, through `random()`. (`gauss` keeps a number
@@ -42,8 +48,18 @@ _GIVE_FLOATS = frozenset(
     }
 )
 # What those methods call of their generator.
-_CALLED = ("random", "normalvariate", "gammavariate")
+_CALLED = ("random", "normalvariate", "gammavariate", "getrandbits", "_randbelow", "randrange")
 _NUMBERS = (int, float)
+_INTEGER = TensorType(torch.int64, (), (), torch.device("cpu"))
+# The arguments are integers -> the least and the greatest number that a method gives for them.
+_GIVE_INTEGERS: dict[Any, Callable[..., tuple[int, int]]] = {
+    random.Random.randint: lambda least, greatest: (least, greatest),
+    random.Random.randrange: lambda start, stop=None: (
+        (0, start - 1) if stop is None else (start, stop - 1)
+    ),
+    RANDOM_CORE.getrandbits: lambda bits: (0, (1 << bits) - 1),
+}
+_MOST = 1 << 48
 
 
 def _draw(function: Any) -> Any:
@@ -53,8 +69,11 @@ def _draw(function: Any) -> Any:
                 return interpreter.call_python(function, args, kwargs)
             return call_natively(interpreter, function, args, kwargs)
         given = _arguments(function, args[1:], kwargs)
-        if given is None or not _is_plain(interpreter, args[0]):
+        bounds = _bounds(function, args[1:], kwargs) if given is None else None
+        if (given is None and bounds is None) or not _is_plain(interpreter, args[0]):
             raise BreakRequested("unseen-callable", f"random.{function.__name__}")
+        if bounds is not None:
+            return _drawn_integer(interpreter, args[0], function, args[1:], bounds)
         return _drawn(interpreter, args[0], function, given)
 
     return draw
@@ -75,6 +94,20 @@ def _arguments(
     return args if type(example) is float else None
 
 
+def _bounds(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[int, int] | None:
+    """The least and the greatest integer that a method gives for its arguments; None where it is
+    none that gives integers, or refuses them, or there is but one."""
+    limits = _GIVE_INTEGERS.get(function)
+    if limits is None or kwargs or not all(type(value) is int for value in args):
+        return None
+    try:
+        function(random.Random(0), *args)
+        least, greatest = limits(*args)
+    except (TypeError, ValueError, ArithmeticError):
+        return None
+    return (least, greatest) if -_MOST < least < greatest < _MOST else None
+
+
 def _is_plain(interpreter: Any, generator: Any) -> bool:
     """Whether a generator's methods are those of its class, which is the standard one. Guarded."""
     world = interpreter.world
@@ -91,18 +124,44 @@ def _is_plain(interpreter: Any, generator: Any) -> bool:
 def _drawn(
     interpreter: Any, generator: random.Random, function: Any, args: tuple[Any, ...]
 ) -> SymbolicFloat:
-    """The number that is drawn at each call. The entry is for this one generator."""
+    """The float that is drawn at each call."""
+    tensor = _drawn_tensor(interpreter, generator, function, args, NUMBER)
+    interpreter.tracer.has_numbers = True
+    return SymbolicFloat(interpreter.tracer, tensor)
+
+
+def _drawn_integer(
+    interpreter: Any,
+    generator: random.Random,
+    function: Any,
+    args: tuple[Any, ...],
+    bounds: tuple[int, int],
+) -> Any:
+    """The integer that is drawn at each call."""
+    tensor = _drawn_tensor(interpreter, generator, function, args, _INTEGER)
+    with interpreter.tracer:
+        made = integer_of(interpreter.tracer, tensor, bounds, f"random.{function.__name__}()")
+    return program_value(made)
+
+
+def _drawn_tensor(
+    interpreter: Any,
+    generator: random.Random,
+    function: Any,
+    args: tuple[Any, ...],
+    kind: TensorType,
+) -> Any:
+    """What holds a number that is drawn at each call. The entry is for this one generator."""
     world, tracer = interpreter.world, interpreter.tracer
     if not tracer.gives_numbers or interpreter.transforms:
         raise BreakRequested("unseen-callable", f"random.{function.__name__}")
     world.guard(world.source_of(generator), GuardKind.ID_MATCH, generator)
     tracer.origin = interpreter.origin(f"random.{function.__name__}")
-    tensor = tracer.add_input_of_type(NUMBER)
-    tracer.has_numbers = True
+    tensor = tracer.add_input_of_type(kind)
     name = f"a number of random.{function.__name__}()"
     world.input_sources.append(ObjectSource(name, _placeholder()))
     interpreter.draws.append((Draw(generator, function, args, -1), tensor))
-    return SymbolicFloat(tracer, tensor)
+    return tensor
 
 
 def _placeholder() -> object:
@@ -127,7 +186,8 @@ for _function in vars(random.Random).values():
     is_method = type(_function) is types.FunctionType and _function is not random.Random.seed
     if is_method and not _function.__name__.startswith("_"):
         answers(_function)(_draw(_function))
-answers(RANDOM_CORE.random)(_draw(RANDOM_CORE.random))
+for _function in (RANDOM_CORE.random, RANDOM_CORE.getrandbits):
+    answers(_function)(_draw(_function))
 
 
 @answers(random.Random.seed)

@@ -48,7 +48,7 @@ from braze.ir.frame import (
     SetCell,
 )
 from braze.ir.source import ObjectSource
-from braze.shapes.data_symbols import SymbolicTruth
+from braze.shapes.data_symbols import SymbolicTruth, Undecidable
 from braze.shapes.expr import constant_value
 from braze.shapes.symbolic import ProgramInt, of_expression, program_value
 from braze.standins.numbers import SymbolicFloat
@@ -91,7 +91,7 @@ class RecipeWriter:
         if cls is SymbolicTruth:
             return NewCall(_COMPARED[value.relation.kind], (self._compared(value), FromConstant(0)))
         if cls is ShownText:
-            return FromConstant(value.settle())
+            return FromConstant(_settled(value))
         if cls is torch.Size and any(type(size) is ProgramInt for size in value):
             return NewSequence(torch.Size, self.recipes(tuple(value)))
         if cls in CONSTANTS or value is NULL:
@@ -396,6 +396,13 @@ class RecipeWriter:
         if issubclass(type(value), (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
+
+
+def _settled(text: ShownText) -> str:
+    try:
+        return text.settle()
+    except Undecidable as problem:
+        raise CannotRebuild(f"a text: {problem}", text.made_at) from None
 
 
 def _of_exception(value: BaseException, cls: type) -> tuple[Any, Any]:

@@ -16,10 +16,13 @@ from braze.shapes.symbolic import ProgramInt
 
 @final
 class ShownText(str):
-    """A text that depends on symbolic sizes. Every method of `str` specialises them first."""
+    """A text that depends on symbolic sizes. Every method of `str` specialises them first.
 
-    __slots__ = ("numbers",)
+    made_at: the step of the outermost frame at which the first of them was shown."""
+
+    __slots__ = ("made_at", "numbers")
     numbers: tuple[ProgramInt, ...]
+    made_at: int
 
     def settle(self) -> str:
         """The plain text, from now on the same at every call."""
@@ -28,10 +31,11 @@ class ShownText(str):
         return "".join(str.__iter__(self))
 
 
-def shown(text: str, numbers: Iterable[ProgramInt]) -> ShownText:
+def shown(text: str, numbers: Iterable[ProgramInt], made_at: int) -> ShownText:
     """A text that shows numbers."""
     made = ShownText(text)
     made.numbers = tuple(numbers)
+    made.made_at = made_at
     return made
 
 
@@ -56,9 +60,12 @@ def at_hand(value: Any) -> Any:
 def joined(parts: Iterable[str]) -> str:
     """`"".join(parts)`; with sizes in a part, a text that shows them."""
     parts = list(parts)
-    numbers = [n for part in parts if type(part) is ShownText for n in part.numbers]
-    text = "".join(["".join(str.__iter__(part)) for part in parts]) if numbers else "".join(parts)
-    return shown(text, numbers) if numbers else text
+    showing = [part for part in parts if type(part) is ShownText]
+    if not showing:
+        return "".join(parts)
+    numbers = [number for part in showing for number in part.numbers]
+    text = "".join(["".join(str.__iter__(part)) for part in parts])
+    return shown(text, numbers, min(part.made_at for part in showing))
 
 
 def _settling(name: str) -> Any:

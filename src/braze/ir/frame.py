@@ -308,7 +308,7 @@ class TorchCall:
 class Draw:
     """`function(generator, *args)` of one of Python's generators of random numbers, called before
     the graph runs, at each call and in order. input: which of the graph's inputs the number that
-    it gives is, as a 0-dim float64 tensor; -1 where no operator takes it."""
+    it gives is, as a 0-dim tensor of float64 or int64; -1 where no operator takes it."""
 
     generator: random.Random
     function: Any

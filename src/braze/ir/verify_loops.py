@@ -115,7 +115,9 @@ def _verify_definition(definition: Definition, known: _Known) -> None:
     if 0 not in axes.values():
         _verify_coordinates(definition.store, target, set(axes), known, is_guarded=False)
         for other in others:
-            _require(_are_disjoint(definition, other), "regions of one target overlap")
+            fixed = _has_fixed_place(definition, known) and _has_fixed_place(other, known)
+            apart = not fixed or _are_disjoint(definition, other)
+            _require(apart, "regions of one target overlap")
     _require(
         definition.body.dtype == target.dtype,
         f"{target} is {target.dtype}, its definition {definition.body.dtype}",
@@ -124,6 +126,14 @@ def _verify_definition(definition: Definition, known: _Known) -> None:
     visitor.visit(definition.body, may_fold=True)
     others.append(definition)
     known.ready.add(target)
+
+
+def _has_fixed_place(definition: Definition, known: _Known) -> bool:
+    """Whether the region is at a place, and of a size, that no symbol moves."""
+    named = set().union(*map(symbols, definition.store))
+    return known.size_symbols.isdisjoint(named) and all(
+        isinstance(size, int) for _, size in definition.axes
+    )
 
 
 def _are_disjoint(a: Definition, b: Definition) -> bool:

@@ -26,7 +26,7 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
             for draw in draws:
                 number = draw.function(draw.generator, *draw.args)
                 if draw.input >= 0:
-                    given[draw.input] = tensor_of(number)
+                    given[draw.input] = _tensor_of(number)
             return run(given)
         except BaseException:
             for generator, state in states:
@@ -34,3 +34,7 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
             raise
 
     return draw_and_run
+
+
+def _tensor_of(number: float) -> torch.Tensor:
+    return torch.tensor(number) if type(number) is int else tensor_of(number)

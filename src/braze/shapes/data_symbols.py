@@ -46,15 +46,27 @@ class DataSymbols:
         self.given: list[Symbol] = []
         self._made = 0
 
-    def new_symbol(self, source: str, lower: int | None, estimate: int = _ESTIMATE) -> Symbol:
-        """A symbol for a number that the program computes next."""
+    def new_symbol(
+        self,
+        source: str,
+        lower: int | None,
+        upper: int | None = None,
+        estimate: int = _ESTIMATE,
+    ) -> Symbol:
+        """A symbol for a number that the program computes next; with a lower bound, it has an
+        upper one, too."""
         facts = self.facts
         if self.given:
             return self.given.pop(0)
-        symbol = Symbol(f"u{self._made}", lower, None if lower is None else _MOST, _LEAST_HINT)
+        hint = _LEAST_HINT
+        if lower is not None and upper is not None:
+            hint = min(max(hint, lower), upper)
+        elif lower is not None:
+            upper = _MOST
+        symbol = Symbol(f"u{self._made}", lower, upper, hint)
         self._made += 1
         facts.note(f"{symbol} = {source}, known when the program runs")
-        facts.hints[symbol] = _LEAST_HINT
+        facts.hints[symbol] = hint
         self.estimates[symbol] = estimate
         self.order[symbol] = len(self.order)
         return symbol

@@ -39,13 +39,16 @@ def holds_integer(tracer: Tracer, tensor: Any) -> bool:
     return kind.dtype in _INTEGERS and all(type(n) is int and n == 1 for n in kind.shape)
 
 
-def integer_of(tracer: Tracer, tensor: Standin) -> Any:
-    """`tensor.item()` of a tensor that holds one integer; the same for the same value."""
+def integer_of(
+    tracer: Tracer, tensor: Standin, bounds: tuple[int, int] | None = None, source: str = "item()"
+) -> Any:
+    """`tensor.item()` of a tensor that holds one integer; the same for the same value. bounds: the
+    least and the greatest that it can be."""
     value = tracer.recorder.read(tensor.place)
     known = tracer.integers.get(value)
     if known is None:
-        lower = 0 if tensor.place.type.dtype is torch.uint8 else None
-        facts, symbol = _new_symbol(tracer, "item()", lower)
+        least = 0 if tensor.place.type.dtype is torch.uint8 else None
+        facts, symbol = _new_symbol(tracer, source, *(bounds or (least, None)))
         arguments = (aten._local_scalar_dense.default, (value,), {}, ScalarType(int, symbol))
         tracer.recorder.emit_typed(*arguments)
         known = tracer.integers[value] = symbol_size(facts, symbol)
@@ -65,12 +68,14 @@ def indexed_by_masks(tracer: Tracer, args: Sequence[Any]) -> Any:
         return aten.index.Tensor(args[0], indices)
 
 
-def _new_symbol(tracer: Tracer, source: str, lower: int | None) -> tuple[Facts, Symbol]:
+def _new_symbol(
+    tracer: Tracer, source: str, lower: int | None, upper: int | None = None
+) -> tuple[Facts, Symbol]:
     facts = tracer.facts
     if facts is None:
         assert tracer.open_facts is not None
         facts = tracer.open_facts()
-    return facts, facts.data_symbols().new_symbol(source, lower)
+    return facts, facts.data_symbols().new_symbol(source, lower, upper)
 
 
 def _data_sized(types: _Types) -> Any:

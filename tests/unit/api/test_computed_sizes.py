@@ -326,3 +326,21 @@ def test_parts_of_planned_memory_of_computed_length(dynamic: bool) -> None:
     sizes = [X] * 4 if not dynamic else [X, X[:5], X.repeat(3, 1), X]
     calls = [(x, torch.tensor(k)) for x, k in zip(sizes, (3, 1, 8, 0))]
     assert compiles(program, calls, dynamic=dynamic) == 1
+
+
+def test_an_item_at_a_number_and_its_text() -> None:
+    def program(x: torch.Tensor, n: torch.Tensor) -> Any:
+        k = n.item()
+        y = x.clone()
+        y[k, 1:] = x[:, k].sum()
+        return x[k] + x[..., k].sum(), y
+
+    assert compiles(program, [(X, n) for n in counts(3, 0, 5, 2)]) == 1
+
+    def text(x: torch.Tensor, n: torch.Tensor) -> Any:
+        return x * 2, f"{n.item()} rows", str(n.item())
+
+    compiled = braze.compile(text, options=ASKED)
+    for n in counts(3, 5, 0):
+        found, expected = compiled(X, n), text(X, n)
+        assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]

@@ -245,3 +245,29 @@ def test_a_growing_cache(journal: Journal) -> None:
             expected, theirs = model(x, theirs)
             torch.testing.assert_close(found, expected)
     assert len(journal.records()) <= 3
+
+
+def row(x: torch.Tensor, i: int) -> torch.Tensor:
+    return x[i] * 2 + x[:, i, None] + x[None, ..., i]
+
+
+def row_written(x: torch.Tensor, i: int) -> torch.Tensor:
+    y = x * 2
+    y[i, 1:] = 0
+    y[i] += x[i, 0]
+    return y
+
+
+@pytest.mark.parametrize("program", [row, row_written])
+def test_an_index_that_changes_is_a_number_in_a_range(program: Callable[..., Any]) -> None:
+    x = rand(8, 8)
+    calls = [(x, i) for i in (3, 4, 2, 7, 5)]
+    assert compiles(program, calls, None) == 2
+    assert compiles(program, [(x, i) for i in (-2, -3, -8, -5)], None) == 2
+    compiled = braze.compile(program)
+    for i in (3, 4, 9):
+        if i < 9:
+            assert torch.equal(compiled(x, i), program(x, i))
+            continue
+        with pytest.raises(IndexError):
+            compiled(x, i)
