@@ -17,7 +17,7 @@ from braze.capture.attributes import (
     store_attribute,
     store_generic,
 )
-from braze.capture.calls import make_instance
+from braze.capture.calls import make_instance, refuse_finalizer
 from braze.capture.formatting import format_value, text_of
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import answers
@@ -238,6 +238,8 @@ def object_init(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @answers(object.__new__)
 def object_new(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if args and isinstance(args[0], type):
+        refuse_finalizer(interpreter.world, args[0])
     return interpreter.native(object.__new__, *args, **kwargs)
 
 

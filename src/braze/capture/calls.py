@@ -470,6 +470,7 @@ def make_instance(
     world = interpreter.world
     if issubclass(cls, _STORAGES):
         raise BreakRequested("unsupported-tensor", f"making a {cls.__qualname__}")
+    refuse_finalizer(world, cls)
     world.source_of_function(cls)
     new = world.lookup(cls, "__new__")
     new = new.__func__ if isinstance(new, staticmethod) else new
@@ -484,6 +485,12 @@ def make_instance(
     elif new is object.__new__ and (args or kwargs):
         interpreter.native(object.__new__, cls, *args, **kwargs)
     return made
+
+
+def refuse_finalizer(world: Any, cls: type) -> None:
+    """Break where an object would be made that notices when nobody refers to it any longer."""
+    if type(world.lookup(cls, "__del__")) is types.FunctionType:
+        raise BreakRequested("unbuildable-object", f"a {cls.__qualname__}, which has a __del__")
 
 
 def _new_instance(
