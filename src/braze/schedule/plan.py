@@ -17,6 +17,7 @@ from braze.schedule.in_place import write_in_place
 from braze.schedule.inline import inline
 from braze.schedule.join import join_regions
 from braze.schedule.memory import Plannable, place
+from braze.schedule.moments import SharedMoments, share_moments
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.split import split
@@ -34,7 +35,10 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
         statements = join_regions(statements, find_uses(program, statements), names)
     uses = find_uses(program, statements)
     statements = inline(statements, uses, broadcasts_count=not target.computes_again)
-    statements = _split(statements, names, target)
+    shared = SharedMoments(statements, frozenset())
+    if target.moment_points:
+        shared = share_moments(statements, names, target)
+    statements = _split(shared, names, target)
     fusion = fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
@@ -72,11 +76,14 @@ def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement
     return made
 
 
-def _split(statements: Sequence[Statement], names: Names, target: Target) -> list[Statement]:
+def _split(shared: SharedMoments, names: Names, target: Target) -> list[Statement]:
     made: list[Statement] = []
-    for statement in statements:
+    for statement in shared.statements:
         if isinstance(statement, ExternCall):
             made.append(statement)
+            continue
+        if statement.target in shared.final:
+            made.extend(normalise(statement, names))
             continue
         for piece in split(statement, names, reduces_over_lanes(statement), target):
             made.extend(normalise(piece, names))

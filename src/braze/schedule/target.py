@@ -24,6 +24,8 @@ class Target:
     planned_bytes: larger values have memory of their own, which goes back after their last reader.
     merges_columns: over how many tasks partial sums over rows are computed by the kernel that reads
         the rows anyway; 0: by one of their own.
+    moment_points: most points of a part over which a sum and the squares about a mean are computed
+        in one read; 0: they are two reductions.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     """
 
@@ -40,6 +42,7 @@ class Target:
     plans_symbols: bool
     planned_bytes: int
     merges_columns: int
+    moment_points: int
     tiles_stores: bool
 
 
@@ -58,6 +61,7 @@ CPU = Target(
     plans_symbols=True,
     planned_bytes=sys.maxsize,
     merges_columns=0,
+    moment_points=0,
     tiles_stores=False,
 )
 
@@ -78,5 +82,6 @@ CUDA = Target(
     plans_symbols=False,
     planned_bytes=1 << 20,
     merges_columns=264,
+    moment_points=8192,
     tiles_stores=True,
 )

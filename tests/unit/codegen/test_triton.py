@@ -95,6 +95,14 @@ def test_channel_norm(shape: tuple[int, int, int]) -> None:
     check(channel_norm(shape), [torch.randn(shape)], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(128, 3, 2048), (17, 12, 2000)])
+def test_channel_norm_of_few_channels(shape: tuple[int, int, int]) -> None:
+    """The statistics are computed in parts, both moments in one read."""
+    plan, _ = generated(channel_norm(shape))
+    assert len(plan.steps) == 3
+    check(channel_norm(shape), [torch.randn(shape) + 3], atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("shape", "keep"), SHAPES)
 @pytest.mark.parametrize("kind", ["max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("nan", [False, True])

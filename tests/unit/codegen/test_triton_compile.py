@@ -42,6 +42,7 @@ PROGRAMS = {
     "softmax": programs.softmax(16384, 4096, torch.bfloat16),
     "long softmax": programs.softmax(512, 131072, torch.bfloat16),
     "add and norm": programs.add_norm(4096, 1024),
+    "channel norm": programs.channel_norm((32, 64, 3136)),
     "column sum": programs.reduction("sum", (16384, 4096), (1,)),
     "full sum": programs.reduction("sum", (2**26,), ()),
     "transpose": programs.transposed_add(4096, 4096),
@@ -80,7 +81,15 @@ def test_it_compiles(name: str, compiled: dict[str, list[dict[str, Any]]]) -> No
     assert compiled[name]
 
 
-WIDE = ["softmax", "long softmax", "add and norm", "column sum", "full sum", "transpose"]
+WIDE = [
+    "softmax",
+    "long softmax",
+    "add and norm",
+    "channel norm",
+    "column sum",
+    "full sum",
+    "transpose",
+]
 
 
 @pytest.mark.parametrize("name", WIDE)
