@@ -216,6 +216,8 @@ def bind_attribute(interpreter: Any, meta: Any, owner: Any, cls: type, name: str
         return types.MethodType(meta, owner)
     if kind is property:
         world.source_of_function(meta)
+        if meta.fget is None:
+            return interpreter.native(meta.__get__, owner, cls)
         return interpreter.call(meta.fget, owner)
     if kind is staticmethod:
         world.source_of_function(meta.__func__)

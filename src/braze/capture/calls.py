@@ -479,7 +479,10 @@ def make_instance(
     if not isinstance(made, cls):
         return made
     if type(init) is types.FunctionType:
-        interpreter.call(init, made, *args, **kwargs)
+        given = interpreter.call(init, made, *args, **kwargs)
+        if given is not None:
+            message = f"__init__() should return None, not {type(given).__name__!r}"
+            raise ProgramRaised(TypeError(message))
     elif init is not object.__init__:
         call_builtin(interpreter, init, (made, *args), kwargs)
     elif new is object.__new__ and (args or kwargs):

@@ -32,7 +32,12 @@ def globals_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
 def vars_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if not args:
         return local_variables(interpreter, interpreter.frames[-1])
-    return load_attribute(interpreter, args[0], "__dict__")
+    try:
+        return load_attribute(interpreter, args[0], "__dict__")
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, AttributeError):
+            raise
+    raise ProgramRaised(TypeError("vars() argument must have __dict__ attribute"))
 
 
 @answers(dir)

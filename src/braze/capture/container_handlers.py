@@ -6,9 +6,9 @@ from typing import Any
 
 from braze.capture.builtin_handlers import update_mapping
 from braze.capture.handler_table import answers
-from braze.capture.items import delete_item, store_item, write_entry
+from braze.capture.items import delete_entry, write_entry
 from braze.capture.native_calls import call_with_key
-from braze.capture.operators import contains
+from braze.capture.operators import dict_has_key
 from braze.capture.signals import ProgramRaised
 from braze.capture.world import is_constant, is_identity
 from braze.ir.guard import ABSENT
@@ -40,16 +40,21 @@ def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
     found = _entry(interpreter, owner, key)
     if found is ABSENT:
         found = default[0] if default else None
-        store_item(interpreter, owner, key, found)
+        _set_entry(interpreter, owner, key, found)
     return found
 
 
 @answers(dict.__setitem__)
 def dict_setitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    owner, key, value = args
-    if id(owner) in interpreter.world.known and issubclass(type(owner), dict):
-        return write_entry(interpreter, owner, key, value)
-    return interpreter.native(dict.__setitem__, owner, key, value)
+    _set_entry(interpreter, *args)
+
+
+def _set_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
+    """`dict.__setitem__`, whatever the dict's class makes of an assignment."""
+    if id(owner) in interpreter.world.known:
+        write_entry(interpreter, owner, key, value)
+    else:
+        interpreter.native(dict.__setitem__, owner, key, value)
 
 
 @answers(dict.pop)
@@ -59,7 +64,7 @@ def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     owner, key, *default = args
     found = _entry(interpreter, owner, key)
     if found is not ABSENT:
-        delete_item(interpreter, owner, key)
+        delete_entry(interpreter, owner, key)
         return found
     if default:
         return default[0]
@@ -68,7 +73,7 @@ def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 
 @answers(dict.__contains__)
 def dict_contains(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return contains(interpreter, *args)
+    return dict_has_key(interpreter, *args)
 
 
 @answers(dict.update)
@@ -80,6 +85,6 @@ def dict_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     added.update(kwargs)
     if id(owner) in interpreter.world.known:
         for key, value in added.items():
-            store_item(interpreter, owner, key, value)
+            write_entry(interpreter, owner, key, value)
     else:
         interpreter.native(dict.update, owner, added)

@@ -89,6 +89,8 @@ def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -
     keywords = operands[3] if instruction.arg & 1 else {}
     args = interpreter.native(tuple, native_iterable(interpreter, positional))
     kwargs = dict(interpreter.overlay.contents(keywords))
+    if not all(isinstance(name, str) for name in kwargs):
+        raise ProgramRaised(TypeError("keywords must be strings"))
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
 
 

@@ -199,9 +199,20 @@ def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
     if value is ABSENT:
         value = interpreter.world.read_namespace(space, name, None)
     if value is ABSENT or value is DELETED:
+        return _read_builtin(interpreter, name)
+    return value
+
+
+def _read_builtin(interpreter: Any, name: str) -> Any:
+    """What the builtins hold now, or the frame put there."""
+    overlay = interpreter.overlay
+    value = overlay.written(BUILTINS, name) if overlay.writes or overlay.shadows else ABSENT
+    if value is ABSENT:
         value = BUILTINS.get(name, ABSENT)
-        if value is ABSENT:
-            raise ProgramRaised(NameError(f"name {name!r} is not defined", name=name))
+        if value is not ABSENT:
+            interpreter.world.guard_namespace(BUILTINS, name, value, "builtins")
+    if value is ABSENT or value is DELETED:
+        raise ProgramRaised(NameError(f"name {name!r} is not defined", name=name))
     return value
 
 

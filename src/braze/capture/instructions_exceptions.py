@@ -30,13 +30,18 @@ def pop_except(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 @opcode("CHECK_EXC_MATCH")
 def check_exc_match(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    kinds = frame.stack.pop()
-    kinds = interpreter.overlay.native(kinds)
+    kinds = interpreter.overlay.native(frame.stack.pop())
+    _caught_classes(kinds)
+    frame.stack.append(isinstance(frame.stack[-1], kinds))
+
+
+def _caught_classes(kinds: Any) -> tuple[type, ...]:
+    """What an `except` names, which Python refuses where they are no exceptions."""
     each = kinds if isinstance(kinds, tuple) else (kinds,)
     if not all(isinstance(k, type) and issubclass(k, BaseException) for k in each):
         message = "catching classes that do not inherit from BaseException is not allowed"
         raise ProgramRaised(TypeError(message))
-    frame.stack.append(isinstance(frame.stack[-1], kinds))
+    return each
 
 
 @opcode("RERAISE")
@@ -137,6 +142,9 @@ def with_except_start(interpreter: Any, frame: Frame, instruction: Instruction) 
 @opcode("CHECK_EG_MATCH")
 def check_group_match(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     kinds = interpreter.overlay.native(frame.stack.pop())
+    if any(issubclass(kind, BaseExceptionGroup) for kind in _caught_classes(kinds)):
+        message = "catching ExceptionGroup with except* is not allowed. Use except instead."
+        raise ProgramRaised(TypeError(message))
     exception = frame.stack[-1]
     match, rest = None, exception
     if issubclass(type(exception), BaseExceptionGroup):

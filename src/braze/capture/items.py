@@ -171,7 +171,21 @@ def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
         interpreter.call(method, owner, key)
     elif id(owner) not in world.known:
         call_with_key(interpreter, operator.delitem, owner, key)
-    elif _is_single(interpreter, owner, key):
+    else:
+        _delete_known(interpreter, owner, key)
+
+
+def delete_entry(interpreter: Any, owner: Any, key: Any) -> None:
+    """`dict.__delitem__`, whatever the dict's class makes of `del`."""
+    if id(owner) not in interpreter.world.known:
+        call_with_key(interpreter, dict.__delitem__, owner, key)
+    else:
+        _delete_known(interpreter, owner, key)
+
+
+def _delete_known(interpreter: Any, owner: Any, key: Any) -> None:
+    world = interpreter.world
+    if _is_single(interpreter, owner, key):
         if interpreter.overlay.read(owner, key, world.known[id(owner)][1]) is ABSENT:
             raise ProgramRaised(KeyError(key))
         interpreter.overlay.write(owner, key, DELETED)

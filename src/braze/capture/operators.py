@@ -320,7 +320,7 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
     if isinstance(method, types.FunctionType):
         return truth(interpreter, interpreter.call(method, container, item))
     if issubclass(type(container), dict) and method is dict.__contains__:
-        return _dict_contains(interpreter, container, item)
+        return dict_has_key(interpreter, container, item)
     if issubclass(type(container), (list, tuple)) or method is ABSENT:
         items = native_iterable(interpreter, container)
         iterator = interpreter.native(iter, items)
@@ -336,7 +336,8 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
     return bool(call_with_key(interpreter, operator.contains, contents, item))
 
 
-def _dict_contains(interpreter: Any, container: Any, item: Any) -> bool:
+def dict_has_key(interpreter: Any, container: Any, item: Any) -> bool:
+    """`dict.__contains__`, whatever the dict's class makes of `in`."""
     overlay = interpreter.overlay
     world = interpreter.world
     if id(container) in world.known and id(container) not in overlay.shadows:

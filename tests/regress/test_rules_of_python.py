@@ -1,0 +1,128 @@
+"""What Python refuses, and what its builtins do not call: found by CPython's own tests."""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import braze
+
+
+def result_of_init(x: torch.Tensor) -> Any:
+    class Wrong:
+        def __init__(self) -> None:
+            return 10  # type: ignore[return-value]
+
+    try:
+        return x, Wrong()
+    except TypeError as error:
+        return x, str(error)
+
+
+def except_star_of_no_exception(x: torch.Tensor) -> Any:
+    found = []
+    for kind in (42, ExceptionGroup, (ValueError, BaseExceptionGroup)):
+        try:
+            try:
+                raise OSError("here")
+            except* kind:  # type: ignore[misc]
+                pass
+        except TypeError as error:
+            found.append(str(error))
+    return x, found
+
+
+def keywords_that_are_no_names(x: torch.Tensor) -> Any:
+    found = []
+    wrong: dict[Any, int] = {1: 2}
+    for function in (dict, {}.update, types.SimpleNamespace, lambda **named: named):
+        try:
+            found.append(function(**wrong))
+        except TypeError as error:
+            found.append(str(error))
+    return x, found
+
+
+def property_without_a_getter(x: torch.Tensor) -> Any:
+    class Closed:
+        hidden = property(None, None, None, "a text")
+
+    try:
+        return x, Closed().hidden
+    except AttributeError as error:
+        return x, str(error)
+
+
+def variables_of_a_number(x: torch.Tensor) -> Any:
+    try:
+        return x, vars(42)
+    except TypeError as error:
+        return x, str(error)
+
+
+class Noting(dict[str, Any]):
+    """A dict that notes what its methods are called for."""
+
+    def __init__(self, **items: Any) -> None:
+        self.noted: list[Any] = []
+        dict.update(self, **items)
+
+    def __setitem__(self, key: str, value: Any) -> None:
+        self.noted.append(("set", key))
+        dict.__setitem__(self, key, value)
+
+    def __delitem__(self, key: str) -> None:
+        self.noted.append(("delete", key))
+        dict.__delitem__(self, key)
+
+    def __contains__(self, key: object) -> bool:
+        self.noted.append(("contains", key))
+        return dict.__contains__(self, key)
+
+
+def _used(items: Noting) -> Any:
+    found = [items.pop("a"), items.pop("z", 9), items.setdefault("b", 1), items.setdefault("c", 3)]
+    items.update(d=4)
+    dict.__setitem__(items, "e", 5)
+    dict.__delitem__(items, "b")
+    items["f"] = 6
+    del items["e"]
+    found.append("f" in items)
+    return found, items.noted, list(items.items())
+
+
+def methods_of_a_dict_made_here(x: torch.Tensor) -> Any:
+    return x, _used(Noting(a=1, b=2))
+
+
+def methods_of_a_dict_from_outside(x: torch.Tensor) -> Any:
+    return x, _used(OUTSIDE[0])
+
+
+OUTSIDE = [Noting(a=1, b=2)]
+
+
+@pytest.mark.parametrize(
+    "program",
+    [
+        result_of_init,
+        except_star_of_no_exception,
+        keywords_that_are_no_names,
+        property_without_a_getter,
+        variables_of_a_number,
+        methods_of_a_dict_made_here,
+        methods_of_a_dict_from_outside,
+    ],
+)
+def test_as_in_eager(program: Callable[..., Any]) -> None:
+    x = torch.ones(2)
+    OUTSIDE[0] = Noting(a=1, b=2)
+    expected = program(x)
+    OUTSIDE[0] = Noting(a=1, b=2)
+    explanation = braze.explain(program)(x)
+    assert explanation.result[1:] == expected[1:]
+    assert not explanation.break_count and not explanation.fallbacks, str(explanation)
