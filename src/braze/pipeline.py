@@ -153,21 +153,7 @@ def compile_graph(
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
         return compile_graph_runner(graph, role.takes_inputs)
     kind = _DEVICES[device.type]
-    with recorder.stage("rewrite"):
-        graph = rewrite(graph, options)
-        if options.verify:
-            verify_graph(graph)
-        recorder.emit("aot_graphs", lambda: print_graph(graph))
-    with recorder.stage("lower"):
-        mixed = len(devices) > 1
-        program = lower(graph, options, kind.supports, device if mixed else None)
-        if options.verify:
-            verify_loops(program)
-        recorder.emit("loops", lambda: print_loops(program))
-        recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
-    with recorder.stage("schedule"):
-        plan = schedule(program, options, kind.target)
-        recorder.emit("schedule", lambda: print_schedule(plan))
+    plan = _plan(graph, options, recorder, kind, device if len(devices) > 1 else None)
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
         recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
@@ -180,6 +166,31 @@ def compile_graph(
         return compile_graph_runner(graph, role.takes_inputs)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
     return with_detached_views(linked, graph)
+
+
+def _plan(
+    graph: Graph,
+    options: Options,
+    recorder: Recorder,
+    kind: _Device,
+    device: torch.device | None,
+) -> Schedule:
+    """From a graph to a schedule. device: where the kernels are, if the graph has others, too."""
+    with recorder.stage("rewrite"):
+        graph = rewrite(graph, options)
+        if options.verify:
+            verify_graph(graph)
+        recorder.emit("aot_graphs", lambda: print_graph(graph))
+    with recorder.stage("lower"):
+        program = lower(graph, options, kind.supports, device)
+        if options.verify:
+            verify_loops(program)
+        recorder.emit("loops", lambda: print_loops(program))
+        recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
+    with recorder.stage("schedule"):
+        plan = schedule(program, options, kind.target)
+        recorder.emit("schedule", lambda: print_schedule(plan))
+    return plan
 
 
 CompileOne: TypeAlias = Callable[[Graph, Recorder, Role], GraphCallable]

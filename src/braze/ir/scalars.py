@@ -10,7 +10,8 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
 import torch
 
@@ -134,20 +135,30 @@ def loads(scalar: Scalar) -> Iterator[Load]:
 
 
 def replace_children(scalar: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
-    """The node with `replace` applied to each scalar directly below it."""
+    """The node with `replace` applied to each scalar directly below it; the node itself where that
+    changes nothing: programs are large, and most passes touch little of them."""
     if isinstance(scalar, Apply):
-        return Apply(scalar.op, tuple(map(replace, scalar.operands)), scalar.dtype)
+        operands = tuple(map(replace, scalar.operands))
+        if all(map(operator.is_, operands, scalar.operands)):
+            return scalar
+        return Apply(scalar.op, operands, scalar.dtype)
+    if isinstance(scalar, Load):
+        if all(isinstance(c, Expr) for c in scalar.coordinates):
+            return scalar
+        coordinates = tuple(c if isinstance(c, Expr) else replace(c) for c in scalar.coordinates)
+        return Load(scalar.buffer, coordinates)
     if isinstance(scalar, Cast):
-        return cast(replace(scalar.operand), scalar.dtype)
+        operand = replace(scalar.operand)
+        return scalar if operand is scalar.operand else cast(operand, scalar.dtype)
     if isinstance(scalar, InRange):
         return InRange(replace(scalar.operand), scalar.size)
     if isinstance(scalar, Guarded):
         return Guarded(replace(scalar.condition), replace(scalar.value), replace(scalar.other))
     if isinstance(scalar, Reduce):
-        return Reduce(scalar.kind, scalar.axes, replace(scalar.body), scalar.dtype)
-    if isinstance(scalar, Load):
-        coordinates = tuple(c if isinstance(c, Expr) else replace(c) for c in scalar.coordinates)
-        return Load(scalar.buffer, coordinates)
+        body = replace(scalar.body)
+        if body is scalar.body:
+            return scalar
+        return Reduce(scalar.kind, scalar.axes, body, scalar.dtype)
     return scalar
 
 
@@ -156,12 +167,15 @@ def substitute_symbols(scalar: Scalar, replacements: Mapping[Symbol, Expr]) -> S
 
     def replace(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if isinstance(node, Index):
-            return Index(substitute(node.expr, replacements))
+            expr = substitute(node.expr, replacements)
+            return node if expr is node.expr else Index(expr)
         if isinstance(node, Load):
             coordinates = tuple(
                 substitute(c, replacements) if isinstance(c, Expr) else below(c)
                 for c in node.coordinates
             )
+            if all(map(operator.is_, coordinates, node.coordinates)):
+                return node
             return Load(node.buffer, coordinates)
         return replace_children(node, below)
 
@@ -173,15 +187,7 @@ def rebuild(
 ) -> Scalar:
     """`replace(node, below)` at the root, where `below` does the same for a node further down.
     What is shared is replaced once and stays shared."""
-    done: dict[int, Scalar] = {}
-
-    def below(node: Scalar) -> Scalar:
-        found = done.get(id(node))
-        if found is None:
-            found = done[id(node)] = replace(node, below)
-        return found
-
-    return below(scalar)
+    return _Below({}, replace)(scalar)
 
 
 def index(expr: Expr | int | Symbol) -> Scalar:
@@ -208,6 +214,22 @@ def _without_round_trip(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Sc
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _Below:
+    """What `rebuild` does to a node, and what it became. No closure, which would refer to itself:
+    what it has seen would then live until garbage is collected, long after the compile."""
+
+    done: dict[int, Scalar]
+    replace: Callable[[Scalar, Callable[[Scalar], Scalar]], Scalar]
+
+    def __call__(self, node: Scalar) -> Scalar:
+        found = self.done.get(id(node))
+        if found is None:
+            found = self.done[id(node)] = self.replace(node, self)
+        return found
 
 
 def _exact_conversions() -> set[tuple[torch.dtype, torch.dtype]]:

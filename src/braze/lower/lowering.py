@@ -125,6 +125,8 @@ class Lowering:
             mutations.append((target.root.buffer, self.view_of(mutation.value)))
         statements = tuple(self.statements)
         sizes = self.graph.sizes
+        # What computes a value refers to this object; without, all of it is gone with its last use.
+        self.places.clear()
         return LoopProgram(inputs, constants, statements, outputs, tuple(mutations), sizes)
 
     def lower_node(self, node: Node) -> None:

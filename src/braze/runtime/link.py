@@ -17,7 +17,7 @@ from braze.options import Options
 from braze.runtime.build import build, load
 from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.program import LaunchProgram, write_program
-from braze.runtime.sized_arena import ArenaPlan, SizedArena, plan_arena
+from braze.runtime.sized_arena import SizedArena, plan_arena
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
 
@@ -59,7 +59,7 @@ class Linked:
     def __init__(self, program: LaunchProgram, names: dict[str, Any], frames: Frames) -> None:
         names |= {
             "take_frame": frames.take,
-            "give_frame": frames.free.append,
+            "give_frame": frames.give,
             "threads": torch.get_num_threads,
             "empty_strided": torch.empty_strided,
             "flatten": _flatten,
@@ -83,21 +83,28 @@ class Linked:
             set_grad_enabled(True)
 
 
-@dataclass(slots=True)
+@final
 class Frames:
     """Memory of calls in progress: one frame a call, kept for the next when it is done. Two
-    threads that call at once have two frames; a call that fails drops its frame.
+    threads that call at once have two frames; a call that fails drops its frame. So does the
+    first call: a program that runs once (a training step that makes the optimizer's state) does
+    not hold its arena for good.
 
-    has_arena: the arena is the frame's; on a device each call allocates one.
-    arena_plan: where its layout depends on sizes.
+    has_arena: the arena is the frame's; on a device each call allocates one. Nothing of the
+    schedule is kept: it is many times larger than what it says. Where the arena's layout depends
+    on sizes, there is a plan of it.
     """
 
-    schedule: Schedule
-    sources: KernelSources
-    views: tuple[BufferView, ...]
-    has_arena: bool
-    arena_plan: ArenaPlan | None
-    free: list[tuple[Any, ...]]
+    __slots__ = (
+        "_arena_plan",
+        "_arena_size",
+        "_constants",
+        "_free",
+        "_is_used",
+        "_offsets",
+        "_sizes",
+        "_views",
+    )
 
     def __init__(
         self,
@@ -106,39 +113,47 @@ class Frames:
         views: tuple[BufferView, ...],
         has_arena: bool = True,
     ) -> None:
-        self.schedule, self.sources, self.views, self.free = schedule, sources, views, []
-        self.has_arena = has_arena
+        slots, constants = dict(schedule.slots), dict(schedule.constants)
+        self._arena_size = schedule.arena_size if has_arena else 0
+        self._offsets = [slots[b].offset if b in slots else None for b in sources.table]
+        self._constants = [constants.get(buffer) for buffer in sources.table]
+        self._sizes = max(len(sources.sizes), 1)
         sized = schedule.sized
-        self.arena_plan = plan_arena(sized, sources.table, views) if sized else None
+        self._arena_plan = plan_arena(sized, sources.table, views) if sized else None
+        placed = () if sized else views
+        self._views = [_ArenaView.of(view, slots[view.buffer].offset) for view in placed]
+        self._free: list[tuple[Any, ...]] = []
+        self._is_used = not has_arena
 
     def take(self) -> tuple[Any, ...]:
         """A frame that nobody uses: (table, sizes, size values, *views, and what they need); with
         an arena that sizes lay out, that in the place of the views."""
         try:
-            return self.free.pop()
+            return self._free.pop()
         except IndexError:
             return self._new()
 
+    def give(self, frame: tuple[Any, ...]) -> None:
+        """A call is done with a frame."""
+        if self._is_used:
+            self._free.append(frame)
+        self._is_used = True
+
     def _new(self) -> tuple[Any, ...]:
-        schedule, table = self.schedule, self.sources.table
-        size = schedule.arena_size if self.has_arena else 0
-        arena = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
+        arena = torch.empty(self._arena_size + ALIGNMENT, dtype=torch.uint8)
         start = -arena.data_ptr() % ALIGNMENT
-        slots = dict(schedule.slots)
-        pointers = (ctypes.c_void_p * (len(table) + 1))()
-        constants = dict(schedule.constants)
-        for place, buffer in enumerate(table):
-            if buffer in slots:
-                pointers[place] = arena.data_ptr() + start + slots[buffer].offset
-            elif buffer in constants:
-                pointers[place] = constants[buffer].data_ptr()
-        sizes = (ctypes.c_long * max(len(self.sources.sizes), 1))()
+        pointers = (ctypes.c_void_p * (len(self._offsets) + 1))()
+        for place, (offset, constant) in enumerate(zip(self._offsets, self._constants)):
+            if offset is not None:
+                pointers[place] = arena.data_ptr() + start + offset
+            elif constant is not None:
+                pointers[place] = constant.data_ptr()
+        sizes = (ctypes.c_long * self._sizes)()
         held = _Held(ctypes.addressof(pointers), (pointers, arena))
         first = (held, _Held(ctypes.addressof(sizes), sizes), sizes)
-        if self.arena_plan is not None:
-            return (*first, SizedArena(self.arena_plan, pointers))
-        views = [_arena_view(arena, start + slots[v.buffer].offset, v) for v in self.views]
-        return (*first, *views)
+        if self._arena_plan is not None:
+            return (*first, SizedArena(self._arena_plan, pointers))
+        return (*first, *[view.made(arena, start) for view in self._views])
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -155,14 +170,31 @@ class _Held(int):
         return made
 
 
-def _arena_view(arena: torch.Tensor, start: int, view: BufferView) -> torch.Tensor:
-    """A view into the arena; `start` is where its buffer begins, in bytes."""
-    end = arena.numel() - (arena.numel() - start) % view.dtype.itemsize
-    flat = arena[start:end].view(view.dtype)
-    shape = [int(n) for n in view.shape]  # type: ignore[arg-type]
-    stride = [int(n) for n in view.stride]  # type: ignore[arg-type]
-    offset = flat.storage_offset() + int(view.offset)  # type: ignore[arg-type]
-    return flat.as_strided(shape, stride, offset)
+@final
+@dataclass(frozen=True, slots=True)
+class _ArenaView:
+    """A view into the arena. start: where its buffer begins, in bytes; offset: from there, in
+    elements."""
+
+    start: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    offset: int
+    dtype: torch.dtype
+
+    @staticmethod
+    def of(view: BufferView, start: int) -> _ArenaView:
+        """`view`, whose buffer begins at `start`; what lies in the arena has known sizes."""
+        shape = tuple([int(n) for n in view.shape])
+        stride = tuple([int(n) for n in view.stride])
+        return _ArenaView(start, shape, stride, int(view.offset), view.dtype)
+
+    def made(self, arena: torch.Tensor, base: int) -> torch.Tensor:
+        """The tensor, in an arena whose slots are counted from `base`."""
+        start = base + self.start
+        end = arena.numel() - (arena.numel() - start) % self.dtype.itemsize
+        flat = arena[start:end].view(self.dtype)
+        return flat.as_strided(self.shape, self.stride, flat.storage_offset() + self.offset)
 
 
 def _reinterpret(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -12,11 +12,11 @@ reads them.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from braze.ir.loops import Definition, Index, Load, Reduce, Scalar, Statement
-from braze.ir.scalars import children, index, replace_children, substitute_symbols, walk
+from braze.ir.scalars import children, index, rebuild, replace_children, substitute_symbols, walk
 from braze.schedule.cost import distinct_loads, is_heavy, operations, points
 from braze.schedule.use import Uses
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
@@ -141,20 +141,16 @@ def _is_plain(expr: Expr, gathered: set[Symbol]) -> bool:
 
 def _with_inlined(reader: Definition, definition: Definition) -> Definition:
     store = _bare_store(definition) or {}
-    done: dict[int, Scalar] = {}
 
-    def rewrite(node: Scalar) -> Scalar:
+    def rewrite(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if not children(node) and not isinstance(node, Load):
             return node
-        found = done.get(id(node))
-        if found is None:
-            found = replace_children(node, rewrite)
-            if isinstance(found, Load) and found.buffer is definition.target:
-                found = _substituted(definition.body, store, found)
-            done[id(node)] = found
+        found = replace_children(node, below)
+        if isinstance(found, Load) and found.buffer is definition.target:
+            return _substituted(definition.body, store, found)
         return found
 
-    return replace(reader, body=rewrite(reader.body))
+    return replace(reader, body=rebuild(reader.body, rewrite))
 
 
 def _substituted(body: Scalar, store: Mapping[int, Symbol], load: Load) -> Scalar:
@@ -182,15 +178,15 @@ def _with_gathered(body: Scalar, gathered: Mapping[Symbol, Scalar]) -> Scalar:
             return gathered[symbol]
         return coordinate
 
-    def rewrite(node: Scalar) -> Scalar:
+    def rewrite(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if isinstance(node, Index):
             made = place(node.expr)
             return index(made) if isinstance(made, Expr) else made
         if isinstance(node, Load):
             return Load(
                 node.buffer,
-                tuple(place(c) if isinstance(c, Expr) else rewrite(c) for c in node.coordinates),
+                tuple(place(c) if isinstance(c, Expr) else below(c) for c in node.coordinates),
             )
-        return replace_children(node, rewrite)
+        return replace_children(node, below)
 
-    return rewrite(body)
+    return rebuild(body, rewrite)

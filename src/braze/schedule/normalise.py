@@ -11,11 +11,11 @@ Axes of size one are replaced by zero. A reduction over no points but one become
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 
 from braze.ir.loops import Apply, Buffer, Cast, Definition, Literal, Load, Reduce, Scalar
-from braze.ir.scalars import cast, substitute_symbols
+from braze.ir.scalars import cast, rebuild, replace_children, substitute_symbols
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value
 from braze.shapes.substitution import substitute
 
@@ -102,7 +102,7 @@ def _extract(definition: Definition, names: Names) -> list[Definition]:
     shape = tuple(size for _, size in definition.axes)
     store = tuple(as_expr(symbol) for symbol, _ in definition.axes)
 
-    def extract(scalar: Scalar) -> Scalar:
+    def extract(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if isinstance(scalar, Reduce):
             simple = _drop_unit_reduction(scalar)
             if not isinstance(simple, Reduce):
@@ -110,11 +110,7 @@ def _extract(definition: Definition, names: Names) -> list[Definition]:
             target = names.buffer(definition.target, shape, dtype=simple.dtype)
             made.append(Definition(target, definition.axes, store, simple, definition.origin))
             return Load(target, store)
-        if isinstance(scalar, Apply):
-            return Apply(scalar.op, tuple(map(extract, scalar.operands)), scalar.dtype)
-        if isinstance(scalar, Cast):
-            return Cast(extract(scalar.operand), scalar.dtype)
-        return scalar
+        return replace_children(scalar, below) if isinstance(scalar, (Apply, Cast)) else scalar
 
-    body = extract(definition.body)
-    return [*made, replace(definition, body=body)]
+    body = rebuild(definition.body, extract)
+    return [*made, definition if body is definition.body else replace(definition, body=body)]

@@ -30,16 +30,7 @@ from braze.schedule.use import extern_reads, find_uses
 def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Schedule:
     """Kernels and extern calls that compute the program on a target, and the memory plan."""
     names = new_names()
-    statements = _normalised(program.statements, names)
-    if target.joins:
-        statements = join_regions(statements, find_uses(program, statements), names)
-    uses = find_uses(program, statements)
-    statements = inline(statements, uses, broadcasts_count=not target.computes_again)
-    shared = SharedMoments(statements, frozenset())
-    if target.moment_points:
-        shared = share_moments(statements, names, target)
-    statements = _split(shared, names, target)
-    fusion = fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)
+    fusion = _fused(program, names, options, target)
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
@@ -64,6 +55,22 @@ def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Sc
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _fused(program: LoopProgram, names: Names, options: Options, target: Target) -> Fusion:
+    """The program's definitions in groups; what comes before them is forgotten on the way, since
+    a copy of a large program's is as large as the program that is trained."""
+    statements = _normalised(program.statements, names)
+    if target.joins:
+        statements = join_regions(statements, find_uses(program, statements), names)
+    statements = inline(
+        statements, find_uses(program, statements), broadcasts_count=not target.computes_again
+    )
+    shared = SharedMoments(statements, frozenset())
+    if target.moment_points:
+        shared = share_moments(statements, names, target)
+    statements = _split(shared, names, target)
+    return fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)
 
 
 def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:
@@ -96,7 +103,10 @@ def _steps(program: LoopProgram, fusion: Fusion, names: Names, target: Target) -
     readers = _readers(fusion)
     plannable = Plannable.of(program, target)
     steps: list[Step] = []
-    for position, place_ in enumerate(fusion.places):
+    waiting = fusion.places[::-1]
+    fusion.places.clear()  # a group goes when its kernel is built
+    for position in range(len(waiting)):
+        place_ = waiting.pop()
         if isinstance(place_, Extern):
             call = place_.call
             planned = target.plans_results

@@ -51,6 +51,7 @@ class PhaseWriter:
         lines: list[str] = []
         for number, phase in enumerate(self.kernel.phases):
             lines += self._phase(number, phase)
+        self.local.clear()  # readers refer to this object: it would outlive its last use
         return lines
 
     # --- a phase -----------------------------------------------------------------------------
