@@ -31,7 +31,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench fuzz zoo test-gpu bench-gpu clean distclean
+.PHONY: help demo test check format docs bench fuzz zoo test-gpu bench-gpu bench-gpu-changes clean distclean
 
 help:
 	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
@@ -45,6 +45,7 @@ help:
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
 	@echo "make test-gpu   the tests that need a GPU"
 	@echo "make bench-gpu  models and single kernels on a GPU: tables and JSON in benchmarks/results"
+	@echo "make bench-gpu-changes  each change for GPUs, with it and without: one table"
 	@echo "make clean      remove what builds and tests leave; distclean: the environment too"
 
 demo: $(READY)/packages
@@ -88,6 +89,9 @@ test-gpu: $(READY)/packages
 bench-gpu: $(READY)/packages
 	$(BIN)/python -m benchmarks.models_gpu $(ARGS)
 	$(BIN)/python -m benchmarks.kernels_gpu --json benchmarks/results/kernels_gpu.json
+
+bench-gpu-changes: $(READY)/packages
+	$(BIN)/python -m benchmarks.gpu_changes $(ARGS)
 
 clean:
 	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info

@@ -40,7 +40,7 @@ from braze.ir.schedule import ExternStep, Schedule
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
-from braze.schedule import CUDA, schedule
+from braze.schedule import CUDA, Target, schedule
 from braze.standins import Tracer
 
 Tensor = torch.Tensor
@@ -56,8 +56,8 @@ class Planned:
     places: tuple[int, ...]
 
 
-def trace(case: Case) -> tuple[Schedule, tuple[int, ...]]:
-    """The case's schedule for a GPU."""
+def trace(case: Case, target: Target = CUDA) -> tuple[Schedule, tuple[int, ...]]:
+    """The case's schedule for a GPU, by another target's rules where one is given."""
     options = Options()
     tracer = Tracer(replayable=False)
     given = case.inputs("cpu", empty=True)
@@ -66,12 +66,12 @@ def trace(case: Case) -> tuple[Schedule, tuple[int, ...]]:
         results = case.function(*standins)
         finished = tracer.finish(list(results) if isinstance(results, tuple) else [results])
     program = lower(rewrite(finished.graph, options), options, supports)
-    return schedule(program, options, CUDA), tuple(finished.inputs)
+    return schedule(program, options, target), tuple(finished.inputs)
 
 
-def planned(case: Case) -> Planned:
+def planned(case: Case, target: Target = CUDA) -> Planned:
     """The case with the cost model's block sizes."""
-    plan, places = trace(case)
+    plan, places = trace(case, target)
     for step in plan.steps:
         if isinstance(step, ExternStep):
             raise SystemExit(f"{case.name}: {step.call.op} is left to ATen")
