@@ -306,6 +306,20 @@ def script_loop():
 
 
 @program
+def script_makes_a_tensor():
+    """TorchScript fills it by its address: a stand-in has none."""
+
+    @torch.jit.script
+    def g(x, n: int):
+        return x / torch.sqrt(torch.tensor(x.size(-1), dtype=torch.float) * n)
+
+    def f(x):
+        return g(x, 2).sin()
+
+    return f, (tensor(4),)
+
+
+@program
 def script_module():
     m = torch.jit.script(linear())
 

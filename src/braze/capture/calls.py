@@ -35,6 +35,7 @@ from braze.compat.compiler_questions import (
     compiled_by_torch,
     is_compiler_function,
     is_disabled_by_torch,
+    python_of_script,
     replaced_by_compiler,
 )
 from braze.compat.higher_order import python_of
@@ -189,6 +190,10 @@ def call_script(
 ) -> Any:
     """TorchScript's own interpreter runs the function on stand-ins: its operators come here as
     ever. What its optimiser would make of them is left out."""
+    python = python_of_script(script)
+    if python is not None:
+        interpreter.world.source_of_function(python)
+        return interpreter.call(python, *args, **kwargs)
     try:
         with torch.jit.optimized_execution(False):
             return leaf_call(interpreter, script, args, kwargs)

@@ -78,6 +78,22 @@ _WRAPPED = "_torch" + "dynamo" + "_orig_callable"
 _DISABLED = "_torch" + "dynamo" + "_disable"
 
 
+# Where TorchScript keeps the Python function that it compiled; and its operators that fill a tensor
+# which they made, and so cannot run where tensors have no data.
+_SCRIPTED = "_torch" + "dynamo" + "_inline"
+_FILLING = ("aten::tensor", "aten::as_tensor")
+
+
+def python_of_script(script: Any) -> Any:
+    """The Python function behind a scripted one that TorchScript's interpreter cannot run on
+    stand-ins; None where it can."""
+    python = getattr(script, _SCRIPTED, None)
+    if type(python) is not types.FunctionType:
+        return None
+    graph = script.inlined_graph
+    return python if any(graph.findAllNodes(kind) for kind in _FILLING) else None
+
+
 def is_compiler_function(function: Any) -> bool:
     """Whether a function's code belongs to torch's own compiler (which may be loaded, or not);
     a wrapper's does, whatever it wraps."""

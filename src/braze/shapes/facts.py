@@ -395,6 +395,8 @@ class Facts:
         in_range = relation.kind != "==" and self._learn_range(relation)
         if relation.kind == "==":
             self._learn_equality(relation.expr)
+        elif relation.kind == ">=" and -relation.expr in self._inequalities:
+            self._learn_equality(relation.expr)  # neither is the greater
         elif relation.kind == ">=" and not in_range:
             self._inequalities.append(relation.expr)
         self._settle(before)

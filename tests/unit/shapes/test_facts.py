@@ -43,6 +43,13 @@ def test_equality_is_learned_once() -> None:
     assert assumed(facts) == ["s0 == s1"]
 
 
+def test_sizes_of_which_neither_is_the_greater_are_equal() -> None:
+    facts, a, b = two(7, 6)
+    assert not a > b + 1 and not a < b + 1  # type: ignore[operator]
+    assert str(a * 2 + b) == "3*s0 + -1"  # type: ignore[operator]
+    assert assumed(facts) == ["s1 + 1 >= s0", "s0 >= s1 + 1"]
+
+
 def test_divisibility_makes_exact_quotients() -> None:
     facts, a, _ = two()
     assert a % 2 == 0  # type: ignore[operator]
