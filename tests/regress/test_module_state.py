@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import functools
+import sys
 
 import pytest
 import torch
 from torch import nn
 
+from braze.compat.torch_versions import TORCH
 from tests.regress.layers import Net, linear
 from tests.regress.programs import registry, tensor
 from tests.regress.states import check, compiles
@@ -469,9 +471,15 @@ COMPILES = {
     "parameter_data_written": [(2, ["unsupported-attribute"]), (0, [])],
     "tensor_attribute_plain": [(1, []), (1, [])],
     "python_state": [(1, []), (1, [])],
-    "stacked_state": [(3, ["unbuildable-object"]), (0, [])],
+    # Before Python 3.12 a comprehension is a frame of its own.
+    "stacked_state": [
+        (2 if sys.version_info >= (3, 12) else 3, ["unbuildable-object"]),
+        (0, []),
+    ],
     "made_inside": [(1, ["unbuildable-object"]), (0, [])],
 }
+if TORCH < (2, 13):  # the layer's own operator has no meta kernel
+    COMPILES["transformer_layer_eval"] = [(0, ["unsupported-tensor"]), (0, [])]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
