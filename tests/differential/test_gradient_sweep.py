@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from braze.compat.torch_versions import TORCH
 from tests.differential.gradient_sweep import differentiable_operators, sweep_gradients
 
 KNOWN_FAILURES = Path(__file__).with_name("gradient_sweep_failures.txt")
@@ -36,6 +37,8 @@ def test_gradients(part: int) -> None:
 
 
 def test_failures_are_few_and_explained() -> None:
-    known = known_failures()
-    assert len(known) < 0.03 * len(differentiable_operators())
-    assert all(known.values()) and known.keys() <= differentiable_operators().keys()
+    known, table = known_failures(), differentiable_operators()
+    assert len(known) < 0.03 * len(table)
+    assert all(known.values())
+    # An older database lacks some of the operators.
+    assert known.keys() <= table.keys() or TORCH < (2, 13)
