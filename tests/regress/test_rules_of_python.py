@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pathlib
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -106,9 +108,44 @@ def methods_of_a_dict_from_outside(x: torch.Tensor) -> Any:
 OUTSIDE = [Noting(a=1, b=2)]
 
 
+def sums_of_numbers(x: torch.Tensor) -> Any:
+    tenths = [0.1] * 10
+    mixed: list[Any] = [0.1, 0.2, 0.3, x[0], 0.1, 0.2]
+    return x, sum(tenths), sum(iter(tenths), 1), sum([1, 2.5, True]), float(sum(mixed))
+
+
+def version_of_python(x: torch.Tensor) -> Any:
+    major, minor = sys.version_info[:2]
+    return x, major, minor, tuple(sys.version_info) > (3,), sys.version_info.micro, sys.flags[0]
+
+
+class _Based:
+    __slots__ = ("held", "own")
+
+
+class _Hiding(_Based):
+    """As paths in Python 3.13: a property in the place of a base's slot."""
+
+    __slots__ = ()
+
+    @property
+    def held(self) -> str:  # type: ignore[override]
+        self.own.append("asked")
+        return "computed"
+
+
+def slot_behind_a_property(x: torch.Tensor) -> Any:
+    made = _Hiding()
+    made.own = []
+    return x, made.held, made.own, len([made])
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        slot_behind_a_property,
+        sums_of_numbers,
+        version_of_python,
         result_of_init,
         except_star_of_no_exception,
         keywords_that_are_no_names,
@@ -126,3 +163,23 @@ def test_as_in_eager(program: Callable[..., Any]) -> None:
     explanation = braze.explain(program)(x)
     assert explanation.result[1:] == expected[1:]
     assert not explanation.break_count and not explanation.fallbacks, str(explanation)
+
+
+def test_slots_behind_properties_leave_the_frame() -> None:
+    def program(x: torch.Tensor) -> Any:
+        made = _Hiding()
+        made.own = []
+        return x * 2, made
+
+    for _ in range(2):
+        made = braze.compile(program)(torch.ones(2))[1]
+        assert made.own == [] and made.held == "computed" and made.own == ["asked"]
+
+
+def test_paths() -> None:
+    def program(x: torch.Tensor) -> Any:
+        path = pathlib.PurePosixPath("/a") / "b.c"
+        return x * 2, path, str(path), path.suffix
+
+    for _ in range(2):
+        assert braze.compile(program)(torch.ones(2))[1:] == program(torch.ones(2))[1:]

@@ -298,9 +298,17 @@ def sum_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     if isinstance(total, (str, bytes, bytearray)):
         return interpreter.native(sum, (), total)
     items = interpreter.native(iter, native_iterable(interpreter, iterable))
+    numbers: list[Any] = []  # that come first: their rounding errors are made good, since 3.12
     while (item := interpreter.native(next, items, ABSENT)) is not ABSENT:
-        total = binary(interpreter, OPERATORS["+"], total, item)
-    return total
+        if type(item) in _NUMBERS and type(total) in _NUMBERS:
+            numbers.append(item)
+            continue
+        total = binary(interpreter, OPERATORS["+"], sum(numbers, total), item)
+        numbers.clear()
+    return sum(numbers, total) if numbers else total
+
+
+_NUMBERS = frozenset({bool, int, float, complex})
 
 
 def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], sign: str) -> Any:

@@ -429,7 +429,7 @@ class Overlay:
                 world.reads[key] = world.adopt(item, ItemSource(source, index))
             items.append(world.reads[key])
         if hasattr(type(value), "n_sequence_fields"):
-            return type(value)(items)
+            return _struct_sequence(type(value), items)
         if issubclass(type(value), tuple):
             return tuple.__new__(type(value), items)
         return collections.deque(items, value.maxlen) if type(value) is collections.deque else items
@@ -466,3 +466,10 @@ class Overlay:
                 )
             copy[world.standins.get(id(key), key)] = world.reads[read_key]
         return copy
+
+
+def _struct_sequence(cls: type, items: list[Any]) -> Any:
+    try:
+        return cls(items)
+    except TypeError:  # `sys.version_info` and its like are made by the interpreter only
+        return tuple(items)

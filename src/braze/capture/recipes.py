@@ -383,12 +383,14 @@ class RecipeWriter:
     def _fill(self, made: NewInstance, value: Any, cls: type) -> None:
         space = getattr(value, "__dict__", None) or {}
         attributes = [(name, self.recipe(item)) for name, item in space.items()]
-        for name in _slot_names(cls):
-            descriptor = getattr(cls, name)
+        for name, slot in _slots(cls):
             try:
-                attributes.append((name, self.recipe(descriptor.__get__(value, cls))))
+                held = slot.__get__(value, cls)
             except AttributeError:
                 continue
+            if next(vars(base)[name] for base in cls.__mro__ if name in vars(base)) is not slot:
+                raise CannotRebuild(f"a {cls.__qualname__}, which hides its slot {name!r}")
+            attributes.append((name, self.recipe(held)))
         list_items = self.recipes(list.__iter__(value)) if issubclass(type(value), list) else None
         dict_items = None
         if issubclass(type(value), dict):
@@ -429,16 +431,18 @@ def _is_made_by_new_alone(cls: type) -> bool:
     return True
 
 
-def _slot_names(cls: type) -> list[str]:
-    names: list[str] = []
+def _slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
+    """The slots of a class and its bases, by the names that instances have them under."""
+    found: list[tuple[str, types.MemberDescriptorType]] = []
     for base in cls.__mro__:
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
             if name.startswith("__") and not name.endswith("__"):
                 name = f"_{base.__name__.lstrip('_')}{name}"
-            if isinstance(vars(base).get(name), types.MemberDescriptorType):
-                names.append(name)
-    return names
+            slot = vars(base).get(name)
+            if isinstance(slot, types.MemberDescriptorType):
+                found.append((name, slot))
+    return found
 
 
 def _dict_of_view(view: Any) -> Any:
