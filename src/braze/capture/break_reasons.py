@@ -37,6 +37,7 @@ CATALOGUE: dict[str, BreakReason] = {
     "data-dependent-size": BreakReason(
         "a number that is known only when the program runs is needed here: {detail}",
         "say what holds of it with torch._check(...), or choose with torch.cond or torch.where",
+        example=("def f(x):\n    return x * 2 if random.randint(0, 1) else x"),
     ),
     "input-output": BreakReason(
         "the program does input or output here: {detail}",

@@ -223,6 +223,8 @@ def _open_instance(
     """`instance(...)` is its class's `__call__` with the instance first."""
     if MARKS.of(function) is Mark.COMPILED:
         return function.__wrapped__, args
+    if isinstance(function, torch.jit.ScriptModule):
+        raise BreakRequested("unseen-callable", f"{function.original_name}, a scripted module")
     python = python_of(function)
     if python is not None:
         interpreter.world.source_of_function(function)

@@ -52,7 +52,8 @@ def compile_callees(
             return callable if same else types.MethodType(function, callable.__self__)
         if kind in _NO_INSTANCES or kind is CompiledCallable or is_shielded(callable):
             return callable
-        call = kind.__call__ if isinstance(callable, torch.nn.Module) else None
+        is_python = not isinstance(callable, torch.jit.ScriptModule)
+        call = kind.__call__ if is_python and isinstance(callable, torch.nn.Module) else None
         if call is _MODULE_CALL and MARKS.of(kind) is not Mark.DISABLE:
             return types.MethodType(dispatcher.compiled(call), callable)
         return callable

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dis
+import random
 import time
 
 import numpy as np
@@ -12,7 +13,8 @@ import torch
 import braze
 from braze.capture import break_codes, capture_frame
 from braze.capture.break_reasons import CATALOGUE
-from braze.compat.bytecode_versions import BYTECODE
+from braze.capture.program import HANDLERS
+from braze.compat.bytecode_versions import BYTECODE, bytecode_version
 from braze.ir.frame import Break, Call, CapturedFrame, Refused, Return
 from tests.unit.capture.replay import Replay, outcome, request_for
 
@@ -256,10 +258,44 @@ def test_generators_left_in_the_middle(kind):
 @pytest.mark.parametrize("code", [code for code, entry in CATALOGUE.items() if entry.example])
 def test_examples_of_the_catalogue_meet_what_they_show(code):
     """Each is a program as the page of graph breaks has it."""
-    space = {"braze": braze, "torch": torch, "np": np, "time": time, "__name__": "example"}
+    modules = {"braze": braze, "torch": torch, "np": np, "random": random, "time": time}
+    space = {**modules, "__name__": "example"}
     exec(CATALOGUE[code].example, space)
     args = [torch.ones(3, 3, requires_grad=code == "backward-hook") for _ in range(2)]
     count = space["f"].__code__.co_argcount
     explained = braze.explain(space["f"], backend="aot_eager")(*args[:count])
     met = [note.code for note in explained.break_reasons]
     assert code in met, met
+
+
+def test_every_break_but_that_of_an_unknown_opcode_has_an_example():
+    assert [code for code, e in CATALOGUE.items() if not e.example] == ["unsupported-opcode"]
+
+
+def test_an_opcode_without_a_handler_breaks(monkeypatch):
+    monkeypatch.delitem(HANDLERS, "UNARY_INVERT")
+    space = {}
+    exec("def f(x):\n    y = x > 0\n    return ~y | y", space)
+    explained = braze.explain(space["f"], backend="aot_eager")(X)
+    assert [note.code for note in explained.break_reasons] == ["unsupported-opcode"]
+    assert "UNARY_INVERT" in explained.break_reasons[0].reason
+    assert explained.result.all()
+
+
+def test_an_unknown_version_of_python_is_named():
+    with pytest.raises(RuntimeError, match=r"captures the bytecode of Python .*; this is 3\.99"):
+        bytecode_version((3, 99))
+
+
+@pytest.mark.parametrize("make", [torch.jit.script, lambda m: torch.jit.trace(m, X)])
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+def test_a_scripted_module_is_one_break(make):
+    module = make(torch.nn.Linear(len(X), 2))
+
+    def program(x):
+        return module(x * 2).detach() + 1
+
+    explained = braze.explain(program, backend="aot_eager")(X)
+    assert [note.code for note in explained.break_reasons] == ["unseen-callable"]
+    assert "Linear, a scripted module" in explained.break_reasons[0].reason
+    assert torch.equal(explained.result, program(X))
