@@ -6,7 +6,8 @@ Each model is compiled with the sizes at hand (`dynamic=False`) and with symbols
 by Braze and by torch.compile. Calls of all of them are timed in one process, rounds interleaved;
 the table shows medians of the rounds' ratios. Tracing is what a first call of the backend
 "aot_eager" takes above a later one, in processor time of its thread, the least of several; the
-graph is captured, guarded and checked there, and no kernel is built.
+graph is captured, guarded and checked there, and no kernel is built. It is done at small sizes, so
+that the calls are short.
 """
 
 from __future__ import annotations
@@ -18,18 +19,20 @@ import json
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
 import torch
 
 from benchmarks.intervals import geometric_mean, median, paired_ratio
-from benchmarks.models import EIGHT, Case, Size, build, find, tensors_in
+from benchmarks.models import EIGHT, CallArguments, Case, Size, build, find, tensors_in
 from benchmarks.systems import BRAZE, SYSTEMS, TORCH_COMPILE
 from benchmarks.timing import interleave, warm_up
 
 STATIC, SYMBOLIC = "static", "symbolic"
+_FIXED_IMAGE = "vision_transformer"
+_SHORT_SEQUENCE, _SMALL_IMAGE = 16, (64, 64)
 _TRACINGS = 6  # of each kind
 _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 
@@ -100,6 +103,28 @@ def time_tracing(case: Case, system: str) -> dict[str, float]:
     return {f"{system} {kind}": min(times) - min(later) for kind, times in first.items()}
 
 
+def smaller(case: Case, fixed_image: bool) -> Case:
+    """The case with a batch of two at most, and short sequences or small images.
+
+    fixed_image: the model takes images of one size.
+    """
+
+    def cut(value: Any) -> Any:
+        if not isinstance(value, torch.Tensor):
+            return value
+        lengths = [2, *([_SHORT_SEQUENCE] if value.dim() == 2 else [])]
+        lengths += [] if fixed_image or value.dim() != 4 else [value.shape[1], *_SMALL_IMAGE]
+        for dim, length in enumerate(lengths):
+            value = value.narrow(dim, 0, min(length, value.shape[dim]))
+        return value.contiguous()
+
+    def arguments(seed: int) -> CallArguments:
+        args, kwargs = case.arguments(seed)
+        return tuple(map(cut, args)), {name: cut(value) for name, value in kwargs.items()}
+
+    return replace(case, arguments=arguments)
+
+
 def measure(
     name: str,
     systems: Sequence[str],
@@ -115,8 +140,9 @@ def measure(
         for system in systems:
             forget(system)
         traced: dict[str, float] = {}
+        small = smaller(case, name == _FIXED_IMAGE)
         for system in systems if tracing else ():
-            traced |= time_tracing(case, system)
+            traced |= time_tracing(small, system)
     ratios = {
         system: paired_ratio(times[f"{system} {SYMBOLIC}"], times[f"{system} {STATIC}"])
         for system in (systems if times else ())

@@ -13,19 +13,23 @@ from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 
 def symbols_of(graph: Graph) -> set[Symbol]:
     """Every symbol in types, arguments and aliases."""
-    found: set[Symbol] = set()
-    for value in graph.inputs:
-        found |= _in_type(value.type)
+    types: dict[int, Any] = {id(value.type): value.type for value in graph.inputs}
+    sizes: dict[int, Expr] = {}  # by identity, as types: most are met many times
     for node in graph.nodes:
-        _note_symbols((node.args, tuple(v for _, v in node.kwargs)), found)
+        _note_sizes(node.args, sizes)
+        for _, argument in node.kwargs:
+            _note_sizes((argument,), sizes)
         for made in node.outputs:
             if made is not None:
-                found |= _in_type(made.type)
+                types[id(made.type)] = made.type
     for output in graph.outputs:
         if output.alias is not None:
             alias = output.alias
-            _note_symbols((*alias.shape, *alias.stride, alias.offset), found)
-    return found
+            _note_sizes((*alias.shape, *alias.stride, alias.offset), sizes)
+    for type in types.values():
+        if isinstance(type, TensorType):
+            _note_sizes((*type.shape, *type.stride), sizes)
+    return set().union(*map(symbols, sizes.values()))
 
 
 def bound_symbols(inputs: Iterable[Value]) -> set[Symbol]:
@@ -75,16 +79,9 @@ def told_sizes(graph: Graph, derived: Derived) -> Sizes:
 # --- private -------------------------------------------------------------------------------------
 
 
-def _in_type(type: Any) -> set[Symbol]:
-    found: set[Symbol] = set()
-    if isinstance(type, TensorType):
-        _note_symbols((*type.shape, *type.stride), found)
-    return found
-
-
-def _note_symbols(arguments: Sequence[Any], found: set[Symbol]) -> None:
+def _note_sizes(arguments: Sequence[Any], found: dict[int, Expr]) -> None:
     for argument in arguments:
         if type(argument) is Expr:
-            found |= symbols(argument)
+            found[id(argument)] = argument
         elif isinstance(argument, (tuple, list)):
-            _note_symbols(argument, found)
+            _note_sizes(argument, found)

@@ -142,12 +142,19 @@ class Expr:
         return Expr(tuple((monomial, -coefficient) for monomial, coefficient in self.terms))
 
     def __sub__(self, other: IntLike) -> Expr:
-        return self + -as_expr(other)
+        taken = as_expr(other)
+        if taken is self:
+            return ZERO
+        if not taken.terms:
+            return self
+        return collect_terms(self.terms + tuple([(m, -c) for m, c in taken.terms]))
 
     def __rsub__(self, other: IntLike) -> Expr:
         return as_expr(other) + -self
 
     def __mul__(self, other: IntLike) -> Expr:
+        if type(other) is int and other:
+            return self if other == 1 else Expr(tuple([(m, c * other) for m, c in self.terms]))
         factor = as_expr(other)
         return collect_terms(
             [(_product(a, b), p * q) for a, p in self.terms for b, q in factor.terms]

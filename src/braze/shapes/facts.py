@@ -226,7 +226,7 @@ class Facts:
         if known is not None:
             return as_expr(known)
         expr = as_expr_of(atom)
-        low, high = bounds(substitute(expr, self._bounded()))
+        low, high = self._bounds(expr)
         symbol = Symbol(f"q{self._named}", low, high, self.hint_of(expr))
         self._named += 1
         self.hints[symbol] = self.hint_of(expr)
@@ -247,9 +247,10 @@ class Facts:
             sign = 1 if atom.maximum else -1
             self._inequalities += [(here - operand) * sign for operand in atom.operands]
 
-    def _bounded(self) -> dict[Symbol, IntLike]:
-        """Symbols with the ranges that are known now."""
-        return {s: Symbol(s.name, *range_of(s, self.ranges)) for s in self.hints}
+    def _bounds(self, expr: Expr) -> Range:
+        """The range of an expression, from those of its symbols that are known now."""
+        bounded = {s: Symbol(s.name, *range_of(s, self.ranges)) for s in symbols(expr)}
+        return bounds(substitute(expr, bounded))
 
     def assignment(self, changes: Mapping[Symbol, int]) -> dict[Symbol, int] | None:
         """Values of all symbols where some have others than at hand; None where something that is
@@ -285,7 +286,7 @@ class Facts:
 
     def range_now(self, symbol: Symbol) -> Range:
         """The range of an input's symbol as it is known now."""
-        return bounds(substitute(self.current(as_expr(symbol)), self._bounded()))
+        return self._bounds(self.current(as_expr(symbol)))
 
     def narrowed_at(self, symbol: Symbol) -> Any:
         """Where the range of a symbol was narrowed last."""

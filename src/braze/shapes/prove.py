@@ -83,10 +83,15 @@ def shifted(expr: Expr, ranges: Ranges) -> Expr | None:
 
 def range_of(symbol: Symbol, ranges: Ranges) -> Range:
     """The narrowest known range of a symbol."""
-    low, high = ranges.get(symbol, (None, None))
-    lows = [end for end in (low, symbol.lower) if end is not None]
-    highs = [end for end in (high, symbol.upper) if end is not None]
-    return max(lows, default=None), min(highs, default=None)
+    known = ranges.get(symbol)
+    if known is None:
+        return symbol.lower, symbol.upper
+    low, high = known
+    if low is None or (symbol.lower is not None and symbol.lower > low):
+        low = symbol.lower
+    if high is None or (symbol.upper is not None and symbol.upper < high):
+        high = symbol.upper
+    return low, high
 
 
 # --- private -------------------------------------------------------------------------------------

@@ -26,7 +26,7 @@ from braze.shapes.expr import (
 def substitute(value: IntLike, replacements: Mapping[Symbol, IntLike]) -> Expr:
     """The expression with symbols replaced, normalised anew."""
     expr = as_expr(value)
-    if symbols(expr).isdisjoint(replacements):
+    if replacements.keys().isdisjoint(symbols(expr)):
         return expr
     if len(expr.terms) == 1 and expr.terms[0][1] == 1:
         monomial = expr.terms[0][0]

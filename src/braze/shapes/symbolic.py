@@ -136,18 +136,9 @@ class SymbolicSize(torch.SymInt):
 
     # --- what C++ asks of a node -----------------------------------------------------------------
 
-    def is_int(self) -> bool:
-        return True
-
-    def is_bool(self) -> bool:
-        return False
-
-    is_float = is_nested_int = is_constant = is_bool
-
-    def is_symbolic(self) -> bool:
-        return True
-
-    has_hint = is_symbolic
+    # Asked thousands of times a trace: methods of the constants, which run no Python.
+    is_int = is_symbolic = has_hint = True.__bool__
+    is_bool = is_float = is_nested_int = is_constant = False.__bool__
 
     def clone(self) -> Any:
         return self
@@ -163,7 +154,8 @@ class SymbolicSize(torch.SymInt):
     nested_int = constant_bool = constant_int
 
     def wrap_int(self, value: int) -> Any:
-        return as_node(self.facts, value)
+        made = self.facts.objects.get(value)
+        return as_node(self.facts, value) if made is None else made
 
     def int_(self) -> int:
         return int(self)
@@ -367,9 +359,12 @@ def is_computed(*sizes: Any) -> bool:
 def must_equal(left: Any, right: Any) -> bool:
     """`left == right` where anything else is an error: of numbers that the program computes, it is
     checked when it runs."""
+    if left is right:
+        return True
     for size in (left, right):
         if isinstance(size, SymbolicSize):
-            return size.facts.require(_relation("eq", left, right)[1])
+            facts, relation = _relation("eq", left, right)
+            return not relation.expr.terms or facts.require(relation)
     return bool(left == right)
 
 
@@ -422,7 +417,10 @@ def _operator(name: str) -> tuple[Any, Any]:
 
 def _node_operator(name: str) -> Any:
     def method(self: SymbolicSize, other: Any) -> Any:
-        return as_node(self.facts, _combined(name, self, other))
+        made = self.known.get((name, id(other), True))
+        if made is None:
+            made = _combined(name, self, other)
+        return made if type(made) is SymbolicSize else as_node(self.facts, made)
 
     return method
 
@@ -469,8 +467,10 @@ _COMPARISONS: dict[str, tuple[int, int, Kind]] = {
 def _relation(name: str, left: Any, right: Any) -> tuple[Facts, Relation]:
     facts = left.facts if isinstance(left, SymbolicSize) else right.facts
     sign, constant, kind = _COMPARISONS[name]
-    difference = _current(facts, left) - _current(facts, right)
-    return facts, Relation(difference * sign + constant, kind)
+    first, second = _current(facts, left), _current(facts, right)
+    if sign < 0:
+        first, second = second, first
+    return facts, Relation(first - (second - constant if constant else second), kind)
 
 
 def _comparison(name: str) -> Any:
@@ -487,6 +487,9 @@ def _comparison(name: str) -> Any:
                 return name in ("eq", "ge", "le")
             if other.facts is not self.facts:  # of another capture: equal in a cache's key only
                 return unlike
+            known = self.known.get((name, id(other), None))  # they live as long as the capture
+            if known is not None:
+                return known
         elif isinstance(other, float):
             return getattr(float, f"__{name}__")(float(int(self)), other)
         else:
@@ -497,8 +500,8 @@ def _comparison(name: str) -> Any:
             if truth is not None:
                 return truth
         answer = facts.decide(relation)
-        if type(other) is int:
-            self.known[name, other] = answer
+        key = (name, other) if type(other) is int else (name, id(other), None)
+        self.known[key] = answer
         return answer
 
     return method

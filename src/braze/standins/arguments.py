@@ -9,12 +9,18 @@ import torch
 from braze.standins.inputs import input_type
 from braze.standins.standin import Standin
 
+_PLAIN = frozenset((int, bool, float, type(None), Standin))
+
 
 def with_plain_sizes(argument: Any) -> Any:
     """An argument of C++, with symbolic sizes and floats as shape rules have them."""
     cls = type(argument)
     if cls is tuple or cls is list:
+        if _PLAIN.issuperset(map(type, argument)):
+            return argument
         return cls([with_plain_sizes(item) for item in argument])
+    if cls in _PLAIN:
+        return argument
     return argument.node if isinstance(argument, (torch.SymInt, torch.SymFloat)) else argument
 
 

@@ -222,16 +222,21 @@ def pointwise_layout(*operands: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
         shape = first
     else:
         shape = broadcast_shape(tuple(shape for shape, _ in operands))
+    return shape, ordered_stride(shape, operands)
+
+
+def ordered_stride(shape: Shape, operands: tuple[tuple[Shape, Shape], ...]) -> Shape:
+    """Dense strides in the order in which eager's pointwise kernels visit the operands."""
     order = iteration_order(shape, operands)
     rank = len(shape)
     if order == list(range(rank - 1, -1, -1)):
-        return shape, contiguous_stride(shape)
+        return contiguous_stride(shape)
     stride = [0] * rank
     step = 1
     for dim in order:
         stride[dim] = step
         step *= shape[dim]
-    return shape, tuple(stride)
+    return tuple(stride)
 
 
 def _uniform_layout(shape: Shape, operands: tuple[tuple[Shape, Shape], ...]) -> Shape | None:

@@ -187,9 +187,10 @@ class Expressions(SizeRewriter):
         return substitute(self.facts.current(expr), self._final)
 
     def _expression(self, size: Any) -> Any:
-        if type(size) is int or not isinstance(size, SymbolicSize):
-            return size
-        size = size.node  # what programs have hashes by its number
+        if type(size) is not SymbolicSize:
+            if not isinstance(size, SymbolicSize):
+                return size
+            size = size.node  # what programs have hashes by its number
         found = self._by_size.get(size)
         if found is None:
             found = self._by_size[size] = simplified(self.final(size.expr))

@@ -15,6 +15,7 @@ from braze.standins.layout import (
     is_contiguous,
     is_same,
     preserved_stride,
+    same_layout,
     suggested_stride,
     suggests_channels_last,
     tensor_type,
@@ -179,12 +180,17 @@ def _group_norm(
     groups: int,
     epsilon: float,
 ) -> Any:
-    if x.dtype not in (torch.float32, torch.float64) or not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+    if x.dtype not in (torch.float32, torch.float64):
+        return NotImplemented
+    steps = suggested_stride(x.shape, x.stride)  # type: ignore[arg-type]
+    usual = is_contiguous(x.shape, x.stride)  # type: ignore[arg-type]
+    if not usual and x.device.type == "cpu":
+        usual = same_layout(x.shape, x.stride, steps)  # type: ignore[arg-type]
+    if not usual:
         return NotImplemented
     if not all(_is_absent_or(parameter, (channels,)) for parameter in (weight, bias)):
         return NotImplemented
     statistics = contiguous(x.dtype, (batch, groups), x.device)
-    steps = suggested_stride(x.shape, x.stride)  # type: ignore[arg-type]
     made = tensor_type(x.dtype, x.shape, steps, x.device)  # type: ignore[arg-type]
     return made, statistics, statistics
 

@@ -11,9 +11,11 @@ from braze.ir.types import TensorType
 from braze.shapes.symbolic import SymbolicSize, must_equal
 from braze.standins.layout import (
     Shape,
+    broadcast_shape,
     channels_last_stride,
     contiguous,
     is_contiguous,
+    ordered_stride,
     preserved_stride,
     suggests_channels_last,
     tensor_type,
@@ -118,11 +120,10 @@ def _is_row_major(x: TensorType) -> bool:
 
 @rule(aten.cat.default)
 def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
+    """Channels-last where every part is taken for it, else row-major."""
     first = tensors[0]
     rank = len(first.shape)
     if not rank or any(len(t.shape) != rank for t in tensors):
-        return NotImplemented
-    if not all(map(_is_row_major, tensors)):
         return NotImplemented
     dim = wrap_dim(dim, rank)
     total = 0
@@ -132,8 +133,43 @@ def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
         ):
             return NotImplemented
         total += tensor.shape[dim]  # type: ignore[operator]
-    shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
-    return contiguous(promoted(tensors), shape, common_device(tensors))  # type: ignore[arg-type]
+    shape: Shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])  # type: ignore[assignment]
+    dtype, device = promoted(tensors), common_device(tensors)
+    if device.type == "cpu" and all(suggests_channels_last(t.shape, t.stride) for t in tensors):  # type: ignore[arg-type]
+        return tensor_type(dtype, shape, channels_last_stride(shape), device)
+    return contiguous(dtype, shape, device)
+
+
+@rule(aten.index.Tensor)
+def _index(x: TensorType, indices: tuple[TensorType | None, ...]) -> Any:
+    """Every dimension indexed by integers: the memory is ordered as the indices'."""
+    if x.device.type != "cpu" or len(indices) != len(x.shape):
+        return NotImplemented
+    if not all(i is not None and i.dtype in (torch.int64, torch.int32) for i in indices):
+        return NotImplemented
+    operands = tuple([(i.shape, i.stride) for i in indices if i is not None])
+    shape = broadcast_shape(tuple([size for size, _ in operands]))  # type: ignore[misc]
+    placed = tuple([(shape, _index_stride(shape, *operand)) for operand in operands])  # type: ignore[arg-type]
+    return tensor_type(x.dtype, shape, ordered_stride(shape, placed), x.device)
+
+
+def _index_stride(shape: Shape, own_shape: Shape, stride: Shape) -> Shape:
+    """Strides of an index as the kernel has them: expanded to the shape, then reshaped to it, which
+    gives sizes of one the stride of what is behind them."""
+    if not own_shape:
+        return (0,) * len(shape)
+    lead = len(shape) - len(own_shape)
+    steps = [0] * lead
+    for size, step, target in zip(own_shape, stride, shape[lead:]):
+        steps.append(0 if size == 1 and target != 1 else step)
+    base, count = steps[-1], 1
+    for dim in reversed(range(len(shape))):
+        if shape[dim] == 1:
+            steps[dim] = base * count
+        count = count * shape[dim]
+        if dim and shape[dim - 1] != 1 and steps[dim - 1] != base * count:
+            base, count = steps[dim - 1], 1
+    return tuple(steps)
 
 
 @rule(aten.stack.default)
