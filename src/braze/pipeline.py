@@ -87,6 +87,7 @@ from braze.runtime.link import link
 from braze.runtime.link_device import NoTriton, link_device, prepare
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
+from braze.runtime.tuning import TUNING_MODES, choose_launches
 from braze.schedule import CPU, CUDA, Target, schedule
 from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
@@ -134,10 +135,16 @@ def _link_cpu(
     return link(plan, sources, options, role.takes_inputs)
 
 
+def _generate_cuda(plan: Schedule, options: Options) -> KernelSources:
+    if options.mode not in TUNING_MODES:
+        return triton.generate(plan, options)
+    return triton.host_sources(plan, choose_launches(triton.alternatives(plan, options), options))
+
+
 _DEVICES = types.MappingProxyType(
     {
         "cpu": _Device(CPU, cpp.supports, cpp.generate, _link_cpu),
-        "cuda": _Device(CUDA, triton.supports, triton.generate, link_device),
+        "cuda": _Device(CUDA, triton.supports, _generate_cuda, link_device),
     }
 )
 

@@ -10,7 +10,7 @@ from dataclasses import replace
 import pytest
 import torch
 
-from braze.codegen.triton import generate, supports
+from braze.codegen.triton import alternatives, generate, host_sources, supports
 from braze.codegen.triton.operators import TYPES
 from braze.ir.loops import (
     SCALAR_OPS,
@@ -23,10 +23,11 @@ from braze.ir.loops import (
     LoopProgram,
     Scalar,
 )
+from braze.ir.run_loops import run_loops
 from braze.ir.scalars import apply, cast, index
 from braze.ir.schedule import Kernel
 from braze.options import Options
-from braze.schedule import CUDA
+from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Symbol, as_expr, floor_div, modulo
 from tests.unit.codegen.programs import (
     F32,
@@ -46,10 +47,12 @@ from tests.unit.codegen.programs import (
 from tests.unit.codegen.triton_running import (
     HAS_TRITON,
     ON_DEVICE,
+    OPTIONS,
     check,
     generated,
     interpreting,
     run,
+    run_sources,
 )
 
 pytestmark = [
@@ -93,6 +96,29 @@ def test_add_norm(rows: int, columns: int) -> None:
 @pytest.mark.parametrize("shape", [(4, 70, 30), (2, 3, 5), (3, 8, 1), (12, 3, 900)])
 def test_channel_norm(shape: tuple[int, int, int]) -> None:
     check(channel_norm(shape), [torch.randn(shape)], atol=1e-5, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("made", "inputs"),
+    [
+        (softmax(6, 301), [(6, 301)]),
+        (softmax(2, 20001), [(2, 20001)]),
+        (add_norm(5, 70), [(5, 70), (5, 70), (70,)]),
+        (transposed_add(40, 70), [(70, 40), (40, 70)]),
+        (channel_norm((4, 70, 30)), [(4, 70, 30)]),
+    ],
+)
+def test_every_candidate_of_tuning(made: LoopProgram, inputs: list[tuple[int, ...]]) -> None:
+    given = [torch.randn(shape) for shape in inputs]
+    expected = run_loops(made, given)
+    plan = schedule(made, OPTIONS, CUDA)
+    ways = alternatives(plan, OPTIONS)
+    assert max(map(len, ways)) >= 2
+    for number in range(max(map(len, ways))):
+        chosen = [launches[min(number, len(launches) - 1) :][:1] for launches in ways]
+        found = run_sources(made, plan, host_sources(plan, chosen), given)
+        for mine, right in zip(found, expected, strict=True):
+            torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
 
 
 @pytest.mark.parametrize("shape", [(128, 3, 2048), (17, 12, 2000)])

@@ -1,6 +1,7 @@
 """Triton functions of kernels, for one device, and how a graph launches them."""
 
+from braze.codegen.segments import host_sources
 from braze.codegen.triton.operators import supports
-from braze.codegen.triton.source import generate
+from braze.codegen.triton.source import alternatives, generate
 
-__all__ = ["generate", "supports"]
+__all__ = ["alternatives", "generate", "host_sources", "supports"]

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from braze.codegen.segments import host_sources, size_symbols
+from braze.codegen.triton.candidates import candidate_tilings
 from braze.codegen.triton.function import function_body, programs
 from braze.codegen.triton.functions import functions_in
 from braze.codegen.triton.operators import POINTERS
@@ -37,6 +38,19 @@ def launches(
     sources = _Sources(names, numerics)
     return [
         (sources.launch(step, tilings.get(step) or plan_tiling(step)),)
+        if isinstance(step, Kernel)
+        else ()
+        for step in schedule.steps
+    ]
+
+
+def alternatives(schedule: Schedule, options: Options) -> list[tuple[Launch, ...]]:
+    """The ways to launch each step, of which one is to be chosen; the cost model's comes first.
+    () for calls of ATen."""
+    names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
+    sources = _Sources(names, options.numerics)
+    return [
+        tuple([sources.launch(step, tiling) for tiling in candidate_tilings(step)])
         if isinstance(step, Kernel)
         else ()
         for step in schedule.steps

@@ -1,0 +1,63 @@
+"""Other block sizes than the cost model's, for `mode="max-autotune"` to time.
+
+One thing changes at a time, or the sides of a block together; the cost model's own choice comes
+first. A row that is held keeps its block: it is as long as the row.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from dataclasses import replace
+
+from braze.codegen.triton.tiling import Tiling, plan_tiling
+from braze.ir.schedule import Kernel
+
+_FACTORS = (0.5, 2.0)
+_LARGEST_BLOCK = 65536  # points of a program
+_MOST_WARPS = 32
+_THREADS = 32  # of a warp
+_MOST_STAGES = 4
+
+
+def candidate_tilings(kernel: Kernel) -> list[Tiling]:
+    """The cost model's tiling, then others; each once."""
+    base = plan_tiling(kernel)
+    found = {tiling: None for tiling in (base, *_others(base)) if _is_sensible(tiling)}
+    return [base, *(tiling for tiling in found if tiling != base)]
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _others(base: Tiling) -> Iterator[Tiling]:
+    for factor in _FACTORS:
+        yield replace(base, warps=int(base.warps * factor))
+    if any(d.walked for d in base.dimensions) or base.together > 1:
+        for stages in range(1, _MOST_STAGES + 1):
+            yield replace(base, stages=stages)
+    free = [n for n, d in enumerate(base.dimensions) if d.block and (d.walked or d.name != "r")]
+    for factors in itertools.product((1.0, *_FACTORS), repeat=len(free)):
+        dimensions = list(base.dimensions)
+        for number, factor in zip(free, factors, strict=True):
+            block = int(dimensions[number].block * factor)
+            dimensions[number] = replace(dimensions[number], block=block)
+        resized = replace(base, dimensions=tuple(dimensions))
+        yield resized
+        scale = _points(resized) / max(_points(base), 1)
+        yield replace(resized, warps=int(base.warps * scale))
+
+
+def _points(tiling: Tiling) -> int:
+    total = 1
+    for dimension in tiling.axes:
+        total *= dimension.block
+    return total
+
+
+def _is_sensible(tiling: Tiling) -> bool:
+    """Whether there are threads, not more than points, and blocks that keep their axes."""
+    blocks = [d.block for d in tiling.axes]
+    if not blocks or min(blocks) < 2 or not 1 <= tiling.warps <= _MOST_WARPS:
+        return False
+    return _THREADS * tiling.warps <= _points(tiling) <= _LARGEST_BLOCK

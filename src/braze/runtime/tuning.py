@@ -1,0 +1,224 @@
+"""`mode="max-autotune"`: of the ways to launch a kernel, the quickest on this device.
+
+    alternatives of a step      names of their functions, shapes, device -> one key
+    <cache>/tuning/<key>.json   {"chosen": "k_12ab...", "microseconds": {"k_12ab...": 8.1, ...}}
+
+What was chosen once is chosen on every run, and nothing is timed for it again. The cost model's
+choice, the first, is left only for what is clearly quicker. Times are of single launches on memory
+of their own, zeros, with the second-level cache emptied before each. Kernels with symbolic sizes
+or with numbers from the CPU are not timed.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import json
+import logging
+import math
+import os
+import statistics
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.errors import BuildFailed
+from braze.ir.kernel import DeviceFunction, Launch
+from braze.ir.loops import Buffer
+from braze.options import Options
+from braze.runtime.cubins import Cubin, build_cubins, triton_version
+from braze.runtime.cuda_driver import DRIVERS, CudaError
+from braze.runtime.device_plan import Entries, Places, encode, launch_by_ctypes
+from braze.shapes.expr import constant_value
+
+TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
+# Launches of one kernel -> microseconds of each; infinite where one cannot run.
+Measure: TypeAlias = Callable[[Sequence[Launch]], Sequence[float]]
+
+_CLEARLY = 0.97  # of the cost model's time
+_LAUNCHES = 9
+_MOST_BYTES = 8 << 30  # of a kernel's memory
+_CACHE_BYTES = 256 << 20  # more than any second-level cache
+_LOG = logging.getLogger("braze.perf_hints")
+
+
+def choose_launches(
+    alternatives: Sequence[tuple[Launch, ...]], options: Options, measure: Measure | None = None
+) -> list[tuple[Launch, ...]]:
+    """The launch of each step, () where it has none. measure: the device's, if not given; where
+    there is no device, or no Triton, the first of each."""
+    if measure is None:
+        if triton_version() is None or not torch.cuda.is_available():
+            return [launches[:1] for launches in alternatives]
+        measure = DeviceTimer(options)
+    folder = options.cache_dir / "tuning"
+    chosen: dict[str, str] = {}
+    made = []
+    for launches in alternatives:
+        if len(launches) < 2 or not _is_timed(launches[0]):
+            made.append(launches[:1])
+            continue
+        key = _key(launches)
+        if key not in chosen:
+            chosen[key] = _remembered(folder / f"{key}.json", launches, measure)
+        made.append(tuple([x for x in launches if x.function.name == chosen[key]][:1]))
+    return made
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _is_timed(launch: Launch) -> bool:
+    buffers = [x for x in launch.arguments if isinstance(x, Buffer)]
+    sizes = [x for x in (*launch.grid, *launch.arguments) if not isinstance(x, Buffer)]
+    sizes += [n for b in buffers for n in (*b.shape, *b.stride)]
+    known = all(constant_value(size) is not None for size in sizes)
+    pointers = all(kind.startswith("*") for kind in launch.function.signature[: len(buffers)])
+    return known and pointers and sum(map(_bytes, buffers)) <= _MOST_BYTES
+
+
+def _elements(buffer: Buffer) -> int:
+    steps = zip(map(_known, buffer.shape), map(_known, buffer.stride), strict=True)
+    return 1 + sum((size - 1) * step for size, step in steps if size > 0)
+
+
+def _known(size: Any) -> int:
+    found = constant_value(size)
+    assert found is not None, size
+    return found
+
+
+def _bytes(buffer: Buffer) -> int:
+    return _elements(buffer) * buffer.dtype.itemsize
+
+
+def _key(launches: Sequence[Launch]) -> str:
+    """What a choice is remembered by: names of functions stand for their texts and constants."""
+    buffers = [x for x in launches[0].arguments if isinstance(x, Buffer)]
+    facts = [f"{x.function.name} {x.function.warps} {x.grid}" for x in launches]
+    facts += [f"{b.dtype} {b.shape} {b.stride}" for b in buffers]
+    facts += [str(triton_version()), _device_name(buffers[0].device)]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+
+
+def _device_name(device: torch.device) -> str:
+    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+
+
+def _remembered(path: Path, launches: Sequence[Launch], measure: Measure) -> str:
+    """The name of the function to launch, from the disk or measured."""
+    names = [launch.function.name for launch in launches]
+    found = _read(path)
+    if found not in names:
+        path.unlink(missing_ok=True)
+        times = dict(zip(names, measure(launches), strict=True))
+        best = min(times, key=times.__getitem__)
+        found = best if times[best] < _CLEARLY * times[names[0]] else names[0]
+        other = _keep(path, found, {n: t for n, t in times.items() if math.isfinite(t)})
+        found = other if other in names else found
+        text = f"{found}: {times.get(found, 0):.1f} µs, the cost model's {times[names[0]]:.1f}"
+        _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
+    return found
+
+
+def _read(path: Path) -> str:
+    """The choice in a file; "" where there is none that can be read."""
+    try:
+        chosen = json.loads(path.read_text())["chosen"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+    return chosen if isinstance(chosen, str) else ""
+
+
+def _keep(path: Path, chosen: str, times: Mapping[str, float]) -> str:
+    """Write the choice, whole or not at all; what another process wrote meanwhile counts."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, half = tempfile.mkstemp(dir=path.parent)
+    with os.fdopen(handle, "w") as file:
+        json.dump({"chosen": chosen, "microseconds": times}, file)
+    try:
+        os.link(half, path)
+    except FileExistsError:
+        chosen = _read(path) or chosen
+    os.unlink(half)
+    return chosen
+
+
+@final
+class DeviceTimer:
+    """A `Measure` by the device that the launches' buffers are on."""
+
+    def __init__(self, options: Options) -> None:
+        self._options = options
+
+    def __call__(self, launches: Sequence[Launch]) -> list[float]:
+        """Microseconds of each launch."""
+        buffers = list(dict.fromkeys(b for b in launches[0].arguments if isinstance(b, Buffer)))
+        device = buffers[0].device
+        with torch.cuda.device(device):
+            cubins = self._built([launch.function for launch in launches], device)
+            try:
+                memory = {
+                    b: torch.zeros(_elements(b), dtype=b.dtype, device=device) for b in buffers
+                }
+                flushed = torch.empty(_CACHE_BYTES, dtype=torch.uint8, device=device)
+            except torch.OutOfMemoryError:
+                return [math.inf] * len(launches)
+            return [self._time(x, cubins.get(x.function), memory, flushed) for x in launches]
+
+    def _built(
+        self, functions: Sequence[DeviceFunction], device: torch.device
+    ) -> dict[DeviceFunction, Cubin]:
+        """What can be built: some need more shared memory or registers than there are."""
+        major, minor = torch.cuda.get_device_capability(device)
+        architecture = 10 * major + minor
+        try:
+            return build_cubins(functions, architecture, self._options)
+        except BuildFailed:
+            found: dict[DeviceFunction, Cubin] = {}
+            for function in functions:
+                try:
+                    found |= build_cubins([function], architecture, self._options)
+                except BuildFailed as error:
+                    _LOG.info("%s", error, extra={"origin": "", "artefact": "perf_hints"})
+            return found
+
+    def _time(
+        self,
+        launch: Launch,
+        cubin: Cubin | None,
+        memory: Mapping[Buffer, torch.Tensor],
+        flushed: torch.Tensor,
+    ) -> float:
+        index = flushed.device.index
+        driver = DRIVERS.of(index)
+        if cubin is None:
+            return math.inf
+        try:
+            loaded = driver.load(cubin)
+        except CudaError:
+            return math.inf
+        places = Places({b: n for n, b in enumerate(memory)}, {}, {}, -1)
+        entries = Entries(
+            driver.address("cuLaunchKernel"), driver.address("cuCtxSetCurrent"), driver.context
+        )
+        numbers = encode([launch], {launch.function: loaded}, places, entries)
+        plan = (ctypes.c_long * len(numbers))(*numbers)
+        table = (ctypes.c_long * len(memory))(*[x.data_ptr() for x in memory.values()])
+        at = ctypes.addressof(plan), ctypes.addressof(table)
+        stream = torch.cuda.current_stream(flushed.device)
+        times = []
+        for _ in range(_LAUNCHES):
+            flushed.zero_()
+            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            start.record(stream)
+            code = launch_by_ctypes(*at, 0, stream.cuda_stream)
+            end.record(stream)
+            if code:
+                return math.inf
+            end.synchronize()
+            times.append(start.elapsed_time(end) * 1e3)
+        return statistics.median(times[1:])

@@ -1,0 +1,131 @@
+"""Padded products, channels-last convolutions, moments in one read, tuning, shared memory: each on
+a device beside eager, by the rules of a device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import braze
+from braze.options import config
+from braze.rewrite.align_products import RATES, align_products
+from braze.rewrite.prefer_channels_last import PRICES
+from tests.gpu.checks import MODES, NEEDS_DEVICE, RECORDING
+
+pytestmark = NEEDS_DEVICE
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_a_vocabulary_of_an_odd_size(
+    dtype: torch.dtype, mode: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    always = {"cuda": RATES["cuda"].__class__(1e12, 1.0, 1e12, 0.0, 1.0)}
+    monkeypatch.setattr(align_products, "__defaults__", (always,))
+    torch.manual_seed(0)
+    words = nn.Embedding(1003, 64, device="cuda", dtype=dtype)
+    tokens = torch.randint(0, 1003, (4, 32), device="cuda")
+
+    def loss(tokens: torch.Tensor) -> torch.Tensor:
+        logits = nn.functional.linear(words(tokens).sin(), words.weight)
+        return nn.functional.cross_entropy(logits.flatten(0, 1), tokens.flatten())
+
+    def gradient(function: Any) -> torch.Tensor:
+        return torch.autograd.grad(function(tokens), words.weight)[0]
+
+    compiled = braze.compile(loss, mode=mode)
+    for _ in range(4):
+        torch.testing.assert_close(compiled(tokens), loss(tokens), rtol=1e-2, atol=1e-2)
+        found, wanted = gradient(compiled), gradient(loss)
+        assert (found - wanted).norm() <= 2e-2 * wanted.norm()
+
+
+class Images(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        sizes = [(3, 32, 3), (32, 64, 3), (64, 64, 1), (64, 128, 3)]
+        self.convs = nn.ModuleList(
+            [nn.Conv2d(a, b, k, padding=k // 2, bias=False) for a, b, k in sizes]
+        )
+        self.norms = nn.ModuleList([nn.BatchNorm2d(b) for _, b, _ in sizes])
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for conv, norm in zip(self.convs, self.norms):
+            x = norm(conv(x)).relu()
+        return x
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_channels_last(dtype: torch.dtype, mode: str | None) -> None:
+    assert PRICES["cuda"].only_matrix_units
+    torch.manual_seed(0)
+    model = Images().to("cuda", dtype).eval()
+    compiled = braze.compile(model, mode=mode)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(4, 3, 40, 36, device="cuda", dtype=dtype)
+            found, wanted = compiled(x), model(x)
+            assert found.stride() == wanted.stride()
+            torch.testing.assert_close(found, wanted, rtol=5e-2, atol=5e-2)
+
+
+def test_statistics_in_one_read() -> None:
+    torch.manual_seed(0)
+    mine, theirs = (nn.BatchNorm2d(24, device="cuda") for _ in range(2))
+    x = torch.randn(64, 24, 32, 32, device="cuda") + 10
+    found, wanted = braze.compile(mine)(x), theirs(x)
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
+    for a, b in zip(mine.buffers(), theirs.buffers(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-5, atol=1e-5)
+
+
+@pytest.fixture
+def _own_cache(tmp_path: Path) -> Iterator[Path]:
+    with config.patch(cache_dir=tmp_path):
+        yield tmp_path
+
+
+@pytest.mark.parametrize("mode", ["max-autotune", "max-autotune-no-cudagraphs"])
+def test_tuning_is_remembered(_own_cache: Path, mode: str) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return x.softmax(-1) + x.sum(0)
+
+    x = torch.randn(2048, 1000, device="cuda")
+    seen = []
+    for _ in range(2):
+        compiled = braze.compile(program, mode=mode)
+        for _ in range(3):
+            torch.testing.assert_close(compiled(x), program(x), rtol=1e-4, atol=1e-4)
+        seen.append({p.name: p.read_text() for p in (_own_cache / "tuning").iterdir()})
+    assert seen[0] and seen[0] == seen[1]
+
+
+def test_recordings_that_share_memory() -> None:
+    """Three graphs in turn, whose intermediate values lie on each other."""
+    torch.manual_seed(0)
+    w = torch.randn(256, 256, device="cuda") / 16
+
+    def first(x: torch.Tensor) -> torch.Tensor:
+        return torch.tanh(x @ w) @ w
+
+    def second(x: torch.Tensor) -> torch.Tensor:
+        return (x @ w).relu() @ w.t() @ w
+
+    def third(x: torch.Tensor) -> torch.Tensor:
+        return ((x + 1) @ w).softmax(-1)
+
+    programs = (first, second, third)
+    compiled = [braze.compile(f, mode=RECORDING) for f in programs]
+    kept = []
+    with torch.no_grad():
+        for _ in range(6):
+            x = torch.randn(512, 256, device="cuda")
+            kept += [(c(x), f(x)) for c, f in zip(compiled, programs)]
+    for found, wanted in kept:
+        torch.testing.assert_close(found, wanted, rtol=2e-3, atol=2e-3)
