@@ -92,6 +92,16 @@ _TENSORS = (
     "{t}.resize_(1)",
     "{t} = torch.nn.Buffer({t}.detach())",
 )
+# The same numbers in the same strides elsewhere in a storage: batches cut from one tensor.
+_PLACES = (
+    "{t} = torch.cat([{t}, {t}])[{t}.shape[0]:]",
+    "{t} = torch.stack([{t}, {t}])[1]",
+    "{t} = torch.stack([{t}, {t} + 1])[1]",
+)
+_TENSOR_NAMES = (
+    *("x", "y", "z", "g_t", "g_v", "g_p", "xp", "lst[0]", "g_list[0]", "g_table['a']", "box.t"),
+    "g_i",
+)
 _BOX = (
     "{b}.k += 1",
     "{b}.k = 2.5",
@@ -245,37 +255,49 @@ def change(
 ) -> tuple[list[str], str]:
     """One change as statements, and the call to make after it (mostly the same one).
 
-    text: of `entry`. A change of something that neither it nor the call names is worth little.
+    text: of `entry`. A change of something that neither it nor the call names is worth little, and
+    one of an attribute that it does not read is worth less than one of another that it does.
     """
     rng = draft.rng
     if rng.random() < 0.2:
         return [], changed_call(rng, call)
     named = set(re.findall(r"\w+", text + call))
     statement = ""
-    for _ in range(8):
-        statement = _statement(draft, call, is_closure, functions, named)
-        root = re.findall(r"[A-Za-z_]\w*", statement)[0]
-        if root in named or root in _ALWAYS:
+    for attempt in range(12):
+        statement = _statement(draft, text, is_closure, functions, named)
+        (root,) = re.findall(r"[A-Za-z_]\w*", statement)[:1]
+        if root not in named and root not in _ALWAYS:
+            continue
+        if attempt > 5 or _is_read(statement, text, named) or rng.random() < 0.3:
             break
     return [statement], call
+
+
+def _is_read(statement: str, text: str, named: set[str]) -> bool:
+    """Whether the program reads the attribute that a statement sets, if it sets one."""
+    found = re.match(r"(\w+)\.(\w+)", statement)
+    if found is None:
+        return True
+    return found[2] in named if found[1] in _ALWAYS else found[0] in text
 
 
 _ALWAYS = frozenset({"torch", "random", "set_cell", "set_cell_t", "entry", "Base", "Box0", "Net"})
 
 
 def _statement(
-    draft: Draft, call: str, is_closure: bool, functions: list[str], named: set[str]
+    draft: Draft, text: str, is_closure: bool, functions: list[str], named: set[str]
 ) -> str:
     rng = draft.rng
     kinds: list[tuple[float, tuple[str, ...]]] = [
         (3, _GLOBALS),
-        (3, _tensors(rng)),
+        (3, _changed(rng.choice(_TENSOR_NAMES), _TENSORS)),
+        (0.5, _changed(rng.choice(_TENSOR_NAMES), _PLACES)),
         (1, _AMBIENT),
         (3, _CONTAINERS),
         (0.3, _ENTRY),
     ]
     if draft.boxes:
-        name = rng.choice(["box", "box", "g_box"])
+        name = rng.choice([name for name in ("box", "g_box") if name in named] or ["box"])
         kinds.append((4, tuple(text.replace("{b}", name) for text in _BOX)))
     if functions:
         name = rng.choice(functions)
@@ -286,28 +308,15 @@ def _statement(
         kinds.append((3, _OPS))
     if is_closure:
         kinds.append((2, _CELLS))
+    moved = [name for name in _TENSOR_NAMES if f"{name}.storage_offset()" in text]
+    if moved:
+        kinds.append((5, _changed(rng.choice(moved), _PLACES)))
     family = rng.choices([k for _, k in kinds], [w for w, _ in kinds])[0]
     return rng.choice(family)
 
 
-def _tensors(rng: random.Random) -> tuple[str, ...]:
-    name = rng.choice(
-        [
-            "x",
-            "y",
-            "z",
-            "g_t",
-            "g_v",
-            "g_p",
-            "xp",
-            "lst[0]",
-            "g_list[0]",
-            "g_table['a']",
-            "box.t",
-            "g_i",
-        ]
-    )
-    return tuple(text.replace("{t}", name) for text in _TENSORS)
+def _changed(name: str, changes: tuple[str, ...]) -> tuple[str, ...]:
+    return tuple(text.replace("{t}", name) for text in changes)
 
 
 def changed_call(rng: random.Random, call: str) -> str:
@@ -327,11 +336,13 @@ def changed_call(rng: random.Random, call: str) -> str:
                 "run(T(4, 3),",
                 "run(x.clone().requires_grad_(),",
                 "run(nn.Parameter(x.detach().float()),",
+                "run(T(4, 3)[:2],",
+                "run(T(4, 3)[2:],",
             ),
         ),
         (r"lst=\w+", ("lst=[x]", "lst=(x, z)", "lst=[x, x]", "lst=None", "lst=[xp, x]")),
         (r"d=\w+", ("d=None", "d={}", "d={'u': 1.5}", "d=dict(v=1, u=2)")),
-        (r" y,", (" x[0],", " x[1],", " T(3).double(),", " T(1, 3),", " g_v,")),
+        (r" y,", (" x[0],", " x[1],", " z[1],", " T(3).double(),", " T(1, 3),", " g_v,")),
     )
     pattern, choices = rng.choice(swaps)
     return re.sub(pattern, lambda _: rng.choice(choices), call, count=1)

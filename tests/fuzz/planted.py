@@ -108,17 +108,21 @@ def _without_strides(captured: CapturedFrame) -> CapturedFrame:
 
 
 def _tensor_term_dropped(name: str, pattern: str) -> Planted:
-    """Leave a term out of the text of every tensor guard."""
+    """Leave a fact out of every tensor guard: of its text, and where it is asked without text."""
 
     def install() -> None:
         tensors, guards = braze.runtime.guard_tensors, braze.runtime.guards
-        write = tensors.tensor_condition
+        write, differs = tensors.tensor_condition, tensors._tensor_difference
+
+        def differs_wrongly(facts: Any, value: Any) -> str | None:
+            return differs(replace(facts, **{name: None}), value)
 
         def write_wrongly(*args: Any) -> str:
             terms = write(*args).split(" and ")
             return " and ".join(term for term in terms if not re.search(pattern, term))
 
         tensors.tensor_condition = guards.tensor_condition = write_wrongly  # type: ignore[attr-defined]
+        tensors._tensor_difference = differs_wrongly
 
     return Planted(f"guard left out: {name} of tensors", install)
 

@@ -57,9 +57,11 @@ def check_hooks(interpreter: Any, results: Sequence[Any]) -> None:
 def check_written(interpreter: Any) -> None:
     """Raise CannotRebuild where a backward ran and an input leaves the frame with a new history."""
     steps = [step for _, step, _ in interpreter.backwards[:1]] + interpreter.tracer.leaf_reads[:1]
+    has_new_history = interpreter.tracer.recorder.has_new_history
     for standin, _ in interpreter.tracer.inputs if steps else ():
         place = standin.place
-        if place.version and place.tracked_write and standin.requires_grad:
+        is_new = place.tracked_write or has_new_history(place)
+        if place.version and is_new and standin.requires_grad:
             raise CannotRebuild("an input with a history of this frame", min(steps))
 
 

@@ -215,7 +215,10 @@ class _Builder:
             if needed in self._written:
                 raise _NotNamed(value)
             self.value(needed, producers)
+        mode = self.gradients  # of the call that needs it, which may come long after
+        self.switch_gradients(node.grad_enabled)
         self.add_node(node)
+        self.switch_gradients(mode)
         return self.known[value]
 
     def add_call(self, call: TorchCall, producers: dict[Value, Node]) -> None:

@@ -33,6 +33,7 @@ MORE = {
     "topk": (1,),
     "threshold": (0, 1),
     "hardshrink": (0.5,),
+    "multinomial": (1,),
 }
 VECTORS = frozenset({"dot", "addmv"})
 

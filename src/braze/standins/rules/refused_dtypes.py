@@ -26,7 +26,8 @@ _LACKS: tuple[tuple[frozenset[torch.dtype], str], ...] = (
         "celu bernoulli softplus gelu elu hardshrink hardsigmoid hardswish leaky_relu _softmax "
         "_log_softmax log_sigmoid_forward mish silu softshrink frac var.correction std.correction "
         "var_mean.correction std_mean.correction mse_loss smooth_l1_loss huber_loss glu "
-        "lerp.Scalar lerp.Tensor addcdiv logcumsumexp nll_loss_forward rand_like randn_like",
+        "lerp.Scalar lerp.Tensor addcdiv logcumsumexp nll_loss_forward rand_like randn_like "
+        "normal_functional uniform poisson exponential multinomial",
     ),
     (
         _BOOL,
@@ -48,6 +49,8 @@ def _rows() -> Iterator[tuple[Any, frozenset[torch.dtype]]]:
 _REFUSED = dict(_rows())
 
 aten = torch.ops.aten
+# These look at the dtype themselves, before a kernel is chosen by it.
+_CHECKED = frozenset({aten.exponential.default, aten.multinomial.default})
 # Where the parameters of a normalisation are among its arguments.
 _PARAMETERS: dict[Any, slice] = {
     aten.native_layer_norm.default: slice(2, 4),
@@ -69,7 +72,8 @@ def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         wrong = type(first) is TensorType and first.dtype in refused
         # Of a tensor without elements no kernel is asked.
         if wrong and first.device.type == "cpu" and 0 not in first.shape:
-            raise NotImplementedError(f"{op} is not implemented for {first.dtype}")
+            error = RuntimeError if op in _CHECKED else NotImplementedError
+            raise error(f"{op} is not implemented for {first.dtype}")
     elif op in _PARAMETERS:
         _check_parameters(args[0], args[_PARAMETERS[op]])
     elif op is _POWER and type(args[1]) is int and args[1] < 0 and args[0].dtype in _WHOLE:
