@@ -81,6 +81,7 @@ from braze.rewrite import rewrite
 from braze.runtime.checks import with_checks
 from braze.runtime.detached_views import with_detached_views
 from braze.runtime.draws import with_draws
+from braze.runtime.dropped_gradients import without_gradients_of
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
@@ -532,7 +533,9 @@ def entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
-        graph=with_draws(with_checks(graph, captured.checks), captured.draws),
+        graph=without_gradients_of(
+            with_draws(with_checks(graph, captured.checks), captured.draws), captured.dropped
+        ),
         effects=captured.effects,
         exit=captured.exit,
         uses_random=uses_random(captured.graph),

@@ -61,6 +61,7 @@ class Interpreter:
     it, and whether it left the history usable.
     hooked: the steps at which tensors of the frame got hooks.
     new_gradients: `.grad` of leaves that began in the frame; left_leaves: those that leave it.
+    dropped_gradients: leaves whose `.grad` the frame dropped before it did anything to tensors.
     retaining: computed tensors that keep their gradients.
     applications: the calls of autograd functions whose gradients are recorded.
     entered: torch's context managers that run for real and have not been left; devices_entered:
@@ -108,6 +109,7 @@ class Interpreter:
         self.applications: list[Any] = []
         self.hooked: list[int] = []
         self.new_gradients: dict[int, Any] = {}
+        self.dropped_gradients: dict[int, Any] = {}
         self.left_leaves: set[int] = set()
         self.retaining: dict[int, Any] = {}
         # Views of their inputs that autograd functions returned: id of the place -> (it, the call).
@@ -141,6 +143,7 @@ class Interpreter:
         self.applications.clear()
         self.custom_views.clear()
         self.new_gradients.clear()
+        self.dropped_gradients.clear()
         self.retaining.clear()
         self.tracer.step_now = None
         self.raised.clear()

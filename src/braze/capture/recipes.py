@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import collections.abc
 import functools
 import operator
 import types
@@ -105,6 +106,10 @@ class RecipeWriter:
                 raise CannotRebuild(f"a deeply nested {cls.__qualname__}") from None
             self._recipes[id(value)] = found
         return found
+
+    def made(self) -> collections.abc.Iterable[Recipe]:
+        """Every recipe so far, of what is no constant."""
+        return self._recipes.values()
 
     def recipes(self, values: Any) -> tuple[Recipe, ...]:
         """Recipes of several values."""

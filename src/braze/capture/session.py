@@ -39,6 +39,7 @@ import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.assertions import check_unwritten, finished_checks
 from braze.capture.autograd_functions import finish_functions
 from braze.capture.break_reasons import CATALOGUE, graph_break
+from braze.capture.dropped_gradients import dropped_leaves
 from braze.capture.dynamic_sizes import passed_sources
 from braze.capture.effects import write_effects
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame, Unread
@@ -248,6 +249,9 @@ def _finish(
         marked=interpreter.sizes.marked(),
         draws=placed_draws(interpreter, trace.inputs),
         checks=checks,
+        dropped=dropped_leaves(
+            interpreter, [interpreter.tracer.inputs[i] for i in trace.inputs], writer.made()
+        ),
     )
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.dropped_gradients import note_dropped
 from braze.capture.leaf_calls import leaf_call, traced
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
@@ -161,6 +162,7 @@ def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any)
         interpreter.new_gradients[id(tensor)] = value
         return
     if name == "grad" and interpreter.world.source_of(tensor) is not None:
+        note_dropped(interpreter, tensor, value)
         interpreter.overlay.slots[(id(tensor), "grad")] = (tensor, value)
         return
     raise BreakRequested("unsupported-attribute", f"writing Tensor.{name}")

@@ -340,7 +340,8 @@ class CapturedFrame:
     written_names: of the tensor objects that `calls` name, those written to after they got their
         names, or before if no call made them.
     draws: random numbers of Python's that each call begins with.
-    checks: what has to be true of the graph's results before anything is done with them."""
+    checks: what has to be true of the graph's results before anything is done with them.
+    dropped: inputs of the graph whose `.grad` the frame drops before it computes anything."""
 
     code: types.CodeType
     guards: tuple[Guard, ...]
@@ -357,6 +358,7 @@ class CapturedFrame:
     marked: tuple[tuple[Symbol, Source], ...] = ()
     draws: tuple[Draw, ...] = ()
     checks: tuple[Check, ...] = ()
+    dropped: tuple[int, ...] = ()
 
     @property
     def grad_enabled(self) -> bool:
