@@ -34,8 +34,8 @@ def tensors_in(value: Any) -> list[torch.Tensor]:
     return []
 
 
-def backward(value: Any) -> None:
+def backward(value: Any, retain_graph: bool = False) -> None:
     """Gradients of the sum of every result that carries them."""
     carriers = [t for t in tensors_in(value) if t.requires_grad]
     if carriers:
-        torch.stack([t.double().sum() for t in carriers]).sum().backward()
+        torch.stack([t.double().sum() for t in carriers]).sum().backward(retain_graph=retain_graph)

@@ -9,7 +9,7 @@ import pytest
 from tests.fuzz.generator import generate
 from tests.fuzz.isolation import Checker
 from tests.fuzz.program import Program, parse
-from tests.fuzz.runner import check
+from tests.fuzz.runner import _checked, check
 from tests.fuzz.shrink import shrink
 from tests.fuzz.state import first_difference
 from tests.fuzz.world import run_world
@@ -91,3 +91,22 @@ def test_a_program_that_kills_its_process_is_a_difference() -> None:
 def test_a_program_without_a_difference() -> None:
     text = "def entry(x):\n    return x.sin() + 1\n"
     assert check(Program(HEAD + text, ("run(T(3))", "run(T(4))", "run(P(3))"))) is None
+
+
+# The backward in the frame uses up the history that `x` had, which only the one after it needs.
+USED_UP = """
+p, t = P(3), 2
+x = T(3)
+def entry():
+    global t, x
+    t -= p
+    x += p[1]
+    t.sum().backward()
+    return x
+"""
+
+
+def test_a_history_used_up_as_the_readme_says_is_no_difference() -> None:
+    steps = ("run()", "run()", "backward(R)")
+    assert check(Program(HEAD + USED_UP, steps)) is None
+    assert _checked(Program(HEAD + USED_UP, steps))[1]
