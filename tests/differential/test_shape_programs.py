@@ -46,6 +46,7 @@ FOUND = {
     2880: "the same join of what a sum left",
     4399: "a size that two quotients make up",
     5037: "flip keeps the strides of a size that is one",
+    9019: "tril of a transposed tensor is row-major",
 }
 
 

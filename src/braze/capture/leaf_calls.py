@@ -54,7 +54,7 @@ def leaf_call(
     if interpreter.world.sizes.facts is None:
         result = traced(function, args, kwargs)
     else:
-        with symbolic_dispatch():
+        with symbolic_dispatch(function):
             result = traced(function, args, kwargs)
     noted_result = note(result, True)
     if recorder.progress != before or values_in(noted_result):

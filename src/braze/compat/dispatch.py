@@ -210,8 +210,14 @@ def storage_identity(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-# Before 2.13 matmul is composed in C++ that takes sizes as numbers, and specialises them; the
-# dispatcher's Python kernels do not. They are slower, so only calls with symbols use them.
-symbolic_dispatch: Callable[[], Any] = (
-    torch._C._EnablePythonDispatcher if TORCH < (2, 13) else contextlib.nullcontext
-)
+_COMPOSES_IN_NUMBERS = TORCH < (2, 13)
+
+
+def symbolic_dispatch(function: Any) -> Any:
+    """What a call of a torch function with symbolic sizes is made under. Before 2.13 matmul is
+    composed in C++ that takes sizes as numbers, and specialises them; the dispatcher's Python
+    kernels do not. Those of resizing do, and are not used."""
+    is_op = isinstance(function, torch._ops.OpOverload)
+    if not _COMPOSES_IN_NUMBERS or (is_op and computes_with_sizes(function)):
+        return contextlib.nullcontext()
+    return torch._C._EnablePythonDispatcher()

@@ -1,4 +1,4 @@
-"""Joins, integer indices and group norm of random layouts: shape rules say what kernels give."""
+"""Joins, integer indices, triangles and group norm in random layouts: rules and kernels agree."""
 
 from __future__ import annotations
 
@@ -52,6 +52,11 @@ def _indexed(chance: random.Random) -> tuple[Any, ...]:
     return _laid_out(torch.zeros([2] * rank), chance), indices
 
 
+def _matrices(chance: random.Random) -> tuple[Any, ...]:
+    shape = [chance.choice((0, 1, 1, 2, 3)) for _ in range(chance.randint(2, 5))]
+    return _laid_out(torch.zeros(shape), chance), chance.randint(-1, 1)
+
+
 def _normed(chance: random.Random) -> tuple[Any, ...]:
     shape = [chance.choice((1, 2)), chance.choice((2, 4)), *(chance.randint(1, 3) for _ in "hw")]
     x, weight = _laid_out(torch.zeros(shape), chance), torch.ones(shape[1])
@@ -63,9 +68,10 @@ def _normed(chance: random.Random) -> tuple[Any, ...]:
     [
         (aten.cat.default, _join, 300),
         (aten.index.Tensor, _indexed, 300),
+        (aten.tril.default, _matrices, 300),
         (aten.native_group_norm.default, _normed, 100),
     ],
-    ids=["cat", "index", "group norm"],
+    ids=["cat", "index", "tril", "group norm"],
 )
 def test_rules_say_what_kernels_give(op: Any, make: Any, least: int) -> None:
     chance = random.Random(11)
