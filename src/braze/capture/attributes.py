@@ -6,6 +6,8 @@ instance dict, other descriptors and values on the MRO, `__getattr__`.
 
 from __future__ import annotations
 
+import collections
+import datetime
 import functools
 import types
 from typing import Any
@@ -50,9 +52,22 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     getattribute = world.lookup(cls, "__getattribute__")
     if isinstance(getattribute, types.FunctionType):
         return _load_by_hook(interpreter, owner, name, getattribute)
-    if getattribute is not object.__getattribute__:
+    if getattribute not in _GENERIC or name == "__traceback__":
         return _load_foreign(interpreter, owner, name)
     return load_generic(interpreter, owner, name)
+
+
+# Classes in C that have a `__getattribute__` of their own, which is `object`'s again.
+_GENERIC = frozenset(
+    {
+        cls.__getattribute__
+        for cls in (
+            *(object, int, float, complex, str, bytes, bytearray, tuple, list, dict, set),
+            *(frozenset, BaseException, collections.deque, collections.defaultdict),
+            *(types.SimpleNamespace, functools.partial, datetime.date, datetime.datetime),
+        )
+    }
+)
 
 
 def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
