@@ -20,7 +20,7 @@ from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute, store_tensor_attribute
 from braze.capture.trampolines import code_of
-from braze.capture.world import CONSTANTS, TENSORS
+from braze.capture.world import CONSTANTS, TENSORS, attribute_key
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ObjectSource
@@ -52,7 +52,7 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     getattribute = world.lookup(cls, "__getattribute__")
     if isinstance(getattribute, types.FunctionType):
         return _load_by_hook(interpreter, owner, name, getattribute)
-    if getattribute not in _GENERIC or name == "__traceback__":
+    if getattribute is not object.__getattribute__ and _is_foreign(world, cls, name, getattribute):
         return _load_foreign(interpreter, owner, name)
     return load_generic(interpreter, owner, name)
 
@@ -66,6 +66,23 @@ _GENERIC = frozenset(
             *(frozenset, BaseException, collections.deque, collections.defaultdict),
             *(types.SimpleNamespace, functools.partial, datetime.date, datetime.datetime),
         )
+    }
+)
+
+
+def _is_foreign(world: Any, cls: type, name: str, getattribute: Any) -> bool:
+    """Whether an attribute is found by C code of the class's own: its lookup, or a descriptor."""
+    if getattribute not in _GENERIC or name == "__traceback__":
+        return True
+    kind = type(world.lookup(cls, name))
+    is_known = kind in _DESCRIPTORS or kind in _C_METHODS or kind.__flags__ & _HEAP_TYPE
+    return not is_known and hasattr(kind, "__get__")
+
+
+_DESCRIPTORS = frozenset(
+    {
+        *(types.FunctionType, property, staticmethod, classmethod),
+        *(types.MemberDescriptorType, types.GetSetDescriptorType),
     }
 )
 
@@ -145,7 +162,7 @@ def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
     world = interpreter.world
     if name == "__traceback__":
         _check_traceback(interpreter, owner)
-    key = (id(owner), name)
+    key = attribute_key(owner, name)
     if key in world.reads:
         return world.reads[key]
     value = interpreter.native(getattr, owner, name)
@@ -161,7 +178,7 @@ def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
         value = module_entry(interpreter, owner, name)
         if value is not ABSENT:
             return value
-    elif isinstance(getattr_method, types.FunctionType):
+    elif isinstance(getattr_method, types.FunctionType) or _is_of_items(getattr_method):
         return interpreter.call(getattr_method, owner, name)
     elif getattr_method is not ABSENT:
         raise BreakRequested("unsupported-attribute", f"{type(owner).__qualname__}.{name}")
@@ -191,7 +208,7 @@ def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
         written = overlay.written(space, name)
         if written is not ABSENT:
             return ABSENT if written is DELETED else written
-    key = (id(owner), name)
+    key = attribute_key(owner, name)
     if key in world.reads:
         return world.reads[key]
     value = space.get(name, ABSENT)
@@ -290,7 +307,7 @@ def _load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) ->
         space = instance_dict(owner)
         if space is not None:
             return world.enroll(space, world.instance_dict_source(owner))
-    key = (id(owner), name)
+    key = attribute_key(owner, name)
     if key not in world.reads:
         try:
             value = interpreter.native(meta.__get__, owner, cls)
@@ -447,10 +464,18 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
         interpreter, owner, name, value
     ):
         return
-    if isinstance(method, types.FunctionType):
+    if isinstance(method, types.FunctionType) or _is_of_items(method):
         interpreter.call(method, owner, name, value)
         return
     store_generic(interpreter, owner, name, value)
+
+
+def _is_of_items(method: Any) -> bool:
+    """Whether a class says `__setattr__ = dict.__setitem__` or the like: attributes are items."""
+    return type(method) in _C_METHODS and method in _OF_ITEMS
+
+
+_OF_ITEMS = frozenset({dict.__getitem__, dict.get, dict.__setitem__, dict.__delitem__})
 
 
 def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
@@ -471,6 +496,9 @@ def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
     if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
         if id(owner) in world.known:
             interpreter.overlay.slots[(id(owner), name)] = (owner, value)
+            if name == "__cause__" and issubclass(type(owner), BaseException):
+                suppressed = (id(owner), "__suppress_context__")
+                interpreter.overlay.slots[suppressed] = (owner, True)
         else:
             interpreter.native(meta.__set__, owner, value)
         return
@@ -513,7 +541,7 @@ def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
         delete_attribute(interpreter, referent(world, owner), name)
         return
     method = world.lookup(type(owner), "__delattr__")
-    if isinstance(method, types.FunctionType):
+    if isinstance(method, types.FunctionType) or _is_of_items(method):
         interpreter.call(method, owner, name)
         return
     delete_generic(interpreter, owner, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import Any
 
 from braze.capture.builtin_handlers import update_mapping
@@ -9,7 +10,7 @@ from braze.capture.handler_table import answers
 from braze.capture.items import delete_entry, write_entry
 from braze.capture.native_calls import call_with_key
 from braze.capture.operators import dict_has_key
-from braze.capture.signals import ProgramRaised
+from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import is_constant, is_identity
 from braze.ir.guard import ABSENT
 
@@ -34,6 +35,20 @@ def dict_get(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     return found
 
 
+@answers(dict.__getitem__)
+def dict_getitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    owner, key = args
+    found = _entry(interpreter, owner, key)
+    if found is not ABSENT:
+        return found
+    missing = interpreter.world.lookup(type(owner), "__missing__")
+    if missing is ABSENT:
+        raise ProgramRaised(KeyError(key))
+    if isinstance(missing, types.FunctionType):
+        return interpreter.call(missing, owner, key)
+    raise BreakRequested("unsupported-container", f"a missing item of {type(owner).__qualname__}")
+
+
 @answers(dict.setdefault)
 def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, key, *default = args
@@ -55,6 +70,11 @@ def _set_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
         write_entry(interpreter, owner, key, value)
     else:
         interpreter.native(dict.__setitem__, owner, key, value)
+
+
+@answers(dict.__delitem__)
+def dict_delitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    delete_entry(interpreter, *args)
 
 
 @answers(dict.pop)

@@ -96,6 +96,11 @@ _HEAP_TYPE = 1 << 9
 MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
+def attribute_key(owner: Any, name: str) -> tuple[int, Any]:
+    """The key of an attribute in `World.reads`: a dict's is apart from its item of that name."""
+    return id(owner), (ABSENT, name) if issubclass(type(owner), dict) else name
+
+
 def is_identity(value: Any) -> bool:
     """Whether a value is guarded by what it is: functions, classes, modules, enum members, and
     instances of subclasses of numbers and strings."""
@@ -541,7 +546,7 @@ class World:
     def read_attribute_value(self, owner: Any, name: str, value: Any) -> Any:
         """Adopt what was found as `owner.name`, owner known."""
         adopted = self.adopt(value, AttributeSource(self.known[id(owner)][1], name))
-        self.reads[(id(owner), name)] = adopted
+        self.reads[attribute_key(owner, name)] = adopted
         return adopted
 
     def instance_dict_source(self, owner: Any) -> Source:
