@@ -221,7 +221,6 @@ def run_kernels(device: str) -> Iterator[Row]:
             if label != "as it is" and "batch norm" not in case.name:
                 continue
             work = kernels_gpu.planned(case, target)
-            kernels_gpu.build_all(sorted({x.function for x in work.launches}, key=str), 12)
             row = kernels_gpu.run_case(case, work, bandwidth)
             figure = f"{row['share']:.3f} of a copy, goal {row['goal']}, kernels {row['kernels']}"
             most = 2 * row["eager_error"] + 1e-7
@@ -296,15 +295,12 @@ def run_model(case: GpuCase, skipped: str, device: str, rounds: int = 7) -> Iter
         own = copy.deepcopy(model)
         options = variant.options
         compiled = own if options is None else braze.compile(own, options=dict(options))
-        if "training" in case.name:
-            own.train()
-        for _ in range(3):
-            found = results_of(case, compiled, own, given, loss)
+        calls[variant.name] = case.call(compiled, own, make_inputs, loss)
+        figures[variant.name] = peaks(calls[variant.name], device)
+        found = results_of(case, compiled, own, given, loss)
         wanted = wanted or found
         errors[variant.name] = distance(found, wanted)
         del found
-        calls[variant.name] = case.call(compiled, own, make_inputs, loss)
-        figures[variant.name] = peaks(calls[variant.name], device)
     times = timed(calls, device, rounds)
     for name, ms in times.items():
         figure = f"{times['eager'] / ms:.2f}x, {figures[name]}"
@@ -312,7 +308,7 @@ def run_model(case: GpuCase, skipped: str, device: str, rounds: int = 7) -> Iter
 
 
 def peaks(call: Callable[[], object], device: str) -> str:
-    """Memory above what is there before the first calls, in MiB."""
+    """Memory of the first calls, compile and recording included, above what was there, in MiB."""
     if device != "cuda":
         call()
         return ""
@@ -321,7 +317,7 @@ def peaks(call: Callable[[], object], device: str) -> str:
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    for _ in range(4):
+    for _ in range(6):
         call()
     torch.cuda.synchronize()
     allocated = torch.cuda.max_memory_allocated() - before[0]
