@@ -14,7 +14,7 @@ import braze
 from braze.capture import break_codes, capture_frame
 from braze.capture.break_reasons import CATALOGUE
 from braze.capture.program import HANDLERS
-from braze.compat.bytecode_versions import BYTECODE, bytecode_version
+from braze.compat.bytecode_versions import bytecode_version
 from braze.ir.frame import Break, Call, CapturedFrame, Refused, Return
 from tests.unit.capture.replay import Replay, outcome, request_for
 
@@ -119,10 +119,7 @@ def test_frames_of_a_break_in_a_callee():
     locals_ = {name: replay.make(recipe) for name, recipe in inner.local_values}
     assert torch.equal(locals_["b"], (X + 1) * 2)
     stack = [replay.make(recipe) for recipe in inner.stack]
-    if BYTECODE.compare_to_bool_bit:  # the comparison itself makes the bool: it waits for it
-        assert len(stack) == 2 and bool(stack[0] > stack[1]) is True
-    else:
-        assert len(stack) == 1 and bool(stack[0]) is True
+    assert len(stack) == 1 and bool(stack[0]) is True
 
 
 def test_break_inside_an_exception_handler():
@@ -154,7 +151,6 @@ def test_continuation_goes_on_after_the_branch():
 
     program = decode(branch.__code__)
     jump = program.index_at[state.offset]
-    jump += bool(BYTECODE.compare_to_bool_bit)
     after = program.instructions[jump + 1].offset
     rest = dataclasses.replace(request, offset=after, stack=(), local_values=values)
     captured = capture_frame(rest)

@@ -7,9 +7,14 @@ from collections.abc import Callable, Sequence
 import torch
 
 from braze.ir.loops import (
+    Apply,
     Buffer,
     BufferView,
     Definition,
+    Guarded,
+    Index,
+    InRange,
+    Literal,
     Load,
     LoopProgram,
     Reduce,
@@ -17,7 +22,7 @@ from braze.ir.loops import (
     Statement,
 )
 from braze.ir.scalars import apply, cast
-from braze.shapes.expr import Expr, IntLike, Symbol, as_expr
+from braze.shapes.expr import Expr, IntLike, Symbol, as_expr, floor_div, modulo
 
 CPU = torch.device("cpu")
 F32 = torch.float32
@@ -178,3 +183,47 @@ def transposed_add(rows: int, columns: int) -> LoopProgram:
     )
     (i, _), (j, _) = over = axes((rows, columns))
     return program([x, z], [define(y, over, apply("add", load(x, j, i), load(z, i, j)))], [y])
+
+
+def reshaped() -> LoopProgram:
+    """Pieces of rows side by side: the loop over the columns is cut."""
+    x, y = buffer("x", (4, 6, 10, 8)), buffer("y", (4, 10, 48))
+    (b, _), (i, _), (j, _) = over = axes((4, 10, 48))
+    body = apply("mul", load(x, b, floor_div(j, 8), i, modulo(j, 8)), 2.0)
+    return program([x], [define(y, over, body)], [y])
+
+
+def padded() -> LoopProgram:
+    """The exponential of a vector, with borders of -1."""
+    x, y = buffer("x", (20,)), buffer("y", (30,))
+    ((i, _),) = over = axes((30,))
+    inside = Apply("ge", (Index(as_expr(i)), Literal(5, torch.int64)), torch.bool)
+    below = Apply("lt", (Index(as_expr(i)), Literal(25, torch.int64)), torch.bool)
+    value = apply("exp", load(x, as_expr(i) - 5))
+    body = Guarded(apply("and", inside, below), value, Literal(-1.0, F32))
+    return program([x], [define(y, over, body)], [y])
+
+
+def joined() -> LoopProgram:
+    """Two matrices side by side, written to one buffer; and its double."""
+    x, z, y = buffer("x", (3, 5)), buffer("z", (3, 7)), buffer("y", (3, 12))
+    (i, _), (j, _) = left = axes((3, 5))
+    right = axes((3, 7))
+    k = right[1][0]
+    doubled = buffer("doubled", (3, 12))
+    (a, _), (b, _) = whole = axes((3, 12))
+    statements = [
+        define(y, left, load(x, i, j), [i, j]),
+        define(y, right, load(z, right[0][0], k), [right[0][0], as_expr(k) + 5]),
+        define(doubled, whole, apply("mul", load(y, a, b), 2.0)),
+    ]
+    return program([x, z], statements, [y, doubled])
+
+
+def gathered() -> LoopProgram:
+    """y[i, j] = table[places[i], j], the places checked."""
+    table, places = buffer("table", (10, 6)), buffer("places", (40,), torch.int64)
+    y = buffer("y", (40, 6))
+    (i, _), (j, _) = over = axes((40, 6))
+    row = InRange(load(places, i), 10)
+    return program([table, places], [define(y, over, load(table, row, j))], [y])

@@ -9,9 +9,9 @@ import torch
 
 from braze.codegen.cpp import supports
 from braze.codegen.cpp.operators import TYPES
-from braze.ir.loops import SCALAR_OPS, Apply, Cast, Guarded, Index, InRange, Literal
+from braze.ir.loops import SCALAR_OPS, Cast
 from braze.ir.scalars import apply, cast, index
-from braze.shapes.expr import as_expr, floor_div, modulo
+from braze.shapes.expr import as_expr
 from tests.unit.codegen.programs import (
     F32,
     add_norm,
@@ -19,10 +19,14 @@ from tests.unit.codegen.programs import (
     buffer,
     channel_norm,
     define,
+    gathered,
+    joined,
     load,
+    padded,
     pointwise,
     program,
     reduction,
+    reshaped,
     softmax,
     total,
     transposed_add,
@@ -95,43 +99,19 @@ def test_transposed_reads(shape: tuple[int, int]) -> None:
 
 
 def test_reshape_cuts_the_loop() -> None:
-    x, y = buffer("x", (4, 6, 10, 8)), buffer("y", (4, 10, 48))
-    (b, _), (i, _), (j, _) = over = axes((4, 10, 48))
-    body = apply("mul", load(x, b, floor_div(j, 8), i, modulo(j, 8)), 2.0)
-    check(program([x], [define(y, over, body)], [y]), [torch.randn(4, 6, 10, 8)])
+    check(reshaped(), [torch.randn(4, 6, 10, 8)])
 
 
 def test_padding_never_reads_outside() -> None:
-    x, y = buffer("x", (20,)), buffer("y", (30,))
-    ((i, _),) = over = axes((30,))
-    inside = Apply("ge", (Index(as_expr(i)), Literal(5, torch.int64)), torch.bool)
-    below = Apply("lt", (Index(as_expr(i)), Literal(25, torch.int64)), torch.bool)
-    value = apply("exp", load(x, as_expr(i) - 5))
-    body = Guarded(apply("and", inside, below), value, Literal(-1.0, F32))
-    check(program([x], [define(y, over, body)], [y]), [torch.randn(20)])
+    check(padded(), [torch.randn(20)])
 
 
 def test_joining_writes_regions_of_one_buffer() -> None:
-    x, z, y = buffer("x", (3, 5)), buffer("z", (3, 7)), buffer("y", (3, 12))
-    (i, _), (j, _) = left = axes((3, 5))
-    right = axes((3, 7))
-    k = right[1][0]
-    doubled = buffer("doubled", (3, 12))
-    (a, _), (b, _) = whole = axes((3, 12))
-    statements = [
-        define(y, left, load(x, i, j), [i, j]),
-        define(y, right, load(z, right[0][0], k), [right[0][0], as_expr(k) + 5]),
-        define(doubled, whole, apply("mul", load(y, a, b), 2.0)),
-    ]
-    check(program([x, z], statements, [y, doubled]), [torch.randn(3, 5), torch.randn(3, 7)])
+    check(joined(), [torch.randn(3, 5), torch.randn(3, 7)])
 
 
 def test_gather_and_its_check() -> None:
-    table, places = buffer("table", (10, 6)), buffer("places", (40,), torch.int64)
-    y = buffer("y", (40, 6))
-    (i, _), (j, _) = over = axes((40, 6))
-    row = InRange(load(places, i), 10)
-    lookup = program([table, places], [define(y, over, load(table, row, j))], [y])
+    lookup = gathered()
     weights = torch.randn(10, 6)
     check(lookup, [weights, torch.randint(0, 10, (40,))])
     with pytest.raises(IndexError):
