@@ -66,6 +66,16 @@ def variables_of_a_number(x: torch.Tensor) -> Any:
         return x, str(error)
 
 
+def items_without_a_key(x: torch.Tensor) -> Any:
+    found = []
+    for method in ({}.__getitem__, {}.__delitem__, {}.__setitem__, {}.get, {}.pop):
+        try:
+            method()  # type: ignore[call-arg, call-overload]
+        except TypeError as error:
+            found.append(str(error))
+    return x, found
+
+
 class Noting(dict[str, Any]):
     """A dict that notes what its methods are called for."""
 
@@ -143,6 +153,7 @@ def slot_behind_a_property(x: torch.Tensor) -> Any:
 @pytest.mark.parametrize(
     "program",
     [
+        items_without_a_key,
         slot_behind_a_property,
         sums_of_numbers,
         version_of_python,

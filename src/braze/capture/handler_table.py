@@ -68,6 +68,7 @@ _BOUNDS: dict[Any, tuple[int, int]] = {
     dir: (0, 1),
     vars: (0, 1),
     dict: (0, 1),
+    dict.__getitem__: (2, 2),
     dict.pop: (2, 3),
     dict.update: (1, 2),
     max: (1, sys.maxsize),
