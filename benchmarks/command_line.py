@@ -53,6 +53,11 @@ def parser(description: str, dtypes: tuple[str, ...], out: str) -> argparse.Argu
         action="store_true",
         help=f"{_QUICK_ROUNDS} rounds, and of the models only {', '.join(_QUICK_MODELS)}",
     )
+    options.add_argument(
+        "--brief",
+        action="store_true",
+        help="compare: without overhead and without cold compiles after a trivial one",
+    )
     options.add_argument("--verbose", action="store_true", help="show what failed processes print")
     return options
 
@@ -77,6 +82,7 @@ def plan_of(chosen: argparse.Namespace, full: bool) -> Plan:
         settings=settings,
         systems=_names("system", chosen.systems, SYSTEMS),
         full=full,
+        brief=chosen.brief,
     )
 
 

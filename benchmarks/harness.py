@@ -46,13 +46,20 @@ class Watcher(Protocol):
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
-    """What to measure. `full` adds what only `make bench` shows."""
+    """What to measure. `full` adds what only `make bench` shows; of that, `brief` leaves out the
+    overhead and the cold compiles after a trivial one."""
 
     models: tuple[str, ...]
     dtypes: tuple[str, ...]
     settings: Settings
     systems: tuple[str, ...] = ALL_SYSTEMS
     full: bool = False
+    brief: bool = False
+
+    @property
+    def repeats_cold(self) -> bool:
+        """Whether overhead and later cold compiles are measured."""
+        return self.full and not self.brief
 
     @property
     def compilers(self) -> tuple[str, ...]:
@@ -76,7 +83,7 @@ def measure_all(plan: Plan, watcher: Watcher) -> Report:
         settings=dataclasses.asdict(plan.settings),
         models=models,
         first_compile=first_compile,
-        overhead=_overhead(plan, watcher) if plan.full else (),
+        overhead=_overhead(plan, watcher) if plan.repeats_cold else (),
     )
 
 
@@ -85,6 +92,7 @@ def _total_weight(plan: Plan) -> int:
     once = [f"cold {system}" for system in plan.compilers]
     if plan.full:
         kinds += [f"warm {system}" for system in plan.systems]
+    if plan.repeats_cold:
         kinds += [f"later {system}" for system in plan.compilers]
         once += ["overhead"]
     runs = len(plan.models) * len(plan.dtypes)
@@ -125,7 +133,7 @@ def _measure_model(plan: Plan, model: str, dtype: str, watcher: Watcher) -> Mode
         if plan.full:
             warm = {system: start("warm", system, caches) for system in plan.systems}
     later: dict[str, Any] = {}
-    for system in plan.compilers if plan.full else ():
+    for system in plan.compilers if plan.repeats_cold else ():
         with empty_caches() as caches:
             later[system] = start("later", system, caches, first_compile=True)
     found = {
@@ -171,6 +179,7 @@ def _merge(
         cold_compile_later=_elapsed(later, "compile"),
         warm_start=_elapsed(warm, "compile") if system != EAGER else None,
         peak_memory_mib=memory.get("peak_memory_mib"),
+        peak_above_base_mib=memory.get("peak_above_base_mib"),
         peak_device_memory_mib=memory.get("peak_device_memory_mib"),
     )
 

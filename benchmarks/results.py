@@ -24,7 +24,8 @@ class Measured:
     faster than eager). cold_compile: caches empty, fresh process, the one-time cost of a
     process's first compile included; cold_compile_later: without it. warm_start: the same in a
     second process, caches filled. None of the three includes imports. peak_memory_mib: high-water
-    mark of the process of the warm start, everything included.
+    mark of the process of the warm start, everything included; peak_above_base_mib: above what
+    torch, the model's library and Braze took when they were imported.
     """
 
     error: str | None = None
@@ -42,6 +43,7 @@ class Measured:
     cold_compile_later: Elapsed | None = None
     warm_start: Elapsed | None = None
     peak_memory_mib: float | None = None
+    peak_above_base_mib: float | None = None
     peak_device_memory_mib: float | None = None
 
     @property
@@ -141,6 +143,7 @@ FIGURES: dict[str, Figure] = {
     "warm_start_processor_s": lambda m: m.warm_start.processor_s if m.warm_start else None,
     "call_ms": lambda m: m.median_ms,
     "peak_memory_mib": lambda m: m.peak_memory_mib,
+    "peak_above_base_mib": lambda m: m.peak_above_base_mib,
 }
 
 

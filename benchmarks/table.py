@@ -83,6 +83,10 @@ def _float64_ratio(found: Measured) -> str | None:
     return f"{found.accuracy.float64_ratio:.2f}×"
 
 
+def _whole(value: float) -> str:
+    return f"{value:.0f}"
+
+
 def _mebibytes(found: Measured) -> str | None:
     memory = found.peak_device_memory_mib or found.peak_memory_mib
     return None if memory is None else f"{memory:.0f}"
@@ -167,7 +171,15 @@ _QUALITY = [
     *_each(_COMPILERS, "graphs", "breaks", _graphs_and_breaks),
     *_each(_COMPILERS, "largest", "error", _largest_error),
     *_each(_COMPILERS, "error to", "float64", _float64_ratio),
-    *_each(_ALL, "memory", "MiB", _mebibytes),
+    *_each(_ALL, "memory", "MiB", _mebibytes, mean="peak_memory_mib", show_mean=_whole),
+    *_each(
+        _ALL,
+        "over base",
+        "MiB",
+        lambda m: None if m.peak_above_base_mib is None else _whole(m.peak_above_base_mib),
+        mean="peak_above_base_mib",
+        show_mean=_whole,
+    ),
 ]
 
 

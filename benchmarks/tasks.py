@@ -117,6 +117,7 @@ def _start(worker: _Worker) -> Result:
     cold compile or a warm start is decided by the cache folders in the environment."""
     (system,) = worker.request.systems
     result: Result = {}
+    base = peak_memory_mib()
     if worker.request.first_compile:
         result |= worker.attempt(
             system, "first compile of a process", partial(_start_trivial, worker, system)
@@ -125,6 +126,7 @@ def _start(worker: _Worker) -> Result:
         result |= worker.attempt(system, "compiling", partial(_start_model, worker, system))
     memory = {
         "peak_memory_mib": peak_memory_mib(),
+        "peak_above_base_mib": peak_memory_mib() - base,
         "peak_device_memory_mib": peak_device_memory_mib(worker.device),
     }
     return {**result, **memory}
