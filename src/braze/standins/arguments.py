@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from braze.standins.inputs import input_type
+from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
 _PLAIN = frozenset((int, bool, float, type(None), Standin))
@@ -30,9 +31,12 @@ def place_types(args: Any) -> tuple[Any, ...]:
 
 
 def place_type(argument: Any) -> Any:
-    """The type of a tensor, as eager gives it; anything else as it is."""
+    """The type of a tensor, as eager gives it, and a float for a symbolic one; anything else as it
+    is."""
     if type(argument) is Standin:
         return argument.place.type
+    if type(argument) is SymbolicFloat:
+        return argument.example()
     if isinstance(argument, (list, tuple)):
         return place_types(argument)
     if isinstance(argument, torch.Tensor):

@@ -28,7 +28,11 @@ def number_dtype(number: Any) -> torch.dtype:
     if isinstance(number, (int, torch.SymInt)):
         return torch.int64
     default = torch.get_default_dtype()
-    return default if isinstance(number, float) else _COMPLEX_OF[default]
+    if isinstance(number, float):
+        return default
+    if isinstance(number, complex):
+        return _COMPLEX_OF[default]
+    raise TypeError(f"no number: {number!r}")
 
 
 def promoted(operands: tuple[Any, ...]) -> torch.dtype:
