@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Callable, Iterator
+from typing import TypeAlias
 
 import pytest
 import torch
@@ -14,6 +16,7 @@ from braze.ir.run_graph import run_graph
 from braze.ir.verify_graph import verify_graph
 from braze.rewrite.prefer_channels_last import PRICES, prefer_channels_last
 
+Setter: TypeAlias = Callable[[bool], None]
 IMAGE = "f32[2, 8, 6, 6][288, 36, 6, 1]cpu"
 OPTIONS = "None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1"
 
@@ -124,6 +127,17 @@ def test_padded_pooling_between_convolutions(dtype: torch.dtype) -> None:
 # --- as on a GPU, for graphs whose types say CPU -------------------------------------------------
 
 ON_GPU = {"cpu": PRICES["cuda"]}
+
+
+@pytest.fixture
+def allow_tf32() -> Iterator[Setter]:
+    """Sets it. (What assigns to the module's attribute raises where PyTorch's testing library was
+    imported.)"""
+    before = torch._C._get_cudnn_allow_tf32()
+    yield torch._C._set_cudnn_allow_tf32
+    torch._C._set_cudnn_allow_tf32(before)
+
+
 IMAGE_OF_64 = "f32[1, 64, 2, 2][256, 4, 2, 1]cpu"
 
 
@@ -139,16 +153,16 @@ def _wide(weight: str, groups: int) -> Graph:
 
 
 @pytest.mark.parametrize("ending", ENDINGS.values(), ids=ENDINGS)
-def test_on_a_gpu(ending: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+def test_on_a_gpu(ending: list[str], allow_tf32: Setter) -> None:
+    allow_tf32(True)
     before = _graph(*ending)
     after = prefer_channels_last(before, ON_GPU)
     assert set(_strides(after, "aten.convolution.default")) == {(288, 1, 48, 8)}
     _same_results(before, after)
 
 
-def test_on_a_gpu_weights_cost_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+def test_on_a_gpu_weights_cost_nothing_more(allow_tf32: Setter) -> None:
+    allow_tf32(True)
     before = _wide("[64, 64, 3, 3][576, 9, 3, 1]", 1)
     assert prefer_channels_last(before) is before
     after = prefer_channels_last(before, ON_GPU)
@@ -156,23 +170,23 @@ def test_on_a_gpu_weights_cost_nothing_more(monkeypatch: pytest.MonkeyPatch) -> 
     _same_results(before, after, 0.04)
 
 
-def test_on_a_gpu_without_matrix_units_it_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
+def test_on_a_gpu_without_matrix_units_it_stays(allow_tf32: Setter) -> None:
+    allow_tf32(False)
     graph = _graph("output %8")
     assert prefer_channels_last(graph, ON_GPU) is graph
 
 
-def test_on_a_gpu_groups_stay(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+def test_on_a_gpu_groups_stay(allow_tf32: Setter) -> None:
+    allow_tf32(True)
     graph = _wide("[64, 1, 3, 3][9, 9, 3, 1]", 64)
     assert prefer_channels_last(graph, ON_GPU) is graph
     moving = {"cpu": dataclasses.replace(PRICES["cuda"], moves_groups=True)}
     assert prefer_channels_last(graph, moving) is not graph
 
 
-def test_on_a_gpu_one_convolution_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_on_a_gpu_one_convolution_stays(allow_tf32: Setter) -> None:
     """What it need not reorder is what is converted instead."""
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    allow_tf32(True)
     whole = _wide("[64, 64, 3, 3][576, 9, 3, 1]", 1)
     outputs = (dataclasses.replace(whole.outputs[0], value=whole.nodes[0].outputs[0]),)
     graph = dataclasses.replace(whole, nodes=whole.nodes[:1], outputs=outputs)
@@ -207,9 +221,9 @@ class Residual(torch.nn.Module):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 def test_a_residual_network_stays_channels_last(
-    dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch
+    dtype: torch.dtype, allow_tf32: Setter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", True)
+    allow_tf32(True)
     monkeypatch.setattr(prefer_channels_last, "__defaults__", (ON_GPU,))
     torch.manual_seed(0)
     model = Residual().to(dtype).eval()
