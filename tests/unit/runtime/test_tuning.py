@@ -114,8 +114,10 @@ def test_symbolic_sizes_and_numbers_are_not_timed(options: Options) -> None:
     assert _names(chosen) == ["a", "a", "a"] and not timer.asked
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a device")
-def test_without_a_device_the_first_is_taken(options: Options) -> None:
+def test_without_a_device_the_first_is_taken(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert _names(choose_launches([_launches("a", "b")], options)) == ["a"]
     assert not list(options.cache_dir.iterdir())
 
