@@ -54,7 +54,7 @@ ONCE_DIFFERENTIABLE: types.CodeType = torch.autograd.function.once_differentiabl
 # Context managers that only label a stretch of a profile.
 LABELS: tuple[type, ...] = (torch.profiler.record_function,)
 
-_COMPILER_PACKAGE = "torch._" + "dynamo"
+_COMPILER_PACKAGE = "torch._dynamo"
 # Functions of torch's own compiler, by name, that a program may call: what they answer here.
 COMPILER_ANSWERS: dict[str, Any] = {
     "is_compiling": True,
@@ -72,15 +72,15 @@ _WRAPPED_BY_COMPILER: dict[str, str] = {"patched_init": "init", "patched_setstat
 
 
 # What torch.compiler.assume_constant_result leaves on a function.
-_CONSTANT_MARK = "_" + "dynamo" + "_marked_constant"
+_CONSTANT_MARK = "_dynamo_marked_constant"
 # What torch.compile's and torch.compiler.disable's wrappers carry.
-_WRAPPED = "_torch" + "dynamo" + "_orig_callable"
-_DISABLED = "_torch" + "dynamo" + "_disable"
+_WRAPPED = "_torchdynamo_orig_callable"
+_DISABLED = "_torchdynamo_disable"
 
 
 # Where TorchScript keeps the Python function that it compiled; and its operators that fill a tensor
 # which they made, and so cannot run where tensors have no data.
-_SCRIPTED = "_torch" + "dynamo" + "_inline"
+_SCRIPTED = "_torchdynamo_inline"
 _FILLING = ("aten::tensor", "aten::as_tensor")
 
 
