@@ -37,6 +37,7 @@ from braze.marks import mark_unbacked as mark_unbacked
 from braze.marks import maybe_mark_dynamic as maybe_mark_dynamic
 from braze.options import SETTINGS, Options, config, resolve
 from braze.report.explain import Explanation, summarise
+from braze.report.guard_text import GuardTree
 from braze.trace import JOURNAL, Journal
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
@@ -134,7 +135,7 @@ def _resolve_order(
 
 
 def _compile_target(target: Any, order: _Order) -> Any:
-    """Compile by the kind of thing that was given."""
+    """Compile by the kind of thing that was given; what is compiled already, afresh."""
     arguments = (order.options, order.backend, order.journal)
     if isinstance(target, torch.nn.Module):
         return targets.compile_module(targets.original_module(target), *arguments)
@@ -142,6 +143,8 @@ def _compile_target(target: Any, order: _Order) -> Any:
         return _compile_class(target, order)
     if isinstance(target, types.MethodType) and isinstance(target.__func__, types.FunctionType):
         return types.MethodType(_compile_target(target.__func__, order), target.__self__)
+    if MARKS.of(target) is Mark.COMPILED:
+        target = target.__wrapped__
     if isinstance(target, types.FunctionType):
         return _compile_function(target, order)
     if callable(target):
@@ -153,8 +156,6 @@ def _compile_function(function: types.FunctionType, order: _Order) -> Any:
     mark = MARKS.of(function)
     if mark is Mark.DISABLE or is_disabled_by_torch(function):
         return function
-    if mark is Mark.COMPILED:
-        function = function.__wrapped__  # type: ignore[attr-defined]
     original = compiled_by_torch(function)
     if type(original) is types.FunctionType:
         function = original
@@ -230,14 +231,18 @@ def export(
     """`export(f)(*args, **kwargs)` calls `f` once and gives (graph module, guards).
 
     The graph module is a `torch.fx.GraphModule` of torch-level calls that takes what `f` takes and
-    gives what `f` gives; it is right while the guards hold, which it does not check. Raises
-    GraphBreakError, which prints what was captured, where one graph cannot hold `f`.
+    gives what `f` gives; it is right while the guards hold, which it does not check. The guards are
+    data, and print as a tree. Raises GraphBreakError, which prints what was captured, where one
+    graph cannot hold `f`.
     """
     order = _resolve_order("braze", None, True, False, options, JOURNAL)
     target, bound = _frame_of(function)
-    return lambda *args, **kwargs: targets.export_function(
-        target, order.options, bound, args, kwargs
-    )
+
+    def exporter(*args: Any, **kwargs: Any) -> Exported:
+        exported = targets.export_function(target, order.options, bound, args, kwargs)
+        return exported._replace(guards=GuardTree(exported.guards))
+
+    return exporter
 
 
 def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:

@@ -37,6 +37,23 @@ class AmbientState:
     dispatch_modes: int
     default_device: torch.device | None = None
 
+    def __str__(self) -> str:
+        """Whether gradients are recorded, and all that a program has set otherwise than PyTorch
+        begins with."""
+        said = {"inference": self.inference, "deterministic": self.deterministic}
+        counted = {"function modes": self.function_modes, "dispatch modes": self.dispatch_modes}
+        words = [f"grad mode {'on' if self.grad else 'off'}"]
+        words += [f"{name} mode on" for name, on in said.items() if on]
+        words += [
+            f"autocast on {device} to {dtype}"
+            for device, (on, dtype) in zip(_AUTOCAST_DEVICES, self.autocast, strict=True)
+            if on
+        ]
+        words += [f"default dtype {self.default_dtype}"] * (self.default_dtype != torch.float32)
+        words += [f"default device {self.default_device}"] * (self.default_device is not None)
+        words += ["not every attention kernel allowed"] * (not all(self.sdpa))
+        return ", ".join(words + [f"{n} {name}" for name, n in counted.items() if n])
+
     def holds(self) -> bool:
         """Whether the thread's state is this one now."""
         return ambient_state() == self

@@ -11,10 +11,11 @@ L['self']
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from typing import Any, final
 
 import torch
 
+from braze.compat.ambient import AmbientState
 from braze.ir.guard import Guard, SizeCondition, TensorFacts
 from braze.ir.origin import UNKNOWN
 from braze.ir.source import Source
@@ -47,6 +48,16 @@ def format_guard_tree(guards: Iterable[Guard]) -> str:
     width = min(max((len(text) for text, place in rows if place), default=0), PLACE_COLUMN)
     lines = [f"{text:{width}}  # {place}" if place else text for text, place in rows]
     return "\n".join(lines)
+
+
+@final
+class GuardTree(tuple[Guard, ...]):
+    """Guards that print as a tree."""
+
+    __slots__ = ()
+
+    def __str__(self) -> str:
+        return format_guard_tree(self)
 
 
 def format_failures(function: str, failures: Sequence[str]) -> str:
@@ -94,7 +105,7 @@ def _format_expected(expected: Any) -> str:
         return ""
     if isinstance(expected, TensorFacts):
         return _format_facts(expected)
-    if isinstance(expected, SizeCondition):
+    if isinstance(expected, SizeCondition | AmbientState):
         return str(expected)
     if isinstance(expected, frozenset):
         return _shortened(sorted(map(str, expected)))

@@ -243,11 +243,21 @@ def test_export_gives_a_module_that_is_called_as_the_program() -> None:
     module, guards = braze.export(model)(X, {"y": X.clone()}, by=2)
     assert isinstance(module, torch.fx.GraphModule)
     assert {guard.kind.value for guard in guards} >= {"TENSOR_MATCH", "AMBIENT"}
+    assert str(guards).startswith("AMBIENT: grad mode on\n")
+    assert "  TENSOR_MATCH: Tensor f32[" in str(guards)
     x, y = torch.randn(4), torch.randn(4)
     found, expected = module(x, {"y": y}, by=2), model(x, {"y": y}, by=2)
     torch.testing.assert_close(found, expected, rtol=0, atol=0)
     assert found["rest"][1][0] is x
     assert {id(p) for p in module.parameters()} == {id(p) for p in model.parameters()}
+
+
+def test_what_is_compiled_is_explained_and_compiled_afresh_by_its_original() -> None:
+    compiled = braze.compile(plain, backend="eager")
+    compiled(X)
+    assert braze.compile(compiled, backend="eager").__wrapped__ is plain
+    explanation = str(braze.explain(compiled, backend="eager")(X))
+    assert "plain: 1 graph" in explanation and "L['x']" in explanation
 
 
 def test_export_of_a_function_and_of_a_method() -> None:
