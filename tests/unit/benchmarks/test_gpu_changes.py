@@ -15,6 +15,7 @@ from benchmarks.gpu_changes import (
     collect,
     product_calls,
     run_convolutions,
+    run_gradients,
     run_model,
     run_products,
     variants,
@@ -66,17 +67,27 @@ class Head(torch.nn.Module):
         return self.last(self.dropout(self.first(x).relu()))
 
 
+def build_head() -> Any:
+    torch.manual_seed(0)
+    make = lambda: {"x": torch.randn(4, 8)}  # noqa: E731
+    return Head(), make, lambda out, _: out.square().mean()
+
+
 @pytest.mark.usefixtures("_once")
 @pytest.mark.parametrize(("kind", "call"), [("inference", _infer), ("training", _train)])
 def test_a_model(kind: str, call: Any) -> None:
-    def build() -> Any:
-        torch.manual_seed(0)
-        make = lambda: {"x": torch.randn(4, 8)}  # noqa: E731
-        return Head(), make, lambda out, _: out.square().mean()
-
-    rows = list(run_model(GpuCase(f"head {kind}", build, call), "align_products", "cpu"))
+    rows = list(run_model(GpuCase(f"head {kind}", build_head, call), "align_products", "cpu"))
     assert [row.variant for row in rows] == [v.name for v in variants("align_products")]
     assert not [str(row) for row in rows if "WRONG" in str(row)]
+
+
+def test_gradients_are_judged_by_float64() -> None:
+    before = torch.backends.cudnn.allow_tf32
+    rows = list(run_gradients(GpuCase("head training", build_head, _train)))
+    assert [row.variant for row in rows[:2]] == ["eager", "braze"]
+    assert 0 < rows[0].error < 1e-5
+    assert not [str(row) for row in rows if "WRONG" in str(row)]
+    assert torch.backends.cudnn.allow_tf32 is before
 
 
 def test_a_wrong_result_is_marked_and_a_failure_costs_one_part(
