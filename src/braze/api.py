@@ -96,7 +96,8 @@ def compile(
     model_or_function: function, method, module, class (its `__call__`), or any other callable.
     backend: "braze"; a name of `list_backends()`; or a function
         `(torch.fx.GraphModule, example_inputs) -> callable`; or an `aot_backend`.
-    mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs".
+    mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"; None: as
+        "default", and on a GPU calls are recorded as CUDA graphs where that pays.
     fullgraph: raise where one graph cannot hold the function, instead of breaking it.
     dynamic: True: sizes are symbols; False: every size compiles anew; None: what changes, becomes
         a symbol.

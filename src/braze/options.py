@@ -69,7 +69,8 @@ class Options:
 
     mode: str | None = _setting(
         None,
-        "reduce-overhead: calls are recorded as CUDA graphs; on a CPU all mean the same",
+        "reduce-overhead: calls are recorded as CUDA graphs; None: where starting the work takes "
+        "longer than doing it; default: never; on a CPU all mean the same",
         str,
         _NONE,
         choices=MODES,

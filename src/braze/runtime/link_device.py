@@ -26,16 +26,17 @@ from braze.runtime.device_plan import (
     load_device_launcher,
     with_misaligned,
 )
-from braze.runtime.graph_recording import LaunchLog, Recording, RecordingPool
+from braze.runtime.graph_recording import LaunchLog, NotRecordable, Recording, RecordingPool
 from braze.runtime.launch import build_extension_module
 from braze.runtime.link import Frames, Linked
 from braze.runtime.program import write_program
 from braze.runtime.recorded_graph import RecordedGraph
+from braze.runtime.recording_choice import recording_choice, total_memory
 from braze.runtime.recording_facts import recording_facts
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 from braze.shapes.expr import as_expr
 
-# Modes in which calls are recorded as CUDA graphs.
+# Modes in which calls are recorded as CUDA graphs; None: where that pays. In others none is.
 RECORDING_MODES = ("reduce-overhead", "max-autotune")
 
 
@@ -76,23 +77,48 @@ def link_device(
         names |= segments.addresses()
     frames = Frames(schedule, sources, (), has_arena=False)
     made: Linked | RecordedGraph = Linked(program, dict(names), frames)
-    if options.mode in RECORDING_MODES:
-        facts = recording_facts(schedule, sources, device.type)
-        patches = _load_patches(options)
-        if isinstance(facts, str) or patches is None:
-            why = facts if isinstance(facts, str) else "it needs a C++ compiler"
-            report(f"calls are not replayed as a CUDA graph: {why}")
-        else:
-            library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
+    if options.mode is None or options.mode in RECORDING_MODES:
 
-            def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
-                log = LaunchLog(library)
-                noted = {**names, "launch": log.launch, "relaunch": log.relaunch}
-                call = Linked(program, noted, frames)
-                return Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
+        def call_with(log: LaunchLog) -> Linked:
+            noted = {**names, "launch": log.launch, "relaunch": log.relaunch}
+            return Linked(program, noted, frames)
 
-            made = RecordedGraph(made, record, facts, pool, role.takes_inputs, report)
+        made = _recorded(made, call_with, schedule, sources, options, device, role, report)
     return made if torch.cuda.device_count() == 1 else OnDevice(made, device.index)
+
+
+def _recorded(
+    plain: Linked,
+    call_with: Callable[[LaunchLog], Linked],
+    schedule: Schedule,
+    sources: KernelSources,
+    options: Options,
+    device: torch.device,
+    role: Role,
+    report: Callable[[str], None],
+) -> Linked | RecordedGraph:
+    """The graph with its calls recorded, as the mode asks, or where none does, where that pays.
+    call_with: the graph, its launches noted."""
+    asked = options.mode is not None
+    choice = recording_choice(schedule, asked, total_memory(device))
+    facts = recording_facts(schedule, sources, device.type)
+    refused = facts if isinstance(facts, str) else "" if asked else choice.plain
+    say = report if asked else choice.say
+    if isinstance(facts, str) or refused:
+        say(f"calls are not replayed as a CUDA graph: {refused}")
+        return plain
+    assert device.index is not None
+    library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
+
+    def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
+        log, patches = LaunchLog(library), _load_patches(options)
+        if patches is None:
+            raise NotRecordable("it needs a C++ compiler")
+        call = call_with(log)
+        return Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
+
+    decide = choice.why_not if choice.needs_time() else None
+    return RecordedGraph(plain, record, facts, pool, role.takes_inputs, say, decide)
 
 
 def prepare() -> None:

@@ -1,7 +1,8 @@
-"""`mode="reduce-overhead"`: a compiled graph whose calls are recorded and replayed.
+"""A compiled graph whose calls are recorded and replayed.
 
     1st call            runs as compiled
-    2nd call            is recorded, and replayed
+    2nd call            is recorded, and replayed; where its time decides whether to record, it runs
+                        as compiled once more, and the 3rd one is recorded
     later               replays a recording that reads the same parameters and whose results nobody
                         holds; else makes another one, up to a number, else runs as compiled
 
@@ -11,6 +12,7 @@ It never fails: what cannot be recorded runs as compiled, and the log says why.
 from __future__ import annotations
 
 import threading
+import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -49,7 +51,8 @@ class RecordedGraph:
     """A `GraphCallable`.
 
     plain: the graph as compiled. takes_inputs: a call empties the list of its inputs. report: is
-    told why calls are not replayed, each reason once.
+    told why calls are not replayed, each reason once. decide: says once why calls are not to be
+    recorded, or "", from the seconds that a call took on the host; None: they are.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class RecordedGraph:
         pool: RecordingPool,
         takes_inputs: bool,
         report: Callable[[str], None],
+        decide: Callable[[float], str] | None = None,
     ) -> None:
         self.text = getattr(plain, "text", "")
         self._plain, self._record, self._facts, self._pool = plain, record, facts, pool
@@ -68,6 +72,7 @@ class RecordedGraph:
         self._sizes: OrderedDict[tuple[Any, ...], _Sized] = OrderedDict()
         self._told: set[str] = set()
         self._refused = False
+        self._decide, self._is_timed = decide, False
 
     def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         if self._refused or torch.cuda.is_current_stream_capturing():
@@ -85,10 +90,22 @@ class RecordedGraph:
             if enabled:
                 set_grad_enabled(True)
         if made is None:
-            return self._plain(inputs)
+            return self._timed(inputs) if self._is_timed else self._plain(inputs)
         if self._takes_inputs:
             inputs.clear()  # type: ignore[attr-defined]
         return made
+
+    def _timed(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
+        """A call as compiled whose time on the host decides whether the next ones are recorded."""
+        began = time.perf_counter()
+        results = self._plain(inputs)
+        seconds = time.perf_counter() - began
+        decide, self._decide, self._is_timed = self._decide, None, False
+        why_not = "" if decide is None else decide(seconds)
+        if why_not:
+            self._refused = True
+            self._say(why_not)
+        return results
 
     def _replayed(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
         """The results of a replay; None where the call is to run as compiled."""
@@ -117,6 +134,9 @@ class RecordedGraph:
             for number, old, new in zip(self._facts.fixed_inputs, before, now)
             if old != new and new not in self._pool.addresses
         }
+        if self._decide is not None:
+            self._is_timed = True
+            return None
         if sized.attempts >= _MOST_ATTEMPTS:
             self._say("its inputs come at ever new addresses")
             return None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -63,6 +63,7 @@ class Setting:
     facts: RecordingFacts = FACTS
     takes_inputs: bool = False
     fails: str = ""
+    decide: Callable[[float], str] | None = None
     made: list[FakeRecording] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     addresses: set[int] = field(default_factory=set)
@@ -78,7 +79,7 @@ class Setting:
             return ["plain"]
 
         arguments = (plain, record, self.facts, self, self.takes_inputs, self.said.append)
-        return RecordedGraph(*arguments)  # type: ignore[arg-type]
+        return RecordedGraph(*arguments, self.decide)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +98,25 @@ def test_the_second_call_is_recorded() -> None:
     assert [graph(inputs)[0] for _ in range(5)] == ["plain"] + ["replayed"] * 4  # type: ignore[comparison-overlap]
     (only,) = setting.made
     assert only.replays == 4 and only.moving == frozenset() and not setting.said
+
+
+def test_the_time_of_the_second_call_decides() -> None:
+    asked: list[float] = []
+    setting = Setting(decide=lambda seconds: asked.append(seconds) or "")
+    graph, (weight, *images) = setting.graph(), _tensors(7)
+    answers = [graph([weight, image])[0] for image in images]
+    assert answers == ["plain"] * 2 + ["replayed"] * 4  # type: ignore[comparison-overlap]
+    assert len(asked) == 1 and asked[0] > 0
+    (only,) = setting.made
+    assert only.moving == {1}, "what moved before the decision counts"
+
+
+def test_calls_that_gain_nothing_stay_as_compiled() -> None:
+    setting = Setting(decide=lambda seconds: "the device is busy anyway")
+    graph, inputs = setting.graph(), _tensors(2)
+    assert [graph(inputs)[0] for _ in range(5)] == ["plain"] * 5  # type: ignore[comparison-overlap]
+    assert not setting.made and len(setting.said) == 1
+    assert setting.said[0].endswith("the device is busy anyway")
 
 
 def test_an_input_that_is_new_each_time_is_copied() -> None:

@@ -1,0 +1,226 @@
+"""Whether calls of a compiled graph are recorded, from figures of its own.
+
+    figures                  mode=None                     mode="reduce-overhead"
+    -----------------------  ----------------------------  --------------------------
+    starting the work takes  recorded                      recorded
+    longer than doing it
+    it does not, and the     as compiled: nothing to gain  recorded
+    recording is small
+    it does not, and the     as compiled                   as compiled
+    recording is large
+    few steps, or library    as compiled                   as the line says
+    calls not known here
+
+The time on the host is measured, in the second call: the first one builds and sets up. The time on
+the device is computed, at rates that calls rarely reach: what lies between the two is gained by a
+replay. A recording holds its memory from then on, values that a forward saves too, so a large one
+has to be worth it: with mode=None only what fits a share of the device's memory is recorded.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+
+from braze.ir.loops import Buffer, BufferView, ExternCall
+from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
+from braze.ir.types import Size
+from braze.shapes.expr import as_expr, symbols
+from braze.shapes.substitution import evaluate
+
+_LOG = logging.getLogger("braze.perf_hints")
+
+# Of the device's memory: a recording that holds more is large.
+SMALL_SHARE = 1 / 64
+# Launches that one replay costs as much as.
+LEAST_STEPS = 6
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class DeviceRates:
+    """memory: bytes a second; products: operations a second, by the size of an element in bytes;
+    step: seconds that the smallest kernel takes."""
+
+    memory: float
+    products: Mapping[int, float]
+    step: float
+
+
+# An H200, measured: a copy; large products of half types, TF32 in convolutions. float64: the data
+# sheet's. A smaller device takes longer, and its host has more time.
+RATES = DeviceRates(memory=4.2e12, products={1: 600e12, 2: 600e12, 4: 100e12, 8: 60e12}, step=2e-6)
+
+# Operator -> the place of the first factor among its tensors.
+_PRODUCTS: Mapping[str, int] = {
+    "aten::mm": 0,
+    "aten::bmm": 0,
+    "aten::addmm": 1,
+    "aten::baddbmm": 1,
+}
+# Library calls that may be recorded without being asked: none waits for the device or moves a
+# random state.
+_KNOWN = frozenset(
+    {
+        *_PRODUCTS,
+        "aten::convolution",
+        "aten::convolution_backward",
+        "aten::_scaled_dot_product_flash_attention",
+        "aten::_scaled_dot_product_flash_attention_backward",
+        "aten::_scaled_dot_product_efficient_attention",
+        "aten::_scaled_dot_product_efficient_attention_backward",
+        "aten::_scaled_dot_product_cudnn_attention",
+        "aten::_scaled_dot_product_cudnn_attention_backward",
+        "aten::max_pool2d_with_indices",
+        "aten::max_pool2d_with_indices_backward",
+        "aten::embedding_dense_backward",
+        "aten::index_put",
+        "aten::cumsum",
+        "aten::scatter_add",
+    }
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class RecordingChoice:
+    """device_s: seconds of a call on the device, at the least; held: bytes of a recording; small:
+    whether that is little for the device; plain: why a call is not recorded unasked, or "";
+    asked: the mode asks for recording."""
+
+    device_s: float
+    held: int
+    small: bool
+    plain: str
+    asked: bool
+
+    def needs_time(self) -> bool:
+        """Whether the second call's time on the host decides."""
+        return not (self.asked and self.small)
+
+    def why_not(self, host_s: float) -> str:
+        """Why calls are not recorded, or "". host_s: seconds of a call on the host."""
+        figures = (
+            f"the host needs {1e3 * host_s:.2f} ms to start what takes the device "
+            f"{1e3 * self.device_s:.2f} ms at its best; a recording holds {self.held >> 20} MiB"
+        )
+        if host_s <= self.device_s:
+            return figures
+        self.say(f"calls are recorded as a CUDA graph: {figures}")
+        return ""
+
+    def say(self, text: str) -> None:
+        """A line in the log."""
+        _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
+
+
+def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingChoice:
+    """What speaks for recording the calls of a schedule. memory: bytes of the device."""
+    held = held_bytes(schedule)
+    small = held <= memory * SMALL_SHARE
+    plain = "" if small else f"a recording would hold {held >> 20} MiB"
+    unknown = {_name(s) for s in schedule.steps if isinstance(s, ExternStep)} - _KNOWN
+    if unknown:
+        plain = f"{min(unknown)} is not known to be recordable"
+    if len(schedule.steps) < LEAST_STEPS:
+        plain = "there is little to start"
+    return RecordingChoice(device_seconds(schedule), held, small, plain, asked)
+
+
+def device_seconds(schedule: Schedule, rates: DeviceRates = RATES) -> float:
+    """What the steps take at the least: bytes once at the rate of memory, or products at theirs."""
+    return sum(max(rates.step, _seconds(step, rates)) for step in schedule.steps)
+
+
+def held_bytes(schedule: Schedule) -> int:
+    """Most bytes that are allocated at once, and are not the inputs'."""
+    last = dict(schedule.last_use)
+    given = {*schedule.inputs, *(b for b, _ in schedule.constants), *dict(schedule.slots)}
+    alive: dict[Buffer, int] = {}
+    most = 0
+    for number, step in enumerate(schedule.steps):
+        for buffer in _touched(step):
+            if buffer not in given:
+                alive[buffer] = _bytes(buffer)
+        most = max(most, sum(alive.values()))
+        for buffer in [b for b in alive if last.get(b, number + 1) <= number]:
+            del alive[buffer]
+    return most + schedule.arena_size
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _name(step: ExternStep) -> str:
+    return step.call.op._schema.name
+
+
+def _touched(step: Step) -> Iterator[Buffer]:
+    if isinstance(step, Kernel):
+        yield from step.memory
+    else:
+        yield from (b for b in step.call.outputs if b is not None)
+
+
+def _seconds(step: Step, rates: DeviceRates) -> float:
+    if isinstance(step, Kernel):
+        return sum(map(_bytes, step.memory)) / rates.memory
+    views = list(_views((*step.call.args, *(value for _, value in step.call.kwargs))))
+    made = [b for b in step.call.outputs if b is not None]
+    moved = sum(_count(v.shape) * v.dtype.itemsize for v in views) + sum(map(_bytes, made))
+    if not views:
+        return moved / rates.memory
+    rate = rates.products.get(views[0].dtype.itemsize, rates.products[8])
+    return max(moved / rates.memory, _operations(step.call, views) / rate)
+
+
+def _operations(call: ExternCall, views: list[BufferView]) -> float:
+    """Multiplications and additions of a library call; 0 for what only moves."""
+    name = call.op._schema.name
+    position = _PRODUCTS.get(name)
+    if position is not None:
+        first, second = views[position : position + 2]
+        return 2 * _count(first.shape) * _number(second.shape[-1])
+    if "convolution" in name:
+        backward = name.endswith("backward")
+        weight = views[2 if backward else 1]
+        result = views[0].shape if backward else call.outputs[0].shape  # type: ignore[union-attr]
+        places = _count(result) / _number(weight.shape[0])
+        return 2 * places * _count(weight.shape) * (2 if backward else 1)
+    if "attention" in name:
+        backward = name.endswith("backward")
+        query, key = views[1:3] if backward else views[:2]
+        return 4 * _count(query.shape) * _number(key.shape[-2]) * (2.5 if backward else 1)
+    return 0
+
+
+def _views(arguments: Iterable[Any]) -> Iterator[BufferView]:
+    for argument in arguments:
+        if isinstance(argument, BufferView):
+            yield argument
+        elif isinstance(argument, (list, tuple)):
+            yield from _views(argument)
+
+
+def _bytes(buffer: Buffer) -> int:
+    return _count(buffer.shape) * buffer.dtype.itemsize
+
+
+def _count(shape: Iterable[Size]) -> int:
+    return math.prod(map(_number, shape))
+
+
+def _number(size: Size) -> int:
+    """The size; with symbols in it, what it was at the first call."""
+    expr = as_expr(size)
+    return evaluate(expr, {s: 1 if s.hint is None else s.hint for s in symbols(expr)})
+
+
+def total_memory(device: torch.device) -> int:
+    """Bytes of the device."""
+    return int(torch.cuda.get_device_properties(device).total_memory)

@@ -1,0 +1,122 @@
+"""What speaks for recording calls: time on the device, and memory that a recording holds."""
+
+from __future__ import annotations
+
+import dataclasses
+import logging
+
+import pytest
+import torch
+
+from braze.ir.loops import Buffer, ExternCall, LoopProgram
+from braze.ir.scalars import apply
+from braze.ir.schedule import Schedule
+from braze.runtime.recording_choice import (
+    RATES,
+    RecordingChoice,
+    device_seconds,
+    held_bytes,
+    recording_choice,
+)
+from braze.schedule import CUDA, schedule
+from tests.unit.codegen.programs import axes, buffer, define, load, program, view
+from tests.unit.codegen.running import OPTIONS
+
+MEMORY = 1 << 37
+
+
+def _chain(size: int, length: int) -> LoopProgram:
+    """y = relu(relu(x @ w) @ w) ... : a product and a kernel for each link."""
+    shape = (size, size)
+    x, w = buffer("x", shape), buffer("w", shape)
+    statements, value = [], x
+    for number in range(length):
+        product, result = buffer(f"p{number}", shape), buffer(f"y{number}", shape)
+        (i, _), (j, _) = over = axes(shape)
+        call = ExternCall(torch.ops.aten.mm.default, (view(value), view(w)), (), (product,))
+        made = define(result, over, apply("add", load(product, i, j), 1.0))
+        statements += [call, made]
+        value = result
+    return program([x, w], statements, [value])
+
+
+def _plan(size: int, length: int) -> Schedule:
+    return schedule(_chain(size, length), OPTIONS, CUDA)
+
+
+def test_small_steps_take_what_a_step_takes() -> None:
+    plan = _plan(16, 5)
+    assert len(plan.steps) == 10
+    assert device_seconds(plan) == pytest.approx(10 * RATES.step)
+
+
+def test_large_steps_take_their_products_and_bytes() -> None:
+    size = 4096
+    found = device_seconds(_plan(size, 1))
+    assert found == pytest.approx(2 * size**3 / RATES.products[4] + 8 * size**2 / RATES.memory)
+
+
+def test_convolutions_and_their_backward() -> None:
+    image, weight, result = (8, 64, 56, 56), (128, 64, 3, 3), (8, 128, 56, 56)
+    x, w, y = buffer("x", image), buffer("w", weight), buffer("y", result)
+    rest = (None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    forward = ExternCall(torch.ops.aten.convolution.default, (view(x), view(w), *rest), (), (y,))
+    made = device_seconds(schedule(program([x, w], [forward], [y]), OPTIONS, CUDA))
+    operations = 2 * 8 * 56 * 56 * 128 * 64 * 9
+    assert made == pytest.approx(operations / RATES.products[4])
+    g, dx, dw = buffer("g", result), buffer("dx", image), buffer("dw", weight)
+    given = (view(g), view(x), view(w), [0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
+    op = torch.ops.aten.convolution_backward.default
+    backward = ExternCall(op, (*given, [True, True, False]), (), (dx, dw, None))
+    twice = device_seconds(schedule(program([g, x, w], [backward], [dx, dw]), OPTIONS, CUDA))
+    assert twice == pytest.approx(2 * made)
+
+
+def test_what_a_recording_holds() -> None:
+    size = 1024
+    # At most a product, what is made of it, and the result before.
+    assert held_bytes(_plan(size, 4)) <= 3 * 4 * size**2
+    assert held_bytes(_plan(size, 4)) >= 2 * 4 * size**2
+    first, second = (buffer(name, (size,)) for name in ("a", "b"))
+    (i, _) = (over := axes((size,)))[0]
+    both = program(
+        [x := buffer("x", (size,))],
+        [
+            define(first, over, apply("add", load(x, i), 1.0)),
+            define(second, over, apply("mul", load(x, i), 2.0)),
+        ],
+        [first, second],
+    )
+    assert held_bytes(schedule(both, OPTIONS, CUDA)) == 2 * 4 * size
+
+
+def test_what_is_not_asked_for_has_to_be_known_and_small() -> None:
+    assert recording_choice(_plan(16, 5), False, MEMORY).plain == ""
+    assert "little" in recording_choice(_plan(16, 1), False, MEMORY).plain
+    large = recording_choice(_plan(1024, 5), False, 1 << 20)
+    assert "would hold" in large.plain and not large.small
+
+    def unknown(plan: Schedule, made: Buffer) -> Schedule:
+        x = plan.inputs[0]
+        call = ExternCall(torch.ops.aten.linalg_inv_ex.default, (view(x),), (), (made, None))
+        step = dataclasses.replace(plan.steps[0], call=call)  # type: ignore[arg-type]
+        return dataclasses.replace(plan, steps=(step, *plan.steps[1:]))
+
+    odd = unknown(_plan(16, 5), buffer("inverse", (16, 16)))
+    assert "linalg_inv_ex" in recording_choice(odd, False, MEMORY).plain
+
+
+@pytest.mark.parametrize(
+    ("asked", "small", "timed"),
+    [(False, True, True), (True, True, False), (True, False, True)],
+)
+def test_when_time_decides(asked: bool, small: bool, timed: bool) -> None:
+    assert RecordingChoice(1.0, 0, small, "", asked).needs_time() is timed
+
+
+def test_the_answer_and_its_line(caplog: pytest.LogCaptureFixture) -> None:
+    choice = RecordingChoice(1e-3, 5 << 20, True, "", False)
+    with caplog.at_level(logging.INFO, "braze.perf_hints"):
+        assert choice.why_not(2e-3) == ""
+    assert "2.00 ms" in caplog.text and "5 MiB" in caplog.text
+    assert "1.00 ms at its best" in choice.why_not(0.5e-3)
