@@ -3,6 +3,7 @@ a device beside eager, by the rules of a device."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -20,13 +21,40 @@ from tests.gpu.checks import MODES, NEEDS_DEVICE, RECORDING
 pytestmark = NEEDS_DEVICE
 
 
+def _always_align(monkeypatch: pytest.MonkeyPatch, **rates: Any) -> None:
+    slow = dict.fromkeys((2, 4, 8), 1.0)
+    always = dataclasses.replace(RATES["cuda"], unaligned=slow, call=0.0, worth=1.0, **rates)
+    monkeypatch.setattr(align_products, "__defaults__", ({"cuda": always},))
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("bias", [False, True])
+def test_logits_in_blocks(mode: str | None, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the caller sees is there once."""
+    _always_align(monkeypatch, seen_twice=1, block=1 << 22)
+    torch.manual_seed(0)
+    head = nn.Linear(64, 30003, bias=bias, device="cuda", dtype=torch.bfloat16)
+    compiled = braze.compile(head, mode=mode)
+    with torch.no_grad():
+        for _ in range(4):
+            x = torch.randn(2048, 64, device="cuda", dtype=torch.bfloat16)
+            torch.cuda.synchronize()
+            torch.cuda.reset_peak_memory_stats()
+            before = torch.cuda.memory_allocated()
+            found = compiled(x)
+            peak = torch.cuda.max_memory_allocated() - before
+            wanted = head(x)
+            assert found.stride() == wanted.stride()
+            torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
+        assert peak < 1.2 * found.nbytes
+
+
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
 def test_a_vocabulary_of_an_odd_size(
     dtype: torch.dtype, mode: str | None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    always = {"cuda": RATES["cuda"].__class__(1e12, 1.0, 1e12, 0.0, 1.0)}
-    monkeypatch.setattr(align_products, "__defaults__", (always,))
+    _always_align(monkeypatch)
     torch.manual_seed(0)
     words = nn.Embedding(1003, 64, device="cuda", dtype=dtype)
     tokens = torch.randint(0, 1003, (4, 32), device="cuda")

@@ -13,6 +13,14 @@ fastest where the contiguous extents are multiples of 8 halves. A vocabulary of 
 Zeros are added to a summed extent; what is made of zeros beside the result is never read. The
 copies fuse with what makes the operands and with what reads the result.
 
+A large result that the caller sees would be there twice, padded and as the caller expects it. It is
+made of blocks of columns, each a product that needs no padding, but for the last one:
+
+    %3 = slice(%1, 1, 0, 2048)           # where the operand is
+    %4 = mm(%0, %3)                      # [4096, 2048]
+    ...
+    %2 = cat([%4, %6, ...], 1)           # each block is copied when it is there, and goes
+
 Refused: extents that are symbols, matrices with gaps between rows that no padding mends, float32,
 and products that gain less than the copies cost (`Rates`). Operands are padded at each call, since
 a caller may write to them at any time.
@@ -22,7 +30,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -30,7 +38,7 @@ import torch
 
 from braze.ir.graph import Graph, Node, Value
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import with_nodes
+from braze.rewrite.editing import escaping_values, with_nodes
 from braze.shapes.expr import Expr, as_expr, constant_value, simplified, symbols
 from braze.shapes.substitution import evaluate
 
@@ -52,23 +60,36 @@ _TRANSPOSES = frozenset({"aten.t.default", "aten.transpose.int"})
 class Rates:
     """What padding is weighed by.
 
-    aligned, unaligned: floating-point operations a second; memory: bytes a second.
-    call: seconds of a kernel more. worth: how often the copies' time has to be gained.
+    aligned, unaligned: floating-point operations a second, the latter by the bytes at whose
+    multiples rows begin; memory: bytes a second. call: seconds of a kernel more. worth: how often
+    the copies' time has to be gained. seen_twice: bytes of a result that the caller sees from which
+    on it is made of blocks; block: elements of one.
     """
 
     aligned: float
-    unaligned: float
+    unaligned: Mapping[int, float]
     memory: float
     call: float
     worth: float
+    seen_twice: int
+    block: int
 
 
-# An H200. memory: a copy, measured. aligned: of 989e12 on the data sheet, what large products
-# reach. unaligned: an estimate, not yet measured: kernels that read 2 bytes at a time; a quarter
-# of the aligned rate accounts for 1.6 of the 2.6 ms that GPT-2's inference lags behind.
+# An H200, measured: vocabularies of 50,257 (2 bytes) and 30,522 (4 bytes), 4,096 and 8,192 rows.
+# Of 8 bytes nothing was measured: between the others. A block of 16 MiB fills the device twice
+# over and stays in its cache until it is copied.
 RATES: Mapping[str, Rates] = {
-    "cuda": Rates(aligned=600e12, unaligned=150e12, memory=4.2e12, call=3e-6, worth=2.0),
+    "cuda": Rates(
+        aligned=690e12,
+        unaligned={2: 120e12, 4: 235e12, 8: 400e12},
+        memory=4.2e12,
+        call=3e-6,
+        worth=2.0,
+        seen_twice=64 << 20,
+        block=8 << 20,
+    ),
 }
+_COLUMNS = 256  # a block's width is a multiple of this
 
 
 def align_products(graph: Graph, rates: Mapping[str, Rates] = RATES) -> Graph:
@@ -76,13 +97,16 @@ def align_products(graph: Graph, rates: Mapping[str, Rates] = RATES) -> Graph:
     plans = {node: plan for node in graph.nodes if (plan := _plan(node, rates)) is not None}
     if not plans:
         return graph
-    writer = _Writer(graph)
+    writer, seen = _Writer(graph), escaping_values(graph)
     for node in graph.nodes:
         plan = plans.get(node)
+        width = None if plan is None else _block_width(node, plan, seen, rates)
         if plan is None:
             writer.nodes.append(node)
-        else:
+        elif width is None:
             writer.add(node, plan)
+        else:
+            writer.add_in_blocks(node, width)
     return with_nodes(graph, writer.nodes, {})
 
 
@@ -178,8 +202,36 @@ def _pays(product: _Product, added: Mapping[str, int], price: Rates) -> bool:
             calls += 1
     work = 2 * math.prod(sizes.values())
     least = total / price.memory
-    gain = max(work / price.unaligned, least) - max(work / price.aligned, least)
+    slow = price.unaligned[min(_alignment(kind) for kind, _ in product.matrices())]
+    gain = max(work / slow, least) - max(work / price.aligned, least)
     return gain > price.worth * (copied / price.memory + calls * price.call)
+
+
+def _alignment(kind: TensorType) -> int:
+    """The bytes at whose multiples rows begin: 2, 4 or 8, or more."""
+    dim = _contiguous_dim(kind)
+    steps = [as_expr(s) for n, s in enumerate(kind.stride) if n - len(kind.stride) != dim]
+    halves = math.gcd(*[constant_value(step) or 1 for step in steps])
+    return 2 * math.gcd(halves, _ALIGNED // 2)
+
+
+def _block_width(
+    node: Node, plan: Mapping[str, int], seen: Collection[Value], rates: Mapping[str, Rates]
+) -> int | None:
+    """The columns of a block, where the result is to be made of blocks."""
+    product = _product_of(node)
+    assert product is not None
+    kind = _type(product.result)
+    shape = [constant_value(size) for size in kind.shape]
+    if plan.keys() != {"n"} or product.result not in seen or len(shape) != 2:
+        return None
+    rows, columns = shape
+    if rows is None or columns is None or _contiguous_dim(kind) != -1:
+        return None
+    price = rates[kind.device.type]
+    width = max(price.block // rows // _COLUMNS, 1) * _COLUMNS
+    large = 2 * rows * columns >= price.seen_twice and columns >= 2 * width
+    return width if large else None
 
 
 def _type(value: Value) -> TensorType:
@@ -227,9 +279,38 @@ class _Writer:
         rank = len(shape)
         for dim, size, more in ((rank - 2, rows, m), (rank - 1, columns, n)):
             if more:
-                wide = self._sliced(wide, dim, size, node)
+                wide = self._sliced(wide, dim, 0, size, node)
         kwargs = (("memory_format", torch.contiguous_format),)
         self._call(_aten.clone.default, (wide,), product.result, node, kwargs)
+
+    def add_in_blocks(self, node: Node, width: int) -> None:
+        """The product as blocks of so many columns behind each other."""
+        product = _product_of(node)
+        assert product is not None
+        kind = _type(product.result)
+        rows, columns = kind.shape
+        assert type(columns) is int
+        blocks = []
+        for start in range(0, columns, width):
+            stop = min(start + width, columns)
+            more = (start - stop) % _ALIGNED
+            second = self._sliced(product.second, 1, start, stop, node)
+            args = [self._added_block(product.added, start, stop, node)] if product.added else []
+            args += [product.first, self._pad(second, (0, more), node)]
+            shape = (rows, stop - start + more)
+            block = self._value(kind, shape, _row_major(shape))
+            rest = node.args[len(args) :]
+            self.nodes.append(replace(node, args=(*args, *rest), outputs=(block,)))
+            blocks.append(self._sliced(block, 1, 0, stop - start, node) if more else block)
+        self._call(_aten.cat.default, (blocks, 1), product.result, node)
+
+    def _added_block(self, value: Value, start: int, stop: int, near: Node) -> Value:
+        """What is added to these columns."""
+        kind = _type(value)
+        if not kind.shape or constant_value(kind.shape[-1]) == 1:
+            return value
+        part = self._sliced(value, len(kind.shape) - 1, start, stop, near)
+        return self._pad_added(part, (0, (start - stop) % _ALIGNED), near)
 
     def _pad(self, value: Value, added: tuple[int, int], near: Node) -> Value:
         """The matrix with zeros behind its rows and columns, in its layout; of what is
@@ -275,11 +356,12 @@ class _Writer:
             behind = behind[:-2]
         return self._call(_aten.constant_pad_nd.default, (value, behind), made, near)
 
-    def _sliced(self, value: Value, dim: int, size: Size, near: Node) -> Value:
+    def _sliced(self, value: Value, dim: int, start: int, stop: Size, near: Node) -> Value:
         kind = _type(value)
-        shape = tuple([size if d == dim else s for d, s in enumerate(kind.shape)])
+        length = _plus(stop, -start)
+        shape = tuple([length if d == dim else s for d, s in enumerate(kind.shape)])
         made = self._value(kind, shape, kind.stride)
-        return self._call(_aten.slice.Tensor, (value, dim, 0, size), made, near)
+        return self._call(_aten.slice.Tensor, (value, dim, start, stop), made, near)
 
     def _value(self, like: TensorType, shape: Sequence[Size], stride: Sequence[Size]) -> Value:
         kind = replace(like, shape=tuple(shape), stride=tuple(stride))

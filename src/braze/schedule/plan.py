@@ -11,6 +11,7 @@ from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
 from braze.ir.schedule import ExternStep, Schedule, Step
 from braze.options import Options
 from braze.schedule.columns import merge_columns
+from braze.schedule.early_regions import write_regions_early
 from braze.schedule.extern import plan_extern
 from braze.schedule.fuse import Extern, Fusion, fuse
 from braze.schedule.in_place import write_in_place
@@ -63,6 +64,7 @@ def _fused(program: LoopProgram, names: Names, options: Options, target: Target)
     statements = _normalised(program.statements, names)
     if target.joins:
         statements = join_regions(statements, find_uses(program, statements), names)
+        statements = write_regions_early(statements)
     statements = inline(
         statements, find_uses(program, statements), broadcasts_count=not target.computes_again
     )

@@ -18,7 +18,7 @@ class Target:
     scratch_bytes: of the values of a row that a task keeps from one phase to the next.
     computes_again: what is not kept is computed again in later phases, not written to memory.
     joins: what several definitions write beside each other is one that chooses, where only loops
-        read it.
+        read it; else each is written as soon as what it copies is there.
     plans_results: ATen writes its results into planned memory; else it allocates them.
     plans_symbols: values of symbolic size are in planned memory, too, laid out at a call.
     planned_bytes: larger values have memory of their own, which goes back after their last reader.

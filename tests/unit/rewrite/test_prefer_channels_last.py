@@ -176,12 +176,10 @@ def test_on_a_gpu_without_matrix_units_it_stays(allow_tf32: Setter) -> None:
     assert prefer_channels_last(graph, ON_GPU) is graph
 
 
-def test_on_a_gpu_groups_stay(allow_tf32: Setter) -> None:
+def test_on_a_gpu_groups_move(allow_tf32: Setter) -> None:
     allow_tf32(True)
     graph = _wide("[64, 1, 3, 3][9, 9, 3, 1]", 64)
-    assert prefer_channels_last(graph, ON_GPU) is graph
-    moving = {"cpu": dataclasses.replace(PRICES["cuda"], moves_groups=True)}
-    assert prefer_channels_last(graph, moving) is not graph
+    assert prefer_channels_last(graph, ON_GPU) is not graph
 
 
 def test_on_a_gpu_one_convolution_stays(allow_tf32: Setter) -> None:
