@@ -1,10 +1,13 @@
 """Models of common size on a GPU: eager, torch.compile and Braze, each with and without recording.
 
     python -m benchmarks.models_gpu [--only resnet,bert] [--systems eager,braze] [--rounds 15]
+                                    [--seconds 460] [--limit 60]
 
 All systems of a case are in one process. First each is compiled and called until it is warm (its
-cold compile is timed), then rounds follow, in an order drawn anew each time. The table and a JSON
-file with date, versions and card go to benchmarks/results.
+cold compile is timed), then rounds follow, in an order drawn anew each time. A column that is not
+warm after --limit seconds is given up; when --seconds are over no other case begins. What compiles
+longest comes last. The table and a JSON file with date, versions and card go to benchmarks/results,
+rewritten after each case.
 """
 
 from __future__ import annotations
@@ -14,12 +17,15 @@ import copy
 import dataclasses
 import gc
 import json
+import math
+import signal
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import torch
 from torch import nn
@@ -35,14 +41,16 @@ _RECORDING = "reduce-overhead"
 _WARM_CALLS = 6
 _SAMPLE_S = 0.03
 
-# Name of a column -> the system and its mode.
+# Name of a column -> the system and its mode; what compiles longest last.
 COLUMNS: Mapping[str, tuple[str, str | None]] = {
     "eager": (EAGER, None),
-    "tc": (TORCH_COMPILE, None),
-    "tc-ro": (TORCH_COMPILE, _RECORDING),
     "braze": (BRAZE, None),
     "braze-ro": (BRAZE, _RECORDING),
+    "tc": (TORCH_COMPILE, None),
+    "tc-ro": (TORCH_COMPILE, _RECORDING),
 }
+# A column of Braze -> the one that it is to beat.
+RIVALS: Mapping[str, str] = {"braze": "tc", "braze-ro": "tc-ro"}
 
 
 @final
@@ -63,14 +71,24 @@ class Figures:
     error: str | None = None
 
 
-def measure_case(case: GpuCase, columns: Sequence[str], rounds: int) -> dict[str, Figures]:
-    """Every column's figures. One that fails is part of the answer."""
+class TooLong(BaseException):
+    """A column is not warm in time. No Exception: compilers catch those."""
+
+
+def measure_case(
+    case: GpuCase, columns: Sequence[str], rounds: int, limit: float = math.inf
+) -> dict[str, Figures]:
+    """Every column's figures. One that fails is part of the answer. limit: seconds that a column
+    may take to be warm."""
     model, make_inputs, loss = case.build()
     calls: dict[str, Callable[[], object]] = {}
     figures: dict[str, Figures] = {}
     for column in columns:
         try:
-            calls[column], figures[column] = _warmed(column, model, make_inputs, loss, case)
+            with _limited(limit):
+                calls[column], figures[column] = _warmed(column, model, make_inputs, loss, case)
+        except TooLong:
+            figures[column] = Figures(error=f"not warm after {limit:.0f} s")
         except Exception as error:
             traceback.print_exc()
             figures[column] = Figures(error=f"{type(error).__name__}: {error}"[:200])
@@ -94,6 +112,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--only", default="", help="parts of names of cases, with commas")
     parser.add_argument("--systems", default=",".join(COLUMNS), help="columns, with commas")
     parser.add_argument("--rounds", type=int, default=15)
+    parser.add_argument("--seconds", type=float, default=math.inf)
+    parser.add_argument("--limit", type=float, default=math.inf)
     parser.add_argument("--out", type=Path, default=RESULTS)
     chosen = parser.parse_args(arguments)
     if not torch.cuda.is_available():
@@ -102,18 +122,43 @@ def main(arguments: list[str] | None = None) -> int:
     columns = [column for column in COLUMNS if column in chosen.systems.split(",")]
     wanted = [part for part in chosen.only.split(",") if part]
     found: dict[str, dict[str, Figures]] = {}
+    until = time.monotonic() + chosen.seconds
     for case in CASES:
         if wanted and not any(part in case.name for part in wanted):
             continue
-        found[case.name] = measure_case(case, columns, chosen.rounds)
+        if time.monotonic() > until:
+            print(f"the time is up before {case.name}", flush=True)
+            continue
+        limit = min(chosen.limit, max(20.0, until - time.monotonic()))
+        found[case.name] = measure_case(case, columns, chosen.rounds, limit)
         print(_row(case.name, found[case.name], columns), flush=True)
+        _write(found, columns, chosen.out)
         gc.collect()
         torch.cuda.empty_cache()
-    _write(found, columns, chosen.out)
+    print((chosen.out / "models_gpu.md").read_text())
     return int(any(f.error for row in found.values() for f in row.values()))
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+@contextmanager
+def _limited(seconds: float) -> Iterator[None]:
+    """Raise TooLong inside of the block when the time is up."""
+
+    def stop(*_: object) -> NoReturn:
+        raise TooLong
+
+    if seconds == math.inf:
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, stop)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _warmed(
@@ -162,7 +207,10 @@ def _row(name: str, row: Mapping[str, Figures], columns: Sequence[str]) -> str:
             continue
         speedup = "" if column == "eager" else f" {figures.speedup or 0:.2f}x"
         note = " (!)" if figures.fallbacks else ""
-        cells.append(f"{figures.median_ms:.2f}{speedup}, {figures.cold_s:.1f} s{note}")
+        cells.append(
+            f"{figures.median_ms:.2f}{speedup}, {figures.cold_s:.1f} s, "
+            f"{figures.reserved_mib:.0f}{note}"
+        )
     return " | ".join(cells) + " |"
 
 
@@ -177,7 +225,7 @@ def _write(
         f"{date}; {machine['device']}; " + ", ".join(f"{k} {v}" for k, v in versions.items() if v),
         "",
         "Milliseconds a call (median), speedup over eager (median of paired rounds), seconds of "
-        "the first call. Peaks of memory and single calls are in the JSON file.",
+        "the first call, peak of reserved memory in MiB. Single calls are in the JSON file.",
         "",
         f"| case | {' | '.join(columns)} |",
         "|---" * (len(columns) + 1) + "|",
@@ -187,7 +235,8 @@ def _write(
     for column in columns:
         every = [row[column].speedup for row in found.values() if row[column].speedup]
         means.append(f"{geometric_mean(every) or 0:.2f}x")  # type: ignore[arg-type]
-    text = "\n".join([*head, *rows, " | ".join(means) + " |", ""])
+    rivals = [_against(found, ours, theirs) for ours, theirs in RIVALS.items() if ours in columns]
+    text = "\n".join([*head, *rows, " | ".join(means) + " |", "", *filter(None, rivals), ""])
     (folder / "models_gpu.md").write_text(text)
     cases = {
         name: {column: dataclasses.asdict(figures) for column, figures in row.items()}
@@ -195,7 +244,14 @@ def _write(
     }
     report = {"date": date, "machine": machine, "versions": versions, "cases": cases}
     (folder / "models_gpu.json").write_text(json.dumps(report, indent=1))
-    print(text)
+
+
+def _against(found: Mapping[str, Mapping[str, Figures]], ours: str, theirs: str) -> str:
+    """The geometric mean of times, ours over theirs, where both were measured."""
+    pairs = [(row.get(ours, Figures()), row.get(theirs, Figures())) for row in found.values()]
+    ratios = [a.median_ms / b.median_ms for a, b in pairs if a.median_ms and b.median_ms]
+    mean = geometric_mean(ratios)
+    return f"{ours}: {mean:.2f} of {theirs}'s time over {len(ratios)} cases." if mean else ""
 
 
 if __name__ == "__main__":

@@ -169,7 +169,9 @@ def _touched(step: Step) -> Iterator[Buffer]:
 
 def _seconds(step: Step, rates: DeviceRates) -> float:
     if isinstance(step, Kernel):
-        return sum(map(_bytes, step.memory)) / rates.memory
+        points = max(_count(n for _, n in (*step.rows, *phase.loops)) for phase in step.phases)
+        moved = sum(min(_bytes(b), points * b.dtype.itemsize) for b in step.memory)
+        return moved / rates.memory
     views = list(_views((*step.call.args, *(value for _, value in step.call.kwargs))))
     made = [b for b in step.call.outputs if b is not None]
     moved = sum(_count(v.shape) * v.dtype.itemsize for v in views) + sum(map(_bytes, made))

@@ -56,6 +56,16 @@ def test_large_steps_take_their_products_and_bytes() -> None:
     assert found == pytest.approx(2 * size**3 / RATES.products[4] + 8 * size**2 / RATES.memory)
 
 
+def test_a_kernel_moves_what_it_touches() -> None:
+    size = 1 << 20
+    table, result = buffer("t", (64, size)), buffer("r", (size,))
+    (i, _) = (over := axes((size,)))[0]
+    plan = schedule(
+        program([table], [define(result, over, load(table, 5, i))], [result]), OPTIONS, CUDA
+    )
+    assert device_seconds(plan) == pytest.approx(max(2 * 4 * size / RATES.memory, RATES.step))
+
+
 def test_convolutions_and_their_backward() -> None:
     image, weight, result = (8, 64, 56, 56), (128, 64, 3, 3), (8, 128, 56, 56)
     x, w, y = buffer("x", image), buffer("w", weight), buffer("y", result)
