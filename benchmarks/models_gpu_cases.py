@@ -22,11 +22,22 @@ MakeCall: TypeAlias = Callable[[Any, nn.Module, Any, Any], Callable[[], object]]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GpuCase:
-    """build: makes model, inputs and loss; call: what is timed."""
+    """build: makes model, inputs and loss; call: what is timed. function: (model, what makes
+    arguments, loss) -> what is compiled, and called without arguments; None: the model is."""
 
     name: str
     build: Callable[[], Built]
     call: MakeCall
+    function: Callable[[nn.Module, Any, Any], Callable[[], object]] | None = None
+
+    def compiled_call(
+        self, compile_one: Callable[[Any], Any], own: nn.Module, make: Any, loss: Any
+    ) -> Callable[[], object]:
+        """What is timed, by what compiles."""
+        if self.function is None:
+            return self.call(compile_one(own), own, make, loss)
+        function: Callable[[], object] = compile_one(self.function(own, make, loss))
+        return function
 
 
 # --- what is called ------------------------------------------------------------------------------
@@ -80,6 +91,22 @@ def _adam(compiled: Any, model: nn.Module, make: Any, loss: Any) -> Callable[[],
         return value
 
     return call
+
+
+def _whole_step(own: nn.Module, make: Any, loss: Any) -> Callable[[], object]:
+    """Forward, backward and optimizer as one function, which is what is compiled."""
+    own.train()
+    optimizer = torch.optim.Adam(own.parameters(), lr=1e-4, capturable=True)
+    given = make()
+
+    def step() -> object:
+        optimizer.zero_grad()
+        value = loss(own(**given), given)
+        value.backward()
+        optimizer.step()
+        return value.detach()
+
+    return step
 
 
 # --- models --------------------------------------------------------------------------------------
@@ -150,4 +177,5 @@ CASES: tuple[GpuCase, ...] = (
     GpuCase("densenet121 b16 tutorial", _densenet, _tutorial),
     GpuCase("densenet121 b16 training", _densenet, _train),
     GpuCase("densenet121 b16 step, Adam", _densenet, _adam),
+    GpuCase("densenet121 b16 whole step, Adam", _densenet, _adam, _whole_step),
 )

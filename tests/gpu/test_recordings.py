@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from typing import Any
 
 import pytest
@@ -189,3 +190,59 @@ def test_memory_settles(name: str) -> None:
         case.loss(compiled(*args, **kwargs)).backward()
         used.append(torch.cuda.memory_allocated())
     assert len({*used[6:]}) == 1
+
+
+def _layers(count: int) -> nn.Module:
+    torch.manual_seed(0)
+    layers = [nn.Sequential(nn.Linear(64, 64), nn.GELU()) for _ in range(count)]
+    return nn.Sequential(*layers).cuda()
+
+
+@pytest.mark.parametrize("training", [False, True])
+def test_what_takes_longer_to_start_is_recorded_unasked(
+    training: bool, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = _layers(12)
+    compiled = braze.compile(model)
+    kept = []
+    with caplog.at_level(logging.INFO, "braze.perf_hints"), no_fallbacks(journal):
+        for x in _inputs(8):
+            with torch.set_grad_enabled(training):
+                kept.append((compiled(x), model(x)))
+            if training:
+                gradients = []
+                for out in kept.pop():
+                    model.zero_grad()
+                    out.square().mean().backward()
+                    gradients.append([p.grad.clone() for p in model.parameters()])
+                torch.testing.assert_close(*gradients)
+    said = [r.getMessage() for r in caplog.records if "calls are recorded" in r.getMessage()]
+    assert len(said) == 1 + training
+    for found, wanted in kept:
+        torch.testing.assert_close(found, wanted)
+
+
+def test_what_is_small_or_unwanted_stays_as_compiled(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "braze.perf_hints"), torch.no_grad():
+        for model, mode in ((_layers(1), None), (_layers(12), "default")):
+            compiled = braze.compile(model, mode=mode)
+            for x in _inputs(6):
+                torch.testing.assert_close(compiled(x), model(x))
+    assert "calls are recorded" not in caplog.text
+
+
+def test_results_are_in_memory_once() -> None:
+    def program(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+        return (x @ w).relu()
+
+    x, w = torch.randn(8192, 64, device="cuda"), torch.randn(64, 8192, device="cuda")
+    compiled = braze.compile(program, mode=RECORDING)
+    size = 4 * 8192 * 8192
+    with torch.no_grad():
+        program(x, w)
+        torch.cuda.empty_cache()
+        torch.cuda.reset_peak_memory_stats()
+        before = torch.cuda.memory_reserved()
+        for _ in range(6):
+            compiled(x, w)
+        assert torch.cuda.max_memory_reserved() - before < 2.3 * size

@@ -28,10 +28,15 @@ from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.recording_facts import RecordingFacts
 
 _FROM_TABLE = (Kind.POINTER, Kind.VALUE)
+_RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
 
 
 class NotRecordable(Exception):
     """A call cannot be recorded; the text says why."""
+
+
+class NoRoom(NotRecordable):
+    """Other recordings hold what may be held; one of these may go."""
 
 
 @final
@@ -45,12 +50,14 @@ class RecordingPool:
     large as the largest needs, but for the results that are copied.
 
     addresses: of results that stay in a recording's memory. replaying: held while one is replayed.
+    unasked: bytes of recordings that nobody asked for.
     """
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream = torch.cuda.Stream(device)
         self.addresses: set[int] = set()
+        self.unasked: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
         self.replaying = threading.Lock()
         self._last: torch.cuda.Stream | None = None
         self._choosing = threading.Lock()
@@ -79,6 +86,7 @@ class RecordingPool:
         """A recording has given its memory back."""
         with self._choosing:
             self._sharing.discard(recording)
+            self.unasked.pop(recording, None)
 
     def follow(self) -> None:
         """Have the current stream wait for the replays before, where they were on another one."""
@@ -321,6 +329,24 @@ def captured(
     outer.wait_stream(stream)
     graph.instantiate()
     return graph, results
+
+
+def outside_of_capture(library: Any, device: torch.device) -> Callable[..., torch.Tensor]:
+    """`empty_strided` that takes ordinary memory while a call is recorded: a result of a kernel of
+    ours has fresh memory at each replay, and what the recording had for it would lie idle.
+    library: the driver's."""
+    outer = torch.cuda.current_stream(device)
+
+    def empty_result(*layout: Any, **kind: Any) -> torch.Tensor:
+        mode = ctypes.c_int(_RELAXED)  # else the allocator's own calls would end the capture
+        library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+        try:
+            with torch.cuda.stream(outer):
+                return torch.empty_strided(*layout, **kind)
+        finally:
+            library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
+
+    return empty_result
 
 
 # --- private ---------------------------------------------------------------------------------

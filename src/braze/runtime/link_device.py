@@ -26,7 +26,14 @@ from braze.runtime.device_plan import (
     load_device_launcher,
     with_misaligned,
 )
-from braze.runtime.graph_recording import LaunchLog, NotRecordable, Recording, RecordingPool
+from braze.runtime.graph_recording import (
+    LaunchLog,
+    NoRoom,
+    NotRecordable,
+    Recording,
+    RecordingPool,
+    outside_of_capture,
+)
 from braze.runtime.launch import build_extension_module
 from braze.runtime.link import Frames, Linked
 from braze.runtime.program import write_program
@@ -69,6 +76,7 @@ def link_device(
     names: dict[str, Any] = {
         **program.names,
         "empty": torch.empty,
+        "empty_result": torch.empty_strided,
         "current_stream": current_stream,
     }
     if sources.segments:
@@ -81,6 +89,7 @@ def link_device(
 
         def call_with(log: LaunchLog) -> Linked:
             noted = {**names, "launch": log.launch, "relaunch": log.relaunch}
+            noted["empty_result"] = outside_of_capture(log.library, device)
             return Linked(program, noted, frames)
 
         made = _recorded(made, call_with, schedule, sources, options, device, role, report)
@@ -114,8 +123,14 @@ def _recorded(
         log, patches = LaunchLog(library), _load_patches(options)
         if patches is None:
             raise NotRecordable("it needs a C++ compiler")
+        if not asked and sum(pool.unasked.values()) + choice.held > choice.most:
+            raise NoRoom(f"recordings that nobody asked for hold {choice.most >> 20} MiB already")
+        torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
         call = call_with(log)
-        return Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
+        made = Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
+        if not asked:
+            pool.unasked[made] = choice.held
+        return made
 
     decide = choice.why_not if choice.needs_time() else None
     return RecordedGraph(plain, record, facts, pool, role.takes_inputs, say, decide)

@@ -24,6 +24,8 @@ On a device the arena is allocated by each call, on its stream, and `launch` sta
     stream = current_stream(0)
     arena = empty(4096, dtype=uint8, device=device)
     fault = launch(segment0, table, sizes, stream, 2, arena, 0, x0, 1, b2)
+
+and results are allocated by `empty_result`: a recording has them in other memory than the rest.
 """
 
 from __future__ import annotations
@@ -267,7 +269,9 @@ class _Program:
         shape, stride = self._sizes(buffer.shape), self._sizes(buffer.stride)
         dtype = self._name_of(buffer.dtype)
         device = "" if buffer.device.type == "cpu" else f", device={self._name_of(buffer.device)}"
-        self.body.append(f"{name} = empty_strided({shape}, {stride}, dtype={dtype}{device})")
+        is_result = any(view.buffer is buffer for view in self.schedule.outputs)
+        make = "empty_result" if is_result and self.device is not None else "empty_strided"
+        self.body.append(f"{name} = {make}({shape}, {stride}, dtype={dtype}{device})")
 
     def _extern(self, number: int, step: ExternStep) -> None:
         call = step.call

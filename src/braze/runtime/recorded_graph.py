@@ -21,7 +21,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_autocast
-from braze.runtime.graph_recording import NotRecordable, Recording, RecordingPool
+from braze.runtime.graph_recording import NoRoom, NotRecordable, Recording, RecordingPool
 from braze.runtime.recording_facts import RecordingFacts
 
 # Recordings for the same sizes whose results may be held at once.
@@ -148,11 +148,10 @@ class RecordedGraph:
             sized.recordings.remove(idle[0])
             idle[0].reset()
         sized.attempts += 1
-        torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
         try:
             made = self._record(inputs, sized.moving)
         except NotRecordable as reason:
-            self._refused = True
+            self._refused = not isinstance(reason, NoRoom)
             self._say(str(reason))
             return None
         sized.recordings.append(made)

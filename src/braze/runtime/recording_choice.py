@@ -35,8 +35,10 @@ from braze.shapes.substitution import evaluate
 
 _LOG = logging.getLogger("braze.perf_hints")
 
-# Of the device's memory: a recording that holds more is large.
+# Of the device's memory: a recording that holds more is large; all that nobody asked for together
+# hold no more than the second.
 SMALL_SHARE = 1 / 64
+ALL_SHARE = 1 / 16
 # Launches that one replay costs as much as.
 LEAST_STEPS = 6
 
@@ -89,12 +91,13 @@ _KNOWN = frozenset(
 @final
 @dataclass(frozen=True, slots=True)
 class RecordingChoice:
-    """device_s: seconds of a call on the device, at the least; held: bytes of a recording; small:
-    whether that is little for the device; plain: why a call is not recorded unasked, or "";
-    asked: the mode asks for recording."""
+    """device_s: seconds of a call on the device, at the least; held: bytes of a recording; most: of
+    all that nobody asked for; small: whether held is little for the device; plain: why a call is
+    not recorded unasked, or ""; asked: the mode asks for recording."""
 
     device_s: float
     held: int
+    most: int
     small: bool
     plain: str
     asked: bool
@@ -129,7 +132,8 @@ def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingC
         plain = f"{min(unknown)} is not known to be recordable"
     if len(schedule.steps) < LEAST_STEPS:
         plain = "there is little to start"
-    return RecordingChoice(device_seconds(schedule), held, small, plain, asked)
+    most = int(memory * ALL_SHARE)
+    return RecordingChoice(device_seconds(schedule), held, most, small, plain, asked)
 
 
 def device_seconds(schedule: Schedule, rates: DeviceRates = RATES) -> float:

@@ -19,6 +19,7 @@ from braze.runtime.graph_recording import (
     NotRecordable,
     Recording,
     RecordingPool,
+    outside_of_capture,
 )
 from braze.runtime.recording_facts import RecordingFacts
 
@@ -213,3 +214,30 @@ def test_results_of_a_replay(driver: Driver) -> None:
     assert staying.is_free()
     staying.reset()
     assert not pool.addresses
+
+
+def test_results_are_outside_of_the_recordings_memory(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Allocated on the stream that is not captured, in a mode in which that is allowed."""
+    modes, streams = [1], []
+
+    def exchange(mode: Any) -> int:
+        given = mode._obj
+        modes[0], given.value = given.value, modes[0]
+        return 0
+
+    @contextmanager
+    def stream(which: Any) -> Iterator[None]:
+        streams.append((which, modes[0]))
+        yield
+
+    monkeypatch.setattr(torch.cuda, "stream", stream)
+    library = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
+    empty_result = outside_of_capture(library, DEVICE)
+    made = empty_result((2, 3), (1, 2), dtype=torch.float64)
+    assert made.stride() == (1, 2) and made.dtype == torch.float64
+    assert streams == [(driver.stream, 2)] and modes == [1]
+    with pytest.raises(RuntimeError):
+        empty_result((-1,), (1,), dtype=torch.float32)
+    assert modes == [1]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,7 +18,7 @@ from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel
 from braze.options import Options
 from braze.runtime import recorded_graph
-from braze.runtime.graph_recording import NotRecordable
+from braze.runtime.graph_recording import NoRoom, NotRecordable
 from braze.runtime.launch import build_extension_module
 from braze.runtime.recorded_graph import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
 from braze.runtime.recording_facts import RecordingFacts, recording_facts
@@ -29,6 +30,7 @@ from tests.unit.codegen.running import OPTIONS
 FACTS = RecordingFacts(
     2, (), (), (), {}, (0, 1), frozenset(), (), frozenset(), (), {}, {}, {}, frozenset()
 )
+SIZED = dataclasses.replace(FACTS, sized=(0, 1))
 
 
 @dataclass
@@ -63,6 +65,7 @@ class Setting:
     facts: RecordingFacts = FACTS
     takes_inputs: bool = False
     fails: str = ""
+    has_room: bool = True
     decide: Callable[[float], str] | None = None
     made: list[FakeRecording] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -70,6 +73,8 @@ class Setting:
 
     def graph(self) -> RecordedGraph:
         def record(inputs: Sequence[Any], moving: frozenset[int]) -> Any:
+            if not self.has_room:
+                raise NoRoom("no room")
             if self.fails:
                 raise NotRecordable(self.fails)
             self.made.append(FakeRecording([x.data_ptr() for x in inputs], moving))
@@ -117,6 +122,22 @@ def test_calls_that_gain_nothing_stay_as_compiled() -> None:
     assert [graph(inputs)[0] for _ in range(5)] == ["plain"] * 5  # type: ignore[comparison-overlap]
     assert not setting.made and len(setting.said) == 1
     assert setting.said[0].endswith("the device is busy anyway")
+
+
+def test_what_finds_no_room_leaves_other_sizes_as_they_are() -> None:
+    setting = Setting(facts=SIZED)
+    graph, small, large = setting.graph(), _tensors(2), [torch.zeros(128) for _ in range(2)]
+    for inputs in (small, small, large):
+        graph(inputs)
+    setting.has_room = False
+    assert [graph(inputs)[0] for inputs in (large, small, large)] == [  # type: ignore[comparison-overlap]
+        "plain",
+        "replayed",
+        "plain",
+    ]
+    setting.has_room = True
+    assert graph(large)[0] == "replayed"  # type: ignore[comparison-overlap]
+    assert len(setting.said) == 1 and "no room" in setting.said[0]
 
 
 def test_an_input_that_is_new_each_time_is_copied() -> None:

@@ -121,11 +121,11 @@ def test_what_is_not_asked_for_has_to_be_known_and_small() -> None:
     [(False, True, True), (True, True, False), (True, False, True)],
 )
 def test_when_time_decides(asked: bool, small: bool, timed: bool) -> None:
-    assert RecordingChoice(1.0, 0, small, "", asked).needs_time() is timed
+    assert RecordingChoice(1.0, 0, 1, small, "", asked).needs_time() is timed
 
 
 def test_the_answer_and_its_line(caplog: pytest.LogCaptureFixture) -> None:
-    choice = RecordingChoice(1e-3, 5 << 20, True, "", False)
+    choice = RecordingChoice(1e-3, 5 << 20, 1, True, "", False)
     with caplog.at_level(logging.INFO, "braze.perf_hints"):
         assert choice.why_not(2e-3) == ""
     assert "2.00 ms" in caplog.text and "5 MiB" in caplog.text
