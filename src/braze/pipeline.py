@@ -39,12 +39,7 @@ from braze.interop.backends import Backend, Level
 from braze.interop.fx_graph import to_fx
 from braze.interop.undo_writes import undoing_writes
 from braze.ir.custom_gradient import is_custom, without_custom_gradients
-from braze.ir.entry import (
-    CompileAnswer,
-    CompiledEntry,
-    CompileRequest,
-    GraphCallable,
-)
+from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
 from braze.ir.graph import Graph, devices_of, main_device
 from braze.ir.graph_sizes import computed_symbols, symbols_of
@@ -55,12 +50,7 @@ from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
-from braze.ir.run_graph import (
-    bindings_of,
-    checking_writes,
-    compile_graph_runner,
-    with_gradients,
-)
+from braze.ir.run_graph import bindings_of, checking_writes, compile_graph_runner, with_gradients
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import (
     BACKWARD,
@@ -74,6 +64,7 @@ from braze.ir.training import (
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
 from braze.ir.verify_training import verify_pair
+from braze.ir.versions import keeping_versions
 from braze.lower import lower
 from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
@@ -173,7 +164,7 @@ def compile_graph(
         _WARNED.once(linked.reason)
         return compile_graph_runner(graph, role.takes_inputs)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
-    return with_detached_views(linked, graph)
+    return with_detached_views(keeping_versions(linked, graph), graph)
 
 
 def _plan(
@@ -425,7 +416,7 @@ class FrameCompiler:
             return compile_graph_runner(graph)
 
         recorder.emit("aot_graphs", lambda: print_graph(graph))
-        return CompiledAtFirstCall(graph, compiler, instead)
+        return keeping_versions(CompiledAtFirstCall(graph, compiler, instead), graph)
 
     def _kernels(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         try:
@@ -458,7 +449,8 @@ class FrameCompiler:
                 instead = self._eager_instead(captured.graph, failure, recorder)
                 return instead if captured.grad_enabled else with_gradients(instead)
         graph = captured.graph
-        return undoing_writes(graph, checking_writes(graph, lambda inputs: compiled(*inputs)))
+        checked = checking_writes(graph, lambda inputs: compiled(*inputs))
+        return keeping_versions(undoing_writes(graph, checked), graph)
 
     def _eager_instead(
         self, graph: Graph, failure: BrazeError, recorder: Recorder

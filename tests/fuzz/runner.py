@@ -73,21 +73,17 @@ def _checked(program: Program) -> tuple[Difference | None, bool]:
         return Difference("crash", -1, text, _without_names(last)), False
     finally:
         braze.reset()
-    whole = "\n".join([program.text, *program.steps])
-    past_versions = ".data" in whole or "BatchNorm" in whole
-    found = _compare(expected, actual, past_versions)
+    found = _compare(expected, actual)
     if found is not None and any(step.is_refused_as_leaf for step in expected):
         with _time_limit():
-            found = _compare(run_world(program, None, looking=True), actual, past_versions)
+            found = _compare(run_world(program, None, looking=True), actual)
     if found is None:
         return None, False
     errors = expected[found.step].error, actual[found.step].error
     return found, _USED_UP in errors[1] and _USED_UP not in errors[0]
 
 
-def _compare(
-    expected: list[StepRecord], actual: list[StepRecord], past_versions: bool
-) -> Difference | None:
+def _compare(expected: list[StepRecord], actual: list[StepRecord]) -> Difference | None:
     """The first difference. Where eager itself raises or not as it is looked at (`Refusals`),
     compiled is right if it does as eager does when looked at. Where both raise that, but not at the
     same write, compiled looked at some tensors (its guards do) and not at others: programs part
@@ -95,7 +91,7 @@ def _compare(
     for number, (left, right) in enumerate(zip(expected, actual, strict=True)):
         if left.refusal or right.refusal == CHANGED_KEYS:
             return None
-        parted = first_difference(left.state, right.state, writes_past_versions=past_versions)
+        parted = first_difference(left.state, right.state)
         if parted is not None:
             if left.is_refused_as_leaf and right.is_refused_as_leaf:
                 return None

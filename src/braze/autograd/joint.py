@@ -20,7 +20,7 @@ import torch
 
 from braze.autograd.simplify import simplify
 from braze.compat.backward import Casts, casting, freed_together, gradients, plain_autograd
-from braze.ir.graph import Alias, Graph, Mutation, Node, Output, Value, computed_symbol
+from braze.ir.graph import Alias, Graph, Mutation, Node, Value, computed_symbol
 from braze.ir.graph_sizes import missing_symbols, symbols_of
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.run_graph import call_node, flat_tensors
@@ -161,11 +161,10 @@ class _Replay:
         new = {old: value_of(standin) for old, standin in found.items()}
         new.update(zip(self.graph.inputs, inputs, strict=True))
         outputs = tuple(
-            Output(new[o.value], _moved(o.alias, new), o.detached, o.is_piece)
-            for o in self.graph.outputs
+            replace(o, value=new[o.value], alias=_moved(o.alias, new)) for o in self.graph.outputs
         )
         mutations = tuple(
-            Mutation(new[m.input], new[m.value], m.tracked) for m in self.graph.mutations
+            replace(m, input=new[m.input], value=new[m.value]) for m in self.graph.mutations
         )
         return Graph(
             inputs=inputs,

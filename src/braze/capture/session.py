@@ -39,6 +39,7 @@ import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.assertions import check_unwritten, finished_checks
 from braze.capture.autograd_functions import finish_functions
 from braze.capture.break_reasons import CATALOGUE, graph_break
+from braze.capture.data_writes import check_data_writes
 from braze.capture.dropped_gradients import dropped_leaves
 from braze.capture.dynamic_sizes import passed_sources
 from braze.capture.effects import write_effects
@@ -274,6 +275,7 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     finish_functions(interpreter, results)
     trace: FinishedTrace = interpreter.tracer.finish(results)
     check_new_leaves(interpreter, results, trace.graph)
+    check_data_writes(interpreter, results)
     return trace
 
 

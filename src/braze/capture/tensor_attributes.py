@@ -14,6 +14,7 @@ from braze.capture.world import CONSTANTS
 from braze.compat.backward import refuses_changed_memory
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource
+from braze.standins.standin import Standin
 
 METADATA = frozenset(
     {
@@ -74,7 +75,10 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     if isinstance(meta, (types.MethodDescriptorType, types.FunctionType)):
         return types.MethodType(meta, tensor)
     if isinstance(meta, types.GetSetDescriptorType):
-        return leaf_call(interpreter, meta.__get__, (tensor,), {})
+        found = leaf_call(interpreter, meta.__get__, (tensor,), {})
+        if name == "data" and type(found) is Standin:
+            found.place.data_step = interpreter.outer_step
+        return found
     if isinstance(meta, property):
         return leaf_call(interpreter, meta.fget, (tensor,), {})
     return interpreter.native(getattr, tensor, name)

@@ -168,6 +168,10 @@ def is_write_refused(tensor: torch.Tensor, carries_gradient: bool) -> bool:
     return _creation_of(tensor) != _IS_PLAIN_VIEW or (needs_gradient and tensor._base.is_leaf)
 
 
+# Gives tensors the versions that they had.
+set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = (
+    torch._C._autograd._unsafe_set_version_counter
+)
 # Tensors whose memory was written to behind PyTorch's back: their versions go up.
 note_write: Callable[[tuple[torch.Tensor, ...]], None] = torch._C._increment_version
 

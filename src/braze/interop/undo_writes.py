@@ -11,7 +11,7 @@ from typing import TypeAlias, final
 
 import torch
 
-from braze.compat.backward import VERSION
+from braze.compat.backward import VERSION, set_versions
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.entry import PartlyRun
 from braze.ir.graph import Graph
@@ -58,12 +58,15 @@ class _Kept:
         return not self._has_new_history() or not (self.had_gradient or self.tensor._is_view())
 
     def restore(self) -> None:
-        """Make the tensor what it was."""
-        if VERSION(self.tensor) == self.version:
+        """Make the tensor what it was. A write through its `data` does not raise its version."""
+        version = VERSION(self.tensor)
+        if version == self.version and torch.equal(self.tensor, self.data):
             return
         has_new_history = self._has_new_history()
         with torch.no_grad():
             self.tensor.copy_(self.data)
+        if version == self.version:
+            set_versions((self.tensor,), (version,))
         if has_new_history:
             self.tensor.detach_()
 

@@ -79,12 +79,15 @@ class Output:
     detached: a view through which no gradient flows (`x.detach()`), though its base has some.
     is_piece: one of several views that one call made (`x.unbind()`): autograd refuses to write to
         it.
+    uncounted: a detached view with a version of its own (`x.data`): later writes to it do not
+        raise the base's.
     """
 
     value: Value
     alias: Alias | None = None
     detached: bool = False
     is_piece: bool = False
+    uncounted: bool = False
 
 
 @final
@@ -94,11 +97,13 @@ class Mutation:
 
     tracked: the write was made with gradients enabled, so that under autograd it gives the input
         a new history; without, the input keeps the history that it had.
+    counted: the input's version goes up; not where the program wrote through `x.data` only.
     """
 
     input: Value
     value: Value
     tracked: bool = True
+    counted: bool = True
 
 
 @final

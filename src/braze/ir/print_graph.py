@@ -80,7 +80,9 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     lines += [f"  {print_node(node, origins=origins)}" for node in graph.nodes]
     lines += [f"  output {_print_output(output)}" for output in graph.outputs]
     lines += [
-        f"  write {m.input} <- {m.value}{'' if m.tracked else ' no_grad'}" for m in graph.mutations
+        f"  write {m.input} <- {m.value}{'' if m.tracked else ' no_grad'}"
+        f"{'' if m.counted else ' uncounted'}"
+        for m in graph.mutations
     ]
     lines.append("}")
     return "\n".join(lines) + "\n"
@@ -144,7 +146,8 @@ def _print_output(output: Output) -> str:
     stride = ", ".join(map(str, alias.stride))
     text = f"{output.value} view of {alias.base} [{shape}][{stride}] + {alias.offset}"
     text += " detached" if output.detached else ""
-    return f"{text} piece" if output.is_piece else text
+    text += " piece" if output.is_piece else ""
+    return f"{text} uncounted" if output.uncounted else text
 
 
 def _print_origin(origin: Origin) -> str:
@@ -195,9 +198,12 @@ _NODE = re.compile(
 _ORIGIN = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?: in (?P<function>\S+))?(?: -> (?P<call>.*))?")
 _OUTPUT = re.compile(
     r"%(?P<value>\d+)(?: view of %(?P<base>\d+) \[(?P<shape>[^\]]*)\]\[(?P<stride>[^\]]*)\]"
-    r" \+ (?P<offset>.*?)(?P<detached> detached)?(?P<piece> piece)?)?"
+    r" \+ (?P<offset>.*?)(?P<detached> detached)?(?P<piece> piece)?"
+    r"(?P<uncounted> uncounted)?)?"
 )
-_WRITE = re.compile(r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?")
+_WRITE = re.compile(
+    r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?(?P<uncounted> uncounted)?"
+)
 _SYMBOL = re.compile(r"(?P<name>\w+) in \[(?P<lower>-?\d+|None), (?P<upper>-?\d+|None)\]")
 _CHECK = re.compile(r"(?P<expr>.*?) (?P<kind>==|!=|>=) 0 (?P<message>['\"].*)")
 _CONSTANT = re.compile(rf"%(?P<index>\d+): (?P<type>{_TYPE}) = (?P<data>.*)")
@@ -300,12 +306,13 @@ class _Parser:
                 self._sizes(found["stride"]),
                 self._size(found["offset"]),
             )
-        self.outputs.append(Output(value, alias, bool(found["detached"]), bool(found["piece"])))
+        flags = [bool(found[name]) for name in ("detached", "piece", "uncounted")]
+        self.outputs.append(Output(value, alias, *flags))
 
     def parse_write(self, text: str) -> None:
         found = _matched(_WRITE, text)
         target, value = self.values[int(found["input"])], self.values[int(found["value"])]
-        self.mutations.append(Mutation(target, value, not found["no_grad"]))
+        self.mutations.append(Mutation(target, value, not found["no_grad"], not found["uncounted"]))
 
     # --- parts of lines
 

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from braze.compat.backward import as_piece, is_write_refused
+from braze.compat.backward import VERSION, as_piece, is_write_refused, set_versions
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.ir.graph import Argument, Graph, Node, Output, Value, computed_symbol, operands
@@ -47,7 +47,8 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
     real = dict(zip(graph.inputs, inputs))
     check_writes([(real[m.input], values[m.value]) for m in graph.mutations if m.tracked])
     for mutation in graph.mutations:
-        write_back(real[mutation.input], values[mutation.value], mutation.tracked)
+        target, value = real[mutation.input], values[mutation.value]
+        write_back(target, value, mutation.tracked, mutation.counted)
     values.update(real)
     return [_output(output, values) for output in graph.outputs]
 
@@ -174,10 +175,17 @@ def checking_writes(
     return run_checked
 
 
-def write_back(target: torch.Tensor, value: torch.Tensor, tracked: bool) -> None:
+def write_back(
+    target: torch.Tensor, value: torch.Tensor, tracked: bool, counted: bool = True
+) -> None:
     """Give a mutated input its new contents: an in-place copy that autograd records where it
-    recorded the write in eager."""
-    if tracked and (value.requires_grad or target.requires_grad):
+    recorded the write in eager, and counts where it counted that."""
+    if not counted:
+        version = VERSION(target)
+        with torch.no_grad():
+            target.copy_(value)
+        set_versions((target,), (version,))
+    elif tracked and (value.requires_grad or target.requires_grad):
         target.copy_(value)
     else:
         with torch.no_grad():
@@ -208,6 +216,8 @@ def view_for(
     assert alias is not None and isinstance(output.value.type, TensorType)
     shape, stride, offset = place or (tuple(alias.shape), tuple(alias.stride), alias.offset)
     view = view_of(base, shape, stride, offset, output.value.type.dtype)
+    if output.uncounted:
+        return view.data
     if output.detached:
         return view.detach()
     return as_piece(view) if output.is_piece else view
@@ -317,7 +327,8 @@ class _RunnerSource:
             lines.append(f"    check_writes(({pairs}))")
         for mutation in graph.mutations:
             target, value = f"real_{_name(mutation.input)}", _name(mutation.value)
-            lines.append(f"    write_back({target}, {value}, {mutation.tracked})")
+            flags = f"{mutation.tracked}, {mutation.counted}"
+            lines.append(f"    write_back({target}, {value}, {flags})")
         lines.append(f"    return [{', '.join(map(self._output, graph.outputs))}]")
         return "\n".join(lines) + "\n"
 
@@ -399,8 +410,8 @@ class _RunnerSource:
         base = alias.base
         name = f"real_{_name(base)}" if base in self._written else _name(base)
         parts = map(self._argument, (tuple(alias.shape), tuple(alias.stride), alias.offset))
-        detach = ".detach()" if output.detached else ""
-        wrap = "as_piece" if output.is_piece and not output.detached else ""
+        detach = ".data" if output.uncounted else ".detach()" if output.detached else ""
+        wrap = "as_piece" if output.is_piece and not detach else ""
         return f"{wrap}(view_of({name}, {', '.join(parts)}, {dtype}){detach})"
 
 

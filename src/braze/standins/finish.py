@@ -15,7 +15,7 @@ from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts, Unknown
 from braze.standins.layout import is_dense, same_layout
-from braze.standins.recorder import Call, Recorder, is_detached, node_of
+from braze.standins.recorder import Call, Recorder, data_step, is_detached, node_of
 from braze.standins.standin import Place, Standin
 from braze.standins.symbols import Expressions
 
@@ -54,12 +54,12 @@ def finish_trace(
     places = [result.place for result in results]  # type: ignore[attr-defined]
     with torch.no_grad():
         mutations = tuple(
-            Mutation(original, recorder.read(place), place.tracked_write)
+            Mutation(original, recorder.read(place), place.tracked_write, place.is_counted)
             for place, original in _written_inputs(recorder, inputs)
         )
         pieces = _pieces(results, inputs)
         outputs = _outputs(recorder, inputs, constants, places, pieces)
-    outputs = _detached(outputs, results, inputs, pieces)
+    outputs = _uncounted(_detached(outputs, results, inputs, pieces), places)
     used, nodes = _live_nodes(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
     kept = [index for index, value in enumerate(original) if value in used]
@@ -148,6 +148,15 @@ def _detached(
         ],
         *outputs[len(results) :],
     )
+
+
+def _uncounted(outputs: Sequence[Output], places: Sequence[Place]) -> tuple[Output, ...]:
+    """Views that have a version of their own are marked so."""
+    marked = [
+        replace(output, uncounted=True) if output.alias and data_step(place) >= 0 else output
+        for output, place in zip(outputs, places)
+    ]
+    return (*marked, *outputs[len(places) :])
 
 
 def _follows_alias(result: torch.Tensor) -> bool:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from typing import Any, TypeAlias
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
 import torch
 
@@ -29,6 +30,18 @@ Call: TypeAlias = tuple[
 ]
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class DataWrite:
+    """A write through `x.data`. base: of the memory; before: what it held; calls: how many were
+    recorded; step: of the program, at which it took `x.data`."""
+
+    base: Place
+    before: Value
+    calls: int
+    step: int
+
+
 def node_of(call: Call) -> Node:
     """The node of a recorded call."""
     op, args, kwargs, outputs, origin, grad_enabled = call
@@ -49,6 +62,7 @@ class Recorder:
         self.fence = 0
         # What memory held before the first write to it, while somebody asks.
         self.first_values: dict[Place, Value] | None = None
+        self.data_writes: list[DataWrite] = []
 
     @property
     def next_number(self) -> int:
@@ -133,9 +147,9 @@ class Recorder:
         result: Value = self.emit(step.op, (parent, *step.args), step.kwargs)
         return result
 
-    def write(self, place: Place, value: Value) -> None:
+    def write(self, place: Place, value: Value, counted: bool = True) -> None:
         """Give the place (and so its base, and every view of it) new contents: a value of the
-        same shape and dtype."""
+        same shape and dtype. counted: the write raises the version of what is written to."""
         base = place.base or place
         if base.shares_memory:
             raise Untraceable("a write to memory that another input, or a lazy conjugate, shares")
@@ -143,7 +157,12 @@ class Recorder:
             raise Untraceable("a write to what existed before")
         if self.first_values is not None:
             self.first_values.setdefault(base, base.value)
-        tracked = torch.is_grad_enabled() and not is_detached(place)
+        detached = is_detached(place)
+        step = data_step(place) if detached else -1
+        if step >= 0:
+            self.data_writes.append(DataWrite(base, base.value, len(self.calls), step))
+        base.is_counted = base.is_counted or (counted and step < 0)
+        tracked = torch.is_grad_enabled() and not detached
         if tracked:
             base.history = None
         elif base.history is None:
@@ -234,6 +253,14 @@ def is_detached(place: Place) -> bool:
             return True
         walk = walk.parent
     return False
+
+
+def data_step(place: Place) -> int:
+    """The program's step that took `x.data`, on the way to the place; -1 if none did."""
+    walk: Place | None = place
+    while walk is not None and walk.data_step < 0:
+        walk = walk.parent
+    return -1 if walk is None else walk.data_step
 
 
 _SHAPE_VIEWS = frozenset({aten.view.default, aten._reshape_alias.default})

@@ -115,7 +115,8 @@ def _equal(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     aten.miopen_batch_norm.default,
 )
 def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Training updates the running statistics, which the schema does not say."""
+    """Training updates the running statistics, which the schema does not say: their versions stay
+    what they are."""
     image, weight, bias, mean, variance, training, momentum, epsilon = args
     if not training:
         return tracer.call(
@@ -132,8 +133,8 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
     *results, new_mean, new_variance = tracer.call(
         aten._native_batch_norm_legit_functional.default, args, {}
     )
-    tracer.write(mean, new_mean.place.value)
-    tracer.write(variance, new_variance.place.value)
+    tracer.write(mean, new_mean.place.value, counted=False)
+    tracer.write(variance, new_variance.place.value, counted=False)
     return tuple(results) + _reserve(tracer, op, image)
 
 

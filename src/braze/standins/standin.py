@@ -44,6 +44,9 @@ class Place:
     tracked_write: of a base, whether the last write was made with gradients enabled.
     shares_memory: of an input, whether the memory of another input overlaps it.
     new_leaf: that it is a leaf of autograd's graph which began in the trace.
+    data_step: of what `x.data` gave, the program's step at which it did; else -1. It has a version
+        of its own: autograd does not know that a write through it changes `x`.
+    is_counted: of a base, whether a write raised the version of its memory.
     """
 
     base: Place | None = None
@@ -55,6 +58,8 @@ class Place:
     tracked_write = True
     shares_memory = False
     new_leaf = False
+    data_step = -1
+    is_counted = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False

@@ -411,8 +411,11 @@ class Tracer(dispatch.TorchDispatchMode):
 
     # --- writes ---------------------------------------------------------------------------------
 
-    def write(self, target: Any, value: Value, differentiable: bool = False) -> None:
-        """Give a stand-in's memory new contents, cast and broadcast as an in-place call does."""
+    def write(
+        self, target: Any, value: Value, differentiable: bool = False, counted: bool = True
+    ) -> None:
+        """Give a stand-in's memory new contents, cast and broadcast as an in-place call does.
+        counted: eager raises its version."""
         if type(target) is not Standin:
             target = self.standin_of(target)
         place = target.place
@@ -432,7 +435,7 @@ class Tracer(dispatch.TorchDispatchMode):
                     f"{list(found.shape)}"
                 )
             value = self.recorder.convert(value, wanted)
-        self.recorder.write(place, value)
+        self.recorder.write(place, value, counted)
         if differentiable:
             (place.base or place).tracks_gradient = True
 
