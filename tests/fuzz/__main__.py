@@ -4,11 +4,13 @@ is found."""
 from __future__ import annotations
 
 import argparse
+import signal
 import subprocess
 import sys
 import time
 from collections import Counter
 from pathlib import Path
+from typing import final
 
 from tests.fuzz.generator import generate
 from tests.fuzz.isolation import Checker, check_seeds
@@ -18,6 +20,8 @@ from tests.fuzz.runner import Difference
 from tests.fuzz.shrink import Fails, shrink
 
 KEPT = Path(__file__).parents[1] / "regress" / "fuzz"
+# Programs after which a run says how far it is: one that is killed leaves its figures.
+SAID_EVERY = 250
 # Of the planted bugs, so many must be found.
 SHARE = 28 / 30
 
@@ -60,24 +64,49 @@ def run_one(args: argparse.Namespace) -> bool:
 
 
 def run_many(args: argparse.Namespace) -> bool:
-    """Programs of consecutive seeds; whether any differs."""
-    start, spent = time.monotonic(), 0.0
-    found: Counter[tuple[str, str]] = Counter()
-    for seed, difference in check_seeds(range(args.first, args.first + args.programs)):
-        if difference is None:
-            continue
-        key = (difference.kind, difference.cause)
-        found[key] += 1
-        print(f"--- seed {seed}: {str(difference)[:400]}", flush=True)
-        if args.shrink and found[key] == 1:
-            before = time.monotonic()
-            show(generate(seed), difference, args.shrink)
-            spent += time.monotonic() - before
-    for (kind, cause), count in found.most_common():
+    """Programs of consecutive seeds; whether any differs. Says from time to time, and where it is
+    interrupted, how many there were."""
+    tally = Tally(args.first)
+    try:
+        for seed, difference in check_seeds(range(args.first, args.first + args.programs)):
+            tally.done += 1
+            if difference is not None:
+                tally.note(seed, difference, args.shrink)
+            if tally.done % SAID_EVERY == 0:
+                tally.say()
+    except KeyboardInterrupt:
+        _ignore_signals()  # `timeout` sends two
+        print("interrupted:", end=" ")
+    for (kind, cause), count in tally.found.most_common():
         print(f"{count:5} {kind}: {cause}")
-    rate = args.programs / (time.monotonic() - start - spent)
-    print(f"{args.programs} programs, {rate:.1f} a second, {found.total()} differ", flush=True)
-    return bool(found)
+    tally.say()
+    return bool(tally.found) or tally.done < args.programs
+
+
+@final
+class Tally:
+    """What became of consecutive programs so far."""
+
+    def __init__(self, first: int) -> None:
+        self.first, self.done = first, 0
+        self.found: Counter[tuple[str, str]] = Counter()
+        self._start, self._shrinking = time.monotonic(), 0.0
+
+    def note(self, seed: int, difference: Difference, seconds: float) -> None:
+        """Print a difference; the first of its kind is shrunk for so many seconds."""
+        key = (difference.kind, difference.cause)
+        self.found[key] += 1
+        print(f"--- seed {seed}: {str(difference)[:400]}", flush=True)
+        if seconds and self.found[key] == 1:
+            before = time.monotonic()
+            show(generate(seed), difference, seconds)
+            self._shrinking += time.monotonic() - before
+
+    def say(self) -> None:
+        """Print how many programs there were, and how many differ."""
+        rate = self.done / max(time.monotonic() - self._start - self._shrinking, 1e-3)
+        seeds = f"{self.done} programs from seed {self.first}"
+        print(f"{seeds}, {rate:.1f} a second, {self.found.total()} differ", flush=True)
 
 
 def run_shards(args: argparse.Namespace) -> bool:
@@ -89,8 +118,18 @@ def run_shards(args: argparse.Namespace) -> bool:
         count = min(size, args.first + args.programs - first)
         command = ["--first", str(first), "--programs", str(count), "--shrink", str(args.shrink)]
         shards.append(subprocess.Popen([sys.executable, "-m", "tests.fuzz", *command]))
-    statuses = [shard.wait() for shard in shards]
+    statuses = []
+    while len(statuses) < len(shards):
+        try:
+            statuses.append(shards[len(statuses)].wait())
+        except KeyboardInterrupt:  # each of them got it, too, and says what it has found
+            _ignore_signals()
     return any(statuses)
+
+
+def _ignore_signals() -> None:
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def run_planted(args: argparse.Namespace) -> bool:
@@ -115,6 +154,7 @@ def main() -> int:
     parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink each kind for")
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     args = parser.parse_args()
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` sends
     if args.planted:
         return run_planted(args)
     if args.seed is not None:

@@ -6,10 +6,11 @@ import pytest
 import torch
 
 from braze.standins import Tracer
-from braze.standins.rules.refused_dtypes import _LACKS
+from braze.standins.rules.refused_dtypes import _LACKS, _REAL_ONLY
 
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.int64, torch.int16, torch.bool)
 NAMES = sorted({name for _, names in _LACKS for name in names.split()})
+ORDERED = sorted(_REAL_ONLY.split())
 # What is called with, behind a matrix.
 VECTOR = torch.ones(2)
 MORE = {
@@ -35,6 +36,16 @@ MORE = {
     "hardshrink": (0.5,),
     "multinomial": (1,),
 }
+PAIRS = (
+    "atan2 copysign.Tensor floor_divide fmax fmin fmod.Tensor gcd ge.Tensor gt.Tensor hypot lcm "
+    "le.Tensor logaddexp2 lt.Tensor maximum minimum remainder.Tensor special_xlog1py xlogy.Tensor"
+)
+MORE |= dict.fromkeys(PAIRS.split(), ("same",))
+MORE |= dict.fromkeys(
+    "clamp clamp_max clamp_min floor_divide.Scalar fmod.Scalar ge.Scalar gt.Scalar le.Scalar "
+    "lt.Scalar max.dim min.dim remainder.Scalar bernoulli.p".split(),
+    (1,),
+)
 VECTORS = frozenset({"dot", "addmv"})
 
 
@@ -74,3 +85,20 @@ def test_stand_ins_refuse_what_kernels_refuse(name: str) -> None:
         with tracer:
             refused = _raises(op, standins)
         assert refused == _raises(op, arguments), (name, dtype)
+
+
+@pytest.mark.parametrize("name", ORDERED)
+def test_complex_numbers_have_no_order(name: str) -> None:
+    packet, _, overload = name.partition(".")
+    op = getattr(getattr(torch.ops.aten, packet), overload or "default")
+    real, mixed = _arguments(name, torch.float32), _arguments(name, torch.complex64)
+    for arguments in (mixed, [real[0], *mixed[1:]]):
+        if not any(isinstance(a, torch.Tensor) and a.is_complex() for a in arguments):
+            continue
+        assert _raises(op, arguments)
+        tracer = Tracer()
+        with tracer:
+            standins = [
+                tracer.add_input(a) if isinstance(a, torch.Tensor) else a for a in arguments
+            ]
+            assert _raises(op, standins)

@@ -36,17 +36,32 @@ _LACKS: tuple[tuple[frozenset[torch.dtype], str], ...] = (
     ),
     (_FLOATS, "bitwise_not"),
 )
+# Of numbers that have an order; not of complex ones, whichever operand it is.
+_REAL_ONLY = (
+    "_log_softmax _softmax amax amin argmax argmin atan2 bernoulli bernoulli.p bitwise_not ceil "
+    "celu clamp clamp_max clamp_min copysign.Tensor digamma elu erf erfc erfinv floor "
+    "floor_divide.Scalar floor_divide fmax fmin fmod.Scalar fmod.Tensor frac gcd ge.Scalar "
+    "ge.Tensor gelu gt.Scalar gt.Tensor hardshrink hardsigmoid hardswish hardtanh huber_loss hypot "
+    "i0 isneginf isposinf lcm le.Scalar le.Tensor leaky_relu lgamma logaddexp2 lt.Scalar lt.Tensor "
+    "max max.dim maximum min min.dim minimum mish mse_loss relu remainder.Scalar remainder.Tensor "
+    "round sign signbit smooth_l1_loss softplus softshrink special_entr special_erfcx special_i0e "
+    "special_log_ndtr special_ndtri special_xlog1py threshold topk trunc xlogy.Tensor"
+)
 
 
 def _rows() -> Iterator[tuple[Any, frozenset[torch.dtype]]]:
     for dtypes, names in _LACKS:
         for name in names.split():
-            packet, _, overload = name.partition(".")
-            op = getattr(getattr(torch.ops.aten, packet), overload or "default")
-            yield op, dtypes | LACKED_DTYPES.get(name, frozenset())
+            yield _operator(name), dtypes | LACKED_DTYPES.get(name, frozenset())
+
+
+def _operator(name: str) -> Any:
+    packet, _, overload = name.partition(".")
+    return getattr(getattr(torch.ops.aten, packet), overload or "default")
 
 
 _REFUSED = dict(_rows())
+_ORDERED = frozenset(map(_operator, _REAL_ONLY.split()))
 
 aten = torch.ops.aten
 # These look at the dtype themselves, before a kernel is chosen by it.
@@ -66,6 +81,10 @@ _POWER = torch.ops.aten.pow.Tensor_Scalar
 
 def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Raise as the operator's kernel does for a dtype that it lacks."""
+    if op in _ORDERED:
+        for argument in args:
+            if type(argument) is TensorType and argument.dtype.is_complex:
+                raise NotImplementedError(f"{op} is not implemented for {argument.dtype}")
     refused = _REFUSED.get(op)
     if refused is not None and not isinstance(kwargs.get("dtype"), torch.dtype):
         first = args[0]
