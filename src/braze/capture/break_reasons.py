@@ -182,6 +182,20 @@ CATALOGUE: dict[str, BreakReason] = {
             "    return model(x)"
         ),
     ),
+    "finalizer": BreakReason(
+        "the end of an object is noticed, and this gives up the last place that holds it: {detail}",
+        "keep the object until the compiled function is over, or clean up by a call",
+        example=(
+            "class Handle:\n"
+            "    def __del__(self): ...\n"
+            "\n\n"
+            "def f(x):\n"
+            "    handle = Handle()\n"
+            "    y = x * 2\n"
+            "    del handle\n"
+            "    return y + 1"
+        ),
+    ),
     "not-inlined": BreakReason(
         "the call is left to a graph of its own: {detail}",
         "remove the decorator that forbids inlining",

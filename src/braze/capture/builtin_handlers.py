@@ -29,7 +29,7 @@ from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import extremum
 from braze.capture.truth import length, truth
-from braze.capture.world import TENSORS, is_identity
+from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 from braze.standins.numbers import SymbolicFloat
@@ -125,7 +125,15 @@ def identity(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     real = interpreter.tracer.real_of(value) if type(value) in TENSORS else None
     interpreter.world.keep(value)
     interpreter.world.harden(value)
-    return id(value if real is None else real)
+    return _of_this_call(interpreter, id, value, id(value if real is None else real))
+
+
+def _of_this_call(interpreter: Any, function: Any, value: Any, number: int) -> int:
+    """A number that an object has by being where it is: one that leaves the frame is asked for
+    again, of the object that another call has in its place."""
+    if type(value) not in CONSTANTS and not is_identity(value):
+        interpreter.numbers_of_objects[number] = (function, value)
+    return number
 
 
 @answers(hash)
@@ -134,11 +142,13 @@ def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     interpreter.world.harden(value)
     if type(value) in TENSORS:
         real = interpreter.tracer.real_of(value)
-        return hash(value if real is None else real)
+        number = hash(value if real is None else real)
+        return _of_this_call(interpreter, hash, value, number)
     method = interpreter.world.lookup(type(value), "__hash__")
     if method is object.__hash__:
         interpreter.world.keep(value)
-    elif _hides_contents(interpreter, value) and not isinstance(method, types.FunctionType):
+        return _of_this_call(interpreter, hash, value, hash(value))
+    if _hides_contents(interpreter, value) and not isinstance(method, types.FunctionType):
         raise BreakRequested("unseen-callable", f"hash of a {type(value).__qualname__}")
     return call_seen(interpreter, hash, (interpreter.overlay.native(value),), {})
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from braze.capture.attributes import load_attribute, load_method
+from braze.capture.finalizers import may_have_ended
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
@@ -44,7 +45,13 @@ from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
-from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource
+from braze.ir.source import (
+    AttributeSource,
+    ClosureSource,
+    ItemSource,
+    ObjectSource,
+    ReferentSource,
+)
 from braze.marks import MARKS, Mark
 from braze.shapes.symbolic import ProgramInt
 
@@ -169,19 +176,18 @@ def _dotted(interpreter: Any, value: Any, names: str) -> Any:
 def _open_reference(
     interpreter: Any, reference: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """What a weak reference refers to: the same object as long as it is the same reference."""
+    """What a weak reference refers to, or None. It is guarded where it is found: an entry does not
+    keep it alive."""
     world = interpreter.world
     target = reference()
     source = world.source_of(reference)
-    if source is None or target is None:
+    if target is not None and may_have_ended(interpreter, target):
+        raise BreakRequested("finalizer", f"a {world.type_of(target).__qualname__}")
+    if source is None:
         return target
     key = (id(reference), "()")
     if key not in world.reads:
-        world.guard(source, GuardKind.ID_MATCH, reference)
-        known = world.standins.get(id(target), target if id(target) in world.known else None)
-        if known is None:
-            known = world.enroll(target, ObjectSource(f"{source}()", target))
-        world.reads[key] = known
+        world.reads[key] = world.adopt(target, ReferentSource(source))
     return world.reads[key]
 
 

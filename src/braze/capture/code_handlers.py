@@ -75,7 +75,10 @@ def compile_source(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     given = {**dict(zip(names, args)), **kwargs}
     if not given.pop("dont_inherit", False):
         features = interpreter.frames[-1].code.co_flags & _FEATURES
-        given["flags"] = given.get("flags", 0) | features
+        flags = given.get("flags", 0)
+        if not isinstance(flags, int):
+            raise BreakRequested("unseen-callable", f"compile() with flags of {type(flags)}")
+        given["flags"] = flags | features
     return interpreter.native(compile, **given, dont_inherit=True)
 
 

@@ -95,6 +95,8 @@ class DynamicSizes:
             return known
         if not self._policy.is_symbolic(str(source), value, is_argument=is_argument(source)):
             return None
+        if not -MOST <= value <= MOST:
+            return None
         ends = (2, MOST) if value > 1 else (None, -2)
         made = program_value(self._symbol(source, value, Marked(DimensionMark.MAYBE, *ends)))
         self._numbers[source] = made

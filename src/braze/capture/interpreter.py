@@ -18,6 +18,7 @@ from braze.capture.attributes import load_attribute
 from braze.capture.calls import make_frame, prepare
 from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.dynamic_sizes import DynamicSizes
+from braze.capture.finalizers import check_ends
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
@@ -68,6 +69,9 @@ class Interpreter:
     of devices among them the step that entered each.
     autocast_depth: of the thread, before the frame.
     masks: what attention's masks are known to do, by their values.
+    numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
+    entered_with: the values that a frame goes on with behind a break, by identity; noticed_ends:
+    those whose end is noticed.
     """
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
@@ -118,6 +122,9 @@ class Interpreter:
         self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
         self.masks: dict[Any, Any] = {}
+        self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}
+        self.entered_with: dict[int, Any] = {}
+        self.noticed_ends: dict[int, Any] = {}
 
     def leave_managers(self) -> None:
         """Leave the context managers that are still entered. A second call does what an
@@ -147,6 +154,9 @@ class Interpreter:
         self.retaining.clear()
         self.tracer.step_now = None
         self.raised.clear()
+        self.numbers_of_objects.clear()
+        self.entered_with.clear()
+        self.noticed_ends.clear()
         self.dict_iterators.clear()
         self.tensor_names.release()
         self.world.release()
@@ -221,6 +231,7 @@ class Interpreter:
     def _loop(self, base: int, outermost: bool) -> Any:
         step = 0
         leave_at = self.leave_at
+        ends = self.noticed_ends if outermost else None
         while True:
             frame = self.frames[-1]
             steps = frame.steps
@@ -235,7 +246,10 @@ class Interpreter:
                         self.outer_step = step
                     frame.current = current
                     frame.index += 1
-                    if current[0](self, frame, current[1]):
+                    leaves = current[0](self, frame, current[1])
+                    if ends and self.frames:
+                        check_ends(self)
+                    if leaves:
                         break
             except ProgramRaised as raised:
                 self._unwind(base, raised)
@@ -286,7 +300,10 @@ class Interpreter:
                 frame.index = region.target
                 return
             self.frames.pop()
-        raise raised
+        try:
+            raise raised
+        finally:  # its traceback holds this frame
+            del raised, exception
 
     def handled(self) -> BaseException | None:
         """The exception that is being handled, innermost."""

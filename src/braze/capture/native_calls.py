@@ -40,6 +40,7 @@ from braze.capture.overlay import EXACT
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
+from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import (
     CONSTANTS,
     MAYBE_BOUND,
@@ -411,7 +412,7 @@ def _runs_python(cls: type) -> bool:
     """Whether C code may run Python code of instances, which are no containers."""
     if cls in CONSTANTS or cls in TENSORS or is_identity_class(cls):
         return False
-    return cls.__module__ != "builtins"
+    return module_of_class(cls) != "builtins"
 
 
 # How C code sees the items of a builtin container, whatever a subclass makes of it.

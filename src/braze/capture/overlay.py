@@ -376,8 +376,10 @@ class Overlay:
                 return value
             return tuple(items) if cls is tuple else items
         if cls is dict:
-            entries = {key: self.native(item) for key, item in value.items()}
-            return value if all(entries[k] is value[k] for k in entries) else entries
+            held = list(value.items())  # hashing a key may run the program, which changes the dict
+            entries = [(key, self.native(item)) for key, item in held]
+            same = all(new is old for (_, new), (_, old) in zip(entries, held))
+            return value if same else dict(entries)
         return value
 
     def _guard_length(self, value: Any) -> None:

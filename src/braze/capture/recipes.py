@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import enum
 import functools
 import operator
 import types
@@ -12,6 +13,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.attributes import instance_dict
 from braze.capture.frame_views import FrameView
 from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
@@ -62,6 +64,7 @@ _VIEWS = {
 }
 aten = torch.ops.aten
 _COMPARED = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+_VALUES = (str, int, float, enum.Enum)
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)
 
 
@@ -95,6 +98,9 @@ class RecipeWriter:
             return FromConstant(_settled(value))
         if cls is torch.Size and any(type(size) is ProgramInt for size in value):
             return NewSequence(torch.Size, self.recipes(tuple(value)))
+        if cls is int and value in self._interpreter.numbers_of_objects:
+            function, owner = self._interpreter.numbers_of_objects[value]
+            return NewCall(function, (self.recipe(owner),))
         if cls in CONSTANTS or value is NULL:
             return FromConstant(value)
         found = self._recipes.get(id(value))
@@ -133,6 +139,8 @@ class RecipeWriter:
                 step = self._world.made_classes[id(made)]
                 raise CannotRebuild(f"the class {made.__qualname__}, made in the frame", step)
         if is_identity(value):
+            if source is None and issubclass(cls, _VALUES) and instance_dict(value):
+                raise CannotRebuild(f"a {cls.__qualname__}, with attributes of its own")
             return FromConstant(value)
         proxy = self._world.proxies.get(id(value))
         if proxy is not None:
@@ -205,7 +213,7 @@ class RecipeWriter:
 
     def mapping(self, value: Any) -> Recipe:
         """dict and the standard dict classes."""
-        if getattr(value, "__dict__", None):
+        if instance_dict(value):
             raise CannotRebuild(f"a {type(value).__qualname__} with attributes")
         factory = getattr(value, "default_factory", None)
         return NewDict(
@@ -386,7 +394,7 @@ class RecipeWriter:
         return NewSequence(cls, self.recipes(tuple.__iter__(value)))
 
     def _fill(self, made: NewInstance, value: Any, cls: type) -> None:
-        space = getattr(value, "__dict__", None) or {}
+        space = instance_dict(value) or {}
         attributes = [(name, self.recipe(item)) for name, item in space.items()]
         for name, slot in _slots(cls):
             try:

@@ -43,6 +43,7 @@ from braze.capture.data_writes import check_data_writes
 from braze.capture.dropped_gradients import dropped_leaves
 from braze.capture.dynamic_sizes import passed_sources
 from braze.capture.effects import write_effects
+from braze.capture.finalizers import entered_with, left_by_callee, noticed_ends
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, Frame, Unread
 from braze.capture.histories import (
     check_hooks,
@@ -62,7 +63,13 @@ from braze.capture.program import steps_of
 from braze.capture.random_draws import placed_draws
 from braze.capture.recipes import RecipeWriter
 from braze.capture.request import FrameRequest
-from braze.capture.signals import BreakRequested, CannotRebuild, LeaveFrame, ProgramRaised
+from braze.capture.signals import (
+    BreakRequested,
+    CannotRebuild,
+    LeaveFrame,
+    ProgramRaised,
+    without_frames,
+)
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
 from braze.errors import ConstraintViolated
@@ -137,9 +144,9 @@ def _attempt(
                 finally:  # again, where an interrupt ended it
                     interpreter.leave_managers()
     except BreakRequested as request_to_break:
-        return request_to_break
+        return without_frames(request_to_break)
     except ProgramRaised as raised:
-        return _refuse_raise(raised)
+        return _refuse_raise(without_frames(raised))
     except SpecialisedError as error:
         raise ConstraintViolated(f"{error.origin}: {error}") from None
     finally:
@@ -187,6 +194,8 @@ def _root_frame(interpreter: Interpreter, request: FrameRequest) -> Frame:
         for index, value in enumerate(request.stack)
     ]
     if request.offset:
+        interpreter.entered_with.update(entered_with(frame))
+        interpreter.noticed_ends.update(noticed_ends(interpreter.entered_with.values()))
         saved = handler_slots(code, request.offset).saved
         frame.handled = [frame.stack[slot] for slot in sorted(saved)]
     return frame
@@ -312,7 +321,10 @@ def _leave(
 
 def _frame_state(writer: RecipeWriter, frame: Frame, inner: Frame | None) -> FrameState:
     """A frame's state; with a callee on top, before the call that made it."""
-    stack = frame.stack if inner is None else inner.call_stack or []
+    stack = frame.stack
+    if inner is not None:
+        assert inner.call_stack is not None
+        stack = left_by_callee(inner.call_stack, len(frame.stack), frame.current[1].name)
     offset = frame.steps[frame.index][1].offset if inner is None else inner.call_offset
     values: list[tuple[str, Recipe]] = [
         (name, writer.recipe(value)) for name, value in frame.locals.items()

@@ -6,9 +6,11 @@ pass.
 
 from __future__ import annotations
 
-from typing import final
+from typing import TypeVar, final
 
 from braze.ir.origin import UNKNOWN, Origin
+
+_Signal = TypeVar("_Signal", "ProgramRaised", "BreakRequested")
 
 
 @final
@@ -39,6 +41,12 @@ def chain(exception: BaseException, handled: BaseException | None) -> None:
         slow = slow.__context__ or slow if moves else slow
         moves = not moves
     exception.__context__ = handled
+
+
+def without_frames(signal: _Signal) -> _Signal:
+    """A signal that is to be kept: with its traceback it would hold the frames that hold it."""
+    signal.__traceback__ = signal.__context__ = signal.__cause__ = None
+    return signal
 
 
 @final

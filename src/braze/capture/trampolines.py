@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, final
 
 from braze.capture.signals import ProgramRaised
+from braze.capture.values_passed_in import module_of_class
 from braze.compat.code_swap import redirected_code, target_of
 
 # What C code calls only where a class is made or called, which capture does itself.
@@ -78,9 +79,14 @@ def special_functions(cls: type) -> list[types.FunctionType]:
     """The Python functions behind the special methods of a class and its bases."""
     found: list[types.FunctionType] = []
     for base in cls.__mro__:
-        if base.__flags__ & _HEAP_TYPE and not base.__module__.startswith(_OWN):
+        if base.__flags__ & _HEAP_TYPE and not _is_own(base):
             found += own_special_functions(base)
     return found
+
+
+def _is_own(cls: type) -> bool:
+    module = module_of_class(cls)
+    return isinstance(module, str) and module.startswith(_OWN)
 
 
 _HEAP_TYPE = 1 << 9

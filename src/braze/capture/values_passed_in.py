@@ -34,10 +34,23 @@ def is_made_often(function: types.FunctionType, source: Source) -> bool:
     return isinstance(source, LocalSource | StackSource | CellSource)
 
 
+def module_of_class(cls: type) -> Any:
+    """`cls.__module__` where its own class does not answer in its place."""
+    return type.__dict__["__module__"].__get__(cls)
+
+
+def _name_of_class(cls: type) -> str:
+    module = module_of_class(cls)
+    name: str = type.__dict__["__qualname__"].__get__(cls)
+    return f"{module}.{name}" if isinstance(module, str) and module != "builtins" else name
+
+
 def name_of(value: Any, source: Source | None) -> str:
     """What messages call a value that is guarded by identity."""
     if issubclass(type(value), types.ModuleType):  # its `__getattr__` may make up any attribute
         return str(vars(value).get("__name__", "a module"))
+    if issubclass(type(value), type):  # its class may have a `__module__` of its own
+        return _name_of_class(value)
     module = getattr(value, "__module__", None)
     name = getattr(value, "__qualname__", None) or getattr(value, "__name__", None)
     if isinstance(name, str):

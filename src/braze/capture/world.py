@@ -568,7 +568,11 @@ def _nowhere() -> Origin:
 
 def raw_lookup(cls: type, name: str) -> Any:
     """`_PyType_Lookup`: the first class dict on the MRO that has the name."""
-    for base in type.__dict__["__mro__"].__get__(cls):
+    mro = type.__dict__["__mro__"].__get__(cls)
+    if mro is None:  # a class of C code that nothing has asked for an attribute yet
+        hasattr(cls, name)
+        mro = type.__dict__["__mro__"].__get__(cls)
+    for base in mro:
         space = type.__dict__["__dict__"].__get__(base)
         if name in space:
             return space[name]

@@ -157,6 +157,17 @@ class IteratedSource:
 
 @final
 @dataclass(frozen=True, slots=True)
+class ReferentSource:
+    """What the weak reference at `base` refers to; None where that is gone."""
+
+    base: Source
+
+    def __str__(self) -> str:
+        return f"{self.base}()"
+
+
+@final
+@dataclass(frozen=True, slots=True)
 class TypeSource:
     """`type(base)`."""
 
@@ -238,6 +249,7 @@ Source: TypeAlias = (
     | DictKeySource
     | PeekSource
     | IteratedSource
+    | ReferentSource
     | TypeSource
     | SizeSource
     | NumberSource

@@ -136,6 +136,7 @@ class Dispatcher:
             assert isinstance(entry.compiled.exit, Break)
             self.observe("break", str(entry.compiled.exit.reason.origin))
             frames = entry.replay(values, results)
+            inputs.clear()  # the caller holds the list
             del inputs, results, values  # what the frames do not hold may go
             return run_frames(self, frames)
         return function(*args, **kwargs)

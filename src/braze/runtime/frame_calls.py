@@ -29,7 +29,7 @@ class RunNatively(Exception):
     """This instruction, on these values, is left to the interpreter."""
 
 
-def _contents(value: Any) -> list[Any]:
+def contents_of(value: Any) -> list[Any]:
     """The value in a cell, as a list that is empty where the cell is."""
     if not isinstance(value, types.CellType):
         return [value]
@@ -44,7 +44,7 @@ def _locals(frame: ExecutableFrame) -> dict[str, Any]:
     cells = {*code.co_cellvars, *code.co_freevars}
     found: dict[str, Any] = {}
     for name, value in frame.locals.items():
-        for content in _contents(value) if name in cells else [value]:
+        for content in contents_of(value) if name in cells else [value]:
             found[name] = content
     return found
 

@@ -37,6 +37,7 @@ from braze.ir.source import (
     TypeSource,
 )
 from braze.runtime.guard_namespaces import ClassLookups, raw_lookup
+from braze.runtime.source_code import dict_of
 
 # The kinds of steps, and the places of roots, as guard_native.cpp numbers them.
 _INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL = range(5)
@@ -129,7 +130,7 @@ class Pins:
         row = self._nodes.get(id(value))
         if not isinstance(row, list) or row[0] != _INSTANCE or not self._has_plain_dict(value):
             return None
-        namespace = value.__dict__
+        namespace = dict_of(value)
         if type(namespace) is not dict:
             return None
         row[3] = namespace

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
 from braze.ir.frame import NULL
-from braze.runtime.frame_calls import ExecutableFrame, RunNatively, call_in_frame
+from braze.runtime.frame_calls import ExecutableFrame, RunNatively, call_in_frame, contents_of
 
 
 @final
@@ -307,6 +307,46 @@ def _import_from(frame: ExecutableFrame, instruction: Instruction) -> None:
         if full_name not in sys.modules:
             raise RunNatively from None
         frame.stack.append(sys.modules[full_name])
+
+
+# --- local variables ---------------------------------------------------------------------------
+
+
+@_handles("POP_TOP")
+def _drop(frame: ExecutableFrame, instruction: Instruction) -> None:
+    frame.stack.pop()
+
+
+@_handles("STORE_FAST")
+def _set_local(frame: ExecutableFrame, instruction: Instruction) -> None:
+    _refuse_cells(frame, instruction.value)
+    frame.locals[instruction.value] = frame.stack.pop()
+
+
+@_handles("DELETE_FAST")
+def _delete_local(frame: ExecutableFrame, instruction: Instruction) -> None:
+    _refuse_cells(frame, instruction.value)
+    if instruction.value not in frame.locals:
+        raise RunNatively
+    del frame.locals[instruction.value]
+
+
+def _refuse_cells(frame: ExecutableFrame, name: str) -> None:
+    """The variable of an inlined comprehension may hide a cell."""
+    if name in frame.code.co_cellvars or NULL in frame.stack[-1:]:
+        raise RunNatively
+
+
+@_handles("STORE_DEREF")
+def _set_cell(frame: ExecutableFrame, instruction: Instruction) -> None:
+    frame.locals[instruction.value].cell_contents = frame.stack.pop()
+
+
+@_handles("DELETE_DEREF")
+def _delete_cell(frame: ExecutableFrame, instruction: Instruction) -> None:
+    if not contents_of(frame.locals[instruction.value]):
+        raise RunNatively
+    del frame.locals[instruction.value].cell_contents
 
 
 # --- jumps and loops -----------------------------------------------------------------------------

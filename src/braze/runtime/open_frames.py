@@ -2,11 +2,14 @@
 
     broken   the top frame waits before an instruction: execute it           -> ready
     ready    capture again from there, with locals and stack as inputs       -> broken | finished
+    native   the rest of the top frame runs as it is, or raises at its place -> finished | failed
     finished the value is the result of the call at which the frame below waits -> that is ready
-    failed   the exception is raised at that call, natively                  -> finished | failed
+    failed   the exception is raised at that call                            -> native
 
 An instruction that raises, or that is not executed here, and a frame that is refused, make the
-rest of that frame run natively. The loop is flat: its depth does not grow with the breaks.
+rest of that frame run natively. The loop is flat: its depth does not grow with the breaks. No step
+keeps values of the program in its own variables while the program runs: what the program lets go
+of is finalized then.
 """
 
 from __future__ import annotations
@@ -59,7 +62,26 @@ class _Failed:
         self.exception = exception
 
 
-_State: TypeAlias = _Where | Finished | _Failed
+@final
+class _Native:
+    """The rest of the top frame is to run natively, by raising at its instruction if there is an
+    exception; refused: why, if it was now that it could not be captured."""
+
+    __slots__ = ("exception", "refused")
+
+    def __init__(
+        self, exception: BaseException | None = None, refused: Refused | None = None
+    ) -> None:
+        self.exception = exception
+        self.refused = refused
+
+    def take(self) -> BaseException | None:
+        """The exception, no longer held here."""
+        exception, self.exception = self.exception, None
+        return exception
+
+
+_State: TypeAlias = _Where | Finished | _Failed | _Native
 
 # Operands of the instructions at which a caller waits, beside `arg` arguments.
 _CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
@@ -73,6 +95,8 @@ def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
             state = _execute(host, frames[-1])
         elif state is _Where.READY:
             state = _enter(host, frames)
+        elif type(state) is _Native:
+            state = _run_rest(host, frames[-1], state)
         else:
             assert isinstance(state, Finished | _Failed)
             frames.pop()
@@ -94,7 +118,7 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
     instruction = program.instructions[index]
     handler = HANDLERS.get(instruction.name)
     if handler is None:
-        return _run_rest(host, frame)
+        return _Native()
     frame.call = host.call
     before = list(frame.stack)
     raised: BaseException | None
@@ -111,7 +135,7 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
         frame.offset = program.instructions[following].offset
         return _Where.READY
     frame.stack = before
-    return _run_rest(host, frame, raised)
+    return _Native(raised)
 
 
 def _enter(host: Host, frames: list[LiveFrame]) -> _State:
@@ -123,11 +147,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     refusals = cache.refusals
     found = host.find(cache, values, frame.function)
     if found is None:
-        refused = None if cache.refusals is refusals else cache.refusals[-1]
-        state = _run_rest(host, frame)
-        if refused is not None and type(state) is Finished:
-            host.note_return(refused)
-        return state
+        return _Native(refused=None if cache.refusals is refusals else cache.refusals[-1])
     entry, inputs = found
     results = raised = None
     try:
@@ -137,7 +157,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     except Exception as fault:
         host.report_fault(fault, entry)
     if results is None:  # outside of the except clauses, so that what is raised has no context
-        return _run_rest(host, frame, raised)
+        return _Native(raised)
     if entry.returns:
         return Finished(entry.replay(values, results))
     host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")
@@ -148,7 +168,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
 def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _State:
     """Complete the call at which a frame waits: push the value, or raise there."""
     if isinstance(state, _Failed):
-        return _run_rest(host, caller, state.exception)
+        return _Native(state.exception)
     program = decode(caller.code)
     index = program.index_at[caller.offset]
     instruction = program.instructions[index]
@@ -168,11 +188,20 @@ def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _Sta
     return _Where.READY
 
 
-def _run_rest(
-    host: Host, frame: LiveFrame, exception: BaseException | None = None
-) -> Finished | _Failed:
+def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
     """Run the rest of a frame natively, from its instruction or by raising there."""
     host.observe("native", f"{frame.code.co_qualname} at {frame.offset}")
+    try:
+        result = _rest(host, frame, how.take())()
+    except BaseException as raised:
+        return _Failed(without_driver_frames(raised))
+    if how.refused is not None:
+        host.note_return(how.refused)
+    return Finished(result)
+
+
+def _rest(host: Host, frame: LiveFrame, exception: BaseException | None) -> types.FunctionType:
+    """The rest of a frame as a function, which takes over the frame's values."""
     point = Point(
         frame.offset,
         tuple(frame.locals),
@@ -184,9 +213,5 @@ def _run_rest(
     if continuation is None:
         continuation = host.continuations[key] = make_continuation(frame.code, point)
     function = continuation.function(frame.globals, frame.locals, frame.stack, exception)
-    frame.locals, frame.stack = {}, []  # the frame's values now live in the continuation alone
-    del exception
-    try:
-        return Finished(function())
-    except BaseException as raised:
-        return _Failed(without_driver_frames(raised))
+    frame.locals, frame.stack = {}, []
+    return function

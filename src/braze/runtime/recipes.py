@@ -43,7 +43,7 @@ from braze.ir.frame import (
     SetGlobal,
     SetItem,
 )
-from braze.runtime.source_code import SourceWriter, is_plain_name
+from braze.runtime.source_code import SourceWriter, dict_of, is_plain_name
 from braze.shapes.binding import python_text
 
 _MAPPINGS = (OrderedDict, dict)
@@ -73,7 +73,7 @@ def compile_replay(effects: Iterable[Effect], exit: Exit) -> Replay:
     """A function that applies the effects after the graph ran and gives the frame's result: the
     return value, or for a break the list of LiveFrames, outermost first."""
     effects = tuple(effects)
-    builder = _Builder(effects)
+    builder = _Builder(effects, exit)
     late = [effect for effect in effects if not _fills_new_instance(effect)]
     for effect in late:
         for recipe in _EFFECTS[type(effect)].operands(effect):
@@ -133,7 +133,7 @@ def set_in_dict(target: Any, name: str, value: Any) -> None:
     if isinstance(target, type):
         type.__setattr__(target, name, value)
     else:
-        target.__dict__[name] = value
+        dict_of(target)[name] = value
 
 
 def delete_from_dict(target: Any, name: str) -> None:
@@ -141,7 +141,7 @@ def delete_from_dict(target: Any, name: str) -> None:
     if isinstance(target, type):
         type.__delattr__(target, name)
     else:
-        del target.__dict__[name]
+        del dict_of(target)[name]
 
 
 def fill_attribute(target: Any, name: str, value: Any) -> None:
@@ -150,7 +150,7 @@ def fill_attribute(target: Any, name: str, value: Any) -> None:
     if isinstance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType)):
         descriptor.__set__(target, value)
     else:
-        target.__dict__[name] = value
+        dict_of(target)[name] = value
 
 
 def replace_contents(target: Any, contents: Any) -> None:
@@ -205,7 +205,8 @@ def make_counter(cls: type, items: Iterable[tuple[Any, Any]]) -> Any:
 class _Builder:
     """Writes the lines that build recipes, dependencies first."""
 
-    def __init__(self, effects: Iterable[Effect]) -> None:
+    def __init__(self, effects: Sequence[Effect], exit: Exit) -> None:
+        self._effects, self._exit = effects, exit
         self.writer = SourceWriter()
         for function in _CALLED:
             self.writer.namespace[function.__name__] = function
@@ -230,7 +231,7 @@ class _Builder:
         return name
 
     def _construct(self, recipe: Recipe) -> str:
-        if type(recipe) is NewCall and recipe.after_effects and not self._open:
+        if type(recipe) is NewCall and recipe.after_effects and not self._is_held(recipe):
             name = self._names[id(recipe)] = f"v{len(self._names)}"
             self.after_effects.append(f"{name} = {_RECIPES[NewCall](self, recipe)}")
             return name
@@ -273,6 +274,23 @@ class _Builder:
         seen.add(key)
         return any(self._is_blocked(part, seen) for part in _parts(recipe))
 
+    def _is_held(self, recipe: Recipe) -> bool:
+        """Whether a new object holds what the recipe gives."""
+        waiting = [*_roots(self._exit), *(part for e in self._effects for part in _operands(e))]
+        fills = {id(e.target): e for e in self._effects if type(e) is FillInstance}
+        seen: set[int] = set()
+        while waiting:
+            holder = waiting.pop()
+            if id(holder) in seen:
+                continue
+            seen.add(id(holder))
+            filled = fills.get(id(holder))
+            parts = [*_parts(holder), *(_fill_operands(filled) if filled is not None else ())]
+            if any(part is recipe for part in parts):
+                return True
+            waiting += parts
+        return False
+
     def exit(self, exit: Exit) -> str:
         if isinstance(exit, Return):
             return self.build(exit.value)
@@ -289,6 +307,18 @@ class _Builder:
             f"LiveFrame({constant(state.code)}, {constant(state.globals)}, {state.offset}, "
             f"{{{values}}}, [{stack}], {constant(state.function)})"
         )
+
+
+def _roots(exit: Exit) -> list[Recipe]:
+    """The recipes that an exit names."""
+    if isinstance(exit, Return):
+        return [exit.value]
+    frames = exit.frames
+    return [r for state in frames for r in (*[v for _, v in state.local_values], *state.stack)]
+
+
+def _operands(effect: Effect) -> Iterable[Recipe]:
+    return _EFFECTS[type(effect)].operands(effect)
 
 
 def _sequence(builder: _Builder, recipe: NewSequence) -> str:

@@ -38,6 +38,7 @@ from braze.ir.source import (
     NumberSource,
     ObjectSource,
     PeekSource,
+    ReferentSource,
     SizeSource,
     Source,
     StackSource,
@@ -103,6 +104,12 @@ def dict_key(container: dict[Any, Any], index: int) -> Any:
     return keys_in_order(container)[index]
 
 
+def dict_of(value: Any) -> dict[str, Any]:
+    """`value.__dict__`, whatever the class's own `__getattribute__` would say."""
+    space: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    return space
+
+
 def tensor_of(number: float) -> torch.Tensor:
     """A float as a graph takes it."""
     return torch.scalar_tensor(number, dtype=torch.float64)
@@ -152,6 +159,7 @@ class SourceWriter:
             "PLAIN": _PLAIN_CONTAINERS,
             "read_global": read_global,
             "dict_key": dict_key,
+            "dict_of": dict_of,
         }
         self.types = types or {}
         self._temporaries: dict[Source, str] = {}
@@ -246,6 +254,13 @@ def _write_attribute(writer: SourceWriter, source: AttributeSource) -> str:
     return f"getattr({base}, {source.name!r})"
 
 
+def _write_instance_dict(writer: SourceWriter, source: InstanceDictSource) -> str:
+    base, cls = writer.read(source.base), writer.type_of(source.base)
+    if cls is not None and type(cls.__getattribute__) is types.FunctionType:
+        return f"dict_of({base})"
+    return f"{base}.__dict__"
+
+
 def _write_item(writer: SourceWriter, source: ItemSource) -> str:
     base = writer.read_container(source.base)
     key = repr(source.key) if type(source.key) in (str, int) else writer.constant(source.key)
@@ -272,9 +287,7 @@ _ROWS: dict[type, _Row] = {
     ),
     ObjectSource: _Row(lambda w, s: w.constant(s.value), lambda s, f: s.value),
     AttributeSource: _Row(_write_attribute, lambda s, f: getattr(read_source(s.base, f), s.name)),
-    InstanceDictSource: _Row(
-        lambda w, s: f"{w.read(s.base)}.__dict__", lambda s, f: read_source(s.base, f).__dict__
-    ),
+    InstanceDictSource: _Row(_write_instance_dict, lambda s, f: dict_of(read_source(s.base, f))),
     ItemSource: _Row(_write_item, lambda s, f: read_item(read_source(s.base, f), s.key)),
     DictKeySource: _Row(
         lambda w, s: f"dict_key({w.read(s.base)}, {s.index})",
@@ -288,6 +301,7 @@ _ROWS: dict[type, _Row] = {
         lambda w, s: f"{w.constant(iterated_containers)}({w.read(s.base)})[{s.index}]",
         lambda s, f: iterated_containers(read_source(s.base, f))[s.index],
     ),
+    ReferentSource: _Row(lambda w, s: f"{w.read(s.base)}()", lambda s, f: read_source(s.base, f)()),
     TypeSource: _Row(
         lambda w, s: f"type({w.read(s.base)})", lambda s, f: type(read_source(s.base, f))
     ),

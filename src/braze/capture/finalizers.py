@@ -1,0 +1,91 @@
+"""Objects that came into a frame behind a graph break and are noticed when they end: they have a
+`__del__`, or somebody holds a weak reference with a callback.
+
+In eager such an object ends with the instruction that drops the last reference; held by the frame's
+entry it would live until the captured piece is over. So capture stops where the last place of the
+frame that holds it is given up: that instruction is executed for real. A function's arguments are
+not looked at: its caller holds them.
+"""
+
+from __future__ import annotations
+
+import types
+import weakref
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+
+from braze.capture.frames import Frame, Unread
+from braze.capture.signals import BreakRequested
+from braze.ir.frame import NULL
+
+# What is weakly referenced by registries and lives on.
+_LASTING = (type, types.FunctionType, types.ModuleType, torch.nn.Module)
+
+
+def entered_with(frame: Frame) -> dict[int, Any]:
+    """The values that a frame goes on with, by identity; cells give their contents."""
+    return {id(value): value for value in _held(frame, {})}
+
+
+def noticed_ends(values: Iterable[Any]) -> dict[int, Any]:
+    """Those of the values whose end is noticed."""
+    return {id(value): value for value in values if _is_noticed(value)}
+
+
+def check_ends(interpreter: Any) -> None:
+    """BreakRequested where an object whose end is noticed is no longer held by a frame."""
+    held: set[int] = set()
+    for frame in interpreter.frames:
+        held.update(map(id, _held(frame, interpreter.overlay.cells)))
+    for key, value in interpreter.noticed_ends.items():
+        if key not in held:
+            raise BreakRequested("finalizer", f"a {type(value).__qualname__}")
+
+
+def may_have_ended(interpreter: Any, value: Any) -> bool:
+    """Whether the frame went on with a value and holds it no more."""
+    if id(value) not in interpreter.entered_with:
+        return False
+    seen = (id(value), id(interpreter.world.standins.get(id(value), value)))
+    written = interpreter.overlay.cells
+    return not any(
+        id(held) in seen for frame in interpreter.frames for held in _held(frame, written)
+    )
+
+
+def left_by_callee(waiting: list[Any], below: int, call: str) -> list[Any]:
+    """The stack of a frame that waits at a call of a Python function, `below` slots of it under the
+    operands: the arguments have become the callee's, which may let go of them."""
+    if call not in _MOVING_CALLS:
+        return waiting
+    kept = below + (1 if waiting[below] is not NULL and waiting[below + 1] is not NULL else 2)
+    end = len(waiting) - _MOVING_CALLS[call]
+    return [*waiting[:kept], *[None] * (end - kept), *waiting[end:]]
+
+
+# Calls that move their arguments -> operands above these.
+_MOVING_CALLS = {"CALL": 0, "CALL_KW": 1}
+
+
+def _held(frame: Frame, written: dict[int, tuple[types.CellType, Any]]) -> Iterable[Any]:
+    for value in (*frame.locals.values(), *frame.stack):
+        if value is not NULL:
+            yield value.value if type(value) is Unread else value
+    for cell in frame.cells.values():
+        try:
+            yield written[id(cell)][1] if id(cell) in written else cell.cell_contents
+        except ValueError:  # it is empty
+            continue
+
+
+def _is_noticed(value: Any) -> bool:
+    cls = type(value)
+    if cls is types.GeneratorType:
+        return value.gi_frame is not None
+    if hasattr(cls, "__del__"):
+        return True
+    if cls.__weakrefoffset__ == 0 or isinstance(value, _LASTING):
+        return False
+    return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))
