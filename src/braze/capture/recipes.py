@@ -64,7 +64,6 @@ _VIEWS = {
 }
 aten = torch.ops.aten
 _COMPARED = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
-_VALUES = (str, int, float, enum.Enum)
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)
 
 
@@ -139,7 +138,7 @@ class RecipeWriter:
                 step = self._world.made_classes[id(made)]
                 raise CannotRebuild(f"the class {made.__qualname__}, made in the frame", step)
         if is_identity(value):
-            if source is None and issubclass(cls, _VALUES) and instance_dict(value):
+            if source is None and _is_made_here(value, cls):
                 raise CannotRebuild(f"a {cls.__qualname__}, with attributes of its own")
             return FromConstant(value)
         proxy = self._world.proxies.get(id(value))
@@ -411,6 +410,17 @@ class RecipeWriter:
         if issubclass(type(value), (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
+
+
+def _is_made_here(value: Any, cls: type) -> bool:
+    """Whether a number or a string with attributes, not known from outside, was made in the frame.
+    Members of enumerations are reached in many ways."""
+    if not issubclass(cls, (str, int, float, enum.Enum)):
+        return False
+    held = (instance_dict(value) or {}).values()
+    if issubclass(cls, enum.Enum):
+        return any(type(item) in (ProgramInt, SymbolicFloat, Standin) for item in held)
+    return bool(held)
 
 
 def _settled(text: ShownText) -> str:
