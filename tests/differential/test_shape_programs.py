@@ -1,8 +1,16 @@
-"""Random programs about shapes: one compile serves every size, and results are eager's."""
+"""Random programs about shapes: one compile serves every size, and results are eager's.
+
+    BRAZE_SHAPE_PROGRAMS=10000 python -m pytest -n auto tests/differential/test_shape_programs.py
+
+A program takes a quarter of a second of processor time, two thirds of it in the C++ compiler; each
+test is of twenty programs, so that processes share them evenly. The tally is printed at the end.
+"""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
@@ -10,6 +18,7 @@ import torch
 import braze
 from braze.trace import Journal
 from tests.differential.shape_programs import ShapeProgram, shape_program
+from tests.differential.tally import TALLY
 from tests.recorded import recorded
 
 PROGRAMS = int(os.environ.get("BRAZE_SHAPE_PROGRAMS", "60"))
@@ -58,13 +67,17 @@ def test_programs_that_were_wrong(journal: Journal, seed: int) -> None:
 
 
 @pytest.mark.parametrize("start", range(0, PROGRAMS, _A_TEST))
-def test_shape_programs(start: int) -> None:
-    once_more = 0
+def test_shape_programs(start: int, record_property: Callable[[str, Any], None]) -> None:
+    once_more, wrong = 0, []
+    seeds = range(start, min(start + _A_TEST, PROGRAMS))
     with torch.no_grad():
-        for seed in range(start, min(start + _A_TEST, PROGRAMS)):
+        for seed in seeds:
             program = shape_program(seed)
             with recorded() as journal:
                 fault = faults(program, journal)
-            assert not fault, f"seed {seed}: {fault}\n{program}"
+            if fault:
+                wrong.append(f"seed {seed}: {fault}\n{program}")
             once_more += len(journal.records()) > program.kinds()
+    record_property(TALLY, [len(seeds), len(wrong), once_more])
+    assert not wrong, "\n\n".join(wrong)
     assert once_more <= 1 + _A_TEST * _ONCE_MORE // 100, f"{once_more} programs compiled once more"

@@ -1,5 +1,5 @@
-"""Branches on tensors whose other side only raises: `assert (x > 0).all()`, the validation of
-arguments in `torch.distributions`.
+"""Branches on tensors, and on numbers that the program computes, whose other side only raises:
+`assert (x > 0).all()`, the validation of arguments in `torch.distributions`.
 
     if not torch._is_all_true(valid):        %7: bool[] = _is_all_true(%6)
         raise ValueError(...)                ... a result of the graph; it has to be true
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 from braze.capture.frames import Frame
+from braze.capture.promises import negated, promise
 from braze.capture.recipes import RecipeWriter
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
@@ -22,7 +23,10 @@ from braze.compat.bytecode import Instruction, ends_by_raising
 from braze.ir.frame import Check, FromGraph
 from braze.ir.graph import Graph
 from braze.ir.origin import Origin
+from braze.shapes.data_symbols import SymbolicTruth
 from braze.standins.standin import Place, Standin, new_standin
+
+_OF_DATA = ("data-dependent-branch", "data-dependent-size")
 
 
 @final
@@ -48,12 +52,15 @@ def decide(
     try:
         return truth(interpreter, value)
     except BreakRequested as problem:
-        if problem.code != "data-dependent-branch" or not _may_assume(interpreter, value):
+        if problem.code not in _OF_DATA or not _may_assume(interpreter, value):
             raise
         jump_raises = ends_by_raising(frame.code, instruction.target)
         if jump_raises is ends_by_raising(frame.code, frame.index + ahead):
             raise
     holds = jumps_if is not jump_raises
+    if type(value) is SymbolicTruth:
+        promise(interpreter, value if holds else negated(value))
+        return holds
     condition = new_standin(Place(value.place.type, interpreter.tracer.value_of(value)))
     step, origin = interpreter.outer_step, interpreter.origin()
     interpreter.assumed.append(Assumed(condition, holds, step, origin))
@@ -61,7 +68,10 @@ def decide(
 
 
 def _may_assume(interpreter: Any, value: Any) -> bool:
-    """A user's backend gets the graph of what its program says, and no more."""
+    """A user's backend gets the graph of what its program says, and no more. Comparisons of numbers
+    that the program computes are checks of their own."""
+    if type(value) is SymbolicTruth:
+        return True
     return type(value) is Standin and not interpreter.transforms and interpreter.looks_at_results
 
 

@@ -9,6 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
+import torch
+
 from braze.capture.attributes import bind_attribute
 from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call
@@ -20,11 +22,13 @@ from braze.capture.native_calls import (
     native_argument,
 )
 from braze.capture.overlay import EXACT
+from braze.capture.promises import negated
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import with_float_sizes
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.guard import ABSENT
+from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 
 
@@ -90,6 +94,8 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if left_class in CONSTANTS and right_class in CONSTANTS:
         if left_class is ProgramInt or right_class is ProgramInt:
             left, right = with_float_sizes(interpreter, op.method, left, right)
+        elif left_class is right_class is torch.Size and op.method in ("__eq__", "__ne__"):
+            return _equality_of_sizes(interpreter, op, left, right)
         return interpreter.native(op.function, left, right)
     if left_class in TENSORS or right_class in TENSORS:
         if _is_operand(left_class) and _is_operand(right_class):
@@ -243,10 +249,12 @@ def equal(interpreter: Any, left: Any, right: Any) -> bool:
     if type(left) in EXACT and type(right) in EXACT:
         overlay = interpreter.overlay
         first, second = overlay.contents(left), overlay.contents(right)
-        if not _holds_tensors(first) and not _holds_tensors(second):
+        if not _asks_each(first) and not _asks_each(second):
             pair = (overlay.native(first), overlay.native(second))
             return bool(call_seen(interpreter, operator.eq, pair, {}))
         return _equal_items(interpreter, first, second)
+    if torch.Size in (type(left), type(right)) and (_asks_each(left) or _asks_each(right)):
+        return _equal_items(interpreter, left, right)
     interpreter.world.harden(left)
     interpreter.world.harden(right)
     method = interpreter.world.lookup(type(left), "__eq__")
@@ -256,9 +264,24 @@ def equal(interpreter: Any, left: Any, right: Any) -> bool:
     return bool(call_natively(interpreter, operator.eq, (left, right), {}))
 
 
+def _equality_of_sizes(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+    """`==` and `!=` of shapes. What only one size decides that the program computes is not known,
+    and may be promised."""
+    if len(left) != len(right) or not (_asks_each(left) or _asks_each(right)):
+        return interpreter.native(op.function, left, right)
+    answers = [binary(interpreter, COMPARISONS["=="], a, b) for a, b in zip(left, right)]
+    unknown = [answer for answer in answers if type(answer) is SymbolicTruth]
+    same = False not in [answer for answer in answers if type(answer) is bool]
+    if same and len(unknown) == 1:
+        return unknown[0] if op.method == "__eq__" else negated(unknown[0])
+    same = same and all(truth(interpreter, answer) for answer in unknown)
+    return same is (op.method == "__eq__")
+
+
 def _equal_items(interpreter: Any, first: Any, second: Any) -> bool:
     """Equality of containers, item by item."""
-    if isinstance(first, (list, tuple)) and type(first) is type(second):
+    kinds = [kind for kind in (list, tuple) if isinstance(first, kind)]
+    if kinds and isinstance(second, kinds[0]):
         return len(first) == len(second) and all(
             _same_or_equal(interpreter, a, b) for a, b in zip(first, second)
         )
@@ -269,14 +292,17 @@ def _equal_items(interpreter: Any, first: Any, second: Any) -> bool:
     return interpreter.native(operator.eq, first, second)  # type: ignore[no-any-return]
 
 
-def _holds_tensors(value: Any) -> bool:
-    """Whether a container of exact builtin class holds a tensor, at any depth."""
+def _asks_each(value: Any) -> bool:
+    """Whether a container of exact builtin class holds a tensor, or a size where the program
+    computes sizes, at any depth."""
     cls = type(value)
     if cls in TENSORS:
         return True
-    if cls in CONSTANTS or cls not in EXACT:
+    if cls is ProgramInt:
+        return value.facts.data is not None
+    if cls is not torch.Size and (cls in CONSTANTS or cls not in EXACT):
         return False
-    return any(map(_holds_tensors, value.values() if issubclass(cls, dict) else value))
+    return any(map(_asks_each, value.values() if issubclass(cls, dict) else value))
 
 
 def is_same(interpreter: Any, left: Any, right: Any) -> bool:

@@ -15,7 +15,8 @@ def promise(interpreter: Any, condition: SymbolicTruth) -> None:
 
 
 def truth_of(interpreter: Any, condition: SymbolicTruth) -> bool:
-    """The truth of a condition on such numbers: an assertion is a promise, all else breaks."""
+    """The truth of a condition on such numbers: an assertion is a promise, that sizes fit is
+    taken as one in PyTorch's functions, all else breaks."""
     frame = interpreter.frames[-1]
     ahead = [step[1].name for step in frame.steps[frame.index : frame.index + 2]]
     if ahead[:1] == ["POP_JUMP_IF_TRUE"]:  # behind TO_BOOL
@@ -23,4 +24,16 @@ def truth_of(interpreter: Any, condition: SymbolicTruth) -> bool:
     if ahead[:1] == ["LOAD_ASSERTION_ERROR"]:
         promise(interpreter, condition)
         return True
+    if frame.globals.get("__name__") == _LIBRARY and condition.relation.kind != ">=":
+        promise(interpreter, condition if condition.relation.kind == "==" else negated(condition))
+        return condition.relation.kind == "=="
     raise BreakRequested("data-dependent-size", f"whether {condition.relation}")
+
+
+def negated(condition: SymbolicTruth) -> SymbolicTruth:
+    """What holds where the condition does not."""
+    return SymbolicTruth(condition.facts, condition.relation.negated())
+
+
+# Losses ask whether sizes are equal, and warn or raise where they are not.
+_LIBRARY = "torch.nn.functional"

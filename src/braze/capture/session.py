@@ -10,6 +10,7 @@ import torch
 import braze.capture.attention
 import braze.capture.autograd_functions
 import braze.capture.backward_calls
+import braze.capture.broadcasting
 import braze.capture.builtin_handlers
 import braze.capture.class_statements
 import braze.capture.code_handlers
@@ -18,6 +19,7 @@ import braze.capture.container_handlers
 import braze.capture.copying
 import braze.capture.data_numbers
 import braze.capture.frame_views
+import braze.capture.global_pooling
 import braze.capture.grad_scaler
 import braze.capture.gradient_handlers
 import braze.capture.instructions_build

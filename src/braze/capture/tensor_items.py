@@ -1,6 +1,7 @@
 """Items of tensors at symbolic integers: `x[i]` and `x[:, i]` are `select`, of any `i` in range.
 
-C++ asks an index for its number, which would make each one another program.
+C++ asks an index for its number, which would make each one another program. So are tensors that
+hold one integer, where `capture_scalar_outputs` is set.
 """
 
 from __future__ import annotations
@@ -11,58 +12,86 @@ from typing import Any
 
 import torch
 
+from braze.capture.data_numbers import read_number, reads_number
 from braze.capture.leaf_calls import leaf_call
+from braze.capture.world import TENSORS
 from braze.shapes.symbolic import ProgramInt
 
 
 def tensor_item(interpreter: Any, tensor: Any, key: Any) -> Any:
     """`tensor[key]`."""
-    places = _symbolic_places(tensor, key)
-    if not places:
-        return leaf_call(interpreter, operator.getitem, (tensor, key), {})
-    return _selected(interpreter, tensor, key, places)
+    key = _with_numbers(interpreter, key)
+    dims = _symbolic_dims(tensor, key)
+    if dims:
+        tensor, key = _selected(interpreter, tensor, dims, key), _without_symbols(key)
+    if dims and not key:
+        return tensor
+    return leaf_call(interpreter, operator.getitem, (tensor, key), {})
 
 
 def store_tensor_item(interpreter: Any, tensor: Any, key: Any, value: Any) -> None:
     """`tensor[key] = value`."""
-    places = _symbolic_places(tensor, key)
-    if places:
-        tensor, key = _selected(interpreter, tensor, key, places), ...
+    key = _with_numbers(interpreter, key)
+    dims = _symbolic_dims(tensor, key)
+    if dims:
+        tensor, key = _selected(interpreter, tensor, dims, key), _without_symbols(key) or ...
     leaf_call(interpreter, operator.setitem, (tensor, key, value), {})
 
 
-def _symbolic_places(tensor: Any, key: Any) -> Sequence[int]:
-    """Which dimensions of the result the symbolic integers of a key would be, were they slices;
-    none where there are none, or the key has more than slices and integers."""
-    if type(key) is ProgramInt:
-        return (0,) if tensor.dim() else ()
-    if type(key) is not tuple or ProgramInt not in map(type, key):
+def _with_numbers(interpreter: Any, key: Any) -> Any:
+    """The key with the integers that its tensors without dimensions hold, as eager reads them,
+    where the user asked for numbers in the graph."""
+    if not interpreter.tracer.gives_integers:
+        return key
+    if type(key) is tuple:
+        return tuple([_with_numbers(interpreter, part) for part in key])
+    if type(key) is slice:
+        return slice(*[_with_numbers(interpreter, n) for n in (key.start, key.stop, key.step)])
+    if type(key) in TENSORS and not key.dim() and key.dtype in _INTEGERS:
+        return read_number(interpreter, int, key) if reads_number(interpreter, int, key) else key
+    return key
+
+
+# Of `bool` and `uint8`, an index is a mask.
+_INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8})
+
+
+def _symbolic_dims(tensor: Any, key: Any) -> Sequence[int]:
+    """The tensor's dimensions that the symbolic integers of a key are for; none where there are
+    none, or the key has parts of another kind than tensors, slices and integers."""
+    parts = key if type(key) is tuple else (key,)
+    if ProgramInt not in map(type, parts) or sum(part is ... for part in parts) > 1:
         return ()
-    taking = sum(type(part) in _TAKING for part in key)
-    others = all(type(part) in _TAKING or part is None or part is ... for part in key)
-    if not others or taking > tensor.dim() or sum(part is ... for part in key) > 1:
+    taken = [_dims_taken(part) for part in parts]
+    total = sum(count for count in taken if count is not None)
+    if None in taken or total > tensor.dim():
         return ()
-    places, dim = [], 0
-    for part in key:
+    dims, dim = [], 0
+    for part, count in zip(parts, taken):
         if type(part) is ProgramInt:
-            places.append(dim)
-        if part is ...:
-            dim += tensor.dim() - taking
-        elif type(part) is not int:
-            dim += 1
-    return places
+            dims.append(dim)
+        dim += tensor.dim() - total if part is ... else count or 0
+    return dims
 
 
-_TAKING = (slice, int, ProgramInt)
+def _dims_taken(part: Any) -> int | None:
+    """How many dimensions a part of a key is for; None where that is not known here."""
+    if type(part) in (slice, int, ProgramInt):
+        return 1
+    if type(part) in TENSORS:
+        return 1 if part.dtype in _INTEGERS else part.dim() or None
+    return 0 if part is None or part is ... else None
 
 
-def _selected(interpreter: Any, tensor: Any, key: Any, places: Sequence[int]) -> Any:
-    """The view of one row for each symbolic integer."""
+def _selected(interpreter: Any, tensor: Any, dims: Sequence[int], key: Any) -> Any:
+    """The view of one row for each symbolic integer: eager takes integers first, too."""
     parts = key if type(key) is tuple else (key,)
     numbers = [part for part in parts if type(part) is ProgramInt]
-    if len(parts) > 1:
-        rest = tuple([slice(None) if type(part) is ProgramInt else part for part in parts])
-        tensor = leaf_call(interpreter, operator.getitem, (tensor, rest), {})
-    for place, number in zip(reversed(places), reversed(numbers)):
-        tensor = leaf_call(interpreter, torch.select, (tensor, place, number), {})
+    for dim, number in zip(reversed(dims), reversed(numbers)):
+        tensor = leaf_call(interpreter, torch.select, (tensor, dim, number), {})
     return tensor
+
+
+def _without_symbols(key: Any) -> tuple[Any, ...]:
+    parts = key if type(key) is tuple else (key,)
+    return tuple([part for part in parts if type(part) is not ProgramInt])

@@ -22,7 +22,7 @@ from braze.lower.coordinates import (
 from braze.lower.lowering import OperatorCall
 from braze.lower.rules import DONE, Lowered, View, add_rule, rule
 from braze.lower.views import positive, slice_start
-from braze.shapes.expr import ZERO, Expr, maximum, minimum
+from braze.shapes.expr import ZERO, Expr, as_expr, constant_value, maximum, minimum
 
 
 def _shifted(dim: int, start: Any) -> Callable[[Coordinates], Coordinates]:
@@ -178,14 +178,19 @@ def _replace_range(
     stop = start + length
     parts: list[Any] = []
     for first, count in ((0, start), (stop, shape[dim] - stop)):
-        if count != 0:
+        if not _is_none(count):
             region = (*shape[:dim], count, *shape[dim + 1 :])
             parts.append((region, _shifted(dim, first), _reading(call, self, dim, first)))
-    if length != 0:
+    if not _is_none(length):
         region = (*shape[:dim], length, *shape[dim + 1 :])
         parts.append((region, _shifted(dim, start), lambda at: call.read(src, at, dtype)))
     call.regions(parts)
     return DONE
+
+
+def _is_none(count: Size) -> bool:
+    """Whether a region has no rows, at all sizes."""
+    return constant_value(as_expr(count)) == 0
 
 
 @rule("select_scatter")
@@ -200,7 +205,7 @@ def lower_select_scatter(
     dtype = call.output().dtype
     parts: list[Any] = []
     for first, count in ((0, chosen), (chosen + 1, shape[dim] - chosen - 1)):
-        if count != 0:
+        if not _is_none(count):
             region = (*shape[:dim], count, *shape[dim + 1 :])
             parts.append((region, _shifted(dim, first), _reading(call, self, dim, first)))
     row = (*shape[:dim], *shape[dim + 1 :])

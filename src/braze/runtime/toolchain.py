@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
+import os
 import platform
 import shutil
 import subprocess
@@ -53,7 +55,7 @@ def find_toolchain(options: Options) -> Toolchain | NoCompiler:
     for name in wanted:
         path = shutil.which(name)
         if path is not None:
-            return _toolchain(path, options)
+            return _toolchain(path, os.stat(path).st_mtime_ns, options.cpp_flags)
     return NoCompiler(
         f"No C++ compiler: looked for {', '.join(wanted)} on PATH. Install one (Debian, Ubuntu: "
         "apt install g++; Fedora: dnf install gcc-c++; conda: conda install gxx), or name it in "
@@ -64,7 +66,9 @@ def find_toolchain(options: Options) -> Toolchain | NoCompiler:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _toolchain(path: str, options: Options) -> Toolchain:
+@functools.cache
+def _toolchain(path: str, changed: int, cpp_flags: tuple[str, ...]) -> Toolchain:
+    """changed: when the compiler was, so that another one at the same path is asked anew."""
     version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
     kind = "clang" if "clang" in version.stdout else "gcc"
     libraries = ["-lm"]
@@ -74,7 +78,7 @@ def _toolchain(path: str, options: Options) -> Toolchain:
     if kind == "gcc" and _has_vector_math():
         flags.append("-DBZ_VECTOR_MATH")
         libraries.insert(0, "-lmvec")
-    flags += options.cpp_flags
+    flags += cpp_flags
     facts = [path, version.stdout, *flags, *libraries, _processor(), sys.platform]
     identity = hashlib.sha256("\0".join(facts).encode()).hexdigest()[:16]
     return Toolchain(path, tuple(flags), tuple(libraries), identity)

@@ -299,6 +299,7 @@ def _complete(
 
 def _mapping_by_loads(group: Group, candidate: Candidate) -> dict[Symbol, Symbol]:
     own = {symbol for symbol, _ in candidate.loops}
+    loops = {symbol for symbol, _ in group.space}  # a coordinate may be a size: `x[n]`
     mapping: dict[Symbol, Symbol] = {}
     for load in candidate.reads:
         maker = group.makers.get(load.buffer)
@@ -306,10 +307,10 @@ def _mapping_by_loads(group: Group, candidate: Candidate) -> dict[Symbol, Symbol
         for coordinate, canonical in pairs:
             symbol = _bare(coordinate)
             target = _bare(canonical)
-            if symbol in own and target is not None and symbol not in mapping:
+            if symbol in own and target in loops and symbol not in mapping:
                 if target in mapping.values():
                     continue
-                mapping[symbol] = target
+                mapping[symbol] = target  # type: ignore[assignment]
     return mapping
 
 

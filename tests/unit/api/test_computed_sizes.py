@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch.nn import functional
 
 import braze
 from braze.trace import Journal
@@ -337,6 +338,16 @@ def test_an_item_at_a_number_and_its_text() -> None:
 
     assert compiles(program, [(X, n) for n in counts(3, 0, 5, 2)]) == 1
 
+    def by_tensors(x: torch.Tensor, n: torch.Tensor) -> Any:
+        y = x.clone()
+        y[n, 1:] = 3
+        y[:, n] += x[n, ..., None][0]
+        y[n:] *= 2
+        rows = torch.tensor([1, 0])
+        return y, x[rows, n], x[n, rows, None], x[n.item()][x[n] > 0].sum()
+
+    assert compiles(by_tensors, [(X, n) for n in counts(3, 0, 5, 2)]) == 1
+
     def text(x: torch.Tensor, n: torch.Tensor) -> Any:
         return x * 2, f"{n.item()} rows", str(n.item())
 
@@ -344,3 +355,85 @@ def test_an_item_at_a_number_and_its_text() -> None:
     for n in counts(3, 5, 0):
         found, expected = compiled(X, n), text(X, n)
         assert torch.equal(found[0], expected[0]) and found[1:] == expected[1:]
+
+
+# --- what only raises, or only warns, where numbers do not fit --------------------------------
+
+
+def between(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = n.item()
+    assert 0 < k < 8, "between"
+    return x[:k] * 2
+
+
+def raising(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    k = int(n)
+    if k < 1 or not k < 8:
+        raise ValueError(f"not {k}")
+    return x[:k] * 2
+
+
+def as_long(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
+    some = x[:, 0][x[:, 0] > x[n, 0]]
+    assert some.shape == x[2:5, 0].shape
+    return some * x[2:5, 0]
+
+
+@pytest.mark.parametrize("program", [between, raising], ids=lambda p: p.__name__)
+def test_a_branch_that_raises_is_a_check_of_numbers(program: Program) -> None:
+    assert compiles(program, [(X, n) for n in counts(3, 5, 1, 7)]) == 1
+
+
+def sorted_rows() -> torch.Tensor:
+    return torch.arange(8.0)[:, None] * torch.ones(6)
+
+
+def test_shapes_that_are_asserted_to_be_equal() -> None:
+    assert compiles(as_long, [(sorted_rows(), torch.tensor(4))]) == 1
+
+
+@pytest.mark.filterwarnings("ignore::braze.errors.BrazeWarning")
+@pytest.mark.parametrize(
+    ("program", "n"), [(between, 8), (between, 0), (raising, 0), (raising, 9), (as_long, 5)]
+)
+def test_what_does_not_hold_raises_as_the_program_does(program: Program, n: int) -> None:
+    compiled = braze.compile(program, fullgraph=True, options=ASKED, backend="aot_eager")
+    compiled(sorted_rows(), torch.tensor(4))
+    with pytest.raises(Exception) as expected:
+        program(sorted_rows(), torch.tensor(n))
+    with pytest.raises(type(expected.value)) as found:
+        compiled(sorted_rows(), torch.tensor(n))
+    assert str(found.value) == str(expected.value)
+
+
+LOSSES = [functional.mse_loss, functional.l1_loss, functional.smooth_l1_loss, functional.huber_loss]
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.__name__)
+def test_losses_of_masked_values(loss: Program) -> None:
+    def program(x: torch.Tensor, mask: torch.Tensor) -> Any:
+        return loss(x[mask], (x * 0.5)[mask]), loss(x[x > 0.1], torch.zeros_like(x[x > 0.1]))
+
+    assert compiles(program, [(X, mask) for mask in (masks(8, 6)[0], masks(8, 6)[1])]) == 1
+
+
+@pytest.mark.filterwarnings("ignore:Using a target size", "ignore::braze.errors.BrazeWarning")
+def test_losses_that_broadcast() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return functional.mse_loss(x[x > 0], y)
+
+    compiled = braze.compile(program, options=ASKED, backend="aot_eager")
+    for y in (torch.ones(3), torch.ones(1), torch.ones(3)):
+        x = torch.tensor([1.0, -2.0, 3.0, 4.0])
+        torch.testing.assert_close(compiled(x, y), program(x, y))
+    with pytest.raises(RuntimeError):
+        compiled(x, torch.ones(2))
+
+
+def test_broadcasting_of_symbolic_sizes() -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        first, second = torch.broadcast_tensors(x, y[:1])
+        return first * second
+
+    calls = [(torch.randn(n, 3), torch.randn(n, 3)) for n in (4, 7, 5)]
+    assert compiles(program, calls, dynamic=True) == 1

@@ -88,6 +88,35 @@ def test_channels_last() -> None:
     check(program)
 
 
+WHOLE_IMAGES: list[Program] = [
+    lambda x: functional.avg_pool2d(x, x.shape[2:]).flatten(1),
+    lambda x: functional.avg_pool2d(x, kernel_size=x.shape[-2:], stride=1, ceil_mode=True),
+    lambda x: functional.avg_pool1d(x[:, :, 0], x.shape[3]),
+    lambda x: functional.max_pool2d(x, x.shape[2:]),
+    lambda x: functional.max_pool1d(x[:, :, 0], x.size(3)).squeeze(2),
+]
+
+
+@pytest.mark.parametrize("program", WHOLE_IMAGES)
+def test_windows_over_the_whole_image(program: Program) -> None:
+    check(program)
+
+
+def test_gradients_of_windows_over_the_whole_image() -> None:
+    check(lambda x: functional.avg_pool2d(x, x.shape[2:]), gradient=True)
+    check(lambda x: functional.max_pool2d(x.sin().relu() * 2, x.shape[2:]), gradient=True)
+
+
+def test_a_symbolic_window_over_a_part_is_compiled_for_its_size() -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return functional.avg_pool2d(x, (x.shape[2] // 2, x.shape[3]), 1)
+
+    compiled = braze.compile(program, dynamic=True, backend="aot_eager")
+    for size in SIZES[:3]:
+        x = torch.randn(2, 3, *size)
+        torch.testing.assert_close(compiled(x), program(x))
+
+
 def resizing() -> list[dict[str, Any]]:
     modes: list[dict[str, Any]] = [{"mode": "nearest"}, {"mode": "bilinear"}]
     modes.append({"mode": "bilinear", "align_corners": True})
