@@ -1,10 +1,13 @@
 """`python -m benchmarks.symbolic`: what symbolic sizes cost, in kernels and in tracing.
 
     python -m benchmarks.symbolic [--models bert,gpt2] [--rounds 25] [--no-peer] [--no-tracing]
+                                  [--minutes 15] [--json FILE]
 
 Each model is compiled with the sizes at hand (`dynamic=False`) and with symbols (`dynamic=True`),
-by Braze and by torch.compile. Calls of all of them are timed in one process, rounds interleaved;
-the table shows medians of the rounds' ratios. Tracing is what a first call of the backend
+by Braze and by torch.compile. Calls of both kinds and of eager are timed in one process, rounds
+interleaved; the table shows medians of the rounds' ratios. Each model and compiler is a process of
+its own, ended when its share of the time that is left is used up: its row says so. The file is
+written after each. Tracing is what a first call of the backend
 "aot_eager" takes above a later one, in processor time of its thread, the least of several; the
 graph is captured, guarded and checked there, and no kernel is built. It is done at small sizes, so
 that the calls are short.
@@ -13,13 +16,18 @@ that the calls are short.
 from __future__ import annotations
 
 import argparse
+import contextlib
 import gc
 import importlib
 import json
+import os
+import signal
+import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, final
 
@@ -41,7 +49,7 @@ _DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16}
 @dataclass(frozen=True, slots=True)
 class Result:
     """One model. call_ms: the median call of each side; kernels, tracing: symbolic over static,
-    by compiler; tracing_s: seconds of each side."""
+    by compiler; tracing_s: seconds of each side; failed: why there are no figures, by compiler."""
 
     model: str
     call_ms: dict[str, float]
@@ -49,6 +57,16 @@ class Result:
     kernels_interval: dict[str, tuple[float, float]]
     tracing_s: dict[str, float]
     tracing: dict[str, float]
+    failed: dict[str, str] = field(default_factory=dict)
+
+    def joined(self, other: Result) -> Result:
+        """The figures of both: of one model, by other compilers. Eager's are the first one's."""
+        pairs = {
+            part.name: getattr(other, part.name) | getattr(self, part.name)
+            for part in fields(self)
+            if part.name != "model"
+        }
+        return Result(self.model, **pairs)
 
 
 # --- measuring ----------------------------------------------------------------------------------
@@ -185,6 +203,7 @@ def show(result: Result) -> str:
     for system, ratio in result.tracing.items():
         static, symbolic = (result.tracing_s[f"{system} {kind}"] for kind in (STATIC, SYMBOLIC))
         lines.append(f"  {system}: tracing {ratio:.2f} ({static:.3f} and {symbolic:.3f} s)")
+    lines += [f"  {system}: {reason}" for system, reason in result.failed.items()]
     return "\n".join(lines)
 
 
@@ -199,6 +218,86 @@ def summary(results: Sequence[Result], systems: Sequence[str]) -> dict[str, dict
     return found
 
 
+def write(path: Path, results: Sequence[Result], systems: Sequence[str]) -> None:
+    """The file of what is measured so far."""
+    written = {
+        "models": [asdict(result) for result in results],
+        "geometric_means": summary(results, systems),
+    }
+    path.write_text(json.dumps(written, indent=1) + "\n")
+
+
+# --- processes ----------------------------------------------------------------------------------
+
+
+def measure_apart(name: str, system: str, options: Sequence[str], limit_s: float) -> Result:
+    """The figures of one model and compiler, by a process of its own."""
+    with tempfile.TemporaryDirectory(prefix="symbolic-") as folder:
+        file, log = Path(folder, "result.json"), Path(folder, "log")
+        command = [sys.executable, "-m", "benchmarks.symbolic", "--here", system, *options]
+        with log.open("w") as lines:
+            process = subprocess.Popen(
+                [*command, "--models", name, "--json", str(file)],
+                stdout=lines,
+                stderr=lines,
+                start_new_session=True,
+            )
+            reason = _ended(process, limit_s)
+        if not reason and file.exists():
+            (found,) = json.loads(file.read_text())["models"]
+            return Result(**found)
+        last = [line for line in log.read_text(errors="replace").splitlines() if line.strip()]
+        return Result(name, {}, {}, {}, {}, {}, {system: reason or (last or ["no result"])[-1]})
+
+
+def _ended(process: subprocess.Popen[bytes], limit_s: float) -> str:
+    """Wait for a process, and end it and those that it started; why it gave nothing, or ""."""
+    try:
+        process.wait(limit_s)
+        return ""
+    except subprocess.TimeoutExpired:
+        return f"stopped after {limit_s:.0f} s"
+    finally:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def measure_all(chosen: argparse.Namespace, systems: Sequence[str]) -> list[Result]:
+    """Every model by every compiler, shown and written one by one."""
+    passed = ["--dtype", chosen.dtype, "--rounds", str(chosen.rounds)]
+    passed += ["--threads", str(chosen.threads)] if chosen.threads else []
+    passed += ["--no-tracing"] if chosen.no_tracing else []
+    passed += ["--tiny"] if chosen.tiny else []
+    names = chosen.models.split(",")
+    end = time.monotonic() + 60 * chosen.minutes
+    left = len(names) * len(systems)
+    results: list[Result] = []
+    for name in names:
+        found: Result | None = None
+        for system in systems:
+            share_s = max(end - time.monotonic(), 1.0) / left
+            part = measure_apart(name, system, passed, share_s * (2 if left > 2 else 1))
+            found = part if found is None else found.joined(part)
+            left -= 1
+        assert found is not None
+        results.append(found)
+        print(show(found), flush=True)
+        if chosen.json is not None:
+            write(chosen.json, results, systems)
+    return results
+
+
+def measure_here(chosen: argparse.Namespace, systems: Sequence[str]) -> list[Result]:
+    """Every model, in this process."""
+    size = Size.TINY if chosen.tiny else Size.BENCHMARK
+    dtype, tracing = _DTYPES[chosen.dtype], not chosen.no_tracing
+    return [
+        measure(name, systems, dtype, chosen.rounds, tracing, size)
+        for name in chosen.models.split(",")
+    ]
+
+
 def main(arguments: list[str] | None = None) -> int:
     """Measure, print, and write the JSON where it is asked for."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
@@ -209,25 +308,24 @@ def main(arguments: list[str] | None = None) -> int:
     options.add_argument("--no-peer", action="store_true", help="without torch.compile")
     options.add_argument("--no-tracing", action="store_true", help="time no tracing")
     options.add_argument("--tiny", action="store_true", help="models as small as those of tests")
+    options.add_argument("--minutes", type=float, default=60.0, help="for all of it")
+    options.add_argument("--here", help="measure this compiler in this process")
     options.add_argument("--json", type=Path, help="file to write")
     chosen = options.parse_args(arguments)
     if chosen.threads is not None:
         torch.set_num_threads(chosen.threads)
     systems = [BRAZE] if chosen.no_peer else [BRAZE, TORCH_COMPILE]
-    results = []
-    for name in chosen.models.split(","):
-        size = Size.TINY if chosen.tiny else Size.BENCHMARK
-        dtype, tracing = _DTYPES[chosen.dtype], not chosen.no_tracing
-        result = measure(name, systems, dtype, chosen.rounds, tracing, size)
-        results.append(result)
-        print(show(result), flush=True)
-    means = summary(results, systems)
-    for system, pairs in means.items():
+    if chosen.here:
+        systems = [chosen.here]
+    results = (measure_here if chosen.here else measure_all)(chosen, systems)
+    if chosen.here:
+        print("\n".join(map(show, results)))
+    for system, pairs in summary(results, systems).items():
         text = ", ".join(f"{name} {mean:.3f}" for name, mean in pairs.items())
-        print(f"{system}, symbolic over static, geometric mean of {len(results)}: {text}")
+        number = sum(system not in result.failed for result in results)
+        print(f"{system}, symbolic over static, geometric mean of {number}: {text}")
     if chosen.json is not None:
-        written = {"models": [asdict(result) for result in results], "geometric_means": means}
-        chosen.json.write_text(json.dumps(written, indent=1) + "\n")
+        write(chosen.json, results, systems)
     return 0
 
 

@@ -59,8 +59,7 @@ def decide(
             raise
     holds = jumps_if is not jump_raises
     if type(value) is SymbolicTruth:
-        promise(interpreter, value if holds else negated(value))
-        return holds
+        return promise(interpreter, value if holds else negated(value)) is holds
     condition = new_standin(Place(value.place.type, interpreter.tracer.value_of(value)))
     step, origin = interpreter.outer_step, interpreter.origin()
     interpreter.assumed.append(Assumed(condition, holds, step, origin))

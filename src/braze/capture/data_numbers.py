@@ -73,8 +73,11 @@ def _check_of(function: Any) -> None:
         condition = args[0] if args else kwargs.get("cond")
         if condition is True:
             return None
+        if type(condition) is SymbolicTruth and promise(interpreter, condition):
+            return None
         if type(condition) is SymbolicTruth:
-            return promise(interpreter, condition)
+            message = (*args[1:], *[v for name, v in kwargs.items() if name != "cond"])
+            return interpreter.call_python(function, (False, *message), {})
         return interpreter.call_python(function, args, kwargs)
 
 
@@ -87,8 +90,8 @@ def _size_check_of(function: Any) -> None:
         most = kwargs.get("max")
         for holds in (number >= 0, True if most is None else number <= most):
             if type(holds) is SymbolicTruth:
-                promise(interpreter, holds)
-            elif not holds:
+                holds = promise(interpreter, holds)
+            if not holds:
                 return interpreter.call_python(function, args, kwargs)
         return None
 

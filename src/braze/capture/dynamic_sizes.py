@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, final
 
 import torch
@@ -23,7 +23,7 @@ from braze.ir.source import (
     StrideSource,
 )
 from braze.marks import DimensionMark, Marked, marks_of_dimensions
-from braze.shapes.expr import Expr, Symbol, as_expr, symbols
+from braze.shapes.expr import Expr, Symbol, as_expr, maximum, symbols
 from braze.shapes.facts import (
     ENDLESS,
     MOST,
@@ -85,7 +85,10 @@ class DynamicSizes:
             self._size(source, dim, numbers[dim], marks) if dim in chosen else numbers[dim]
             for dim in range(rank)
         ]
-        stride = self._stride(source, shape, numbers[rank:], {p - rank for p in chosen})
+        steps = numbers[rank:]
+        if any(n < 2 and type(size) is not int for n, size in zip(numbers, shape)):
+            steps = _steps_of_larger(real, shape)
+        stride = self._stride(source, shape, steps, {p - rank for p in chosen})
         return tuple(shape), stride
 
     def number(self, source: Source, value: int) -> Any:
@@ -113,6 +116,8 @@ class DynamicSizes:
     def _size(self, source: Source, dim: int, number: int, marks: dict[int, Marked]) -> Any:
         marked = marks.get(dim, Marked(DimensionMark.MAYBE))
         place = SizeSource(source, dim)
+        if marked.mark is DimensionMark.UNBACKED:
+            return self._symbol(place, number, marked)
         if number < 2 and marked.mark in _STRICT:
             raise SpecialisedError(
                 f"{place} was marked as {marked.mark.value} and is {number} at the first call: "
@@ -123,10 +128,11 @@ class DynamicSizes:
 
     def _symbol(self, source: Source, number: int, marked: Marked) -> Any:
         facts = self._opened()
+        unseen = marked.mark is DimensionMark.UNBACKED
         least = marked.least if number < 0 else max(marked.least or 2, 2)
+        least = 0 if unseen else least
         most = MOST if marked.most is None else marked.most
         strict = marked.mark in _STRICT
-        unseen = marked.mark is DimensionMark.UNBACKED
         symbol = facts.new_symbol(source, number, least, most, strict=strict, unseen=unseen)
         if strict and (marked.least, marked.most) != (None, None):
             self._promised.append((symbol, marked.least, marked.most))
@@ -206,6 +212,13 @@ class DynamicSizes:
         unknowns = () if self.facts is None else self.facts.unknowns.values()
         return tuple([(u.symbol, u.source) for u in unknowns if u.strict])
 
+    def _counted(self, expr: Expr) -> Expr:
+        """A stride as tensors have it: a size of zero, which only a dimension that was marked as
+        unbacked can have, counts as one."""
+        assert self.facts is not None
+        unseen = [u.symbol for u in self.facts.unknowns.values() if u.unseen]
+        return substitute(expr, {symbol: maximum(symbol, 1) for symbol in unseen})
+
     def guards(self) -> list[Guard]:
         """Everything that was assumed of symbols."""
         facts = self.facts
@@ -215,12 +228,14 @@ class DynamicSizes:
         for place, stride, origin in self._strides:
             here = Symbol(str(place))
             if stride.expr != as_expr(_symbol_at(facts, place)):
-                expr = facts.in_inputs(stride.expr)
+                expr = self._counted(facts.in_inputs(stride.expr))
                 sources = ((here, place), *self.sources(expr))
                 condition = SizeCondition(here - expr, 0, 0, sources)
                 made.append(Guard(None, GuardKind.SIZES, condition, origin))
         for expr, (low, high), origin in facts.range_guards():
             high = None if high is None or high >= ENDLESS else high
+            if low == 0 and high is None and facts.is_unseen(expr):
+                continue
             condition = SizeCondition(expr, low, high, self.sources(expr))
             made.append(Guard(None, GuardKind.SIZES, condition, origin or UNKNOWN))
         made += [
@@ -260,6 +275,17 @@ def _guard_of(assumed: Assumed, expr: Expr, sources: tuple[tuple[Symbol, Source]
     lower, upper = None if kind == "!=" else 0, 0 if kind == "==" else None
     condition = SizeCondition(expr, lower, upper, sources, kind == "!=")
     return Guard(None, GuardKind.SIZES, condition, assumed.origin or UNKNOWN)
+
+
+def _steps_of_larger(real: torch.Tensor, shape: Sequence[Any]) -> tuple[int, ...]:
+    """Strides that the tensor would have, were its sizes those that the capture goes on with."""
+    if not real.is_contiguous():
+        return real.stride()
+    made, step = [], 1
+    for size in reversed(shape):
+        made.append(step)
+        step *= max(hint_of(size), 1)
+    return tuple(reversed(made))
 
 
 def _silent(*arguments: Any) -> None:

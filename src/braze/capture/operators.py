@@ -299,7 +299,7 @@ def _asks_each(value: Any) -> bool:
     if cls in TENSORS:
         return True
     if cls is ProgramInt:
-        return value.facts.data is not None
+        return value.facts.data is not None or value.facts.has_unseen
     if cls is not torch.Size and (cls in CONSTANTS or cls not in EXACT):
         return False
     return any(map(_asks_each, value.values() if issubclass(cls, dict) else value))

@@ -8,10 +8,14 @@ from braze.capture.signals import BreakRequested
 from braze.shapes.data_symbols import SymbolicTruth
 
 
-def promise(interpreter: Any, condition: SymbolicTruth) -> None:
-    """Take a condition as true; the program checks it when it runs."""
-    facts = condition.facts
-    facts.data_symbols().check(condition.relation, "the program promises")
+def promise(interpreter: Any, condition: SymbolicTruth) -> bool:
+    """Take a condition as true; the program checks it when it runs. Of sizes of inputs it becomes
+    a guard: False where it does not hold of those at hand."""
+    facts, relation = condition.facts, condition.relation
+    if facts.data is None or not facts.data.concerns(facts.current(relation.expr)):
+        return facts.promise(relation)
+    facts.data.check(relation, "the program promises")
+    return True
 
 
 def truth_of(interpreter: Any, condition: SymbolicTruth) -> bool:
@@ -22,11 +26,11 @@ def truth_of(interpreter: Any, condition: SymbolicTruth) -> bool:
     if ahead[:1] == ["POP_JUMP_IF_TRUE"]:  # behind TO_BOOL
         del ahead[0]
     if ahead[:1] == ["LOAD_ASSERTION_ERROR"]:
-        promise(interpreter, condition)
-        return True
+        return promise(interpreter, condition)
     if frame.globals.get("__name__") == _LIBRARY and condition.relation.kind != ">=":
-        promise(interpreter, condition if condition.relation.kind == "==" else negated(condition))
-        return condition.relation.kind == "=="
+        equal = condition if condition.relation.kind == "==" else negated(condition)
+        return promise(interpreter, equal) is (condition is equal)
+    condition.facts.refuse_unseen(condition.relation)
     raise BreakRequested("data-dependent-size", f"whether {condition.relation}")
 
 

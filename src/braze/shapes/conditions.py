@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Any, final
 
 from braze.shapes.data_symbols import Undecidable
+from braze.shapes.facts import UnseenError
 
 
 @final
@@ -65,7 +66,7 @@ class Condition:
     def _ask_or(self, default: bool) -> bool:
         try:
             return self.ask(None)
-        except Undecidable:
+        except (Undecidable, UnseenError):
             return self.ask(default)
 
     def statically_known_true(self, file: str, line: int) -> bool:
@@ -109,12 +110,10 @@ def are_strides_in_order(sizes: Any, strides: Any, order: Any) -> bool:
 
 
 def at_least_one(size: Any) -> Any:
-    """max(size, 1), as strides count a size; of one that is known only when the program runs, the
-    size itself: where it is zero, no stride is used."""
-    if type(size) is not int:
-        data = size.facts.data
-        if data is not None and data.concerns(size.now()):
-            return size
+    """max(size, 1), as strides count a size; of one that no size at hand answers for, the size
+    itself: where it is zero, no stride is used."""
+    if type(size) is not int and size.is_open():
+        return size
     return max(size, 1)
 
 

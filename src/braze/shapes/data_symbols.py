@@ -126,13 +126,6 @@ class DataSymbols:
         if abs(factor) == 1 and latest not in symbols(rest) and latest not in self.facts.meaning:
             self.facts.write(latest, rest * -factor)
 
-    def truth(self, relation: Relation) -> SymbolicTruth | None:
-        """What a program's comparison gives, where the answer is not known; else None."""
-        facts = self.facts
-        if not self.concerns(facts.current(relation.expr)) or facts.follows(relation) is not None:
-            return None
-        return SymbolicTruth(facts, relation)
-
     def refuse(self, what: str) -> NoReturn:
         """Stop: the number itself is needed."""
         raise Undecidable(what)
@@ -151,7 +144,8 @@ class DataSymbols:
 
 @final
 class SymbolicTruth:
-    """What a comparison of such numbers gives a program: `torch._check` takes it."""
+    """What a comparison of such numbers, or of sizes that the user marked as unbacked, gives a
+    program: `torch._check` takes it."""
 
     __slots__ = ("facts", "relation")
 
@@ -160,6 +154,7 @@ class SymbolicTruth:
         self.relation = relation
 
     def __bool__(self) -> bool:
+        self.facts.refuse_unseen(self.relation)
         raise Undecidable(f"whether {self.relation} is known only when the program runs")
 
     def __hash__(self) -> int:

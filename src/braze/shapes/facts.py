@@ -16,8 +16,7 @@ question again.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Mapping, Set
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
@@ -36,11 +35,13 @@ from braze.shapes.expr import (
     floor_div,
     symbols,
 )
+from braze.shapes.linear import can_be_zero, linear_in, solved_for
 from braze.shapes.prove import Range, is_nonnegative, is_plainly_nonnegative, range_of
 from braze.shapes.substitution import evaluate, substitute
 
 Kind: TypeAlias = Literal["==", "!=", ">="]
 _MOST_INEQUALITIES = 32
+_LEAST_UNSEEN = 2  # what is traced with, so that no size is taken for zero or one
 ENDLESS = 1 << 32  # ends of ranges from here on come from MOST, and are not worth a guard
 MOST = 1 << 48  # no tensor has as many elements: an end of ranges that is not checked
 
@@ -82,13 +83,14 @@ class Unknown:
     """A symbol of an input.
 
     source: where its value is found. strict: the user marked it: it must not become a constant.
-    unseen: and no question about it may be answered by the size at hand.
+    unseen: and no question about it may be answered by the size at hand. now: that size.
     """
 
     symbol: Symbol
     source: Any
     strict: bool = False
     unseen: bool = False
+    now: int | None = None
 
 
 class SpecialisedError(BaseException):
@@ -98,6 +100,10 @@ class SpecialisedError(BaseException):
     def __init__(self, message: str, origin: Any) -> None:
         super().__init__(message)
         self.origin = origin
+
+
+class UnseenError(SpecialisedError):
+    """The size of a dimension that the user marked as unbacked was asked for."""
 
 
 @final
@@ -147,12 +153,13 @@ class Facts:
         unseen: bool = False,
     ) -> Symbol:
         """A symbol for a size (or a Python int) found at `source`, in [lower, upper]."""
+        now, hint = hint, max(hint, _LEAST_UNSEEN) if unseen else hint
         symbol = Symbol(f"s{len(self.unknowns)}", lower, upper, hint)
-        self.unknowns[symbol] = Unknown(symbol, source, strict, unseen)
+        self.unknowns[symbol] = Unknown(symbol, source, strict, unseen, now)
         self.has_unseen = self.has_unseen or unseen
         self.hints[symbol] = hint
         self._range_origins[symbol] = self.origin()
-        self.note(f"{symbol} = {source} ({hint} now)")
+        self.note(f"{symbol} = {source} ({now} now)")
         return symbol
 
     def data_symbols(self) -> DataSymbols:
@@ -170,7 +177,10 @@ class Facts:
         if symbol.name[0] == "q" and number.isdigit():
             self._named = max(self._named, int(number) + 1)
         if meaning is None:
-            self.unknowns[symbol] = Unknown(symbol, symbol)
+            least = symbol.lower
+            unseen = least is not None and 0 <= least < _LEAST_UNSEEN
+            self.has_unseen = self.has_unseen or unseen
+            self.unknowns[symbol] = Unknown(symbol, symbol, unseen=unseen)
             self.ranges[symbol] = (symbol.lower, MOST if symbol.upper is None else symbol.upper)
             return
         self.meaning[symbol] = self.in_inputs(meaning)
@@ -302,38 +312,63 @@ class Facts:
         expr = self.current(relation.expr)
         if self.data is not None and self.data.concerns(expr):
             return self.data.decide(Relation(expr, relation.kind))
-        if self.has_unseen:
-            self._refuse_unseen(Relation(expr, relation.kind))
+        if self.is_unseen(expr):
+            if relation.kind != ">=":  # mostly asked to take a shorter way
+                return relation.kind == "!="
+            self.refuse_unseen(Relation(expr, relation.kind))
         holds = relation.holds(self.hint_of(expr))
         true = Relation(expr, relation.kind)
         self._assume(true if holds else true.negated())
         self._known[expr, relation.kind] = holds
         return holds
 
-    def _refuse_unseen(self, relation: Relation) -> None:
-        """Raise SpecialisedError where the size at hand of a marked dimension would answer."""
-        named = symbols(self.in_inputs(relation.expr))
+    def is_unseen(self, expr: Expr) -> bool:
+        """Whether a dimension that the user marked as unbacked is part of it."""
+        if not self.has_unseen:
+            return False
+        named = symbols(self.in_inputs(self.current(expr)))
+        return any(u.unseen and u.symbol in named for u in self.unknowns.values())
+
+    def refuse_unseen(self, relation: Relation) -> None:
+        """Raise UnseenError where the size at hand of a marked dimension would answer."""
+        named = symbols(self.in_inputs(self.current(relation.expr)))
         for unknown in self.unknowns.values():
-            if unknown.unseen and unknown.symbol in named:
-                raise SpecialisedError(
+            if unknown.unseen and unknown.symbol in named and unknown.now is not None:
+                raise UnseenError(
                     f"{unknown.source} was marked as unbacked, and the program asks whether "
-                    f"{relation}",
+                    f"{relation}: say what holds of it with torch._check(...)",
                     self.origin(),
                 )
 
+    def promise(self, relation: Relation) -> bool:
+        """Take a relation of such dimensions as true, which the program needs, or says; False
+        where it does not hold of the sizes at hand."""
+        known = self.follows(relation)
+        if known is not None:
+            return known
+        now = {s: s_now for s, u in self.unknowns.items() if (s_now := u.now) is not None}
+        if not relation.holds(evaluate(self.in_inputs(relation.expr), {**self.hints, **now})):
+            return False
+        self._assume(Relation(self.current(relation.expr), relation.kind))
+        return True
+
     def require(self, relation: Relation) -> bool:
         """Whether a relation holds without which the program would fail."""
-        if self.data is not None and self.data.concerns(self.current(relation.expr)):
+        expr = self.current(relation.expr)
+        if self.data is not None and self.data.concerns(expr):
             known = self.follows(relation)
             if known is None:
                 self.data.check(relation, "the program needs")
             return known is not False
-        return self.decide(relation)
+        return self.promise(relation) if self.is_unseen(expr) else self.decide(relation)
 
     def require_other(self, expr: Expr, number: int) -> None:
         """Assume that a size made of computed numbers is not this number; check it then."""
+        relation = Relation(expr - number, "!=")
         if self.data is not None and self.data.concerns(expr):
-            self.data.check(Relation(expr - number, "!="), "the program was compiled for")
+            self.data.check(relation, "the program was compiled for")
+        elif self.is_unseen(expr) and not self.promise(relation):
+            self.refuse_unseen(relation)
 
     def follows(self, relation: Relation) -> bool | None:
         """True or False where what is known says so, else None. Assumes nothing."""
@@ -360,7 +395,7 @@ class Facts:
             for fact, answer in ways:
                 if proven(fact):
                     return answer
-        if relation.kind != ">=" and not _can_be_zero(expr):
+        if relation.kind != ">=" and not can_be_zero(expr):
             return relation.kind == "!="
         return None
 
@@ -382,7 +417,10 @@ class Facts:
             if self.data is not None and self.data.concerns(expr):
                 self.data.refuse(f"the value of {expr} is known only when the program runs")
             constant = self.hint_of(expr)
-            self.decide(Relation(expr - constant, "=="))
+            relation = Relation(expr - constant, "==")
+            if self.is_unseen(expr):
+                self.refuse_unseen(relation)
+            self.decide(relation)
         return constant
 
     def _assume(self, relation: Relation) -> None:
@@ -426,7 +464,7 @@ class Facts:
 
     def _learn_range(self, relation: Relation) -> bool:
         """Narrow one symbol's range; False where the relation says something else."""
-        linear = _linear(relation.expr)
+        linear = linear_in(relation.expr)
         if linear is None:
             return False
         symbol, factor, rest = linear
@@ -453,7 +491,7 @@ class Facts:
     def _learn_equality(self, expr: Expr) -> None:
         # An input's size written as several quotients could not be had from them.
         quotients = symbols(expr) & self.meaning.keys()
-        solved = (_solved(expr, quotients) if len(quotients) > 1 else None) or _solved(expr)
+        solved = (solved_for(expr, quotients) if len(quotients) > 1 else None) or solved_for(expr)
         if solved is not None:
             self._write(*solved)
 
@@ -481,11 +519,12 @@ class Facts:
                 symbol != unknown.symbol
             ):
                 continue
-            number = self.hint_of(as_expr(unknown.symbol))
+            number = self.hint_of(self.current(as_expr(unknown.symbol)))
             self.note(f"{unknown.symbol} = {unknown.source} is specialised to {number}")
             if unknown.strict:
+                kind = "unbacked" if unknown.unseen else "dynamic"
                 raise SpecialisedError(
-                    f"{unknown.source} was marked as dynamic, and the program needs it to be "
+                    f"{unknown.source} was marked as {kind}, and the program needs it to be "
                     f"{number}",
                     self.origin(),
                 )
@@ -535,47 +574,3 @@ def relation_text(relation: Relation, names: Callable[[str], str] = str) -> str:
     left = Expr(tuple((m, c) for m, c in relation.expr.terms if c > 0))
     right = -Expr(tuple((m, c) for m, c in relation.expr.terms if c < 0))
     return names(f"{left} {relation.kind} {right}")
-
-
-# --- private -------------------------------------------------------------------------------------
-
-
-def _linear(expr: Expr) -> tuple[Symbol, int, int] | None:
-    """(symbol, factor, rest) of `factor * symbol + rest`."""
-    found: tuple[Symbol, int] | None = None
-    rest = 0
-    for monomial, coefficient in expr.terms:
-        if not monomial:
-            rest = coefficient
-        elif found is None and len(monomial) == 1 and type(monomial[0]) is Symbol:
-            found = monomial[0], coefficient
-        else:
-            return None
-    return None if found is None else (*found, rest)
-
-
-def _solved(expr: Expr, among: Set[Symbol] | None = None) -> tuple[Symbol, Expr] | None:
-    """(symbol, what it equals) of `expr == 0`: the newest symbol with a factor that divides."""
-    uses: dict[Symbol, int] = {}
-    for monomial, _ in expr.terms:
-        for symbol in set().union(*(symbols(Expr((((a,), 1),))) for a in monomial)):
-            uses[symbol] = uses.get(symbol, 0) + 1
-    candidates = []
-    for monomial, coefficient in expr.terms:
-        if len(monomial) != 1 or type(monomial[0]) is not Symbol or uses[monomial[0]] != 1:
-            continue
-        allowed = among is None or monomial[0] in among
-        if allowed and all(c % coefficient == 0 for _, c in expr.terms):
-            candidates.append((monomial[0], coefficient))
-    if not candidates:
-        return None
-    symbol, factor = max(candidates, key=lambda c: (len(c[0].name), c[0].name))
-    rest = expr - as_expr(symbol) * factor
-    return symbol, Expr(tuple((m, -c // factor) for m, c in rest.terms))
-
-
-def _can_be_zero(expr: Expr) -> bool:
-    """Whether the coefficients allow it: 2*s + 1 never is."""
-    common = math.gcd(*(c for monomial, c in expr.terms if monomial))
-    constant = next((c for monomial, c in expr.terms if not monomial), 0)
-    return not common or constant % common == 0

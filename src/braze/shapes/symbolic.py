@@ -22,6 +22,7 @@ from braze.shapes.conditions import (
     is_dense,
     is_dense_in_order,
 )
+from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.expr import (
     Expr,
     Symbol,
@@ -71,6 +72,11 @@ class SymbolicSize(torch.SymInt):
         if self._now_at != self.facts.rewritten:
             self._look_again()
         return self._now
+
+    def is_open(self) -> bool:
+        """Whether no size at hand may answer what it is asked."""
+        facts, expr = self.facts, self.now()
+        return facts.is_unseen(expr) or (facts.data is not None and facts.data.concerns(expr))
 
     def _look_again(self) -> None:
         self._now_at = self.facts.rewritten
@@ -351,9 +357,9 @@ def _current(facts: Facts, value: Any) -> Expr:
 
 
 def is_computed(*sizes: Any) -> bool:
-    """Whether one of the sizes is made of numbers that the program computes."""
-    symbolic = [size for size in sizes if isinstance(size, SymbolicSize)]
-    return any(s.facts.data is not None and s.facts.data.concerns(s.now()) for s in symbolic)
+    """Whether one of the sizes is made of numbers that the program computes, or of sizes that the
+    user marked as unbacked."""
+    return any(isinstance(size, SymbolicSize) and size.is_open() for size in sizes)
 
 
 def must_equal(left: Any, right: Any) -> bool:
@@ -495,8 +501,8 @@ def _comparison(name: str) -> Any:
         else:
             return NotImplemented  # the other one may know: `n == tensor` is a tensor
         facts, relation = _relation(name, self, other)
-        if type(self) is ProgramInt and facts.data is not None:
-            truth = facts.data.truth(relation)
+        if type(self) is ProgramInt:
+            truth = _unknown_truth(facts, relation)
             if truth is not None:
                 return truth
         answer = facts.decide(relation)
@@ -505,6 +511,17 @@ def _comparison(name: str) -> Any:
         return answer
 
     return method
+
+
+def _unknown_truth(facts: Facts, relation: Relation) -> SymbolicTruth | None:
+    """What a program's comparison gives that no size at hand may answer; else None."""
+    if facts.data is None and not facts.has_unseen:
+        return None
+    if facts.follows(relation) is not None:
+        return None
+    if facts.data is not None and facts.data.concerns(facts.current(relation.expr)):
+        return SymbolicTruth(facts, relation)
+    return SymbolicTruth(facts, relation) if facts.is_unseen(relation.expr) else None
 
 
 def _node_comparison(name: str) -> Any:

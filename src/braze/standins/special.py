@@ -242,8 +242,9 @@ def _unbind_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: in
 def _split_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: int) -> Step:
     size = args[0]
     dim = args[1] if len(args) > 1 else 0
-    starts = size * index if isinstance(size, int) else sum(size[:index])
-    length = size if isinstance(size, int) else size[index]
+    is_even = isinstance(size, (int, torch.SymInt))
+    starts = size * index if is_even else sum(size[:index])
+    length = size if is_even else size[index]
     end = min(starts + length, type.shape[dim])
     return Step(aten.slice.Tensor, (dim, starts, end), {})
 

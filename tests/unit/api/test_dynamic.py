@@ -210,6 +210,83 @@ def test_unbacked_dimensions_answer_no_question() -> None:
     assert compiled_marked(lambda x: x.exp().sum(0), 5, lambda x: braze.mark_unbacked(x, 0), 9) == 1
 
 
+def rows(x: torch.Tensor) -> Any:
+    return (x * 2).sum(-1), x.t().contiguous(), x.reshape(-1), x[:10].exp(), len(x)
+
+
+def joined(x: torch.Tensor) -> Any:
+    return x.softmax(-1), torch.cat([x, x]), x[1:], x.unsqueeze(0).expand(3, -1, -1), x.mT @ x
+
+
+def compiled_unbacked(program: Any, backend: str, *calls: tuple[torch.Tensor, ...]) -> int:
+    """Compiles; the first dimension of the first call's tensors is marked."""
+    options = {"suppress_errors": False, "verify": True}
+    with recorded() as journal:
+        compiled = braze.compile(program, options=options, backend=backend)
+    for x in calls[0]:
+        braze.mark_unbacked(x, 0)
+    with torch.no_grad():
+        for call in calls:
+            expected = program(*call)
+            torch.testing.assert_close(compiled(*call), expected)
+    assert not journal.fallbacks()
+    return len(journal.records())
+
+
+@pytest.mark.parametrize("first", [5, 0, 1])
+@pytest.mark.parametrize("program", [rows, joined], ids=lambda p: p.__name__)
+def test_unbacked_dimensions_may_be_zero_or_one(program: Any, first: int) -> None:
+    calls = [(rand(n, 4),) for n in (first, 3, 0, 1, 14)]
+    backend = "braze" if first == 0 else "aot_eager"
+    assert compiled_unbacked(program, backend, *calls) == 1
+
+
+@pytest.mark.parametrize("first", [4, 0, 1])
+def test_unbacked_dimensions_that_have_to_be_equal(first: int) -> None:
+    def program(x: torch.Tensor, y: torch.Tensor) -> Any:
+        return x + y, nn.functional.mse_loss(x, y, reduction="sum")
+
+    calls = [(rand(n, 4), rand(n, 4)) for n in (first, 3, 0, 1)]
+    assert compiled_unbacked(program, "aot_eager", *calls) == 1
+
+
+def promising(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    torch._check(x.shape[0] == y.shape[0], lambda: "not as long")
+    torch._check(x.shape[0] >= 3, lambda: "too few")
+    return x if x.shape[0] < 2 else x[:3] * y[:3]
+
+
+def test_what_is_promised_of_unbacked_dimensions(journal: Journal) -> None:
+    compiled = braze.compile(promising, backend="aot_eager")
+    x, y = rand(4, 2), rand(4, 2)
+    for tensor in (x, y):
+        braze.mark_unbacked(tensor, 0)
+    for pair in ((x, y), (rand(3, 2), rand(3, 2)), (rand(9, 2), rand(9, 2))):
+        torch.testing.assert_close(compiled(*pair), promising(*pair))
+    assert len(journal.records()) == 1
+    with pytest.raises(RuntimeError, match="not as long"):
+        compiled(rand(4, 2), rand(5, 2))
+    with pytest.raises(RuntimeError, match="too few"):
+        compiled(rand(2, 2), rand(2, 2))
+
+
+def test_gradients_of_unbacked_dimensions(journal: Journal) -> None:
+    weight = rand(4, 4).requires_grad_()
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (x @ weight).tanh().sum()
+
+    compiled = braze.compile(program, backend="aot_eager", options={"suppress_errors": False})
+    for number, n in enumerate((1, 5, 0, 3)):
+        x = rand(n, 4)
+        if not number:
+            braze.mark_unbacked(x, 0)
+        (expected,) = torch.autograd.grad(program(x), weight)
+        (found,) = torch.autograd.grad(compiled(x), weight)
+        torch.testing.assert_close(found, expected)
+    assert not journal.fallbacks()
+
+
 def test_static_dimensions_are_compiled_as_they_are(journal: Journal) -> None:
     compiled = braze.compile(flattened, dynamic=True)
     with torch.no_grad():

@@ -311,7 +311,8 @@ def _split(x: TensorType, offset: int, size: int, dim: int = 0) -> Any:
     total: int = x.shape[dim]  # type: ignore[assignment]
     if size <= 0 or not total:
         return NotImplemented
-    return tuple(_slice(x, offset, dim, start, start + size) for start in range(0, total, size))
+    pieces = range(int((total + size - 1) // size))  # their number is the program's
+    return tuple([_slice(x, offset, dim, n * size, (n + 1) * size) for n in pieces])
 
 
 @_view_rule(aten.split_with_sizes.default)
