@@ -22,6 +22,7 @@ NUMERICS = ("eager", "default", "fast")
 # What programs stay correct without; `braze.rewrite` has them.
 GRAPH_PASSES = (
     "prefer_channels_last",
+    "complex_as_pairs",
     "remove_redundant_copies",
     "align_products",
     "merge_common_subexpressions",

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import threading
 import types
 import warnings
 from collections.abc import Callable
@@ -68,6 +67,7 @@ from braze.ir.versions import keeping_versions
 from braze.lower import lower
 from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
+from braze.report.warned import Warned
 from braze.rewrite import rewrite
 from braze.runtime.checks import with_checks
 from braze.runtime.detached_views import with_detached_views
@@ -77,10 +77,11 @@ from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
 from braze.runtime.link_device import NoTriton, link_device, prepare
+from braze.runtime.product_tuning import is_product_quicker
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.runtime.tuning import TUNING_MODES, choose_launches
-from braze.schedule import CPU, CUDA, Target, schedule
+from braze.schedule import CPU, CUDA, ChooseProduct, Target, schedule
 from braze.shapes.policy import SizePolicy
 from braze.standins import Tracer
 from braze.trace import BreakNote, Journal, Recorder
@@ -90,32 +91,18 @@ _Linked: TypeAlias = GraphCallable | NoCompiler | NoTriton
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
 
-@final
-class _Warned:
-    """What has been said of the machine, once in a process."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._messages: set[str] = set()
-
-    def once(self, message: str) -> None:
-        with self._lock:
-            known = message in self._messages
-            self._messages.add(message)
-        if not known:
-            warnings.warn(message, BrazeWarning, stacklevel=3)
-
-
-_WARNED = _Warned()
+_WARNED = Warned()
 
 
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Device:
     """What differs from device to device behind lowering: what the schedule decides by, the
-    operators that its kernels have, their source, and how they are called."""
+    products that its kernels compute, the operators that they have, their source, and how they are
+    called."""
 
     target: Target
+    choose: Callable[[Options], ChooseProduct | None]
     supports: Callable[[str, torch.dtype], bool]
     generate: Callable[[Schedule, Options], KernelSources]
     link: Callable[..., _Linked]  # as `link_device`
@@ -133,10 +120,22 @@ def _generate_cuda(plan: Schedule, options: Options) -> KernelSources:
     return triton.host_sources(plan, choose_launches(triton.alternatives(plan, options), options))
 
 
+def _products(options: Options) -> ChooseProduct | None:
+    """Which products are kernels of ours: those that tuning finds quicker."""
+    if options.mode not in TUNING_MODES or options.numerics == "eager":
+        return None
+
+    def choose(fused: Kernel, call: ExternCall, rest: Kernel) -> bool:
+        ways, then = (triton.kernel_alternatives(kernel, options) for kernel in (fused, rest))
+        return is_product_quicker(ways, call, then, options)
+
+    return choose
+
+
 _DEVICES = types.MappingProxyType(
     {
-        "cpu": _Device(CPU, cpp.supports, cpp.generate, _link_cpu),
-        "cuda": _Device(CUDA, triton.supports, _generate_cuda, link_device),
+        "cpu": _Device(CPU, lambda _: None, cpp.supports, cpp.generate, _link_cpu),
+        "cuda": _Device(CUDA, _products, triton.supports, _generate_cuda, link_device),
     }
 )
 
@@ -187,7 +186,7 @@ def _plan(
         recorder.emit("loops", lambda: print_loops(program))
         recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
     with recorder.stage("schedule"):
-        plan = schedule(program, options, kind.target)
+        plan = schedule(program, options, kind.target, kind.choose(options))
         recorder.emit("schedule", lambda: print_schedule(plan))
     return plan
 

@@ -92,6 +92,18 @@ class Column:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Product:
+    """target[.., m, n] = sum over k of first[.., m, k] * second[.., k, n], in float32 or wider; the
+    target is never in memory. first, second: of two dimensions, or three with a batch of one size.
+    """
+
+    target: Buffer
+    first: BufferView
+    second: BufferView
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """One parallel loop nest.
 
@@ -105,6 +117,8 @@ class Kernel:
         points (lanes included); their shapes are those points'.
     columns: sums over rows as well; a task then does `block` rows one after another (the last one
         fewer), all phases of each, and the columns' bodies behind them.
+    product: what is computed first; the rows are then its batch, and the loops of the single phase
+        m and n, whose points read its target where they are.
     """
 
     name: str
@@ -116,6 +130,7 @@ class Kernel:
     chunks: tuple[int, ...] = ()
     columns: tuple[Column, ...] = ()
     block: int = 0
+    product: Product | None = None
 
 
 @final

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from braze.ir.graph import Graph
 from braze.rewrite.align_products import align_products
+from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.forget_histories import forget_histories
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.prefer_channels_last import prefer_channels_last
@@ -23,6 +24,7 @@ Pass: TypeAlias = Callable[[Graph], Graph]
 PASSES: tuple[Pass, ...] = (
     prefer_channels_last,
     forget_histories,
+    complex_as_pairs,
     remove_redundant_copies,
     align_products,
     merge_common_subexpressions,

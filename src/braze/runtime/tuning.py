@@ -12,6 +12,7 @@ or with numbers from the CPU are not timed.
 from __future__ import annotations
 
 import ctypes
+import functools
 import hashlib
 import json
 import logging
@@ -38,10 +39,13 @@ TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
 # Launches of one kernel -> microseconds of each; infinite where one cannot run.
 Measure: TypeAlias = Callable[[Sequence[Launch]], Sequence[float]]
 
+# Starts work on the current stream -> the driver's code.
+Start: TypeAlias = Callable[[], int]
+
 _CLEARLY = 0.97  # of the cost model's time
 _LAUNCHES = 9
 _MOST_BYTES = 8 << 30  # of a kernel's memory
-_CACHE_BYTES = 256 << 20  # more than any second-level cache
+CACHE_BYTES = 256 << 20  # more than any second-level cache
 _LOG = logging.getLogger("braze.perf_hints")
 
 
@@ -58,20 +62,20 @@ def choose_launches(
     chosen: dict[str, str] = {}
     made = []
     for launches in alternatives:
-        if len(launches) < 2 or not _is_timed(launches[0]):
+        if len(launches) < 2 or not is_timed(launches[0]):
             made.append(launches[:1])
             continue
-        key = _key(launches)
+        key = key_of(launches)
         if key not in chosen:
-            chosen[key] = _remembered(folder / f"{key}.json", launches, measure)
+            names = [launch.function.name for launch in launches]
+            times = functools.partial(measure, launches)
+            chosen[key] = remembered(folder / f"{key}.json", names, times)
         made.append(tuple([x for x in launches if x.function.name == chosen[key]][:1]))
     return made
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
-def _is_timed(launch: Launch) -> bool:
+def is_timed(launch: Launch) -> bool:
+    """Whether all its sizes are known, and nothing comes from the CPU."""
     buffers = [x for x in launch.arguments if isinstance(x, Buffer)]
     sizes = [x for x in (*launch.grid, *launch.arguments) if not isinstance(x, Buffer)]
     sizes += [n for b in buffers for n in (*b.shape, *b.stride)]
@@ -80,9 +84,38 @@ def _is_timed(launch: Launch) -> bool:
     return known and pointers and sum(map(_bytes, buffers)) <= _MOST_BYTES
 
 
-def _elements(buffer: Buffer) -> int:
+def remembered(path: Path, names: Sequence[str], measure: Callable[[], Sequence[float]]) -> str:
+    """One of the names, from the disk or measured; the first is left for clearly quicker ones."""
+    found = _read(path)
+    if found not in names:
+        path.unlink(missing_ok=True)
+        times = dict(zip(names, measure(), strict=True))
+        best = min(times, key=times.__getitem__)
+        found = best if times[best] < _CLEARLY * times[names[0]] else names[0]
+        other = _keep(path, found, {n: t for n, t in times.items() if math.isfinite(t)})
+        found = other if other in names else found
+        text = f"{found}: {times.get(found, 0):.1f} µs, {names[0]}: {times[names[0]]:.1f}"
+        _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
+    return found
+
+
+def key_of(launches: Sequence[Launch], beside: Sequence[str] = ()) -> str:
+    """What a choice is remembered by: names of functions stand for their texts and constants."""
+    buffers = [x for x in launches[0].arguments if isinstance(x, Buffer)]
+    facts = [f"{x.function.name} {x.function.warps} {x.grid}" for x in launches]
+    facts += [f"{b.dtype} {b.shape} {b.stride}" for b in buffers]
+    facts += beside
+    facts += [str(triton_version()), _device_name(buffers[0].device)]
+    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+
+
+def elements(buffer: Buffer) -> int:
+    """From the first one to the last in memory."""
     steps = zip(map(_known, buffer.shape), map(_known, buffer.stride), strict=True)
     return 1 + sum((size - 1) * step for size, step in steps if size > 0)
+
+
+# --- private ---------------------------------------------------------------------------------
 
 
 def _known(size: Any) -> int:
@@ -92,36 +125,11 @@ def _known(size: Any) -> int:
 
 
 def _bytes(buffer: Buffer) -> int:
-    return _elements(buffer) * buffer.dtype.itemsize
-
-
-def _key(launches: Sequence[Launch]) -> str:
-    """What a choice is remembered by: names of functions stand for their texts and constants."""
-    buffers = [x for x in launches[0].arguments if isinstance(x, Buffer)]
-    facts = [f"{x.function.name} {x.function.warps} {x.grid}" for x in launches]
-    facts += [f"{b.dtype} {b.shape} {b.stride}" for b in buffers]
-    facts += [str(triton_version()), _device_name(buffers[0].device)]
-    return hashlib.sha256("\n".join(facts).encode()).hexdigest()[:32]
+    return elements(buffer) * buffer.dtype.itemsize
 
 
 def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
-
-
-def _remembered(path: Path, launches: Sequence[Launch], measure: Measure) -> str:
-    """The name of the function to launch, from the disk or measured."""
-    names = [launch.function.name for launch in launches]
-    found = _read(path)
-    if found not in names:
-        path.unlink(missing_ok=True)
-        times = dict(zip(names, measure(launches), strict=True))
-        best = min(times, key=times.__getitem__)
-        found = best if times[best] < _CLEARLY * times[names[0]] else names[0]
-        other = _keep(path, found, {n: t for n, t in times.items() if math.isfinite(t)})
-        found = other if other in names else found
-        text = f"{found}: {times.get(found, 0):.1f} µs, the cost model's {times[names[0]]:.1f}"
-        _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
-    return found
 
 
 def _read(path: Path) -> str:
@@ -159,17 +167,18 @@ class DeviceTimer:
         buffers = list(dict.fromkeys(b for b in launches[0].arguments if isinstance(b, Buffer)))
         device = buffers[0].device
         with torch.cuda.device(device):
-            cubins = self._built([launch.function for launch in launches], device)
+            cubins = self.built([launch.function for launch in launches], device)
             try:
                 memory = {
-                    b: torch.zeros(_elements(b), dtype=b.dtype, device=device) for b in buffers
+                    b: torch.zeros(elements(b), dtype=b.dtype, device=device) for b in buffers
                 }
-                flushed = torch.empty(_CACHE_BYTES, dtype=torch.uint8, device=device)
+                flushed = torch.empty(CACHE_BYTES, dtype=torch.uint8, device=device)
             except torch.OutOfMemoryError:
                 return [math.inf] * len(launches)
-            return [self._time(x, cubins.get(x.function), memory, flushed) for x in launches]
+            starts = [self.start_of(x, cubins.get(x.function), memory) for x in launches]
+            return [median_time(start, flushed) for start in starts]
 
-    def _built(
+    def built(
         self, functions: Sequence[DeviceFunction], device: torch.device
     ) -> dict[DeviceFunction, Cubin]:
         """What can be built: some need more shared memory or registers than there are."""
@@ -186,21 +195,18 @@ class DeviceTimer:
                     _LOG.info("%s", error, extra={"origin": "", "artefact": "perf_hints"})
             return found
 
-    def _time(
-        self,
-        launch: Launch,
-        cubin: Cubin | None,
-        memory: Mapping[Buffer, torch.Tensor],
-        flushed: torch.Tensor,
-    ) -> float:
-        index = flushed.device.index
-        driver = DRIVERS.of(index)
+    def start_of(
+        self, launch: Launch, cubin: Cubin | None, memory: Mapping[Buffer, torch.Tensor]
+    ) -> Start | None:
+        """What starts it on that memory and returns the driver's code; None where it cannot run."""
+        device = next(iter(memory.values())).device
+        driver = DRIVERS.of(device.index)
         if cubin is None:
-            return math.inf
+            return None
         try:
             loaded = driver.load(cubin)
         except CudaError:
-            return math.inf
+            return None
         places = Places({b: n for n, b in enumerate(memory)}, {}, {}, -1)
         entries = Entries(
             driver.address("cuLaunchKernel"), driver.address("cuCtxSetCurrent"), driver.context
@@ -208,17 +214,28 @@ class DeviceTimer:
         numbers = encode([launch], {launch.function: loaded}, places, entries)
         plan = (ctypes.c_long * len(numbers))(*numbers)
         table = (ctypes.c_long * len(memory))(*[x.data_ptr() for x in memory.values()])
-        at = ctypes.addressof(plan), ctypes.addressof(table)
-        stream = torch.cuda.current_stream(flushed.device)
-        times = []
-        for _ in range(_LAUNCHES):
-            flushed.zero_()
-            start, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            start.record(stream)
-            code = launch_by_ctypes(*at, 0, stream.cuda_stream)
-            end.record(stream)
-            if code:
-                return math.inf
-            end.synchronize()
-            times.append(start.elapsed_time(end) * 1e3)
-        return statistics.median(times[1:])
+        stream = torch.cuda.current_stream(device).cuda_stream
+
+        def start(held: object = (plan, table)) -> int:
+            return launch_by_ctypes(ctypes.addressof(plan), ctypes.addressof(table), 0, stream)
+
+        return start
+
+
+def median_time(start: Start | None, flushed: torch.Tensor) -> float:
+    """Microseconds of a start, the cache emptied before each; infinite where it fails."""
+    if start is None:
+        return math.inf
+    stream = torch.cuda.current_stream(flushed.device)
+    times = []
+    for _ in range(_LAUNCHES):
+        flushed.zero_()
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record(stream)
+        code = start()
+        end.record(stream)
+        if code:
+            return math.inf
+        end.synchronize()
+        times.append(begin.elapsed_time(end) * 1e3)
+    return statistics.median(times[1:])

@@ -1,6 +1,7 @@
 """Which definitions are computed together, in which loops, and where their values live."""
 
 from braze.schedule.plan import schedule
+from braze.schedule.products import ChooseProduct
 from braze.schedule.target import CPU, CUDA, Target
 
-__all__ = ["CPU", "CUDA", "Target", "schedule"]
+__all__ = ["CPU", "CUDA", "ChooseProduct", "Target", "schedule"]

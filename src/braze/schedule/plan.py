@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
 from braze.ir.schedule import ExternStep, Schedule, Step
@@ -21,6 +22,7 @@ from braze.schedule.memory import Plannable, place
 from braze.schedule.moments import SharedMoments, share_moments
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
+from braze.schedule.products import ChooseProduct, fuse_products
 from braze.schedule.split import split
 from braze.schedule.strides import reduces_over_lanes
 from braze.schedule.target import CPU, Target
@@ -28,14 +30,24 @@ from braze.schedule.unroll import unroll
 from braze.schedule.use import extern_reads, find_uses
 
 
-def schedule(program: LoopProgram, options: Options, target: Target = CPU) -> Schedule:
-    """Kernels and extern calls that compute the program on a target, and the memory plan."""
+def schedule(
+    program: LoopProgram,
+    options: Options,
+    target: Target = CPU,
+    choose: ChooseProduct | None = None,
+) -> Schedule:
+    """Kernels and extern calls that compute the program on a target, and the memory plan. choose:
+    says which products of matrices are computed by kernels."""
     names = new_names()
     fusion = _fused(program, names, options, target)
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
         final = merge_columns(final, names, target.merges_columns)
+    if choose is not None:
+        fused = fuse_products(program, final.steps, final.settled, names, choose)
+        settled = final.settled - (len(final.steps) - len(fused))
+        final = replace(final, steps=tuple(fused), settled=settled)
     placement = place(program, final.steps, target)
     return Schedule(
         inputs=program.inputs,

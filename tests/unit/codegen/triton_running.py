@@ -118,7 +118,8 @@ def _is_triton(name: str) -> bool:
 
 def _mend(interpreter: Any) -> None:
     """The interpreter's numbers are arrays of one element, which NumPy refuses as bounds of loops;
-    it folds by a function of ours one element at a time, for minutes: a tree does as well."""
+    it folds by a function of ours one element at a time, for minutes: a tree does as well. It
+    multiplies matrices of bfloat16 as the integers that it keeps them as."""
     patch = interpreter._patch_lang_tensor
 
     def patched(tensor: Any, scope: Any) -> None:
@@ -137,6 +138,19 @@ def _mend(interpreter: Any) -> None:
         folded = [data.squeeze(self.axis) for data in halves]
         return [self.to_tensor(data, t) for data, t in zip(folded, types, strict=True)]
 
+    builder = interpreter.InterpreterBuilder
+    dot = builder.create_dot
+
+    def dotted(self: Any, a: Any, b: Any, d: Any, *how: Any) -> Any:
+        return dot(self, _as_numbers(a), _as_numbers(b), d, *how)
+
+    def _as_numbers(handle: Any) -> Any:
+        if not handle.dtype.is_bf16():
+            return handle
+        wide = (handle.data.astype(numpy.uint32) << 16).view(numpy.float32)
+        return interpreter.TensorHandle(wide, interpreter.tl.float32)
+
+    builder.create_dot = dotted
     interpreter._patch_lang_tensor = patched
     interpreter.ReduceOps.generic_reduce = reduced
 

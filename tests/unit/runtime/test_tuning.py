@@ -190,7 +190,7 @@ def test_a_device_times_what_can_be_built_and_started(
     )
     monkeypatch.setattr(tuning, "build_cubins", build)
     monkeypatch.setattr(tuning, "DRIVERS", SimpleNamespace(of=lambda index: fake))
-    monkeypatch.setattr(tuning, "_CACHE_BYTES", 64)
+    monkeypatch.setattr(tuning, "CACHE_BYTES", 64)
     monkeypatch.setattr(torch.cuda, "device", lambda _: contextlib.nullcontext())
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     stream = SimpleNamespace(cuda_stream=0x77)

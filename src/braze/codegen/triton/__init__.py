@@ -2,6 +2,6 @@
 
 from braze.codegen.segments import host_sources
 from braze.codegen.triton.operators import supports
-from braze.codegen.triton.source import alternatives, generate
+from braze.codegen.triton.source import alternatives, generate, kernel_alternatives
 
-__all__ = ["alternatives", "generate", "host_sources", "supports"]
+__all__ = ["alternatives", "generate", "host_sources", "kernel_alternatives", "supports"]

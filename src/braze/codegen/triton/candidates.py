@@ -10,7 +10,8 @@ import itertools
 from collections.abc import Iterator
 from dataclasses import replace
 
-from braze.codegen.triton.tiling import Tiling, plan_tiling
+from braze.codegen.triton.product import product_tilings
+from braze.codegen.triton.tiling import Tiling, is_wide, plan_tiling
 from braze.ir.schedule import Kernel
 
 _FACTORS = (0.5, 2.0)
@@ -22,9 +23,18 @@ _MOST_STAGES = 4
 
 def candidate_tilings(kernel: Kernel) -> list[Tiling]:
     """The cost model's tiling, then others; each once."""
+    if kernel.product is not None:
+        return product_tilings(kernel, is_wide(kernel))
     base = plan_tiling(kernel)
     found = {tiling: None for tiling in (base, *_others(base)) if _is_sensible(tiling)}
     return [base, *(tiling for tiling in found if tiling != base)]
+
+
+def first_tiling(kernel: Kernel) -> Tiling:
+    """The cost model's tiling."""
+    if kernel.product is not None:
+        return product_tilings(kernel, is_wide(kernel))[0]
+    return plan_tiling(kernel)
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -19,11 +19,12 @@ from braze.codegen.triton.fold import Fold
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.online import PairFold, Pass, plan_passes
 from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, TYPES
+from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads
-from braze.ir.schedule import Accumulate, Kernel, Store
+from braze.ir.schedule import Accumulate, Kernel, Product, Store
 from braze.shapes.expr import Expr, Symbol, as_expr, floor_div
 
 
@@ -45,6 +46,7 @@ def function_body(
     """The function's lines, without its head; `numbers` are the buffers that come as values."""
     pointers = {buffer: f"p{number}" for number, buffer in enumerate(kernel.memory)}
     scope = Scope(tiling, pointers, sizes, _forms(kernel, numerics))
+    scope.multiplies = numerics != "eager"
     scope.local.update({buffer: Term(pointers[buffer], NUMBER) for buffer in numbers})
     writer = _Writer(kernel, tiling, scope)
     return Body(tuple(writer.text()), scope.checked)
@@ -67,10 +69,27 @@ class _Writer:
     written: set[Buffer] = field(default_factory=set)
 
     def text(self) -> list[str]:
+        if self.kernel.product is not None:
+            return self._product(self.kernel.product)
         if self.kernel.columns:
             return self._task()
         self._indices()
         self._passes()
+        return self.lines
+
+    def _product(self, product: Product) -> list[str]:
+        """A product of matrices, then what is done with each of its elements."""
+        self.lines += block_lines(self.tiling)
+        for dimension in self.tiling.dimensions:
+            self._index(dimension, f"{dimension.name}_block", self.lines)
+        views = (product.first, product.second)
+        pointers = [self.scope.pointers[view.buffer] for view in views]
+        self.lines += product_lines(product, self.tiling, pointers)
+        self.scope.local[product.target] = Term("acc", frozenset("yx"))
+        for statement in self.kernel.phases[0].body:
+            assert isinstance(statement, Store)
+            self._store(statement)
+        self._flush()
         return self.lines
 
     def _task(self) -> list[str]:
@@ -120,8 +139,9 @@ class _Writer:
     # --- where the program is ----------------------------------------------------------------
 
     def _indices(self) -> None:
-        place = "tl.program_id(0)"
-        self.lines.append(f"pid = {place}.to(tl.int64)" if self.tiling.wide else f"pid = {place}")
+        place = "tl.program_id(0)" + (".to(tl.int64)" if self.tiling.wide else "")
+        first = "tl.num_programs(0) - 1 - " if self.tiling.backwards else ""
+        self.lines.append(f"pid = {first}{place}")
         grid = [d for d in self.tiling.grid_dimensions if d.loops]
         for number, dimension in enumerate(reversed(grid)):
             base = "pid"
@@ -180,8 +200,8 @@ class _Writer:
             text = "r_walk - r_shift"
         lines.append(f"{name} = {text}")
         if dimension.shift:
-            limit = index_text(dimension.size, sizes)
-            lines.append(f"rm = ({name} >= 0) & ({name} < {limit})")
+            limit, kind = index_text(dimension.size, sizes), 64 if self.tiling.wide else 32
+            lines.append(f"rm = {name}.to(tl.uint{kind}, bitcast=True) < {limit}")
         elif not dimension.is_exact:
             limit = index_text(dimension.size, sizes)
             lines.append(f"{dimension.name}m = {name} < {limit}")
@@ -234,9 +254,9 @@ class _Writer:
         for fold in folds:
             local[fold.statement.target] = fold.finish()
         for pair_fold in pairs:
-            local[pair_fold.pair.top.target], local[pair_fold.pair.total.target] = (
-                pair_fold.finish()
-            )
+            top, total = pair_fold.finish()
+            local[pair_fold.pair.top.target], local[pair_fold.pair.total.target] = top, total
+            self.scope.totals.add(total.text)
         self._flush()
 
     def _axes(self) -> tuple[int, Dimensions, Dimensions]:

@@ -174,6 +174,20 @@ def bz_argmin_later(a, i, b, j):
 
 
 @triton.jit
+def bz_pair_first(x):
+    """The first of each two neighbours, in both places."""
+    a, _ = tl.split(tl.reshape(x, [x.shape[0] // 2, 2]))
+    return tl.reshape(tl.join(a, a), x.shape)
+
+
+@triton.jit
+def bz_pair_second(x):
+    """The second of each two neighbours, in both places."""
+    _, b = tl.split(tl.reshape(x, [x.shape[0] // 2, 2]))
+    return tl.reshape(tl.join(b, b), x.shape)
+
+
+@triton.jit
 def bz_shift(top):
     """What is subtracted before exp: a maximum, where it is one."""
     return tl.where(top == float('-inf'), 0.0, top)

@@ -19,6 +19,8 @@ from braze.codegen.triton.operators import (
     form,
     literal_text,
 )
+from braze.codegen.triton.pairs import PairLoad, pair_load
+from braze.codegen.triton.runs import regrouped
 from braze.codegen.triton.tiling import Tiling
 from braze.ir.loops import (
     Apply,
@@ -53,6 +55,8 @@ class Scope:
     pointers: names of the pointers of buffers; local: values of the row by their buffer;
     sizes: names of size symbols. lines: those of the function, then those of the loop. reads_on:
     whether what is read of a walked row is read once more by the next walk; None: there is but one.
+    totals: names of sums of exponentials of nothing above zero, one of them of zero: from 1 to the
+    length of a row, or no number. multiplies: such exponentials are divided by them as products.
     """
 
     tiling: Tiling
@@ -65,6 +69,8 @@ class Scope:
     stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Term] = field(default_factory=dict)
     checked: bool = False
     reads_on: bool | None = None
+    totals: set[str] = field(default_factory=set)
+    multiplies: bool = False
     along: dict[Symbol, Dimensions] = field(default_factory=dict)
     walked: Dimensions = NUMBER
     _made: int = 0
@@ -117,6 +123,18 @@ class Scope:
     def index(self, expr: Expr) -> Term:
         """An index expression as text (not assigned)."""
         found = [self.along.get(symbol, NUMBER) for symbol in symbols(expr)]
+        if len(self.tiling.dimensions) == 1 and found:
+            (dimension,) = self.tiling.dimensions
+            along = frozenset({dimension.name})
+
+            def name(inside: int, width: int | None) -> Symbol:
+                text = dimension.name if inside == 1 else f"{dimension.name} // {inside}"
+                if width is not None:
+                    text = f"{text} % {width}"
+                plain = text == dimension.name
+                return Symbol(text if plain else self.assign(text, along).text, 0, None)
+
+            expr = regrouped(expr, dimension.loops, name)
         return Term(index_text(expr, self.sizes), NUMBER.union(*found))
 
     def mask(self, along: Dimensions, guard: Term | None = None) -> str:
@@ -194,6 +212,9 @@ def _load(scope: Scope, scalar: Load, guard: Term | None, other: str = "") -> Te
     local = scope.local.get(scalar.buffer)
     if local is not None:
         return local
+    pair = pair_load(scalar, scope.tiling)
+    if pair is not None and not other:
+        return _half(scope, scalar, pair)
     place = _place(scope, scalar, guard)
     along = place.along if guard is None else place.along | guard.along
     if _is_based(scope, scalar):
@@ -205,6 +226,16 @@ def _load(scope: Scope, scalar: Load, guard: Term | None, other: str = "") -> Te
     if along & scope.walked and scope.reads_on is not None:
         tail += f", eviction_policy='evict_{'last' if scope.reads_on else 'first'}'"
     return scope.assign(f"tl.load({scope.pointers[scalar.buffer]} + {text}{tail})", along)
+
+
+def _half(scope: Scope, load: Load, pair: PairLoad) -> Term:
+    """One of two neighbours for both points: they are read together, whatever the guard says."""
+    place = scope.index(pair.place)
+    mask = scope.mask(place.along)
+    text = f"tl.load({scope.pointers[load.buffer]} + {scope.broadcast(place, place.along)}"
+    both = scope.assign(f"{text}{f', {mask}' if mask else ''})", place.along)
+    name = "bz_pair_second" if pair.is_second else "bz_pair_first"
+    return scope.assign(f"{name}({both.text})", place.along)
 
 
 def _is_based(scope: Scope, load: Load) -> bool:
@@ -243,6 +274,8 @@ def _apply(scope: Scope, scalar: Apply, guard: Term | None) -> Term:
     template = form(scalar.op, dtype)
     if dtype in (torch.float32, torch.float64):
         template = scope.forms.get(scalar.op, template)
+    if scalar.op == "truediv" and operands[1].text in scope.totals and _is_exp(scalar.operands[0]):
+        return _share(scope, *operands)
     if template is None:
         raise NotImplementedError(f"Triton has no {scalar.op} on {dtype}; ask `supports` first")
     text = template.format(*(term.text for term in operands))
@@ -253,6 +286,24 @@ def _apply(scope: Scope, scalar: Apply, guard: Term | None) -> Term:
     ):
         text = cast_text(f"({text})", torch.int32, scalar.dtype)
     return scope.assign(text, NUMBER.union(*(term.along for term in operands)))
+
+
+def _is_exp(scalar: Scalar) -> bool:
+    return isinstance(scalar, Apply) and scalar.op == "exp" and scalar.dtype == torch.float32
+
+
+def _share(scope: Scope, part: Term, total: Term) -> Term:
+    """part / total. The total is within range, so that a product with its reciprocal, mended by
+    what is left of the division, is off by hardly more than the rounding of the quotient."""
+    along = part.along | total.along
+    if not scope.multiplies:
+        return scope.assign(f"libdevice.div_rn({part.text}, {total.text})", along)
+    inverse = scope.assign(f"1.0 / {total.text}", total.along)
+    about = scope.assign(f"{part.text} * {inverse.text}", along)
+    if "truediv" in scope.forms:
+        return about
+    left = f"libdevice.fma(-{about.text}, {total.text}, {part.text})"
+    return scope.assign(f"libdevice.fma({left}, {inverse.text}, {about.text})", along)
 
 
 _COMPARISONS = {"eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">="}

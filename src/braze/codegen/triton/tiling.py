@@ -68,6 +68,8 @@ class Tiling:
     name of the one that phases run over, or "". wide: indices need 64 bits. stages: blocks of a
     walked row that are on their way from memory at once. base: where rows begin that are not
     aligned, of the accesses that are to be. together: rows that a program does one after another.
+    backwards: programs are numbered from the last points to the first. inner: how many terms of a
+    product are summed at once.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -77,6 +79,8 @@ class Tiling:
     stages: int = 1
     base: Expr | None = None
     together: int = 1
+    backwards: bool = False
+    inner: int = 0
 
     @property
     def axes(self) -> tuple[Dimension, ...]:
@@ -95,9 +99,17 @@ def is_flat(kernel: Kernel) -> bool:
     return not others and not first.row and not any(isinstance(s, Accumulate) for s in first.body)
 
 
+def is_wide(kernel: Kernel) -> bool:
+    """Whether an index or an offset may not fit 32 bits."""
+    spaces = [_count(size for _, size in (*kernel.rows, *kernel.phases[0].loops))]
+    spaces += [_extent(buffer) for buffer in kernel.memory]
+    spaces += [_largest(expr) for expr in _index_values(kernel)]
+    return any(space is None or space > _LARGEST_INDEX for space in spaces)
+
+
 def plan_tiling(kernel: Kernel) -> Tiling:
     """The tiling that the cost model takes for the best."""
-    wide = _is_wide(kernel)
+    wide = is_wide(kernel)
     loops = kernel.phases[0].loops
     if not is_flat(kernel):
         sizes = block_sizes(kernel)
@@ -143,14 +155,6 @@ def _unaligned(kernel: Kernel) -> tuple[Expr | None, int]:
                     continue
                 return (base, width) if any(c % width for _, c in base.terms) else (None, 0)
     return None, 0
-
-
-def _is_wide(kernel: Kernel) -> bool:
-    """Whether an index or an offset may not fit 32 bits."""
-    spaces = [_count(size for _, size in (*kernel.rows, *kernel.phases[0].loops))]
-    spaces += [_extent(buffer) for buffer in kernel.memory]
-    spaces += [_largest(expr) for expr in _index_values(kernel)]
-    return any(space is None or space > _LARGEST_INDEX for space in spaces)
 
 
 def _count(sizes: Iterable[int | Expr]) -> int | None:

@@ -1,0 +1,133 @@
+"""The lines of a product of matrices, before what is done with its elements.
+
+    y_block, x_block = ...                       programs in groups that share what the cache has
+    acc = tl.zeros([YB, XB], tl.float32)
+    for k_start in tl.range(0, K, KB): acc = tl.dot(rows, columns, acc)
+
+Rows and columns behind the last ones are read from the first ones again, and never written; behind
+the last k there are zeros. float32 is multiplied as float32, never as tf32.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from braze.codegen.triton.tiling import Dimension, Tiling
+from braze.ir.loops import BufferView
+from braze.ir.schedule import Kernel, Product
+from braze.shapes.expr import as_expr, constant_value
+
+_GROUP = 8  # blocks of rows whose columns are read one after another
+_SHARED_BYTES = 220 * 1024
+# (rows, columns, summed, warps, stages) of a program; the first is the cost model's choice.
+_SHAPES = (
+    (128, 128, 64, 8, 3),
+    (128, 256, 64, 8, 3),
+    (128, 128, 64, 4, 4),
+    (128, 128, 32, 4, 4),
+    (256, 128, 64, 8, 3),
+    (128, 64, 64, 4, 4),
+    (64, 128, 64, 4, 4),
+    (64, 64, 64, 4, 4),
+    (64, 64, 32, 4, 5),
+)
+# Without matrix units: sums in registers.
+_FLOAT_SHAPES = ((64, 64, 16, 4, 3), (128, 64, 16, 8, 3), (128, 128, 16, 8, 3), (64, 64, 32, 8, 2))
+
+
+def product_tilings(kernel: Kernel, wide: bool) -> list[Tiling]:
+    """The ways to compute a product, the likeliest first."""
+    assert kernel.product is not None
+    first = kernel.product.first
+    across, along = kernel.phases[0].loops
+    summed = _number(first.shape[-1])
+    found: dict[Tiling, None] = {}
+    for rows, columns, inner, warps, stages in (
+        _SHAPES if first.dtype.itemsize == 2 else _FLOAT_SHAPES
+    ):
+        inner = max(16, min(inner, 1 << max(summed - 1, 0).bit_length()))
+        shared = stages * (rows + columns) * inner * first.dtype.itemsize
+        if shared > _SHARED_BYTES:
+            continue
+        batch = (Dimension("z", kernel.rows, 0),) if kernel.rows else ()
+        tile = (Dimension("y", (across,), rows), Dimension("x", (along,), columns))
+        found[Tiling((*batch, *tile), "", wide, warps, stages, inner=inner)] = None
+    return list(found)
+
+
+def block_lines(tiling: Tiling) -> list[str]:
+    """Which block a program computes: y_block, x_block, and z of a batch."""
+    y, x = tiling.dimensions[-2:]
+    counts = [-(-_number(d.size) // d.block) for d in (y, x)]
+    place = "tl.program_id(0)" + (".to(tl.int64)" if tiling.wide else "")
+    lines = [f"pid = {place}"]
+    if len(tiling.dimensions) > 2:
+        blocks = counts[0] * counts[1]
+        lines += [f"z_block = pid // {blocks}", f"pid = pid % {blocks}"]
+    group = _GROUP * counts[1]
+    return [
+        *lines,
+        f"y_first = pid // {group} * {_GROUP}",
+        f"y_count = tl.minimum({counts[0]} - y_first, {_GROUP})",
+        f"y_block = y_first + pid % {group} % y_count",
+        f"x_block = pid % {group} // y_count",
+    ]
+
+
+def product_lines(product: Product, tiling: Tiling, pointers: Sequence[str]) -> list[str]:
+    """The lines that compute `acc`; pointers: of the two matrices."""
+    y, x = tiling.dimensions[-2:]
+    summed, inner = _number(product.first.shape[-1]), tiling.inner
+    lines = [
+        f"k_lane = tl.arange(0, {inner})",
+        f"y_at = {_lane(y, 'y')}",
+        f"x_at = {_lane(x, 'x')}",
+        f"left = {_matrix(product.first, pointers[0], 'y_at[:, None]', 'k_lane[None, :]')}",
+        f"right = {_matrix(product.second, pointers[1], 'k_lane[:, None]', 'x_at[None, :]')}",
+        "acc = tl.zeros([YB, XB], tl.float32)",
+        f"for k_start in tl.range(0, {summed}, {inner}, num_stages={tiling.stages}):",
+    ]
+    whole = summed % inner == 0
+    masks = ("", "")
+    if not whole:
+        inside = f"k_lane < {summed} - k_start"
+        masks = (f", ({inside})[None, :], 0.0", f", ({inside})[:, None], 0.0")
+    steps = [product.first.stride[-1], product.second.stride[-2]]
+    exact = ', input_precision="ieee"' if product.first.dtype.itemsize == 4 else ""
+    body = [
+        f"rows = tl.load(left{masks[0]})",
+        f"columns = tl.load(right{masks[1]})",
+        f"acc = tl.dot(rows, columns, acc{exact})",
+        f"left += {_number(steps[0]) * inner}",
+        f"right += {_number(steps[1]) * inner}",
+    ]
+    return [*lines, *(f"    {line}" for line in body)]
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _lane(dimension: Dimension, name: str) -> str:
+    """The rows or columns of a block; those behind the last one are the first ones."""
+    block = f"{name.upper()}B"
+    text = f"{name}_block * {block} + tl.arange(0, {block})"
+    if dimension.is_exact:
+        return text
+    return f"tl.max_contiguous(tl.multiple_of(({text}) % {dimension.size}, {block}), {block})"
+
+
+def _matrix(view: BufferView, pointer: str, rows: str, columns: str) -> str:
+    """Pointers to a block of a matrix."""
+    *batch, down, right = map(_number, view.stride)
+    parts = [pointer, *([str(view.offset)] if as_expr(view.offset) != as_expr(0) else [])]
+    if batch and _number(view.shape[0]) > 1:
+        parts.append(f"z_block * {batch[0]}")
+    for at, stride in ((rows, down), (columns, right)):
+        parts.append(at if stride == 1 else f"{at} * {stride}")
+    return f"{parts[0]} + ({' + '.join(parts[1:])})"
+
+
+def _number(size: object) -> int:
+    found = constant_value(size)  # type: ignore[arg-type]
+    assert found is not None, size
+    return found

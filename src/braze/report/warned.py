@@ -1,0 +1,26 @@
+"""Warnings about the machine, each given once."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from typing import final
+
+from braze.errors import BrazeWarning
+
+
+@final
+class Warned:
+    """What has been said of the machine, once in a process."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._messages: set[str] = set()
+
+    def once(self, message: str) -> None:
+        """Warn, unless it was said before."""
+        with self._lock:
+            known = message in self._messages
+            self._messages.add(message)
+        if not known:
+            warnings.warn(message, BrazeWarning, stacklevel=3)

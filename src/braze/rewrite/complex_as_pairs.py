@@ -1,0 +1,237 @@
+"""Writes arithmetic on complex numbers as arithmetic on their real and imaginary parts.
+
+    %3 = view_as_complex(%0)             # [n, 64, 2] float32
+    %4 = mul(%3, %1)                     # %1: [64] complex64
+    %5 = view_as_real(%4)
+becomes
+    %6 = view_as_real(%1)
+    %7, %8 = select(%0, 2, 0), select(%0, 2, 1)
+    %9, %10 = select(%6, 1, 0), select(%6, 1, 1)
+    %5 = stack([%7 * %9 - %8 * %10, %7 * %10 + %8 * %9], 2)
+
+so that loops compute it, fused with what is around (rotary embeddings). Parts lie beside each other
+in memory, as complex numbers do. Where a complex number itself is needed, it is the pair seen as
+one. Stand-ins have no conjugate bit, so no view of one is met.
+
+Refused: scalars, operands of other precision, half-precision complex numbers, results that are not
+row-major, and the CPU, whose vectors ATen uses better.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.ir.graph import Graph, Node, Value
+from braze.ir.types import Size, TensorType
+from braze.rewrite.editing import replace_operands, with_nodes
+from braze.shapes.expr import as_expr, constant_value, simplified
+
+_aten = torch.ops.aten
+_PARTS: Mapping[torch.dtype, torch.dtype] = {
+    torch.complex64: torch.float32,
+    torch.complex128: torch.float64,
+}
+DEVICES = frozenset({"cuda"})
+
+
+def complex_as_pairs(graph: Graph, devices: Collection[str] = DEVICES) -> Graph:
+    """The graph with such operators on real tensors."""
+    if not any(_is_computed(node, devices) for node in graph.nodes):
+        return graph
+    writer = _Writer(graph)
+    for node in graph.nodes:
+        writer.add(node, _is_computed(node, devices))
+    return with_nodes(graph, writer.nodes, writer.replacements)
+
+
+# --- private -------------------------------------------------------------------------------------
+
+# The real and the imaginary part of an operand; of a real one, the second is None.
+_Parts: TypeAlias = tuple[Value, Value | None]
+_Emit: TypeAlias = Callable[..., Value]
+
+
+def _mul(emit: _Emit, a: _Parts, b: _Parts) -> tuple[Value, Value]:
+    (ar, ai), (br, bi) = a, b
+    if ai is None:
+        return _mul(emit, b, a)
+    if bi is None:
+        return emit(_aten.mul.Tensor, ar, br), emit(_aten.mul.Tensor, ai, br)
+    left = emit(_aten.mul.Tensor, ar, br), emit(_aten.mul.Tensor, ai, bi)
+    right = emit(_aten.mul.Tensor, ar, bi), emit(_aten.mul.Tensor, ai, br)
+    return emit(_aten.sub.Tensor, *left), emit(_aten.add.Tensor, *right)
+
+
+def _neg(emit: _Emit, a: _Parts) -> tuple[Value, Value]:
+    assert a[1] is not None
+    return emit(_aten.neg.default, a[0]), emit(_aten.neg.default, a[1])
+
+
+def _conj(emit: _Emit, a: _Parts) -> tuple[Value, Value]:
+    assert a[1] is not None
+    return a[0], emit(_aten.neg.default, a[1])
+
+
+def _sum(op: Any) -> Callable[..., tuple[Value, Value]]:
+    def combine(emit: _Emit, a: _Parts, b: _Parts) -> tuple[Value, Value]:
+        assert a[1] is not None and b[1] is not None
+        return emit(op, a[0], b[0]), emit(op, a[1], b[1])
+
+    return combine
+
+
+# Operator -> the parts of its result from those of its operands; those that take real ones as well.
+_RULES: Mapping[str, Callable[..., tuple[Value, Value]]] = {
+    "aten.mul.Tensor": _mul,
+    "aten.add.Tensor": _sum(_aten.add.Tensor),
+    "aten.sub.Tensor": _sum(_aten.sub.Tensor),
+    "aten.neg.default": _neg,
+    "aten._conj_physical.default": _conj,
+}
+_MIXED = frozenset({"aten.mul.Tensor"})
+
+
+def _is_computed(node: Node, devices: Collection[str]) -> bool:
+    """Whether the node's operator has a rule for its operands."""
+    if str(node.op) not in _RULES or node.kwargs or node.outputs[0] is None:
+        return False
+    result = node.outputs[0].type
+    if not isinstance(result, TensorType) or result.device.type not in devices:
+        return False
+    part = _PARTS.get(result.dtype)
+    if part is None or not result.shape or not all(type(x) is Value for x in node.args):
+        return False
+    if not _is_row_major(result):
+        return False
+    types = [value.type for value in node.args]
+    if not all(isinstance(t, TensorType) and t.device == result.device for t in types):
+        return False
+    allowed = {result.dtype, part} if str(node.op) in _MIXED else {result.dtype}
+    return {t.dtype for t in types} <= allowed
+
+
+@final
+class _Writer:
+    """The nodes so far. pairs: complex values -> real tensors with a last dimension of two."""
+
+    def __init__(self, graph: Graph) -> None:
+        self.nodes: list[Node] = []
+        self.replacements: dict[Value, Value] = {}
+        self._pairs: dict[Value, Value] = {}
+        self._parts: dict[Value, _Parts] = {}
+        self._numbers = _free_numbers(graph)
+
+    def add(self, node: Node, is_computed: bool) -> None:
+        """The node, or what stands for it."""
+        node = replace_operands(node, self.replacements)
+        (result, *_) = node.outputs or (None,)
+        if is_computed:
+            assert result is not None
+            self._compute(node, result)
+            return
+        if node.op is _aten.view_as_real.default and result is not None:
+            pair = self._pairs.get(node.args[0])
+            if pair is not None and _layout(pair) == _layout(result):
+                self.replacements[result] = pair
+                return
+        self.nodes.append(node)
+        if node.op is _aten.view_as_complex.default and result is not None:
+            self._pairs[result] = node.args[0]
+
+    def _compute(self, node: Node, result: Value) -> None:
+        kind = _type(result)
+        like = replace(kind, dtype=_PARTS[kind.dtype])
+
+        def emit(op: Any, *operands: Value) -> Value:
+            return self._call(op, operands, like, node)
+
+        operands = [self._parts_of(value, node) for value in node.args]
+        parts = _RULES[str(node.op)](emit, *operands)
+        pair_type = _pair_type(kind)
+        wide = [self._whole(part, like, node) for part in parts]
+        pair = self._call(_aten.stack.default, (wide, len(kind.shape)), pair_type, node)
+        self._pairs[result] = pair
+        self.nodes.append(Node(_aten.view_as_complex.default, (pair,), (), (result,), node.origin))
+
+    def _whole(self, part: Value, like: TensorType, near: Node) -> Value:
+        """The part, as large as the result."""
+        return part if _type(part).shape == like.shape else self._expanded(part, like, near)
+
+    def _expanded(self, part: Value, like: TensorType, near: Node) -> Value:
+        kind = _type(part)
+        missing = len(like.shape) - len(kind.shape)
+        stride = [0] * missing + [
+            0 if constant_value(old) == 1 and constant_value(new) != 1 else step
+            for old, new, step in zip(kind.shape, like.shape[missing:], kind.stride, strict=True)
+        ]
+        made = replace(kind, shape=like.shape, stride=tuple(stride))
+        return self._call(_aten.expand.default, (part, list(like.shape)), made, near)
+
+    def _parts_of(self, value: Value, near: Node) -> _Parts:
+        kind = _type(value)
+        if not kind.dtype.is_complex:
+            return value, None
+        found = self._parts.get(value)
+        if found is None:
+            pair = self._pair_of(value, near)
+            like = _type(pair)
+            half = replace(like, shape=like.shape[:-1], stride=like.stride[:-1])
+            dim = len(half.shape)
+            first, second = (
+                self._call(_aten.select.int, (pair, dim, n), half, near) for n in (0, 1)
+            )
+            found = self._parts[value] = (first, second)
+        return found
+
+    def _pair_of(self, value: Value, near: Node) -> Value:
+        found = self._pairs.get(value)
+        if found is None:
+            kind = _pair_type(_type(value))
+            found = self._call(_aten.view_as_real.default, (value,), kind, near)
+            self._pairs[value] = found
+        return found
+
+    def _call(self, op: Any, args: Sequence[Any], kind: TensorType, near: Node) -> Value:
+        made = Value(next(self._numbers), kind)
+        self.nodes.append(Node(op, tuple(args), (), (made,), near.origin, near.grad_enabled))
+        return made
+
+
+def _pair_type(kind: TensorType) -> TensorType:
+    stride = [_number(as_expr(step) * 2) for step in kind.stride]
+    return replace(kind, dtype=_PARTS[kind.dtype], shape=(*kind.shape, 2), stride=(*stride, 1))
+
+
+def _is_row_major(kind: TensorType) -> bool:
+    step = as_expr(1)
+    for size, stride in zip(reversed(kind.shape), reversed(kind.stride), strict=True):
+        if as_expr(stride) != step:
+            return False
+        step = step * size
+    return True
+
+
+def _number(size: Any) -> Size:
+    constant = constant_value(size)
+    return simplified(size) if constant is None else constant
+
+
+def _layout(value: Value) -> tuple[Any, ...]:
+    kind = _type(value)
+    return kind.dtype, kind.shape, kind.stride, kind.device
+
+
+def _type(value: Value) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def _free_numbers(graph: Graph) -> Iterator[int]:
+    made = [*graph.inputs, *(c.value for c in graph.constants)]
+    made += [value for node in graph.nodes for value in node.outputs if value is not None]
+    return itertools.count(1 + max((value.index for value in made), default=0))
