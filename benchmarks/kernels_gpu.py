@@ -1,11 +1,12 @@
-"""Single kernels on a GPU: Braze's beside eager's, as shares of the bandwidth of a copy.
+"""Single kernels on a GPU: Braze's beside eager's and torch.compile's, as shares of a copy's rate.
 
-    python -m benchmarks.kernels_gpu [--only softmax,sum] [--json FILE] [--tune]
+    python -m benchmarks.kernels_gpu [--only softmax,sum] [--json FILE] [--tune] [--alone]
 
 A case is traced on CPU tensors, scheduled and generated for CUDA, built, and started as plain
-launches. Time is that of a replayed CUDA graph over several sets of buffers, at least four times
-the second-level cache in all; bytes are each input read once and each output written once. Errors
-are against the same function in float64, on the device. --tune tries other block sizes as well.
+launches; one that calls ATen as well is compiled and called as a program is. Time is that of a
+replayed CUDA graph over several sets of buffers, at least four times the second-level cache in all;
+bytes are each input read once and each output written once. Errors are against the same function
+in float64, on the device. --tune tries other block sizes as well; --alone leaves torch.compile out.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
+import braze
 from benchmarks.kernels_gpu_cases import Case, cases
 from braze.codegen.triton import generate, supports
 from braze.codegen.triton.source import launches as launches_of
@@ -40,11 +42,12 @@ from braze.ir.schedule import ExternStep, Schedule
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
+from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.schedule import CUDA, Target, schedule
 from braze.standins import Tracer
 
 Tensor = torch.Tensor
-SETS_BYTES = 4 * 60 * 2**20
+_CACHES = 4  # the sets of buffers together, in second-level caches
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -65,16 +68,16 @@ def trace(case: Case, target: Target = CUDA) -> tuple[Schedule, tuple[int, ...]]
         standins = [tracer.add_input(x) for x in given]
         results = case.function(*standins)
         finished = tracer.finish(list(results) if isinstance(results, tuple) else [results])
-    program = lower(rewrite(finished.graph, options), options, supports)
+    graph = complex_as_pairs(finished.graph, ("cpu",))  # where the tensors of the trace are
+    program = lower(rewrite(graph, options), options, supports)
     return schedule(program, options, target), tuple(finished.inputs)
 
 
-def planned(case: Case, target: Target = CUDA) -> Planned:
-    """The case with the cost model's block sizes."""
+def planned(case: Case, target: Target = CUDA) -> Planned | None:
+    """The case with the cost model's block sizes; None where a part of it is left to ATen."""
     plan, places = trace(case, target)
-    for step in plan.steps:
-        if isinstance(step, ExternStep):
-            raise SystemExit(f"{case.name}: {step.call.op} is left to ATen")
+    if any(isinstance(step, ExternStep) for step in plan.steps):
+        return None
     launches = tuple([x for step in generate(plan, Options()).launches for x in step])
     return Planned(plan, launches, places)
 
@@ -149,6 +152,22 @@ class Prepared:
             call(*arguments, *constants)
 
 
+class Called:
+    """As `Prepared`, of the compiled function."""
+
+    def __init__(self, case: Case, compiled: Callable[..., Any], seed: int) -> None:
+        torch.manual_seed(seed)
+        self.given = case.inputs("cuda")
+        self._function = compiled
+        self.calls: list[Any] = []
+        self.run()
+
+    def run(self) -> None:
+        """A call."""
+        with torch.no_grad():
+            self.outputs = _listed(self._function(*self.given))
+
+
 def _poisoned(buffer: Buffer) -> Tensor:
     size = 1 + sum((n - 1) * s for n, s in zip(buffer.shape, buffer.stride))  # type: ignore[operator]
     storage = torch.full((max(size, 1),), 77, device="cuda").to(buffer.dtype)
@@ -196,9 +215,9 @@ def moved(case: Case, outputs: Sequence[Tensor]) -> int:
     )
 
 
-def errors(case: Case, prepared: Prepared) -> tuple[float, float]:
+def errors(case: Case, prepared: Prepared | Called) -> tuple[float, float]:
     """The largest relative error of any output: ours, eager's, against float64."""
-    exact = [x.double() if x.is_floating_point() else x for x in prepared.given]
+    exact = [_widened(x) for x in prepared.given]
     wanted = _listed(case.function(*exact))
     eager = _listed(case.function(*prepared.given))
     prepared.run()
@@ -206,6 +225,12 @@ def errors(case: Case, prepared: Prepared) -> tuple[float, float]:
     mine = max(_distance(x, y) for x, y in zip(prepared.outputs, wanted, strict=False))
     theirs = max(_distance(x, y) for x, y in zip(eager, wanted, strict=True))
     return mine, theirs
+
+
+def _widened(x: Tensor) -> Tensor:
+    if x.is_complex():
+        return x.to(torch.complex128)
+    return x.double() if x.is_floating_point() else x
 
 
 def _listed(results: Any) -> list[Tensor]:
@@ -219,14 +244,43 @@ def _distance(x: Tensor, exact: Tensor) -> float:
     return math.inf if math.isnan(gap.item()) else gap.item()
 
 
-def run_case(case: Case, work: Planned, copy: float) -> dict[str, Any]:
-    """The case's row of the table."""
-    first = Prepared(case, work, 0)
-    mine, theirs = errors(case, first)
+def sets_of(case: Case, work: Planned | None) -> tuple[list[Any], int]:
+    """Sets of buffers, together several times the second-level cache; and the bytes of one."""
+    compiled = braze.compile(case.function) if work is None else None
+
+    def made(seed: int) -> Prepared | Called:
+        if work is None:
+            assert compiled is not None
+            return Called(case, compiled, seed)
+        return Prepared(case, work, seed)
+
+    first = made(0)
     size = moved(case, first.outputs)
-    count = max(2, -(-SETS_BYTES // size))
-    sets = [first, *(Prepared(case, work, n) for n in range(1, count))]
+    cache = torch.cuda.get_device_properties().L2_cache_size
+    count = max(2, -(-_CACHES * cache // size))
+    return [first, *map(made, range(1, count))], size
+
+
+def compiled_time(case: Case, sets: Sequence[Any]) -> float | None:
+    """Microseconds of torch.compile's; None where it fails."""
+    compiled = torch.compile(case.function, dynamic=False)
+    try:
+        with torch.no_grad():
+            return measure([lambda s=s: compiled(*s.given) for s in sets])  # type: ignore[misc]
+    except Exception as error:  # a peer's failure is a gap in the table
+        print(f"torch.compile failed on {case.name}: {error!r}"[:300])
+        return None
+
+
+def run_case(
+    case: Case, work: Planned | None, copy: float, with_peer: bool = False
+) -> dict[str, Any]:
+    """The case's row of the table."""
+    sets, size = sets_of(case, work)
+    first = sets[0]
+    mine, theirs = errors(case, first)
     ours = measure([s.run for s in sets])
+    peer = compiled_time(case, sets) if with_peer else None
     eager = measure([lambda s=s: case.function(*s.given) for s in sets])  # type: ignore[misc]
     parts = []
     if len(first.calls) > 1:
@@ -237,9 +291,11 @@ def run_case(case: Case, work: Planned, copy: float) -> dict[str, Any]:
         "case": case.name,
         "us": round(ours, 2),
         "eager_us": round(eager, 2),
+        "compiled_us": peer and round(peer, 2),
         "mb": round(size / 1e6, 1),
         "share": round(size / ours / copy, 3),
         "eager_share": round(size / eager / copy, 3),
+        "compiled_share": peer and round(size / peer / copy, 3),
         "goal": case.goal,
         "error": mine,
         "eager_error": theirs,
@@ -277,12 +333,9 @@ def tune_case(case: Case, work: Planned, copy: float) -> list[tuple[float, str]]
     rows = []
     for label, launches in tuned(case, work.plan):
         variant = dataclasses.replace(work, launches=launches)
-        first = Prepared(case, variant, 0)
-        size = moved(case, first.outputs)
-        count = max(2, -(-SETS_BYTES // size))
-        sets = [first, *(Prepared(case, variant, n) for n in range(1, count))]
+        sets, size = sets_of(case, variant)
         rows.append((round(size / measure([s.run for s in sets]) / copy, 3), label))
-        del sets, first
+        del sets
     return sorted(rows, reverse=True)
 
 
@@ -293,7 +346,9 @@ def print_rows(rows: Sequence[Mapping[str, Any]]) -> None:
         wrong = "" if row["error"] <= 2 * row["eager_error"] + 1e-7 else "  WRONG"
         print(
             f"{mark} {row['case']:28} {row['us']:9.1f} us  {row['share']:.3f} of copy  eager "
-            f"{row['eager_us']:9.1f} ({row['eager_share']:.3f})  error {row['error']:.1e} "
+            f"{row['eager_us']:9.1f} ({row['eager_share']:.3f})  torch.compile "
+            f"{row['compiled_us'] or 0:9.1f} ({row['compiled_share'] or 0:.3f})  "
+            f"error {row['error']:.1e} "
             f"({row['eager_error']:.1e}){wrong}  {row['kernels']}"
         )
 
@@ -305,15 +360,19 @@ def main() -> None:
     parser.add_argument("--json", default="")
     parser.add_argument("--tune", action="store_true")
     parser.add_argument("--build", action="store_true", help="only build, which needs no GPU")
+    parser.add_argument("--alone", action="store_true", help="without torch.compile")
     parser.add_argument("--jobs", type=int, default=12)
     chosen = parser.parse_args()
     wanted = [name for name in chosen.only.split(",") if name]
     every = [c for c in cases() if not wanted or any(name in c.name for name in wanted)]
     works = {case.name: planned(case) for case in every}
-    functions = {x.function for work in works.values() for x in work.launches}
+    found = {name: work for name, work in works.items() if work is not None}
+    functions = {x.function for work in found.values() for x in work.launches}
     if chosen.tune:
         for case in every:
-            variants = tuned(case, works[case.name].plan)
+            if case.name not in found:
+                continue
+            variants = tuned(case, found[case.name].plan)
             functions |= {x.function for _, launches in variants for x in launches}
     build_all(sorted(functions, key=lambda f: f.name), chosen.jobs)
     print(f"{len(functions)} functions built")
@@ -324,13 +383,13 @@ def main() -> None:
     rows = []
     for case in every:
         try:
-            rows.append(run_case(case, works[case.name], copy))
+            rows.append(run_case(case, works[case.name], copy, not chosen.alone))
         except Exception as error:  # one case must not cost the others their device time
             print(f"FAILED {case.name}: {error!r}"[:400])
             continue
         print_rows(rows[-1:])
-        if chosen.tune:
-            print("   ", tune_case(case, works[case.name], copy)[:6])
+        if chosen.tune and case.name in found:
+            print("   ", tune_case(case, found[case.name], copy)[:6])
         sys.stdout.flush()
     if chosen.json:
         head = {
