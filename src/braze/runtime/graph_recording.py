@@ -325,9 +325,16 @@ def captured(
         except Exception as error:
             _abandon(graph, pool.device.index, handle)
             raise NotRecordable(str(error).split("\n")[0]) from error
-        graph.capture_end()
+        try:
+            graph.capture_end()
+        except RuntimeError as error:  # the driver has ended it: PyTorch's allocator is still in it
+            end_allocation_to_pool(pool.device.index, handle)
+            raise NotRecordable(str(error).split("\n")[0]) from error
     outer.wait_stream(stream)
-    graph.instantiate()
+    try:
+        graph.instantiate()
+    except RuntimeError as error:
+        raise NotRecordable(str(error).split("\n")[0]) from error
     return graph, results
 
 

@@ -150,9 +150,9 @@ class RecordedGraph:
         sized.attempts += 1
         try:
             made = self._record(inputs, sized.moving)
-        except NotRecordable as reason:
+        except (NotRecordable, torch.OutOfMemoryError) as reason:
             self._refused = not isinstance(reason, NoRoom)
-            self._say(str(reason))
+            self._say(str(reason).split("\n")[0])
             return None
         sized.recordings.append(made)
         return made

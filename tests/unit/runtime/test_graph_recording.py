@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 
+from braze.runtime import graph_recording
 from braze.runtime.graph_recording import (
     LaunchLog,
     NotRecordable,
@@ -179,6 +180,23 @@ def test_memory_of_a_failed_capture_is_left_alone(driver: Driver) -> None:
     second.reset()
     _recorded(pool)
     assert driver.handles[-1] not in driver.handles[:-1]
+
+
+@pytest.mark.parametrize("when", ["capture_end", "instantiate"])
+def test_a_driver_that_ends_a_capture_is_no_error(
+    driver: Driver, when: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[Any] = []
+
+    def failing(*_: object) -> None:
+        raise RuntimeError("CUDA error: operation failed due to a previous error")
+
+    monkeypatch.setattr(torch.cuda.CUDAGraph, when, failing)
+    monkeypatch.setattr(graph_recording, "end_allocation_to_pool", lambda *a: ended.append(a))
+    pool = RecordingPool(DEVICE)
+    with pytest.raises(NotRecordable, match="previous error"):
+        _recorded(pool)
+    assert ended == ([(None, driver.handles[0])] if when == "capture_end" else [])
 
 
 def test_replays_are_in_order_and_one_at_a_time(driver: Driver) -> None:

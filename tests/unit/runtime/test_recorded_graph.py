@@ -66,6 +66,7 @@ class Setting:
     takes_inputs: bool = False
     fails: str = ""
     has_room: bool = True
+    is_full: bool = False
     decide: Callable[[float], str] | None = None
     made: list[FakeRecording] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
@@ -73,6 +74,8 @@ class Setting:
 
     def graph(self) -> RecordedGraph:
         def record(inputs: Sequence[Any], moving: frozenset[int]) -> Any:
+            if self.is_full:
+                raise torch.OutOfMemoryError("out of memory")
             if not self.has_room:
                 raise NoRoom("no room")
             if self.fails:
@@ -138,6 +141,13 @@ def test_what_finds_no_room_leaves_other_sizes_as_they_are() -> None:
     setting.has_room = True
     assert graph(large)[0] == "replayed"  # type: ignore[comparison-overlap]
     assert len(setting.said) == 1 and "no room" in setting.said[0]
+
+
+def test_a_device_that_is_full_is_no_error() -> None:
+    setting = Setting(is_full=True)
+    graph, inputs = setting.graph(), _tensors(2)
+    assert [graph(inputs)[0] for _ in range(3)] == ["plain"] * 3  # type: ignore[comparison-overlap]
+    assert len(setting.said) == 1 and "out of memory" in setting.said[0]
 
 
 def test_an_input_that_is_new_each_time_is_copied() -> None:
