@@ -204,7 +204,7 @@ def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
     space = instance_dict(owner)
     if space is None:
         return ABSENT
-    if overlay.writes or overlay.shadows:
+    if overlay.writes or overlay.shadows or overlay.unsettled:
         written = overlay.written(space, name)
         if written is not ABSENT:
             return ABSENT if written is DELETED else written

@@ -196,6 +196,38 @@ CATALOGUE: dict[str, BreakReason] = {
             "    return y + 1"
         ),
     ),
+    "schedule": BreakReason(
+        "what {detail}.step() wrote is asked for, which is called behind the graph",
+        "ask for it before that step, or outside of the compiled function",
+        example=(
+            "weight = torch.ones(3, requires_grad=True)\n"
+            "weight.grad = torch.ones(3)\n"
+            "optimizer = torch.optim.SGD([weight], lr=0.1)\n"
+            "schedule = torch.optim.lr_scheduler.StepLR(optimizer, 3)\n"
+            "\n\n"
+            "def f(x):\n"
+            "    optimizer.step()\n"
+            "    schedule.step()\n"
+            "    return x * 2, schedule.get_last_lr()"
+        ),
+    ),
+    "optimizer": BreakReason(
+        "an optimizer decides by the values of tensors what it does next: {detail}",
+        "nothing is lost but what could be fused with its step; its closure has graphs of its own",
+        example=(
+            "weight = torch.ones(3, requires_grad=True)\n"
+            "optimizer = torch.optim.LBFGS([weight])\n"
+            "\n\n"
+            "def f(x):\n"
+            "    def closure():\n"
+            "        optimizer.zero_grad()\n"
+            "        loss = (weight - x).square().sum()\n"
+            "        loss.backward()\n"
+            "        return loss\n"
+            "\n"
+            "    return optimizer.step(closure)"
+        ),
+    ),
     "not-inlined": BreakReason(
         "the call is left to a graph of its own: {detail}",
         "remove the decorator that forbids inlining",

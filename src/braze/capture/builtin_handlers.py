@@ -30,6 +30,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import extremum
 from braze.capture.truth import length, truth
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.compat.compiler_questions import is_optimizer
 from braze.ir.guard import ABSENT, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 from braze.standins.numbers import SymbolicFloat
@@ -336,7 +337,9 @@ def _extremum(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], s
         combine = symbolic_maximum if sign == ">" else symbolic_minimum
         return functools.reduce(combine, items)
     kinds = set(map(type, items)) if key is None else set()
-    if SymbolicFloat in kinds and kinds <= {float, SymbolicFloat}:
+    # Which of an integer and a float is the larger says its type, too; optimizers do not ask.
+    plain = {float, int} if is_optimizer(interpreter.frames[-1].globals) else {float}
+    if SymbolicFloat in kinds and kinds <= {*plain, SymbolicFloat}:
         return extremum(interpreter, items, sign)
     best = items[0]
     best_key = best if key is None else interpreter.call(key, best)

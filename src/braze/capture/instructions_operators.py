@@ -5,6 +5,7 @@ from __future__ import annotations
 import dis
 from typing import Any
 
+from braze.capture.both_sides import took_both
 from braze.capture.frames import Frame
 from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, contains, is_same, unary
 from braze.capture.program import opcode
@@ -12,9 +13,9 @@ from braze.capture.truth import truth
 from braze.capture.world import TENSORS
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BINARY_SIGNS, BYTECODE
+from braze.standins.numbers import SymbolicFloat
 
 _OPERATOR_OF = [OPERATORS.get(sign) for sign in BINARY_SIGNS]
-_COMPARISON_OF = [COMPARISONS.get(sign) for sign in dis.cmp_op]
 
 
 @opcode("BINARY_OP")
@@ -25,8 +26,12 @@ def binary_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 
 @opcode("COMPARE_OP")
 def compare_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    sign = dis.cmp_op[instruction.arg >> BYTECODE.compare_shift]
+    operands = frame.stack[-2:]
+    if SymbolicFloat in map(type, operands) and took_both(interpreter, frame, sign, *operands):
+        return
     right = frame.stack.pop()
-    comparison = _COMPARISON_OF[instruction.arg >> BYTECODE.compare_shift]
+    comparison = COMPARISONS.get(sign)
     result = binary(interpreter, comparison, frame.stack[-1], right)
     to_bool = BYTECODE.compare_to_bool_bit and instruction.arg & BYTECODE.compare_to_bool_bit
     if to_bool and type(result) not in TENSORS:  # of a tensor the jump behind it asks the truth

@@ -68,6 +68,8 @@ class Interpreter:
     entered: torch's context managers that run for real and have not been left; devices_entered:
     of devices among them the step that entered each.
     autocast_depth: of the thread, before the frame.
+    known_counts: of values of the graph, while a part of the program is interpreted for zero (0)
+    or more (1) in them, which.
     masks: what attention's masks are known to do, by their values.
     numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
     entered_with: the values that a frame goes on with behind a break, by identity; noticed_ends:
@@ -121,6 +123,7 @@ class Interpreter:
         self.entered: list[Any] = []
         self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
+        self.known_counts: dict[Any, int] = {}
         self.masks: dict[Any, Any] = {}
         self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}
         self.entered_with: dict[int, Any] = {}

@@ -60,7 +60,7 @@ def call_later(
     """Put a call off. Its result is taken to be None."""
     if not all(is_constant(value) or is_identity(value) for value in kwargs.values()):
         raise BreakRequested("input-output", f"{function.__name__}() with such keywords")
-    values = tuple([_snapshot(interpreter, function, value) for value in args])
+    values = tuple([snapshot(interpreter, function, value) for value in args])
     late = functools.partial(function, **kwargs) if kwargs else function
     interpreter.late_calls.append((late, values))
 
@@ -76,17 +76,18 @@ def final_values(value: Any) -> Any:
     return value
 
 
-def _snapshot(interpreter: Any, function: Any, value: Any) -> Any:
+def snapshot(interpreter: Any, function: Any, value: Any) -> Any:
+    """An argument of a call that is put off, as it is now."""
     if is_constant(value):
         return value
     if type(value) is Standin:
         return Logged(interpreter, value)
     contents = interpreter.overlay.contents
     if type(value) in (list, tuple):
-        return type(value)([_snapshot(interpreter, function, v) for v in contents(value)])
+        return type(value)([snapshot(interpreter, function, v) for v in contents(value)])
     if type(value) is dict and all(map(is_constant, value)):
         items = contents(value).items()
-        return {key: _snapshot(interpreter, function, item) for key, item in items}
+        return {key: snapshot(interpreter, function, item) for key, item in items}
     raise BreakRequested("input-output", f"{function.__name__}() of a {type(value).__name__}")
 
 

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import collections
 import types
+from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -82,6 +84,14 @@ class DictWrites:
         return steps
 
 
+def _is_equal(shadow: Shadow) -> bool:
+    """Whether a shadow that was changed holds what it held: of containers of constants."""
+    copy, original = shadow.copy, shadow.original
+    if issubclass(type(copy), dict) or not all(map(is_constant, (*copy, *original))):
+        return not copy and not original
+    return type(copy) is type(original) and bool(copy == original)
+
+
 def _marks_of(value: Any) -> list[Any]:
     if issubclass(type(value), dict):
         return [(id(key), id(item)) for key, item in ordered_items(value)]
@@ -98,6 +108,25 @@ class Shadow:
         self.original = original
         self.copy = copy
         self.changed = False
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Unsettled:
+    """A dict that a call writes to which was put off: `readable` may be asked for, and what is not
+    there. problem: makes what is raised else."""
+
+    space: dict[Any, Any]
+    readable: dict[Any, Any]
+    problem: Callable[[], BaseException]
+
+    def read(self, key: Any) -> Any:
+        """What a key has, or ABSENT."""
+        if key in self.readable:
+            return self.readable[key]
+        if key in self.space:
+            raise self.problem()
+        return ABSENT
 
 
 def is_key(value: Any) -> bool:
@@ -120,6 +149,7 @@ class Overlay:
         self.added: dict[int, tuple[Any, list[Any]]] = {}
         self.shadows: dict[int, Shadow] = {}
         self.shadow_of: dict[int, Shadow] = {}
+        self.unsettled: dict[int, Unsettled] = {}
         self.cell_sources: dict[int, Source] = {}
         self.cell_objects: dict[int, Source] = {}
 
@@ -140,13 +170,14 @@ class Overlay:
             {key: id(value) for key, (_, value) in self.slots.items()},
             {key: id(value) for key, (_, value) in self.cells.items()},
             {key: len(items) for key, (_, items) in self.added.items()},
-            [_marks_of(shadow.copy) for shadow in self.shadows.values() if shadow.changed],
+            [_marks_of(s.copy) for s in self.shadows.values() if s.changed and not _is_equal(s)],
         )
 
     def release(self) -> None:
         """Empty the tables."""
         for table in (self.writes, self.slots, self.cells, self.shadows, self.shadow_of):
             table.clear()
+        self.unsettled.clear()
         self.added.clear()
 
     def has_written_dicts(self) -> bool:
@@ -162,6 +193,7 @@ class Overlay:
 
     def write(self, space: dict[Any, Any], key: Any, value: Any, owner: Any = None) -> None:
         """Write (DELETED: delete) one key of a dict from outside."""
+        self._check_settled(space)
         shadow = self.shadows.get(id(space))
         if shadow is not None:
             shadow.changed = True
@@ -202,6 +234,8 @@ class Overlay:
 
     def written(self, space: dict[Any, Any], key: Any) -> Any:
         """What was written under a key: a value, DELETED, or ABSENT if the dict is as it was."""
+        if id(space) in self.unsettled:
+            return self.unsettled[id(space)].read(key)
         shadow = self.shadows.get(id(space))
         if shadow is not None:
             return shadow.copy.get(key, DELETED)
@@ -228,6 +262,7 @@ class Overlay:
 
     def contains_key(self, space: dict[Any, Any], key: Any, source: Source) -> bool:
         """Whether a dict from outside, unwritten at this key, has it; guards only that."""
+        self._check_settled(space)
         seen = self.world.reads.get((id(space), key), DELETED)
         if seen is not DELETED:
             return seen is not ABSENT
@@ -347,6 +382,7 @@ class Overlay:
 
     def length(self, value: Any) -> int:
         """len() of an exact container from outside, guarded."""
+        self._check_settled(value)
         shadow = self.shadows.get(id(value))
         if shadow is not None:
             return len(shadow.copy)
@@ -388,7 +424,12 @@ class Overlay:
             self.world.reads[key] = len(value)
             self.world.guard(self.world.known[id(value)][1], GuardKind.LENGTH, len(value))
 
+    def _check_settled(self, value: Any) -> None:
+        if id(value) in self.unsettled:
+            raise self.unsettled[id(value)].problem()
+
     def _shadow(self, value: Any) -> Shadow:
+        self._check_settled(value)
         shadow = self.shadows.get(id(value))
         if shadow is None:
             copy = self._copy(value, self.world.known[id(value)][1])

@@ -30,10 +30,13 @@ import braze.capture.instructions_flow
 import braze.capture.instructions_imports
 import braze.capture.instructions_intrinsics
 import braze.capture.instructions_operators
+import braze.capture.late_schedules
 import braze.capture.library_handlers
 import braze.capture.module_changes
+import braze.capture.moving_averages
 import braze.capture.number_handlers
 import braze.capture.operator_handlers
+import braze.capture.optimizer_steps
 import braze.capture.random_draws
 import braze.capture.resizing
 import braze.capture.symbolic_floats
@@ -70,6 +73,7 @@ from braze.capture.signals import (
     CannotRebuild,
     LeaveFrame,
     ProgramRaised,
+    ReadTooEarly,
     without_frames,
 )
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
@@ -119,6 +123,9 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
     reason: GraphBreak | None = None
     for _ in range(MAX_ATTEMPTS):
         outcome = _attempt(request, leave_at, reason)
+        if isinstance(outcome, ReadTooEarly):
+            request = dataclasses.replace(request, puts_off_schedules=False)
+            continue
         if not isinstance(outcome, BreakRequested):
             return outcome
         found = graph_break(outcome.code, outcome.detail, outcome.origin)
@@ -132,7 +139,7 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
 
 def _attempt(
     request: FrameRequest, leave_at: int, reason: GraphBreak | None
-) -> CapturedFrame | Refused | BreakRequested:
+) -> CapturedFrame | Refused | BreakRequested | ReadTooEarly:
     before = ambient_state()
     tracer = request.make_tracer()
     interpreter = Interpreter(request, tracer, leave_at)
@@ -145,8 +152,8 @@ def _attempt(
                     interpreter.leave_managers()
                 finally:  # again, where an interrupt ended it
                     interpreter.leave_managers()
-    except BreakRequested as request_to_break:
-        return without_frames(request_to_break)
+    except (BreakRequested, ReadTooEarly) as end:
+        return without_frames(end)
     except ProgramRaised as raised:
         return _refuse_raise(without_frames(raised))
     except SpecialisedError as error:
@@ -210,6 +217,7 @@ def _finish(
     interpreter: Interpreter, writer: RecipeWriter, exit_recipe: Exit, before: Any
 ) -> CapturedFrame | Refused:
     _check_left(interpreter)
+    interpreter.overlay.unsettled.clear()
     writes = write_effects(interpreter, writer)
     writes += interpreter.outside_iterators.finish(interpreter.overlay)
     late = [

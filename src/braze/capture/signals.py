@@ -71,6 +71,11 @@ class LeaveFrame(BaseException):
     """The step at which a former attempt broke is reached: the state is as it was before it."""
 
 
+@final
+class ReadTooEarly(BaseException):
+    """The program reads what a call writes that was put off."""
+
+
 class CannotRebuild(Exception):
     """A value for which there is no recipe; says which, and at which step it was made (-1: not
     known), so that the frame can be left before."""

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from typing import Any
+
+import torch
 
 from braze.capture.overlay import CONTAINERS, EXACT
 from braze.capture.promises import truth_of
@@ -42,7 +45,28 @@ def truth(interpreter: Any, value: Any) -> bool:
     return True
 
 
+_OF_COUNTS = {
+    torch.ops.aten.eq.Scalar: operator.eq,
+    torch.ops.aten.ne.Scalar: operator.ne,
+    torch.ops.aten.gt.Scalar: operator.gt,
+}
+
+
+def _known_truth(interpreter: Any, value: Any) -> bool | None:
+    """Of a comparison with zero of what is interpreted for zero, or for more."""
+    number = interpreter.tracer.value_of(value)
+    for op, args, _, outputs, *_ in reversed(interpreter.tracer.recorder.calls):
+        if outputs == (number,):
+            is_known = op in _OF_COUNTS and args[0] in interpreter.known_counts and args[1] == 0
+            return _OF_COUNTS[op](interpreter.known_counts[args[0]], 0) if is_known else None
+    return None
+
+
 def _tensor_truth(interpreter: Any, value: Any) -> bool:
+    if interpreter.known_counts:
+        known = _known_truth(interpreter, value)
+        if known is not None:
+            return known
     try:
         return bool(value)
     except DataDependent as request:

@@ -124,6 +124,30 @@ def ends_by_raising(code: types.CodeType, index: int) -> bool:
     return raises
 
 
+@functools.lru_cache(maxsize=8192)
+def meeting_point(code: types.CodeType, first: int, second: int) -> int:
+    """The first instruction that lies ahead on the ways from both of two; -1 where there is none.
+    A jump back ends a way: where nothing else is in common, what both jump back to."""
+    instructions = decode(code).instructions
+
+    def ahead(start: int) -> tuple[set[int], set[int]]:
+        ways, seen, back = [start], {start}, set()
+        while ways:
+            at = ways.pop()
+            item = instructions[at]
+            following = [item.target] if item.target >= 0 else []
+            if not item.name.startswith("JUMP_") or "_IF_" in item.name:
+                following += [] if item.name in _LEAVING | _RAISING else [at + 1]
+            back.update(way for way in following if way <= at)
+            new = [way for way in following if way > at and way not in seen]
+            seen.update(new)
+            ways += new
+        return seen, back
+
+    (seen, back), (others, also_back) = ahead(first), ahead(second)
+    return min(seen & others or back & also_back or {-1})
+
+
 _LEAVING = frozenset({"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
 _RAISING = frozenset({"RAISE_VARARGS", "RERAISE"})
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})

@@ -6,6 +6,9 @@ import types
 from typing import Any
 
 import torch
+from torch.optim.adagrad import _fused_adagrad, _single_tensor_adagrad
+from torch.optim.adam import _fused_adam, _single_tensor_adam
+from torch.optim.sgd import _fused_sgd, _single_tensor_sgd
 
 COMPILING: tuple[Any, ...] = (
     torch.compiler.is_compiling,
@@ -13,6 +16,27 @@ COMPILING: tuple[Any, ...] = (
 )
 # Modules that are told that no compiler is at work.
 EAGER_MODULES = ("torch.optim.",)
+# Modules whose branches on numbers only compute, and write to tensors: both sides can be made.
+BOTH_SIDES = frozenset({"torch.optim.asgd", "torch.optim.radam"})
+# An optimizer's step as one kernel of ATen's, and the same step in Python, of the same arguments;
+# the second is compiled: it is one kernel, too, and takes a rate that changes.
+FUSED_STEPS: dict[Any, Any] = {
+    _fused_adam: _single_tensor_adam,
+    _fused_sgd: _single_tensor_sgd,
+    _fused_adagrad: _single_tensor_adagrad,
+}
+
+
+def _unhooked(step: Any) -> Any:
+    """An optimizer's step as its class defines it: making one wraps it once, for profiles."""
+    return step.__wrapped__ if getattr(step, "hooked", False) else step
+
+
+# Steps of optimizers in which data decides what is done next, all the way.
+DATA_DEPENDENT_STEPS: tuple[Any, ...] = (
+    _unhooked(torch.optim.LBFGS.step),
+    _unhooked(torch.optim.SparseAdam.step),
+)
 NOT_TRACING: tuple[Any, ...] = (
     torch.compiler.is_exporting,
     torch.jit.is_scripting,
@@ -92,6 +116,11 @@ def python_of_script(script: Any) -> Any:
         return None
     graph = script.inlined_graph
     return python if any(graph.findAllNodes(kind) for kind in _FILLING) else None
+
+
+def is_optimizer(space: dict[str, Any]) -> bool:
+    """Whether a module's globals are those of one of torch's optimizers."""
+    return (space.get("__name__") or "").startswith(EAGER_MODULES)
 
 
 def is_compiler_function(function: Any) -> bool:

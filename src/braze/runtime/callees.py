@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.compiler_questions import DATA_DEPENDENT_STEPS
 from braze.compat.continuation import GENERATOR_FLAGS
 from braze.marks import MARKS, Mark
 from braze.runtime.driver import CompiledCallable, Dispatcher
@@ -44,6 +45,8 @@ def compile_callees(
         kind = type(callable)
         if callable is torch.cond:
             return functools.partial(_choose, compiled_callee)
+        if kind is types.FunctionType and callable in DATA_DEPENDENT_STEPS:
+            return functools.partial(_step, compiled_callee, callable)
         if kind is types.FunctionType:
             return dispatcher.compiled(callable) if may_compile(callable) else callable
         if kind is types.MethodType:
@@ -66,6 +69,12 @@ def _choose(
 ) -> Any:
     """`torch.cond`, whose own way of running goes through torch's compiler."""
     return compiled(true_fn if pred else false_fn)(*operands)
+
+
+def _step(compiled: Callable[[Any], Any], step: Any, *args: Any, **kwargs: Any) -> Any:
+    """An optimizer's step, with its closure compiled."""
+    given = {name: compiled(value) for name, value in kwargs.items()}
+    return step(*args[:1], *map(compiled, args[1:]), **given)
 
 
 _NO_INSTANCES = (type, types.BuiltinFunctionType, types.MethodWrapperType)

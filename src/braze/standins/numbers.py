@@ -190,7 +190,7 @@ def number_of(tracer: Tracer, tensor: Standin) -> SymbolicFloat:
     assert isinstance(number.type, TensorType)
     if number.type.dtype is not torch.float64:
         number = tracer.recorder.emit(aten._to_copy.default, (number,), {"dtype": torch.float64})
-    return SymbolicFloat(tracer, tracer.standin_for(number))
+    return number_at(tracer, number)
 
 
 def float_of(tracer: Tracer, size: ProgramInt) -> SymbolicFloat:
@@ -214,7 +214,7 @@ def float_of(tracer: Tracer, size: ProgramInt) -> SymbolicFloat:
 def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float]) -> SymbolicFloat:
     """An operator of ATen on symbolic floats and numbers; `python` does the same on numbers."""
     tracer = next(x.tracer for x in operands if type(x) is SymbolicFloat)
-    values = [_as_value(tracer, x) for x in operands]
+    values = [number_value(tracer, x) for x in operands]
     return _made(tracer, tracer.recorder.emit(op, values, {}), operands, python)
 
 
@@ -224,10 +224,33 @@ def chosen(
     """`other` where `compare` says so of it and `best`, else `best`; `python` does the same."""
     operands = (best, other)
     tracer = next(x.tracer for x in operands if type(x) is SymbolicFloat)
-    first, second = (_as_value(tracer, x) for x in operands)
+    first, second = (number_value(tracer, x) for x in operands)
     is_better = tracer.recorder.emit(compare, (second, first), {})
     value = tracer.recorder.emit(aten.where.self, (is_better, second, first), {})
     return _made(tracer, value, operands, python)
+
+
+def compared(sign: str, left: Any, right: Any) -> Value:
+    """A comparison of numbers, as a tensor."""
+    tracer = next(x.tracer for x in (left, right) if type(x) is SymbolicFloat)
+    values = [number_value(tracer, x) for x in (left, right)]
+    found: Value = tracer.recorder.emit(_COMPARE[sign], values, {})
+    return found
+
+
+def number_at(tracer: Tracer, value: Value) -> SymbolicFloat:
+    """The number that a 0-dim float64 value on the CPU is."""
+    return SymbolicFloat(tracer, tracer.standin_for(value))
+
+
+_COMPARE = {
+    "<": aten.lt.Tensor,
+    "<=": aten.le.Tensor,
+    ">": aten.gt.Tensor,
+    ">=": aten.ge.Tensor,
+    "==": aten.eq.Tensor,
+    "!=": aten.ne.Tensor,
+}
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -245,8 +268,8 @@ def _made(
             found = python(*hints)
         except ArithmeticError:
             found = None
-        if isinstance(found, float):
-            hint = found
+        if type(found) in (float, int):
+            hint = float(found)
             symbolic = [x for x in operands if type(x) is SymbolicFloat]
             settles = tuple(dict.fromkeys(s for x in symbolic for s in x.specialise))
     number = SymbolicFloat(tracer, made, hint, settles)
@@ -291,7 +314,8 @@ _POSITIVE = (
 )
 
 
-def _as_value(tracer: Tracer, operand: Any) -> Value:
+def number_value(tracer: Tracer, operand: Any) -> Value:
+    """A number as the 0-dim tensor that the graph computes with."""
     if type(operand) is SymbolicFloat:
         return tracer.recorder.read(operand.tensor.place)
     options = {"dtype": torch.float64, "device": NUMBER.device}

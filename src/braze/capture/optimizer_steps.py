@@ -1,0 +1,34 @@
+"""Steps of torch.optim that are not interpreted as they are written.
+
+fused=True: the kernel of ATen takes the learning rate as a number and cannot be joined with what is
+around it, so the same step in Python is interpreted in its place.
+LBFGS, SparseAdam: what they do next depends on data all the way, so their step breaks the graph as
+a whole; the closure that it calls has graphs of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from braze.capture.handler_table import answers
+from braze.capture.signals import BreakRequested
+from braze.compat.compiler_questions import DATA_DEPENDENT_STEPS, FUSED_STEPS
+
+
+def _replace(fused: Any, plain: Any) -> None:
+    @answers(fused)
+    def step(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        parameters = interpreter.overlay.contents(args[0])
+        on_cpu = all(p.device.type == "cpu" for p in parameters)
+        # Where a scaler of gradients has told it to skip, the kernel looks at that itself.
+        is_scaled = any(kwargs.get(name) is not None for name in ("grad_scale", "found_inf"))
+        return interpreter.call_python(plain if on_cpu and not is_scaled else fused, args, kwargs)
+
+
+for _fused, _plain in FUSED_STEPS.items():
+    _replace(_fused, _plain)
+
+
+@answers(*DATA_DEPENDENT_STEPS)
+def step_that_breaks(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    raise BreakRequested("optimizer", type(args[0]).__qualname__)
