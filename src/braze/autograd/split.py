@@ -9,7 +9,7 @@ from dataclasses import replace
 import torch
 
 from braze.compat.operators import TRAINING_FORMS
-from braze.ir.graph import Graph, Node, Output, Value, computed_symbol
+from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.training import (
     Backward,
     ForwardBackward,
@@ -41,9 +41,10 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
     fresh = _fresh_numbers(joint)
     copies: list[Node] = []
     kept: list[Saved] = []
+    read = {value for node in joint.backward for value in operands(node)}
     for value in saved:
         if value in inputs and value not in written:
-            kept.append(SavedInput(inputs[value]))
+            kept.append(SavedInput(inputs[value], as_view=value not in read))
             continue
         if value in inputs:
             copies.append(_copy(value, next(fresh)))

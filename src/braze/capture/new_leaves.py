@@ -17,6 +17,7 @@ from braze.capture.leaf_calls import begin_leaf, unnoted_call
 from braze.capture.rebuild import rebuild_leaf
 from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS
+from braze.compat.backward import is_piece
 from braze.compat.dispatch import TorchFunction, storage_identity, torch_function_of
 from braze.ir.frame import FromConstant, NewCall, Recipe
 from braze.standins.layout import is_dense
@@ -78,6 +79,9 @@ def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
     if type(tensor) is Standin and interpreter.tracer.real_of(tensor) is None:
         if tensor.requires_grad is wanted or not tensor.is_leaf:
             return unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, wanted), {})
+        if interpreter.tracer.step_now is None and is_piece(tensor):
+            # The graph ends where the leaf is used, and the leaf made again would be no piece.
+            raise BreakRequested("unsupported-tensor", "requires_grad_() of one of several views")
         return begin_leaf(interpreter, tensor, wanted)
     if tensor.requires_grad is not wanted:
         raise BreakRequested("unsupported-tensor", f"Tensor.requires_grad_({wanted}) of an input")

@@ -73,9 +73,14 @@ class JointGraph:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SavedInput:
-    """Input `index` of the forward graph, kept for the backward."""
+    """Input `index` of the forward graph, kept for the backward.
+
+    as_view: eager keeps a view of it (a weight's transpose), which goes on naming its memory where
+    the program gives the input another one (`p.data = ...`); what it keeps itself gets the other.
+    """
 
     index: int
+    as_view: bool = False
 
 
 @final

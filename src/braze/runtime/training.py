@@ -82,7 +82,7 @@ class TrainingGraph:
         self.sizes = compile_reader(pair.forward, pair.computed)
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
         self._want = _getter(self.wanting)
-        self.saved_inputs = _getter([s.index for s in pair.saved if isinstance(s, SavedInput)])
+        self.saved_inputs = _saved_inputs([s for s in pair.saved if isinstance(s, SavedInput)])
         self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
         self.order = _order(pair)
         self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
@@ -325,6 +325,22 @@ def _getter(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     if not indices:
         return lambda items: ()
     return operator.itemgetter(*indices)
+
+
+def _saved_inputs(saved: Sequence[SavedInput]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What is kept of the inputs."""
+    get = _getter([one.index for one in saved])
+    views = [number for number, one in enumerate(saved) if one.as_view]
+    if not views:
+        return get
+
+    def get_with_views(inputs: Sequence[Any]) -> Sequence[Any]:
+        found = list(get(inputs))
+        for number in views:
+            found[number] = found[number].detach()
+        return found
+
+    return get_with_views
 
 
 def _order(pair: ForwardBackward) -> list[int] | None:
