@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import re
 
+from tests.fuzz import builtin_subclasses
 from tests.fuzz.scope import Draft
 
 # Statements executed in the program's module. Those that name what a program does not have raise
@@ -154,8 +155,6 @@ _NET = (
     "g_net.lin = nn.Linear(3, 3, bias=False)",
     "g_net.lin.weight.requires_grad_(False)",
     "g_net.w = nn.Parameter(T(3, start=5))",
-    "g_net.register_forward_hook(lambda m, a, o: o + 1)",
-    "g_net.body.register_forward_pre_hook(lambda m, a: (a[0] * 2,))",
     "g_net.double()",
     "g_net.lin.bias = None",
     "Net.forward = lambda self, q: q * 2",
@@ -168,7 +167,6 @@ _NET = (
     "g_net.lin.bias = nn.Parameter(T(3))",
     "g_net.lin.weight = g_net.lin.weight",
     "g_net.body.p = 0.0",
-    "g_net.body.register_forward_hook(lambda m, a, o: LOG.append(1))",
     "g_net.buf = None",
     "g_net.half().float()",
     "g_net.requires_grad_(False)",
@@ -177,6 +175,14 @@ _NET = (
     "del g_net.buf",
     "g_net.body.extra = 1",
     "g_net.lin.weight.data = g_net.lin.weight.data.t()",
+)
+_HOOKS = (
+    "g_net.register_forward_hook(lambda m, a, o: o + 1)",
+    "g_net.lin.register_forward_hook(lambda m, a, o: o - 1)",
+    "g_net.lin.register_forward_pre_hook(lambda m, a: (a[0] + 1,))",
+    "g_net.body.register_forward_pre_hook(lambda m, a: (a[0] * 2,))",
+    "g_net.body.register_forward_hook(lambda m, a, o: LOG.append(1))",
+    "g_net.register_forward_pre_hook(lambda m, a: LOG.append(2))",
 )
 _FUNCTIONS = (
     "{f}.__defaults__ = (4, *({f}.__defaults__ or (0,))[1:])",
@@ -281,7 +287,9 @@ def _is_read(statement: str, text: str, named: set[str]) -> bool:
     return found[2] in named if found[1] in _ALWAYS else found[0] in text
 
 
-_ALWAYS = frozenset({"torch", "random", "set_cell", "set_cell_t", "entry", "Base", "Box0", "Net"})
+_ALWAYS = builtin_subclasses.CLASSES | {
+    *("torch", "random", "set_cell", "set_cell_t", "entry", "Base", "Box0", "Net")
+}
 
 
 def _statement(
@@ -303,7 +311,9 @@ def _statement(
         name = rng.choice(functions)
         kinds.append((2, tuple(text.format(f=name) for text in _FUNCTIONS)))
     if draft.has_net:
-        kinds.append((3, _NET))
+        kinds += [(3, _NET), (6 if "g_net(" in text else 0.5, _HOOKS)]
+    if draft.has_subclasses:
+        kinds.append((3, builtin_subclasses.CHANGES))
     if "g_ops" in named:
         kinds.append((3, _OPS))
     if is_closure:
@@ -322,7 +332,7 @@ def _changed(name: str, changes: tuple[str, ...]) -> tuple[str, ...]:
 def changed_call(rng: random.Random, call: str) -> str:
     """The call with one argument of another kind."""
     swaps = (
-        (r"n=\d", ("n=5", "n=1.5", "n=True", "n=-1", "n='u'", "n=x[0, 0]", "n=None")),
+        (r"n=\d[.\d]*", ("n=5", "n=1.5", "n=True", "n=-1", "n='u'", "n=x[0, 0]", "n=None")),
         (r"flag=\w+", ("flag=1", "flag=None", "flag=[]", "flag=x[0, 0] > 0")),
         (
             r"^run\(x,",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tests.fuzz.builtin_subclasses
 import tests.fuzz.control_statements
 import tests.fuzz.state_statements  # noqa: F401 - registers its rules
 from tests.fuzz.scope import Draft, Place, Scope

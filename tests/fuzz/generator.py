@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 
+from tests.fuzz import builtin_subclasses
 from tests.fuzz.changes import change
 from tests.fuzz.definitions import (
     GLOBALS,
@@ -35,6 +36,10 @@ def generate(seed: int, backend: str | None = None) -> Program:
     lines += ["LOG = []", ""]
     has_boxes, has_net = rng.random() < 0.6, rng.random() < 0.35
     functions: list[Place] = []
+    if rng.random() < 0.25:
+        draft.has_subclasses = True
+        lines += [builtin_subclasses.SUPPORT]
+        places += builtin_subclasses.PLACES
     for n in range(rng.choice([0, 1, 1, 2])):
         draft.fuel = 5
         lines += helper(draft, f"helper{n}", [*shared_places(draft), *functions])
@@ -77,10 +82,10 @@ def arguments(draft: Draft) -> list[str]:
 def _steps(draft: Draft, text: str, is_closure: bool, functions: list[str]) -> tuple[str, ...]:
     """Calls of one kind, then one change at a time with a call after it."""
     rng = draft.rng
-    call = _call(rng)
+    call = _call(draft)
     steps = [call] * rng.choice([1, 2, 2, 3])
     if rng.random() < 0.3:
-        steps.append(_call(rng))
+        steps.append(_call(draft))
     for _ in range(rng.choice([2, 3, 4, 5])):
         made, call = change(draft, call, text, is_closure, functions)
         steps += made
@@ -88,7 +93,7 @@ def _steps(draft: Draft, text: str, is_closure: bool, functions: list[str]) -> t
         if rng.random() < 0.2:
             steps.append(call)
         if rng.random() < 0.15:
-            steps.append(_call(rng))
+            steps.append(_call(draft))
     if rng.random() < 0.35:
         steps.append("backward(R)")
         if rng.random() < 0.5:
@@ -106,8 +111,10 @@ _FRESH = (
 )
 
 
-def _call(rng: random.Random) -> str:
+def _call(draft: Draft) -> str:
     """A call of `run`: tensors that persist, fresh ones, aliases, other kinds of values."""
+    rng = draft.rng
+    lists, dicts = (["g_row"], ["g_bag"]) if draft.has_subclasses else ([], [])
     fresh = rng.choice(_FRESH).format(rng.randrange(17))
     first = rng.choice(["x", "x", "x", "xp", fresh, "lst[0]", "g_t"])
     second = rng.choice(["y", "y", "y", "g_v", "x[0]", "T(3, start=3)"])
@@ -118,8 +125,8 @@ def _call(rng: random.Random) -> str:
         f"n={rng.choice([0, 1, 2, 3])}",
         f"flag={rng.choice([True, False])}",
         f"box={rng.choice(['box', 'box', 'box', 'box'])}",
-        f"lst={rng.choice(['lst', 'lst', '[x, z]', '[z, z, x]', '[T(2, 3)]'])}",
-        f"d={rng.choice(['d', 'd', 'dict(u=1)', 'g_counts'])}",
+        f"lst={rng.choice(['lst', 'lst', '[x, z]', '[z, z, x]', '[T(2, 3)]', *lists])}",
+        f"d={rng.choice(['d', 'd', 'dict(u=1)', 'g_counts', *dicts])}",
     ]
     kept = [k for k in keywords if rng.random() < 0.9 or k[:2] in ("bo", "ls", "d=")]
     return f"run({', '.join([*parts, *kept])})"

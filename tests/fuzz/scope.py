@@ -43,6 +43,7 @@ class Draft:
     count: int = 0
     boxes: list[str] = field(default_factory=list)
     has_net: bool = False
+    has_subclasses: bool = False
 
     def fresh(self, prefix: str) -> str:
         """A name that nothing has."""
