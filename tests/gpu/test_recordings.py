@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 import braze
+from braze.runtime.graph_recording import NotRecordable, RecordingPool, captured
 from braze.trace import Journal
 from tests.gpu.checks import NEEDS_DEVICE, RECORDING, fallbacks, no_fallbacks
 
@@ -246,3 +247,27 @@ def test_results_are_in_memory_once() -> None:
         for _ in range(6):
             compiled(x, w)
         assert torch.cuda.max_memory_reserved() - before < 2.3 * size
+
+
+def test_a_capture_that_fails_leaves_nothing_behind() -> None:
+    """Neither random numbers nor memory are in it any more."""
+    device = torch.device("cuda", torch.cuda.current_device())
+    pool = RecordingPool(device)
+
+    def waiting(inputs: list[Any]) -> list[torch.Tensor]:
+        torch.cuda.synchronize()
+        return inputs
+
+    for _ in range(2):
+        with pytest.raises(NotRecordable):
+            captured(waiting, [torch.ones(4, device=device)], pool, torch.cuda.graph_pool_handle())
+        assert torch.randn(8, device=device).isfinite().all()
+    graph, (result,) = captured(
+        lambda inputs: [inputs[0] + 1],
+        [torch.ones(4, device=device)],
+        pool,
+        torch.cuda.graph_pool_handle(),
+    )
+    graph.replay()
+    torch.cuda.synchronize()
+    assert result.eq(2).all()

@@ -97,7 +97,7 @@ def align_products(graph: Graph, rates: Mapping[str, Rates] = RATES) -> Graph:
     plans = {node: plan for node in graph.nodes if (plan := _plan(node, rates)) is not None}
     if not plans:
         return graph
-    writer, seen = _Writer(graph), escaping_values(graph)
+    writer, seen = _Writer(graph), _seen(graph)
     for node in graph.nodes:
         plan = plans.get(node)
         width = None if plan is None else _block_width(node, plan, seen, rates)
@@ -213,6 +213,15 @@ def _alignment(kind: TensorType) -> int:
     steps = [as_expr(s) for n, s in enumerate(kind.stride) if n - len(kind.stride) != dim]
     halves = math.gcd(*[constant_value(step) or 1 for step in steps])
     return 2 * math.gcd(halves, _ALIGNED // 2)
+
+
+def _seen(graph: Graph) -> set[Value]:
+    """What the caller gets to see, also through `_unsafe_view`, which says nothing of aliases."""
+    seen = escaping_values(graph)
+    for node in reversed(graph.nodes):
+        if node.op._schema.name == "aten::_unsafe_view" and node.outputs[0] in seen:
+            seen.add(node.args[0])
+    return seen
 
 
 def _block_width(

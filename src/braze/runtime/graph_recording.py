@@ -14,9 +14,11 @@ pointer: those are patched, so inputs are read and results written where they ar
 from __future__ import annotations
 
 import ctypes
+import gc
 import threading
 import weakref
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, final
 
@@ -318,22 +320,18 @@ def captured(
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     stream, outer = pool.stream, torch.cuda.current_stream(pool.device)
     stream.wait_stream(outer)
-    with torch.cuda.stream(stream):
-        graph.capture_begin(pool=handle, capture_error_mode="thread_local")
-        try:
-            results = call(list(given))
-        except Exception as error:
-            _abandon(graph, pool.device.index, handle)
-            raise NotRecordable(str(error).split("\n")[0]) from error
-        try:
-            graph.capture_end()
-        except RuntimeError as error:  # the driver has ended it: PyTorch's allocator is still in it
-            end_allocation_to_pool(pool.device.index, handle)
-            raise NotRecordable(str(error).split("\n")[0]) from error
-    outer.wait_stream(stream)
     try:
+        with torch.cuda.stream(stream), _no_collection():
+            graph.capture_begin(pool=handle, capture_error_mode="thread_local")
+            try:
+                results = call(list(given))
+            except Exception:
+                _abandon(graph, pool, handle)
+                raise
+            _end(graph, pool, handle)
+        outer.wait_stream(stream)
         graph.instantiate()
-    except RuntimeError as error:
+    except Exception as error:
         raise NotRecordable(str(error).split("\n")[0]) from error
     return graph, results
 
@@ -359,13 +357,38 @@ def outside_of_capture(library: Any, device: torch.device) -> Callable[..., torc
 # --- private ---------------------------------------------------------------------------------
 
 
-def _abandon(graph: torch.cuda.CUDAGraph, device: int, pool: tuple[int, int]) -> None:
-    """End a capture that failed. Where the driver has ended it already, PyTorch says so and leaves
-    its allocator in the capture."""
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """A collection might free another recording, which the driver forbids in a capture."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _abandon(graph: torch.cuda.CUDAGraph, pool: RecordingPool, handle: tuple[int, int]) -> None:
+    """End a capture that failed, whatever PyTorch says of it."""
+    with suppress(RuntimeError):
+        _end(graph, pool, handle)
+
+
+def _end(graph: torch.cuda.CUDAGraph, pool: RecordingPool, handle: tuple[int, int]) -> None:
+    """End a capture. Where the driver has ended it already, PyTorch raises, and leaves its
+    allocator and its generators in the capture: random numbers would be refused from then on, until
+    another capture ends well."""
     try:
         graph.capture_end()
     except RuntimeError:
-        end_allocation_to_pool(device, pool)
+        end_allocation_to_pool(pool.device.index, handle)
+        number, another = torch.zeros(1, device=pool.device), torch.cuda.CUDAGraph()
+        another.capture_begin(capture_error_mode="thread_local")
+        number.add_(1)
+        another.capture_end()
+        another.reset()
+        raise
 
 
 def _offsets(

@@ -38,7 +38,7 @@ from braze.runtime.launch import build_extension_module
 from braze.runtime.link import Frames, Linked
 from braze.runtime.program import write_program
 from braze.runtime.recorded_graph import RecordedGraph
-from braze.runtime.recording_choice import recording_choice, total_memory
+from braze.runtime.recording_choice import copied_bytes, recording_choice, total_memory
 from braze.runtime.recording_facts import recording_facts
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 from braze.shapes.expr import as_expr
@@ -123,6 +123,10 @@ def _recorded(
         log, patches = LaunchLog(library), _load_patches(options)
         if patches is None:
             raise NotRecordable("it needs a C++ compiler")
+        held = pool.addresses if role.takes_inputs else None
+        copied = copied_bytes(inputs, moving, facts.fixed_inputs, held)
+        if copied > choice.most_copied:
+            raise NotRecordable(f"{copied >> 20} MiB of inputs would be copied at each call")
         if not asked and sum(pool.unasked.values()) + choice.held > choice.most:
             raise NoRoom(f"recordings that nobody asked for hold {choice.most >> 20} MiB already")
         torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use

@@ -1,15 +1,17 @@
 """Whether calls of a compiled graph are recorded, from figures of its own.
 
-    figures                  mode=None                     mode="reduce-overhead"
-    -----------------------  ----------------------------  --------------------------
-    starting the work takes  recorded                      recorded
-    longer than doing it
-    it does not, and the     as compiled: nothing to gain  recorded
-    recording is small
-    it does not, and the     as compiled                   as compiled
-    recording is large
-    few steps, or library    as compiled                   as the line says
-    calls not known here
+    a recording              mode=None                       mode="reduce-overhead"
+    -----------------------  ------------------------------  ----------------------------
+    is little                where starting the work takes   recorded
+                             longer than doing it
+    is small                 where it takes twice as long    recorded
+    is large                 as compiled                     where it takes three times as
+                                                             long
+    of few steps, or of      as compiled                     as the lines above
+    library calls that are
+    not known here
+
+and in any mode not where a forward is not recorded, and its backward would copy what was saved.
 
 The time on the host is measured, in the second call: the first one builds and sets up. The time on
 the device is computed, at rates that calls rarely reach: what lies between the two is gained by a
@@ -21,7 +23,7 @@ from __future__ import annotations
 
 import logging
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -35,10 +37,13 @@ from braze.shapes.substitution import evaluate
 
 _LOG = logging.getLogger("braze.perf_hints")
 
-# Of the device's memory: a recording that holds more is large; all that nobody asked for together
-# hold no more than the second.
-SMALL_SHARE = 1 / 64
+# Shares of the device's memory: of a recording that is little, or small; of all together that
+# nobody asked for; of inputs that are copied to a fixed place before a replay.
+LITTLE_SHARE = 1 / 256
+SMALL_SHARE = 1 / 128
 ALL_SHARE = 1 / 16
+COPIED_SHARE = 1 / 512
+_RATIO_SMALL, _RATIO_LARGE = 2.0, 3.0
 # Launches that one replay costs as much as.
 LEAST_STEPS = 6
 
@@ -91,20 +96,28 @@ _KNOWN = frozenset(
 @final
 @dataclass(frozen=True, slots=True)
 class RecordingChoice:
-    """device_s: seconds of a call on the device, at the least; held: bytes of a recording; most: of
-    all that nobody asked for; small: whether held is little for the device; plain: why a call is
-    not recorded unasked, or ""; asked: the mode asks for recording."""
+    """device_s: seconds of a call on the device, at the least; held: bytes of a recording; memory:
+    of the device; plain: why a call is not recorded unasked, or ""; asked: the mode asks for it."""
 
     device_s: float
     held: int
-    most: int
-    small: bool
+    memory: int
     plain: str
     asked: bool
 
+    @property
+    def most(self) -> int:
+        """Bytes of all recordings that nobody asked for."""
+        return int(self.memory * ALL_SHARE)
+
+    @property
+    def most_copied(self) -> int:
+        """Bytes of inputs that a replay may copy."""
+        return int(self.memory * COPIED_SHARE)
+
     def needs_time(self) -> bool:
         """Whether the second call's time on the host decides."""
-        return not (self.asked and self.small)
+        return not self.asked or self.held > self.memory * SMALL_SHARE
 
     def why_not(self, host_s: float) -> str:
         """Why calls are not recorded, or "". host_s: seconds of a call on the host."""
@@ -112,7 +125,8 @@ class RecordingChoice:
             f"the host needs {1e3 * host_s:.2f} ms to start what takes the device "
             f"{1e3 * self.device_s:.2f} ms at its best; a recording holds {self.held >> 20} MiB"
         )
-        if host_s <= self.device_s:
+        ratio = 1.0 if self.held <= self.memory * LITTLE_SHARE else _RATIO_SMALL
+        if host_s <= self.device_s * (_RATIO_LARGE if self.asked else ratio):
             return figures
         self.say(f"calls are recorded as a CUDA graph: {figures}")
         return ""
@@ -132,8 +146,7 @@ def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingC
         plain = f"{min(unknown)} is not known to be recordable"
     if len(schedule.steps) < LEAST_STEPS:
         plain = "there is little to start"
-    most = int(memory * ALL_SHARE)
-    return RecordingChoice(device_seconds(schedule), held, most, small, plain, asked)
+    return RecordingChoice(device_seconds(schedule), held, memory, plain, asked)
 
 
 def device_seconds(schedule: Schedule, rates: DeviceRates = RATES) -> float:
@@ -155,6 +168,25 @@ def held_bytes(schedule: Schedule) -> int:
         for buffer in [b for b in alive if last.get(b, number + 1) <= number]:
             del alive[buffer]
     return most + schedule.arena_size
+
+
+def copied_bytes(
+    inputs: Sequence[Any],
+    moving: Collection[int],
+    fixed: Collection[int],
+    held: Collection[int] | None,
+) -> int:
+    """Bytes of library calls' inputs that are, or will be, somewhere else at each call.
+
+    moving, fixed: numbers of those that were, and of all. held: for a backward, the addresses of
+    what recordings of forwards hold: what else was saved, but for parameters, moves sooner or
+    later; None: the graph is no backward.
+    """
+    numbers = {*moving}
+    if held is not None:
+        loose = [n for n in fixed if inputs[n].data_ptr() not in held]
+        numbers |= {n for n in loose if not inputs[n].requires_grad}
+    return sum(int(inputs[n].nbytes) for n in numbers)
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -226,9 +226,10 @@ def _in_blocks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rates]:
     return {"cpu": dataclasses.replace(EAGER["cpu"], seen_twice=1, block=19 * 16)}
 
 
+@pytest.mark.parametrize("view", ["view", "_unsafe_view"])
 @pytest.mark.parametrize("lines", BLOCKS.values(), ids=BLOCKS)
 def test_a_result_that_the_caller_sees_is_made_of_blocks(
-    lines: list[str], monkeypatch: pytest.MonkeyPatch
+    lines: list[str], view: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     added, call = lines
     before = _graph(
@@ -236,7 +237,7 @@ def test_a_result_that_the_caller_sees_is_made_of_blocks(
         "input %1: bf16[16, 75][1, 16]cpu",
         f"input %2: {added}cpu",
         f"%3: bf16[19, 75][75, 1]cpu = aten.{call}",
-        "%4: bf16[1, 19, 75][1425, 75, 1]cpu = aten.view.default(%3, [1, 19, 75])",
+        f"%4: bf16[1, 19, 75][1425, 75, 1]cpu = aten.{view}.default(%3, [1, 19, 75])",
         "output %4",
     )
     after = align_products(before, _in_blocks(monkeypatch))

@@ -14,6 +14,7 @@ from braze.ir.schedule import Schedule
 from braze.runtime.recording_choice import (
     RATES,
     RecordingChoice,
+    copied_bytes,
     device_seconds,
     held_bytes,
     recording_choice,
@@ -104,7 +105,7 @@ def test_what_is_not_asked_for_has_to_be_known_and_small() -> None:
     assert recording_choice(_plan(16, 5), False, MEMORY).plain == ""
     assert "little" in recording_choice(_plan(16, 1), False, MEMORY).plain
     large = recording_choice(_plan(1024, 5), False, 1 << 20)
-    assert "would hold" in large.plain and not large.small
+    assert "would hold" in large.plain
 
     def unknown(plan: Schedule, made: Buffer) -> Schedule:
         x = plan.inputs[0]
@@ -116,16 +117,32 @@ def test_what_is_not_asked_for_has_to_be_known_and_small() -> None:
     assert "linalg_inv_ex" in recording_choice(odd, False, MEMORY).plain
 
 
+def test_what_is_copied_at_each_call() -> None:
+    weight, image, saved = torch.ones(4, requires_grad=True), torch.ones(8), torch.ones(16)
+    inputs = [weight, image, saved]
+    assert copied_bytes(inputs, {1}, (0, 1), None) == 4 * 8
+    assert copied_bytes(inputs, set(), (0, 1, 2), None) == 0
+    assert copied_bytes(inputs, set(), (0, 2), set()) == 4 * 16
+    assert copied_bytes(inputs, {1}, (0, 1, 2), {saved.data_ptr()}) == 4 * 8
+
+
+GIB = 1 << 30
+
+
 @pytest.mark.parametrize(
-    ("asked", "small", "timed"),
-    [(False, True, True), (True, True, False), (True, False, True)],
+    ("asked", "held", "ratio"),
+    [(False, GIB // 8, 1), (False, GIB // 2, 2), (True, GIB // 2, 0), (True, 2 * GIB, 3)],
 )
-def test_when_time_decides(asked: bool, small: bool, timed: bool) -> None:
-    assert RecordingChoice(1.0, 0, 1, small, "", asked).needs_time() is timed
+def test_how_much_longer_the_host_has_to_take(asked: bool, held: int, ratio: int) -> None:
+    choice = RecordingChoice(1.0, held, 100 * GIB, "", asked)
+    assert choice.needs_time() is bool(ratio)
+    if ratio:
+        assert choice.why_not(0.99 * ratio) != "" and choice.why_not(1.01 * ratio) == ""
+    assert held < choice.most < 10 * GIB and 0 < choice.most_copied < GIB
 
 
 def test_the_answer_and_its_line(caplog: pytest.LogCaptureFixture) -> None:
-    choice = RecordingChoice(1e-3, 5 << 20, 1, True, "", False)
+    choice = RecordingChoice(1e-3, 5 << 20, GIB << 4, "", False)
     with caplog.at_level(logging.INFO, "braze.perf_hints"):
         assert choice.why_not(2e-3) == ""
     assert "2.00 ms" in caplog.text and "5 MiB" in caplog.text
