@@ -14,7 +14,7 @@ from benchmarks.models import EIGHT, MODELS
 from benchmarks.plot import draw
 from benchmarks.progress import ProgressBar
 from benchmarks.request import DTYPES, GRAD_MODES, Settings
-from benchmarks.results import Report, failures, write_json
+from benchmarks.results import ModelResult, Report, failures, write_json
 from benchmarks.systems import BRAZE, EAGER, SYSTEMS
 from benchmarks.work import WORKS
 
@@ -58,6 +58,12 @@ def parser(description: str, dtypes: tuple[str, ...], out: str) -> argparse.Argu
         action="store_true",
         help="compare: without overhead and without cold compiles after a trivial one",
     )
+    options.add_argument(
+        "--limit",
+        type=float,
+        default=1200.0,
+        help="seconds for all processes of one model and dtype together (default: 1200)",
+    )
     options.add_argument("--verbose", action="store_true", help="show what failed processes print")
     return options
 
@@ -83,6 +89,7 @@ def plan_of(chosen: argparse.Namespace, full: bool) -> Plan:
         systems=_names("system", chosen.systems, SYSTEMS),
         full=full,
         brief=chosen.brief,
+        limit_s=chosen.limit,
     )
 
 
@@ -111,10 +118,15 @@ def run_command(
     console = Console()
     if not console.is_terminal:
         console = Console(width=_WIDTH_WITHOUT_TERMINAL)
-    with ProgressBar(console, chosen.verbose) as progress:
-        report = measure_all(plan, progress)
-    console.print(tables(report))
     json_path = chosen.out / f"{name}.json"
+
+    def keep(report: Report) -> None:
+        write_json(report, json_path)
+        console.print(row_of(report.models[-1]), highlight=False, markup=False)
+
+    with ProgressBar(console, chosen.verbose) as progress:
+        report = measure_all(plan, progress, keep)
+    console.print(tables(report))
     write_json(report, json_path)
     written = [json_path]
     for dtype in report.dtypes:
@@ -123,6 +135,17 @@ def run_command(
         draw(report, dtype, written[-1])
     console.print("written: " + ", ".join(map(str, written)), highlight=False)
     return _verdict(report, plan, console)
+
+
+def row_of(result: ModelResult) -> str:
+    """A model's figures as one line, before the tables can be made."""
+    parts = []
+    for system, found in result.systems.items():
+        ratio = f" ({found.time_ratio.median:.3f})" if found.time_ratio else ""
+        time = "failed" if found.median_ms is None else f"{found.median_ms:.1f} ms{ratio}"
+        cold = found.cold_compile
+        parts.append(f"{system} {time}" + (f", cold {cold.wall_s:.1f} s" if cold else ""))
+    return f"{result.title} {result.dtype}: " + "; ".join(parts)
 
 
 def _verdict(report: Report, plan: Plan, console: Console) -> int:

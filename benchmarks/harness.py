@@ -14,7 +14,9 @@ Nothing runs beside a measurement.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Sequence
+import math
+import time
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Protocol, final
 
 from benchmarks.clocks import Elapsed
@@ -32,6 +34,9 @@ ALL_SYSTEMS = (EAGER, TORCH_COMPILE, BRAZE)
 # How long a process takes next to others, for the progress bar.
 _WEIGHTS = {"cold torch_compile": 30, "later torch_compile": 30, "steady": 20, "overhead": 20}
 _USUAL_WEIGHT = 6
+# The longest that one process may take, and the least that is worth starting one for.
+_PROCESS_S = 600.0
+_LEAST_S = 5.0
 
 
 class Watcher(Protocol):
@@ -47,7 +52,8 @@ class Watcher(Protocol):
 @dataclasses.dataclass(frozen=True, slots=True)
 class Plan:
     """What to measure. `full` adds what only `make bench` shows; of that, `brief` leaves out the
-    overhead and the cold compiles after a trivial one."""
+    overhead and the cold compiles after a trivial one. limit_s: for all processes of a model and
+    dtype together; what is left out then is an error of the systems that it would have measured."""
 
     models: tuple[str, ...]
     dtypes: tuple[str, ...]
@@ -55,6 +61,7 @@ class Plan:
     systems: tuple[str, ...] = ALL_SYSTEMS
     full: bool = False
     brief: bool = False
+    limit_s: float = 1200.0
 
     @property
     def repeats_cold(self) -> bool:
@@ -66,25 +73,37 @@ class Plan:
         return tuple(system for system in COMPILERS if system in self.systems)
 
 
-def measure_all(plan: Plan, watcher: Watcher) -> Report:
-    """Run the whole plan. Failures of a system are part of the report, never raised."""
+def _keep_nothing(report: Report) -> None:
+    """For those who wait for the whole report."""
+
+
+def measure_all(
+    plan: Plan, watcher: Watcher, keep: Callable[[Report], None] = _keep_nothing
+) -> Report:
+    """Run the whole plan. Failures of a system are part of the report, never raised.
+
+    keep: is given what there is of the report after each model, so that a run that is ended early
+    leaves what it measured.
+    """
     machine = describe_machine(plan.settings.device, plan.settings.threads)
     watcher.begin(_total_weight(plan))
-    first_compile = {system: _first_compile(plan, system, watcher) for system in plan.compilers}
-    models = tuple(
-        _measure_model(plan, model, dtype, watcher)
-        for dtype in plan.dtypes
-        for model in plan.models
-    )
-    return Report(
+    report = Report(
         date=today(),
         machine=machine,
         versions=describe_versions(),
         settings=dataclasses.asdict(plan.settings),
-        models=models,
-        first_compile=first_compile,
-        overhead=_overhead(plan, watcher) if plan.repeats_cold else (),
+        models=(),
+        first_compile={s: _first_compile(plan, s, watcher) for s in plan.compilers},
+        overhead=(),
     )
+    for dtype in plan.dtypes:
+        for model in plan.models:
+            found = _measure_model(plan, model, dtype, watcher)
+            report = dataclasses.replace(report, models=(*report.models, found))
+            keep(report)
+    if plan.repeats_cold:
+        report = dataclasses.replace(report, overhead=_overhead(plan, watcher))
+    return report
 
 
 def _total_weight(plan: Plan) -> int:
@@ -104,13 +123,25 @@ def _weight(kind: str) -> int:
 
 
 def _perform(
-    request: Request, kind: str, label: str, caches: Caches, watcher: Watcher
+    request: Request,
+    kind: str,
+    label: str,
+    caches: Caches,
+    watcher: Watcher,
+    deadline: float = math.inf,
 ) -> dict[str, Any]:
+    """One process's answer; it has until `deadline`, of the monotonic clock, and at most as long as
+    any process."""
+
     def on_phase(text: str) -> None:
         watcher.phase(f"{label} · {text}")
 
+    left = deadline - time.monotonic()
+    if left < _LEAST_S:
+        watcher.advance(_weight(kind))
+        return {"error": f"left out: the model's time was up before its {kind}"}
     on_phase("starting")
-    result = run(request, caches, on_phase)
+    result = run(request, caches, on_phase, min(_PROCESS_S, left))
     log = result.pop("log", "")
     if log:
         watcher.failed(f"{label} · {kind}", log)
@@ -121,14 +152,16 @@ def _perform(
 def _measure_model(plan: Plan, model: str, dtype: str, watcher: Watcher) -> ModelResult:
     title = find(model).title
     label = f"{title} {dtype}"
+    deadline = time.monotonic() + plan.limit_s
 
     def start(kind: str, system: str, caches: Caches, first_compile: bool = False) -> Any:
         request = Request("start", (system,), plan.settings, model, dtype, first_compile)
-        return _perform(request, f"{kind} {system}", f"{label} · {kind}", caches, watcher)
+        name = f"{kind} {system}"
+        return _perform(request, name, f"{label} · {kind}", caches, watcher, deadline)
 
     with empty_caches() as caches:
         cold = {system: start("cold", system, caches) for system in plan.compilers}
-        steady = _steady(plan, model, dtype, label, caches, watcher)
+        steady = _steady(plan, model, dtype, label, caches, watcher, deadline)
         warm: dict[str, Any] = {}
         if plan.full:
             warm = {system: start("warm", system, caches) for system in plan.systems}
@@ -144,17 +177,23 @@ def _measure_model(plan: Plan, model: str, dtype: str, watcher: Watcher) -> Mode
 
 
 def _steady(
-    plan: Plan, model: str, dtype: str, label: str, caches: Caches, watcher: Watcher
+    plan: Plan,
+    model: str,
+    dtype: str,
+    label: str,
+    caches: Caches,
+    watcher: Watcher,
+    deadline: float,
 ) -> dict[str, Any]:
     """All systems in one process. Where that dies (a crash in generated code takes all with it),
     the others again without Braze, whose figures are then the failure."""
     request = Request("steady", plan.systems, plan.settings, model, dtype)
-    steady = _perform(request, "steady", label, caches, watcher)
+    steady = _perform(request, "steady", label, caches, watcher, deadline)
     others = tuple(system for system in plan.systems if system != BRAZE)
     if "error" not in steady or others == plan.systems or not others:
         return steady
     request = dataclasses.replace(request, systems=others)
-    again = _perform(request, "again", label, caches, watcher)
+    again = _perform(request, "again", label, caches, watcher, deadline)
     if "error" in again:
         return again
     return {"systems": {**again["systems"], BRAZE: {"error": steady["error"]}}}

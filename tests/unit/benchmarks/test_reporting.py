@@ -8,6 +8,7 @@ import json
 
 import pytest
 from benchmarks.clocks import Elapsed
+from benchmarks.command_line import row_of
 from benchmarks.harness import Plan, measure_all
 from benchmarks.plot import draw
 from benchmarks.request import Settings
@@ -173,7 +174,7 @@ class _Watcher:
         self.failures.append(what)
 
 
-def _fake_run(request, caches, on_phase):
+def _fake_run(request, caches, on_phase, timeout_s=600.0):
     """A worker in which Braze takes the process down."""
     if request.task == "steady" and "braze" in request.systems:
         return {"error": "the process died of SIGSEGV", "log": "..."}
@@ -185,6 +186,26 @@ def _fake_run(request, caches, on_phase):
     seconds = {"wall_s": 1.0, "processor_s": 2.0}
     times = {"import": seconds, "compile": seconds, "peak_memory_mib": 1.0}
     return times | ({"first_compile": seconds} if request.first_compile else {})
+
+
+def test_each_model_is_kept_as_it_is_measured(monkeypatch):
+    monkeypatch.setattr("benchmarks.harness.run", _fake_run)
+    kept = []
+    plan = Plan(("resnet18", "bert"), ("float32",), Settings(threads=1), full=True, brief=True)
+    report = measure_all(plan, _Watcher(), kept.append)
+    assert [len(part.models) for part in kept] == [1, 2]
+    assert kept[-1].models == report.models
+    row = row_of(kept[0].models[0])
+    assert row.startswith("ResNet-18 float32: eager 1.5 ms (1.000)")
+    assert "torch_compile 1.5 ms (1.000), cold 1.0 s; braze failed, cold 1.0 s" in row
+
+
+def test_a_model_whose_time_is_up_is_left_out(monkeypatch):
+    monkeypatch.setattr("benchmarks.harness.run", _fake_run)
+    plan = Plan(("resnet18",), ("float32",), Settings(threads=1), limit_s=0.0)
+    (result,) = measure_all(plan, _Watcher()).models
+    for found in result.systems.values():
+        assert found.error.startswith("left out: the model's time was up before its")
 
 
 @pytest.mark.parametrize("full", [False, True])
