@@ -13,6 +13,7 @@ import torch
 from torch import nn
 
 import braze
+from braze import pipeline
 from braze.options import config
 from braze.rewrite.align_products import RATES, align_products
 from braze.rewrite.prefer_channels_last import PRICES
@@ -132,6 +133,44 @@ def test_tuning_is_remembered(_own_cache: Path, mode: str) -> None:
             torch.testing.assert_close(compiled(x), program(x), rtol=1e-4, atol=1e-4)
         seen.append({p.name: p.read_text() for p in (_own_cache / "tuning").iterdir()})
     assert seen[0] and seen[0] == seen[1]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32])
+def test_products_that_tuning_asks_about(
+    dtype: torch.dtype, _own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is quicker; then with the library left out of the choice."""
+
+    def scores(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        return torch.bmm(q, k.transpose(1, 2)) * 0.125
+
+    def layer(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        return nn.functional.gelu(nn.functional.linear(x, w, b))
+
+    torch.manual_seed(0)
+    shapes = {scores: [(12, 200, 64), (12, 200, 64)], layer: [(4, 100, 96), (130, 96), (130,)]}
+    for is_forced in (False, True):
+        if is_forced:
+            monkeypatch.setattr(pipeline, "is_product_quicker", lambda *_: True)
+        for function, sizes in shapes.items():
+            given = [torch.randn(size, device="cuda").to(dtype) / 2 for size in sizes]
+            compiled = braze.compile(function, mode="max-autotune-no-cudagraphs")
+            with torch.no_grad():
+                found, wanted = compiled(*given), function(*given)
+            exact = function(*[x.double() for x in given])
+            error, theirs = ((x.double() - exact).norm() for x in (found, wanted))
+            assert found.stride() == wanted.stride() and error <= 2 * theirs
+    assert any("library" in p.read_text() for p in (_own_cache / "tuning").iterdir())
+
+
+def test_a_rotary_embedding_by_complex_numbers() -> None:
+    def turned(q: torch.Tensor, turns: torch.Tensor) -> torch.Tensor:
+        pairs = torch.view_as_complex(q.float().reshape(*q.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * turns[:, None]).flatten(3).type_as(q)
+
+    q = torch.randn(2, 33, 5, 24, device="cuda").bfloat16()
+    turns = torch.polar(torch.ones(33, 12), torch.randn(33, 12)).cuda()
+    torch.testing.assert_close(braze.compile(turned)(q, turns), turned(q, turns))
 
 
 def test_recordings_that_share_memory() -> None:

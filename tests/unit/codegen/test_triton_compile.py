@@ -11,12 +11,15 @@ from typing import Any
 import pytest
 import torch
 
+from braze.codegen.triton import generate
 from braze.codegen.triton.operators import TYPES
 from braze.ir.loops import SCALAR_OPS, LoopProgram
 from braze.ir.scalars import cast
 from tests.unit.codegen import programs
 from tests.unit.codegen.test_triton import FLOAT_OPS, all_of, gathered, supports
-from tests.unit.codegen.triton_running import HAS_TRITON, generated
+from tests.unit.codegen.test_triton_indices import turned
+from tests.unit.codegen.test_triton_products import linear, planned
+from tests.unit.codegen.triton_running import HAS_TRITON, OPTIONS, generated
 
 pytestmark = [
     pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
@@ -48,6 +51,7 @@ PROGRAMS = {
     "transpose": programs.transposed_add(4096, 4096),
     "argmax": programs.reduction("argmax", (1000, 5000), (0,)),
     "gather": gathered(),
+    "pairs": turned(4096, 64),
     "float operators": all_of(FLOAT_OPS, torch.float32, 4096),
     "unsigned operators": _operators(torch.uint8),
     "logical operators": _operators(torch.bool),
@@ -56,12 +60,26 @@ PROGRAMS = {
 }
 
 
+# Products of matrices, and which instruction multiplies them.
+PRODUCTS = {
+    "product of bfloat16": (torch.bfloat16, "wgmma.mma_async"),
+    "product of float32": (torch.float32, "fma.rn.f32"),
+}
+
+
+def _product(dtype: torch.dtype) -> Any:
+    shapes = [(8, 512, 768), (3072, 768), (3072,)]
+    _, plan = planned(linear, [torch.empty(shape, dtype=dtype) for shape in shapes])
+    return generate(plan, OPTIONS)
+
+
 @pytest.fixture(scope="module")
 def compiled() -> dict[str, list[dict[str, Any]]]:
     """What came of the functions of each program: one process compiles them all."""
     rows, owners = [], []
-    for name, program in PROGRAMS.items():
-        _, sources = generated(program)
+    made = {name: generated(program)[1] for name, program in PROGRAMS.items()}
+    made |= {name: _product(dtype) for name, (dtype, _) in PRODUCTS.items()}
+    for name, sources in made.items():
         for function in {launch.function for step in sources.launches for launch in step}:
             fields = dataclasses.asdict(function)
             del fields["stages"]
@@ -74,6 +92,15 @@ def compiled() -> dict[str, list[dict[str, Any]]]:
     for owner, result in zip(owners, json.loads(done.stdout), strict=True):
         found.setdefault(owner, []).append(result)
     return found
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_a_product_is_multiplied_by(name: str, compiled: dict[str, list[dict[str, Any]]]) -> None:
+    """Matrix units where halves are multiplied; never their shorter float32."""
+    (result,) = compiled[name]
+    assert any(found.startswith(PRODUCTS[name][1]) for found in result["arithmetic"])
+    assert not any("tf32" in found for found in result["arithmetic"])
+    assert "st.v4.b32" in result["widths"]
 
 
 @pytest.mark.parametrize("name", PROGRAMS)
@@ -89,6 +116,7 @@ WIDE = [
     "column sum",
     "full sum",
     "transpose",
+    "pairs",
 ]
 
 

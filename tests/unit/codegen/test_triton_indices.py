@@ -7,20 +7,16 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from braze.codegen.triton import directions
 from braze.codegen.triton.runs import regrouped
 from braze.ir.loops import Guarded, LoopProgram
 from braze.ir.scalars import apply, index
-from braze.ir.schedule import Kernel
 from braze.shapes.expr import Expr, Symbol, as_expr
 from tests.unit.codegen.programs import (
     axes,
     buffer,
-    channel_norm,
     define,
     load,
     program,
-    softmax,
 )
 from tests.unit.codegen.triton_running import (
     HAS_TRITON,
@@ -48,7 +44,7 @@ def _texts(made: LoopProgram) -> list[str]:
     return [launch.function.text for step in sources.launches for launch in step]
 
 
-def _turned(rows: int, columns: int, shift: int = 0) -> LoopProgram:
+def turned(rows: int, columns: int, shift: int = 0) -> LoopProgram:
     """y = x * t, of complex numbers: x[i, 2 * j] and x[i, 2 * j + 1] are the parts of one."""
     shape = (rows, 2 * columns + shift)
     x, t, y = buffer("x", shape), buffer("t", (columns, 2)), buffer("y", (rows, columns, 2))
@@ -63,17 +59,17 @@ def _turned(rows: int, columns: int, shift: int = 0) -> LoopProgram:
 
 @pytest.mark.parametrize(("rows", "columns"), [(30, 64), (7, 33), (1, 1)])
 def test_pairs(rows: int, columns: int) -> None:
-    check(_turned(rows, columns), [torch.randn(rows, 2 * columns), torch.randn(columns, 2)])
+    check(turned(rows, columns), [torch.randn(rows, 2 * columns), torch.randn(columns, 2)])
 
 
 def test_both_of_a_pair_are_read_at_once() -> None:
-    (text,) = _texts(_turned(512, 64))
+    (text,) = _texts(turned(512, 64))
     assert text.count("tl.load(p0 + x)") == 1 and "bz_pair_second" in text
 
 
 def test_pairs_that_may_end_outside_are_read_one_by_one() -> None:
     """Rows of odd length: the neighbour of the last element is the next row's. t has pairs."""
-    made = _turned(6, 9, shift=1)
+    made = turned(6, 9, shift=1)
     (text,) = _texts(made)
     assert text.count("= bz_pair_") == 2
     check(made, [torch.randn(6, 19), torch.randn(9, 2)])
@@ -108,23 +104,3 @@ def test_of_symbolic_loops_only_the_outermost_is_in_a_run() -> None:
     assert str(regrouped(i * 40 + j * 8 + k, loops, _named)) == "x_1_None"
     loops = ((i, 6), (j, s), (k, 8))
     assert str(regrouped(j * 8 + k, loops, _named)) == "8*j + k"
-
-
-@pytest.mark.parametrize("shape", [(64, 3, 512), (17, 12, 100)])
-def test_what_was_touched_last_is_read_first(
-    shape: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made = channel_norm(shape)  # type: ignore[arg-type]
-    assert not any("num_programs" in text for text in _texts(made))
-    monkeypatch.setattr(directions, "_LARGE", 1000)
-    plan, _ = generated(made)
-    turned = directions.backward_kernels(plan)
-    reading = [s for s in plan.steps if isinstance(s, Kernel) and plan.inputs[0] in s.memory]
-    assert [step in turned for step in reading] == [n % 2 == 1 for n in range(len(reading))]
-    check(made, [torch.randn(shape) + 3], atol=1e-5, rtol=1e-4)
-
-
-def test_a_kernel_alone_runs_forwards(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(directions, "_LARGE", 1)
-    plan, _ = generated(softmax(64, 300))
-    assert not directions.backward_kernels(plan)

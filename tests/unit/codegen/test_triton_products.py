@@ -38,9 +38,10 @@ def _interpreting() -> Iterator[None]:
         yield
 
 
-def _planned(
+def planned(
     function: Callable[..., Any], given: list[torch.Tensor], choice: bool = True
 ) -> tuple[LoopProgram, Schedule]:
+    """The loop program of a function, and its schedule with every product that can be a kernel."""
     tracer = Tracer(replayable=False)
     with torch.no_grad(), tracer:
         results = function(*[tracer.add_input(x) for x in given])
@@ -54,7 +55,8 @@ def _products(plan: Schedule) -> list[Kernel]:
     return [s for s in plan.steps if isinstance(s, Kernel) and s.product is not None]
 
 
-def _linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+def linear(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    """A layer and its activation."""
     return F.gelu(F.linear(x, w, b))
 
 
@@ -65,8 +67,8 @@ def _heads(x: torch.Tensor, w: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 CASES: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
-    "linear and gelu": (_linear, [(70, 40), (33, 40), (33,)]),
-    "of three dimensions": (_linear, [(3, 20, 64), (128, 64), (128,)]),
+    "linear and gelu": (linear, [(70, 40), (33, 40), (33,)]),
+    "of three dimensions": (linear, [(3, 20, 64), (128, 64), (128,)]),
     "residual": (lambda x, w, y: torch.mm(x, w) + y, [(128, 48), (48, 64), (128, 64)]),
     "residual of a row": (lambda x, w, y: torch.mm(x, w) * y, [(20, 16), (16, 9), (1, 9)]),
     "left transposed": (lambda x, w: torch.mm(x.t(), w).relu(), [(16, 20), (16, 9)]),
@@ -92,7 +94,7 @@ def test_results_are_eagers(name: str, dtype: torch.dtype) -> None:
     function, shapes = CASES[name]
     torch.manual_seed(0)
     given = [(torch.randn(shape) / 2).to(dtype) for shape in shapes]
-    made, plan = _planned(function, given)
+    made, plan = planned(function, given)
     assert len(_products(plan)) == 1 and len(plan.steps) == 1, print_schedule(plan)
     found = run_sources(made, plan, generate(plan, OPTIONS), given)
     wanted = function(*given)
@@ -111,10 +113,10 @@ _TOLERANCES: dict[torch.dtype, dict[str, float]] = {
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_every_candidate_of_tuning(dtype: torch.dtype) -> None:
     given = [(torch.randn(shape) / 2).to(dtype) for shape in [(70, 40), (33, 40), (33,)]]
-    made, plan = _planned(_linear, given)
+    made, plan = planned(linear, given)
     (ways,) = alternatives(plan, OPTIONS)
     assert len({launch.function for launch in ways}) == len(ways) >= 4
-    wanted = _linear(*given)
+    wanted = linear(*given)
     for launch in ways:
         (found,) = run_sources(made, plan, host_sources(plan, [(launch,)]), given)
         torch.testing.assert_close(found, wanted, **_TOLERANCES[dtype])
@@ -122,7 +124,7 @@ def test_every_candidate_of_tuning(dtype: torch.dtype) -> None:
 
 def test_more_blocks_than_a_group_of_rows() -> None:
     given = [torch.randn(1300, 16).half() / 4, torch.randn(16, 300).half() / 4]
-    made, plan = _planned(lambda x, w: torch.mm(x, w).relu(), given)
+    made, plan = planned(lambda x, w: torch.mm(x, w).relu(), given)
     (found,) = run_sources(made, plan, generate(plan, OPTIONS), given)
     torch.testing.assert_close(found, torch.mm(*given).relu(), atol=2e-3, rtol=2e-3)
 
@@ -153,14 +155,14 @@ KEPT: dict[str, tuple[Callable[..., Any], list[tuple[int, ...]]]] = {
 def test_what_is_left_to_the_library(name: str) -> None:
     function, shapes = KEPT[name]
     given = [torch.randn(shape) for shape in shapes]
-    _, plan = _planned(function, [x.clone() for x in given])
+    _, plan = planned(function, [x.clone() for x in given])
     assert not _products(plan)
     assert sum(isinstance(step, ExternStep) for step in plan.steps) >= 1
 
 
 def test_only_what_is_chosen() -> None:
     given = [torch.randn(20, 16), torch.randn(16, 9)]
-    _, plan = _planned(lambda x, w: torch.mm(x, w).relu(), given, choice=False)
+    _, plan = planned(lambda x, w: torch.mm(x, w).relu(), given, choice=False)
     assert not _products(plan)
 
 
@@ -171,6 +173,6 @@ def test_steps_that_write_in_place_are_still_the_last() -> None:
         return y
 
     given = [torch.randn(20, 16), torch.randn(16, 9), torch.randn(8)]
-    _, plan = _planned(step, given)
+    _, plan = planned(step, given)
     (kernel,) = _products(plan)
     assert plan.steps.index(kernel) < plan.settled == len(plan.steps) - 1

@@ -1,7 +1,7 @@
 """Functions compiled for sm_90 on a machine without one: `python -m` this, texts on stdin.
 
 Reads a JSON list of [name, text, signature, constants, aligned, warps, checked] and writes, for
-each, its registers, spilled bytes and the widths of its loads and stores of global memory.
+each, its shared memory, the widths of its loads and stores of global memory, and what multiplies.
 """
 
 from __future__ import annotations
@@ -43,7 +43,9 @@ def compile_one(row: list[Any]) -> dict[str, Any]:
     ptx = compiled.asm["ptx"]
     accesses = re.findall(r"(ld|st)\.global[\w.:]*?((?:\.v\d)?\.b\d+)", ptx)
     widths = sorted({f"{kind}{width}" for kind, width in accesses})
-    return {"name": name, "widths": widths, "shared": compiled.metadata.shared}
+    arithmetic = sorted(set(re.findall(r"(?:wgmma\.mma_async|mma\.sync|fma\.rn)[\w.]*", ptx)))
+    shared = compiled.metadata.shared
+    return {"name": name, "widths": widths, "shared": shared, "arithmetic": arithmetic}
 
 
 if __name__ == "__main__":

@@ -139,9 +139,8 @@ class _Writer:
     # --- where the program is ----------------------------------------------------------------
 
     def _indices(self) -> None:
-        place = "tl.program_id(0)" + (".to(tl.int64)" if self.tiling.wide else "")
-        first = "tl.num_programs(0) - 1 - " if self.tiling.backwards else ""
-        self.lines.append(f"pid = {first}{place}")
+        place = "tl.program_id(0)"
+        self.lines.append(f"pid = {place}.to(tl.int64)" if self.tiling.wide else f"pid = {place}")
         grid = [d for d in self.tiling.grid_dimensions if d.loops]
         for number, dimension in enumerate(reversed(grid)):
             base = "pid"
@@ -172,15 +171,16 @@ class _Writer:
         )
 
     def _base(self, reduced: Dimension) -> None:
-        """Where the aligned walk begins and ends, of a row that begins anywhere."""
-        base, width, size = self.tiling.base, reduced.shift, reduced.size
+        """Where the aligned walk begins and ends, of a row that begins anywhere: with a line of
+        memory, and with the 16 bytes that its last element is in."""
+        base, width, size, unit = self.tiling.base, reduced.shift, reduced.size, reduced.unit
         assert base is not None
-        end = index_text(size + (width - 1), self.scope.sizes)
+        end = index_text(size + (unit - 1), self.scope.sizes)
         self.lines += [
             f"r_base = {index_text(base, self.scope.sizes)}",
             f"r_shift = r_base % {width}",
             f"r_base = tl.multiple_of(r_base - r_shift, {width})",
-            f"r_end = tl.multiple_of(({end} + r_shift) // {width} * {width}, {width})",
+            f"r_end = tl.multiple_of(({end} + r_shift) // {unit} * {unit}, {unit})",
         ]
 
     def _lane(self, dimension: Dimension) -> str:

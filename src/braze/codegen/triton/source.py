@@ -7,12 +7,11 @@ alignment agree: the blocks of a network do. Every pointer is taken to be aligne
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from braze.codegen.segments import host_sources, size_symbols
 from braze.codegen.triton.candidates import candidate_tilings, first_tiling
-from braze.codegen.triton.directions import backward_kernels
 from braze.codegen.triton.function import function_body, programs
 from braze.codegen.triton.functions import functions_in
 from braze.codegen.triton.operators import POINTERS
@@ -37,9 +36,8 @@ def launches(
     """The launches of each step, by the tilings given and the cost model's where none is."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
     sources = _Sources(names, numerics)
-    turned = backward_kernels(schedule)
     return [
-        (sources.launch(step, _turned(tilings.get(step) or first_tiling(step), step, turned)),)
+        (sources.launch(step, tilings.get(step) or first_tiling(step)),)
         if isinstance(step, Kernel)
         else ()
         for step in schedule.steps
@@ -51,9 +49,8 @@ def alternatives(schedule: Schedule, options: Options) -> list[tuple[Launch, ...
     () for calls of ATen."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
     sources = _Sources(names, options.numerics)
-    turned = backward_kernels(schedule)
     return [
-        tuple([sources.launch(step, _turned(t, step, turned)) for t in candidate_tilings(step)])
+        tuple([sources.launch(step, tiling) for tiling in candidate_tilings(step)])
         if isinstance(step, Kernel)
         else ()
         for step in schedule.steps
@@ -67,10 +64,6 @@ def kernel_alternatives(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
 
 
 # --- private ---------------------------------------------------------------------------------
-
-
-def _turned(tiling: Tiling, kernel: Kernel, turned: Collection[Kernel]) -> Tiling:
-    return replace(tiling, backwards=True) if kernel in turned else tiling
 
 
 def _numbers(kernel: Kernel) -> frozenset[Buffer]:

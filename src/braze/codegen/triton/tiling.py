@@ -28,6 +28,7 @@ from braze.ir.schedule import Accumulate, Kernel, Loop, Store, offset
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 
 _READ = 16  # bytes that a thread reads at once
+_LINE = 128  # bytes of memory that a warp's reads begin with at best
 _LONG_ROW = 128  # points from which on it pays to align what is read of a row
 _LARGEST_INDEX = 2**31 - 2**17  # less than 32 bits by more than any block
 
@@ -37,13 +38,15 @@ _LARGEST_INDEX = 2**31 - 2**17  # less than 32 bits by more than any block
 class Dimension:
     """name: of its index; loops: outermost first; block: its points in a program, a power of two,
     0 for one point that is a number. walked: block by block, in a loop. shift: blocks begin at a
-    multiple of so many elements in memory, before the first point."""
+    multiple of so many elements in memory, before the first point. unit: what is read ends at a
+    multiple of so many."""
 
     name: str
     loops: tuple[Loop, ...]
     block: int
     walked: bool = False
     shift: int = 0
+    unit: int = 0
 
     @property
     def size(self) -> Expr:
@@ -68,8 +71,7 @@ class Tiling:
     name of the one that phases run over, or "". wide: indices need 64 bits. stages: blocks of a
     walked row that are on their way from memory at once. base: where rows begin that are not
     aligned, of the accesses that are to be. together: rows that a program does one after another.
-    backwards: programs are numbered from the last points to the first. inner: how many terms of a
-    product are summed at once.
+    inner: how many terms of a product are summed at once.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -79,7 +81,6 @@ class Tiling:
     stages: int = 1
     base: Expr | None = None
     together: int = 1
-    backwards: bool = False
     inner: int = 0
 
     @property
@@ -114,12 +115,14 @@ def plan_tiling(kernel: Kernel) -> Tiling:
     if not is_flat(kernel):
         sizes = block_sizes(kernel)
         walked = not sizes.persistent
-        base, shift = (None, 0) if sizes.rows or kernel.columns else _unaligned(kernel)
+        is_one = not sizes.rows and not kernel.columns
+        base, unit = _unaligned(kernel) if is_one else (None, 0)
+        shift = unit * (_LINE // _READ if walked else 1)
         block = sizes.inner
         if shift and not walked:
             block = power_of_two(estimate(loops[0][1]) + shift - 1)
         rows = Dimension("x", kernel.rows, sizes.rows)
-        inner = Dimension("r", loops, block, walked, shift)
+        inner = Dimension("r", loops, block, walked, shift, unit)
         together = kernel.block or 1
         return Tiling((rows, inner), "r", wide, sizes.warps, sizes.stages, base, together)
     if len(kernel.chunks) == 2 and all(kernel.chunks):
