@@ -51,7 +51,8 @@ class RecordingPool:
     what is copied at once, and replays are in order: so they have one piece of memory together, as
     large as the largest needs, but for the results that are copied.
 
-    addresses: of results that stay in a recording's memory. replaying: held while one is replayed.
+    addresses: of results that stay in a recording's memory. replaying: held while one is replayed;
+    recording: while one is made, since PyTorch frees no memory while another thread captures.
     unasked: bytes of recordings that nobody asked for.
     """
 
@@ -61,6 +62,7 @@ class RecordingPool:
         self.addresses: set[int] = set()
         self.unasked: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
         self.replaying = threading.Lock()
+        self.recording = threading.Lock()
         self._last: torch.cuda.Stream | None = None
         self._choosing = threading.Lock()
         self._shared: tuple[int, int] | None = None

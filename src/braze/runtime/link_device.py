@@ -129,9 +129,10 @@ def _recorded(
             raise NotRecordable(f"{copied >> 20} MiB of inputs would be copied at each call")
         if not asked and sum(pool.unasked.values()) + choice.held > choice.most:
             raise NoRoom(f"recordings that nobody asked for hold {choice.most >> 20} MiB already")
-        torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
         call = call_with(log)
-        made = Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
+        with pool.recording:
+            torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
+            made = Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
         if not asked:
             pool.unasked[made] = choice.held
         return made
