@@ -36,12 +36,13 @@ class Mark(enum.Enum):
 
 @final
 class Marks:
-    """Marks by function, without keeping the function alive."""
+    """Marks by function, without keeping the function alive. changes: how many were put."""
 
-    __slots__ = ("_immortal", "_lock", "_marks")
+    __slots__ = ("_immortal", "_lock", "_marks", "changes")
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
+        self.changes = 0
         self._immortal: dict[Any, tuple[Mark, str]] = {}
         self._marks: weakref.WeakKeyDictionary[Any, tuple[Mark, str]] = weakref.WeakKeyDictionary()
 
@@ -51,6 +52,7 @@ class Marks:
         try:
             with self._lock:
                 self._table(function)[function] = (mark, note)
+                self.changes += 1
         except TypeError:
             raise UserError(f"{mark.value} takes a function or a class, not {function!r}") from None
 

@@ -110,7 +110,7 @@ class ModuleCalls:
 
 def call_function(module: torch.nn.Module) -> Any:
     """The function that a call of a module runs, with the module first."""
-    return torch.nn.Module.__call__ if has_hooks(module) else _forward_function(module)
+    return torch.nn.Module.__call__ if has_hooks(module.__dict__) else _forward_function(module)
 
 
 def _forward_function(module: torch.nn.Module) -> Any:

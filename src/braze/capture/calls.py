@@ -16,13 +16,14 @@ from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, F
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
 from braze.capture.items import get_item
+from braze.capture.known_calls import KnownFunction, Route
 from braze.capture.late_calls import call_later, is_reorderable
 from braze.capture.leaf_calls import leaf_call
-from braze.capture.leaf_tables import is_leaf_function
+from braze.capture.leaf_tables import may_be_leaf, takes_as_leaf
 from braze.capture.library_handlers import find_implementation
 from braze.capture.marked_calls import NOT_MARKED, Redirect, Whole, call_marked, call_whole
 from braze.capture.module_attributes import has_no_hooks
-from braze.capture.native_calls import call_builtin
+from braze.capture.native_calls import call_builtin, is_bound, way_to_call
 from braze.capture.native_tables import identifier
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -84,10 +85,17 @@ def prepare(
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
     if is_reorderable(interpreter, function):
         return None, call_later(interpreter, function, args, kwargs)
+    known = interpreter.known_calls
+    if known.marks != MARKS.changes:
+        known.forget()
     for _ in range(_MAX_INDIRECTIONS):
         cls = type(function)
         if cls is types.FunctionType:
-            return _prepare_function(interpreter, function, args, kwargs)
+            route = known.routes.get(function, _prepare_function)
+            return route(interpreter, function, args, kwargs)  # type: ignore[no-any-return]
+        if cls in known.instances:
+            function, args = known.instances[cls], (function, *args)
+            continue
         if cls is types.MethodType:
             if id(function) in interpreter.world.known:
                 args = (load_attribute(interpreter, function, "__self__"), *args)
@@ -100,10 +108,8 @@ def prepare(
                 interpreter.world.source_of_function(function)
             continue
         if issubclass(cls, _BUILTINS):
-            marked = call_marked(interpreter, function, args, kwargs)
-            if marked is not NOT_MARKED:
-                return None, marked
-            return None, call_builtin(interpreter, function, args, kwargs)
+            way = known.ways.get(function, _call_unknown)
+            return None, way(interpreter, function, args, kwargs)
         if issubclass(type(function), type):
             return None, _call_class(interpreter, function, args, kwargs)
         if cls is functools.partial or _is_partial(interpreter, cls):
@@ -114,6 +120,19 @@ def prepare(
             return None, special(interpreter, function, args, kwargs)
         function, args = _open_instance(interpreter, function, args)
     raise BreakRequested("recursion", f"{type(function).__qualname__}.__call__")
+
+
+def _call_unknown(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A builtin function, method or slot that the capture has not called yet."""
+    marked = call_marked(interpreter, function, args, kwargs)
+    if marked is not NOT_MARKED:
+        return marked
+    way = way_to_call(function)
+    if not is_bound(function):
+        interpreter.known_calls.ways[function] = way
+    return way(interpreter, function, args, kwargs)
 
 
 def _call_cached(
@@ -235,11 +254,14 @@ def _open_instance(
     if python is not None:
         interpreter.world.source_of_function(function)
         return python, args
-    method = interpreter.world.lookup(type(function), "__call__")
+    cls = type(function)
+    method = interpreter.world.lookup(cls, "__call__")
     if method is ABSENT:
         message = f"{interpreter.world.type_of(function).__name__!r} object is not callable"
         raise ProgramRaised(TypeError(message))
     if isinstance(method, types.FunctionType):
+        if issubclass(cls, torch.nn.Module) and id(cls) not in interpreter.world.made_classes:
+            interpreter.known_calls.instances[cls] = method
         return method, (function, *args)
     if isinstance(method, (staticmethod, classmethod)):
         raise BreakRequested("unseen-callable", f"{type(function).__qualname__}.__call__")
@@ -280,18 +302,15 @@ def _prepare_function(
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Prepared:
-    handler = CALL_HANDLERS.get(function)
-    if handler is not None:
-        return None, answer(interpreter, function, handler, args, kwargs)
+    if function in CALL_HANDLERS:
+        return _first(_answer, interpreter, function, args, kwargs)
     marked = call_marked(interpreter, function, args, kwargs)
     if type(marked) is Redirect:
         return prepare(interpreter, marked.function, marked.args, kwargs)
     if marked is not NOT_MARKED:
         return None, marked
-    if function in MODULE_CALLS and not kwargs.get("self") and has_no_hooks(interpreter, args[0]):
-        method, owner = load_method(interpreter, args[0], "forward")
-        rest = args[1:] if owner is NULL else (owner, *args[1:])
-        return prepare(interpreter, method, rest, kwargs)
+    if function in MODULE_CALLS:
+        return _first(_call_module, interpreter, function, args, kwargs)
     if is_compiler_function(function):
         replaced = replaced_by_compiler(function)
         if replaced is None:
@@ -308,12 +327,49 @@ def _prepare_function(
     if code_of(function) in SEE_THROUGH_CODES and hasattr(function, "__wrapped__"):
         interpreter.world.source_of_function(function.__wrapped__)
         return prepare(interpreter, function.__wrapped__, args, kwargs)
-    if is_leaf_function(interpreter, function, args, kwargs):
-        return None, leaf_call(interpreter, function, args, kwargs)
     refuses = interpreter.request.must_not_inline
     if refuses is not None and refuses(function):
+        if may_be_leaf(function) and takes_as_leaf(args, kwargs):
+            return None, leaf_call(interpreter, function, args, kwargs)
         raise BreakRequested("not-inlined", function.__qualname__)
+    route = _call_leaf if may_be_leaf(function) else make_frame
+    return _first(route, interpreter, function, args, kwargs)
+
+
+def _first(
+    route: Route, interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Prepared:
+    """Call a function by a route that its next calls will take; one that the program made is not
+    kept alive for that."""
+    if id(function) not in interpreter.world.fresh:
+        interpreter.known_calls.routes[function] = route
+    return route(interpreter, function, args, kwargs)
+
+
+def _answer(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Prepared:
+    return None, answer(interpreter, function, CALL_HANDLERS[function], args, kwargs)
+
+
+def _call_leaf(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Prepared:
+    """A function of torch's: called whole where its arguments are plain."""
+    if takes_as_leaf(args, kwargs):
+        return None, leaf_call(interpreter, function, args, kwargs)
     return make_frame(interpreter, function, args, kwargs)
+
+
+def _call_module(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Prepared:
+    """`nn.Module.__call__`: the module's `forward`, where there are no hooks."""
+    if kwargs.get("self") or not has_no_hooks(interpreter, args[0]):
+        return make_frame(interpreter, function, args, kwargs)
+    method, owner = load_method(interpreter, args[0], "forward")
+    rest = args[1:] if owner is NULL else (owner, *args[1:])
+    return prepare(interpreter, method, rest, kwargs)
 
 
 def _ask_compiler(interpreter: Any, function: types.FunctionType) -> Any:
@@ -339,6 +395,30 @@ def make_frame(
     kwargs: dict[str, Any],
 ) -> Prepared:
     """The frame of a call, its arguments bound; a generator function's call is its generator."""
+    known = interpreter.known_calls.functions.get(function)
+    if known is None:
+        known = _known_function(interpreter, function)
+    code = known.code
+    if len(args) == known.count and not kwargs:
+        bound = dict(zip(code.co_varnames, args))
+    else:
+        try:
+            bound = bind(code, args, kwargs, known.defaults, known.keyword_defaults)
+        except CannotBind:
+            raise ProgramRaised(_binding_error(function, args, kwargs)) from None
+    frame = Frame(code, function.__globals__, known.steps, function)
+    frame.locals = bound
+    frame.runs_eagerly = known.runs_eagerly
+    if function.__closure__:
+        _open_closure(interpreter, function, frame)
+    if code.co_flags & GENERATOR_FLAGS:
+        return None, InlinedGenerator(interpreter, frame, (function, args, kwargs))
+    return frame, None
+
+
+def _known_function(interpreter: Any, function: types.FunctionType) -> KnownFunction:
+    """What calls of a function have in common; remembered of functions from outside that are
+    guarded by identity."""
     code = code_of(function)
     if code.co_flags & COROUTINE_FLAGS:
         raise BreakRequested("unsupported-function", f"the coroutine {function.__qualname__}")
@@ -349,18 +429,11 @@ def make_frame(
         keyword_defaults = function.__kwdefaults__ or {}
     else:
         defaults, keyword_defaults = _known_defaults(world, function)
-    try:
-        bound = bind(code, args, kwargs, defaults, keyword_defaults)
-    except CannotBind:
-        raise ProgramRaised(_binding_error(function, args, kwargs)) from None
-    frame = Frame(code, function.__globals__, steps_of(code), function)
-    frame.locals = bound
-    frame.runs_eagerly = MARKS.of(function) is Mark.DISABLE_FRAME
-    if function.__closure__:
-        _open_closure(interpreter, function, frame, fresh)
-    if code.co_flags & GENERATOR_FLAGS:
-        return None, InlinedGenerator(interpreter, frame, (function, args, kwargs))
-    return frame, None
+    eager = MARKS.of(function) is Mark.DISABLE_FRAME
+    known = KnownFunction(code, steps_of(code), defaults, keyword_defaults, eager)
+    if not fresh and not world.is_by_code(function):
+        interpreter.known_calls.functions[function] = known
+    return known
 
 
 def _known_defaults(
@@ -413,14 +486,14 @@ def _read_defaults(
     )
 
 
-def _open_closure(
-    interpreter: Any, function: types.FunctionType, frame: Frame, fresh: bool
-) -> None:
+def _open_closure(interpreter: Any, function: types.FunctionType, frame: Frame) -> None:
     overlay = interpreter.overlay
+    fresh = interpreter.world.fresh
+    is_fresh = id(function) in fresh
     cells = function.__closure__ or ()
     for index, (name, cell) in enumerate(zip(frame.code.co_freevars, cells)):
         frame.cells[name] = cell
-        if fresh or id(cell) in interpreter.world.fresh:
+        if is_fresh or id(cell) in fresh:
             continue
         source = interpreter.world.source_of_function(function)
         if id(cell) in overlay.cell_sources:

@@ -21,6 +21,7 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.finalizers import check_ends
 from braze.capture.frames import Frame
 from braze.capture.items import get_item
+from braze.capture.known_calls import KnownCalls
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
 from braze.capture.opaque_objects import check_opaque, check_proxies, only_keeps
 from braze.capture.outside_iterators import OutsideIterators
@@ -70,6 +71,7 @@ class Interpreter:
     autocast_depth: of the thread, before the frame.
     known_counts: of values of the graph, while a part of the program is interpreted for zero (0)
     or more (1) in them, which.
+    known_calls: how callables are called that were called before.
     masks: what attention's masks are known to do, by their values.
     numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
     entered_with: the values that a frame goes on with behind a break, by identity; noticed_ends:
@@ -98,6 +100,7 @@ class Interpreter:
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
+        self.known_calls = KnownCalls()
         self.transforms = 0
         self.generators: list[Any] = []
         self.over = False
@@ -162,6 +165,7 @@ class Interpreter:
         self.noticed_ends.clear()
         self.dict_iterators.clear()
         self.tensor_names.release()
+        self.known_calls.release()
         self.world.release()
         self.sizes.release()
         self.overlay.release()

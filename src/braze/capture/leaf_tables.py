@@ -65,19 +65,22 @@ _QUERIES = frozenset(
 _RECORDS = ("PyCapsule", "pybind11_detail_function_record")
 
 
-def is_leaf_function(
-    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> bool:
-    """Whether a Python function is called natively with these arguments."""
+def may_be_leaf(function: types.FunctionType) -> bool:
+    """Whether a Python function is called natively where its arguments are plain."""
     module = function.__module__
     if module is None or not module.startswith("torch"):
         return False
     if module == "torch":
-        if function.__name__ not in _TORCH_FUNCTIONS:
+        return function.__name__ in _TORCH_FUNCTIONS
+    return module in _LEAF_MODULES or module in _QUERIES
+
+
+def takes_as_leaf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether arguments are plain: tensors, constants, containers of such."""
+    for value in args:
+        if not _is_plain(value):
             return False
-    elif module not in _LEAF_MODULES and module not in _QUERIES:
-        return False
-    return all(map(_is_plain, args)) and all(map(_is_plain, kwargs.values()))
+    return not kwargs or all(map(_is_plain, kwargs.values()))
 
 
 def _is_plain(value: Any) -> bool:

@@ -8,7 +8,7 @@ import torch
 
 from braze.capture.overlay import DELETED
 from braze.capture.world import TENSORS
-from braze.compat.modules import has_global_hooks, instance_hooks
+from braze.compat.modules import has_hooks
 from braze.ir.guard import ABSENT
 from braze.ir.source import AttributeSource
 
@@ -63,7 +63,7 @@ def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any)
 def has_no_hooks(interpreter: Any, module: Any) -> bool:
     """Whether calling a module is calling its `forward`; guarded if so."""
     space = object.__getattribute__(module, "__dict__")
-    if instance_hooks(space) or has_global_hooks():
+    if has_hooks(space):
         return False
     world = interpreter.world
     world.guard_no_hooks(None, None)

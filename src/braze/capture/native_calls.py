@@ -19,6 +19,7 @@ from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
 from braze.capture.iteration import native_iterable
+from braze.capture.known_calls import Way
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
 from braze.capture.native_tables import (
@@ -70,18 +71,38 @@ def call_builtin(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call a builtin function, method or slot."""
+    return way_to_call(function)(interpreter, function, args, kwargs)
+
+
+def way_to_call(function: Any) -> Way:
+    """How a builtin function, method or slot is called."""
     handler = _handler_of(function)
     if handler is not None:
-        return answer(interpreter, function, handler, args, kwargs)
-    owner = getattr(function, "__self__", None)
-    bound = owner is not None and not issubclass(type(owner), types.ModuleType)
-    if bound and not is_binding_record(owner):
-        return _call_bound(interpreter, function, owner, args, kwargs)
+        return partial(_answer, handler)
+    if is_bound(function) and not is_binding_record(function.__self__):
+        return _call_bound
     if is_leaf_builtin(function):
-        return leaf_call(interpreter, function, args, kwargs)
+        return leaf_call
     holder = getattr(function, "__objclass__", None)
-    if holder is not None:
-        return _call_method(interpreter, function, holder, args, kwargs)
+    return _call_function if holder is None else partial(_call_method, holder)
+
+
+def is_bound(function: Any) -> bool:
+    """Whether a builtin method is bound to a value."""
+    owner = getattr(function, "__self__", None)
+    return owner is not None and not issubclass(type(owner), types.ModuleType)
+
+
+def _answer(
+    handler: Any, interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    return answer(interpreter, function, handler, args, kwargs)
+
+
+def _call_function(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A builtin function of a module."""
     module = getattr(function, "__module__", None)
     if module not in SAFE_MODULES and function not in SAFE_FUNCTIONS:
         raise BreakRequested("unseen-callable", describe(function))
@@ -110,9 +131,10 @@ def _handler_of(function: Any) -> Any:
 
 
 def _call_bound(
-    interpreter: Any, function: Any, owner: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin method bound to a value: as the class's method with the value first."""
+    owner = function.__self__
     if issubclass(type(owner), type):
         if is_leaf_builtin(function):
             return leaf_call(interpreter, function, args, kwargs)
@@ -176,9 +198,9 @@ def _call_new(
 
 
 def _call_method(
+    holder: type,
     interpreter: Any,
     function: Any,
-    holder: type,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
 ) -> Any:

@@ -33,9 +33,10 @@ def has_global_hooks() -> bool:
     return any(getattr(module_file, name) for name in GLOBAL_HOOKS)
 
 
-def has_hooks(module: torch.nn.Module) -> bool:
-    """Whether calling the module does more than call its `forward`: instance or global hooks."""
-    get = module.__dict__.get
+def has_hooks(attributes: dict[str, Any]) -> bool:
+    """Whether calling a module does more than call its `forward`, by its `__dict__`: instance or
+    global hooks."""
+    get = attributes.get
     # In full: a loop takes a microsecond of every call.
     return bool(
         get("_forward_hooks")
