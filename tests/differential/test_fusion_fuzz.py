@@ -35,7 +35,7 @@ def run_compiled(program: Program) -> tuple[list[torch.Tensor], list[torch.Tenso
     options = config.snapshot()
     tracer = Tracer()
     with tracer:
-        standins = [tracer.add_input(x, name=f"v{i}") for i, x in enumerate(program.inputs)]
+        standins = [tracer.add_input(x) for x in program.inputs]
         results = program(*standins)
     finished = tracer.finish(results)
     kept = [tracer.inputs[place][1] for place in finished.inputs]

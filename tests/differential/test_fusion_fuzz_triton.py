@@ -42,7 +42,7 @@ def _interpreting() -> Iterator[None]:
 def test_random_program(seed: int) -> None:
     program, options, tracer = make_program(seed), config.snapshot(), Tracer()
     with tracer:
-        standins = [tracer.add_input(x, name=f"v{i}") for i, x in enumerate(program.inputs)]
+        standins = [tracer.add_input(x) for x in program.inputs]
         results = program(*standins)
     finished = tracer.finish(results)
     kept = [tracer.inputs[place][1] for place in finished.inputs]

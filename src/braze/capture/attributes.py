@@ -38,11 +38,14 @@ _PAIRED = frozenset({types.FunctionType, types.MethodDescriptorType})
 def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     """`owner.name`; ProgramRaised(AttributeError) if there is none."""
     cls = type(owner)
+    world = interpreter.world
+    plan = world.plain_attributes.get((cls, name))
+    if plan is not None:
+        return _load_plain(interpreter, owner, name, plan)
     if cls in TENSORS:
         return load_tensor_attribute(interpreter, owner, name)
     if cls in CONSTANTS or cls is super:
         return _load_native(interpreter, owner, name)
-    world = interpreter.world
     if world.proxies and id(owner) in world.proxies:
         return load_attribute(interpreter, referent(world, owner), name)
     if issubclass(type(owner), types.ModuleType):
@@ -54,7 +57,30 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
         return _load_by_hook(interpreter, owner, name, getattribute)
     if getattribute is not object.__getattribute__ and _is_foreign(world, cls, name, getattribute):
         return _load_foreign(interpreter, owner, name)
+    if world.lookup(cls, name) is ABSENT and not made_here(world, cls):
+        hook = world.lookup(cls, "__getattr__")
+        plan = world.plain_attributes[cls, name] = hook is torch.nn.Module.__getattr__
+        return _load_plain(interpreter, owner, name, plan)
     return load_generic(interpreter, owner, name)
+
+
+def _load_plain(interpreter: Any, owner: Any, name: str, of_module: bool) -> Any:
+    """An attribute of which the class knows nothing. of_module: what the instance dict does not
+    have is looked for among a module's parameters, buffers and modules."""
+    value = _instance_entry(interpreter, owner, name)
+    if value is not ABSENT:
+        return value
+    if of_module:
+        value = module_entry(interpreter, owner, name)
+        if value is not ABSENT:
+            return value
+    return _fall_back(interpreter, owner, name)
+
+
+def made_here(world: Any, cls: type) -> bool:
+    """Whether the program made a class, or a base of it, in this frame, and so may change it."""
+    made = world.made_classes
+    return bool(made) and any(id(base) in made for base in cls.__mro__)
 
 
 # Classes in C that have a `__getattribute__` of their own, which is `object`'s again.
@@ -92,6 +118,8 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     cls = type(owner)
     world = interpreter.world
     if cls is InlinedGenerator or id(owner) in world.proxies:
+        return load_attribute(interpreter, owner, name), NULL
+    if (cls, name) in world.plain_attributes:
         return load_attribute(interpreter, owner, name), NULL
     if cls not in TENSORS and not issubclass(type(owner), (type, types.ModuleType, super)):
         function = world.lookup(cls, name)
@@ -195,25 +223,25 @@ def _raise_missing(interpreter: Any, owner: Any, name: str) -> None:
 
 def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
     """The instance dict's entry, or ABSENT; guarded for an object from outside."""
-    world = interpreter.world
-    known = id(owner) in world.known
-    if not known:
-        space = instance_dict(owner)
-        return ABSENT if space is None else space.get(name, ABSENT)
-    overlay = interpreter.overlay
     space = instance_dict(owner)
     if space is None:
         return ABSENT
+    world = interpreter.world
+    if id(owner) not in world.known:
+        return space.get(name, ABSENT)
+    overlay = interpreter.overlay
     if overlay.writes or overlay.shadows or overlay.unsettled:
         written = overlay.written(space, name)
         if written is not ABSENT:
             return ABSENT if written is DELETED else written
     key = attribute_key(owner, name)
-    if key in world.reads:
-        return world.reads[key]
+    reads = world.reads
+    if key in reads:
+        return reads[key]
     value = space.get(name, ABSENT)
     if value is ABSENT:
-        world.guard_lacks(space, world.instance_dict_source(owner), name)
+        if not world.is_guarded_to_lack(space, name):
+            world.guard_lacks(space, world.instance_dict_source(owner), name)
         return ABSENT
     return world.read_attribute_value(owner, name, value)
 

@@ -9,6 +9,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.modules import is_parameter
 from braze.errors import ConstraintViolated
 from braze.ir.frame import CapturedFrame, FromSizes
 from braze.ir.guard import Guard, GuardKind, SizeCondition
@@ -67,19 +68,20 @@ class DynamicSizes:
         policy = self._policy
         if policy is None or real.layout is not torch.strided or not real.dim():
             return None
-        numbers = (*real.shape, *real.stride())
         marks = marks_of_dimensions(real)
-        is_parameter = isinstance(real, torch.nn.Parameter) and not marks
+        if not marks and is_parameter(real):
+            return None
+        numbers = (*real.shape, *real.stride())
         static = [dim for dim, marked in marks.items() if marked.mark is DimensionMark.STATIC]
         chosen = policy.sizes(
             str(source),
             numbers,
             asked=marks.keys() - static,
             static=static,
-            is_argument=is_argument(source) and not is_parameter,
+            is_argument=is_argument(source),
         )
         rank = real.dim()
-        if is_parameter or not any(place < rank for place in chosen):
+        if not any(place < rank for place in chosen):
             return None
         shape = [
             self._size(source, dim, numbers[dim], marks) if dim in chosen else numbers[dim]

@@ -21,25 +21,28 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
     overlay = interpreter.overlay
     space = object.__getattribute__(module, "__dict__")
     known = id(module) in world.known
+    changed = known and (overlay.writes or overlay.shadows)
     key = (id(module), (name,))  # apart from what the instance dict has under the name
     cached = world.reads.get(key, ABSENT)
-    if cached is not ABSENT and not (overlay.writes or overlay.shadows):
+    if cached is not ABSENT and not changed:
         return cached
     for kind in _KINDS:
         entries = space.get(kind)
         if entries is None:
             continue
-        if known:
+        if changed:
             found = overlay.written(entries, name)
-            if found is ABSENT and name in entries:
-                if cached is ABSENT:
-                    source = AttributeSource(world.known[id(module)][1], name)
-                    cached = world.reads[key] = world.adopt(entries[name], source)
-                return cached
-            if found is not DELETED and found is not ABSENT:
+            if found is not ABSENT:
+                if found is DELETED:
+                    continue
                 return found
-        elif name in entries:
-            return entries[name]
+        if name in entries:
+            if not known:
+                return entries[name]
+            if cached is ABSENT:
+                source = AttributeSource(world.known[id(module)][1], name)
+                cached = world.reads[key] = world.adopt(entries[name], source)
+            return cached
     return ABSENT
 
 

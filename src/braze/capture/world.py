@@ -127,10 +127,16 @@ def is_constant(value: Any) -> bool:
     return cls in (tuple, frozenset) and all(map(is_constant, value))
 
 
+@functools.lru_cache(maxsize=4096)
+def _is_plain_class(cls: type) -> bool:
+    """Whether instances are all guarded by their class, and read through Python."""
+    special = cls in (slice, tuple, frozenset) or cls in MAYBE_BOUND or is_identity_class(cls)
+    return not (special or keeps_state_in_c(cls))
+
+
 def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
     """The metadata that a compiled entry may rely on. layout: sizes and strides, where some of
     them are symbolic; those are guarded apart."""
-    strided = tensor.layout is torch.strided
     if layout is not None:
         return dataclasses.replace(
             tensor_facts(tensor),
@@ -143,7 +149,7 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
         device=tensor.device,
         requires_grad=tensor.requires_grad,
         shape=tuple(tensor.shape),
-        stride=tuple(tensor.stride()) if strided else (),
+        stride=tuple(tensor.stride()) if tensor.layout is torch.strided else (),
         layout=tensor.layout,
         is_leaf=tensor.is_leaf,
     )
@@ -176,6 +182,8 @@ class World:
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
+    plain_attributes: names of which a class from outside knows nothing, and whether its instances
+    look among a module's parameters, buffers and modules.
     by_code: identities of functions that are guarded by what they do.
     special_functions: of classes from outside, the methods that C code may call.
     """
@@ -201,6 +209,7 @@ class World:
         self._guards: list[Guard] = []
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
         self._lookups: dict[type, dict[str, Any]] = {}
+        self.plain_attributes: dict[tuple[type, str], bool] = {}
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}
         self.special_functions: dict[type, list[types.FunctionType]] = {}
@@ -259,6 +268,11 @@ class World:
             self._keep.append(space)
             entry = self._lacks[id(space)] = (source, set())
         entry[1].add(name)
+
+    def is_guarded_to_lack(self, space: dict[str, Any], name: str) -> bool:
+        """Whether `guard_lacks` was told so."""
+        entry = self._lacks.get(id(space))
+        return entry is not None and name in entry[1]
 
     def is_by_code(self, function: Any) -> bool:
         """Whether the entry serves other functions with the same code."""
@@ -327,6 +341,43 @@ class World:
     def adopt(self, value: Any, source: Source) -> Any:
         """Take in a value read at `source`: guard it by its kind, and give what stands for it."""
         cls = type(value)
+        if issubclass(cls, torch.Tensor):
+            return self._adopt_tensor(value, source)
+        if cls in PRIMITIVES:
+            return self._adopt_primitive(value, source)
+        if cls in SINGLETONS:
+            self.guard(source, GuardKind.ID_MATCH, value)
+            return value
+        if cls in weakref.ProxyTypes:
+            raise BreakRequested("unsupported-container", "a weak proxy")
+        entry = self.known.get(id(value))
+        if entry is not None:
+            if type(entry[1]) is ObjectSource:
+                self.guard(source, GuardKind.ID_MATCH, value)
+            elif entry[1] != source:
+                self.guard(source, GuardKind.SAME_OBJECT, entry[1])
+            return value
+        if not _is_plain_class(cls):
+            if cls is slice:
+                return self._adopt_slice(value, source)
+            if cls is types.FunctionType and is_made_often(value, source):
+                return self._adopt_code(value, source)
+            if is_identity(value):
+                self.guard(source, GuardKind.ID_MATCH, value)
+                return self.enroll(value, ObjectSource(name_of(value, source), value))
+            if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
+                self.guard(source, GuardKind.EQUALS_MATCH, value)
+                self.constants.setdefault(id(value), (value, source))
+                return value
+            if keeps_state_in_c(cls):
+                self.opaque.add(id(value))
+        self.guard(source, GuardKind.TYPE_MATCH, cls)
+        if id(cls) not in self.known:
+            self.enroll(cls, ObjectSource(cls.__qualname__, cls))
+        return self.enroll(value, source)
+
+    def _adopt_primitive(self, value: Any, source: Source) -> Any:
+        cls = type(value)
         if cls is int:
             number = self.sizes.number(source, value)
             if number is not None:
@@ -336,48 +387,18 @@ class World:
             changing = self._lifted(source, value)
             if changing is not None:
                 return changing
-        if cls in PRIMITIVES:
-            self.guard(source, GuardKind.EQUALS_MATCH, value)
-            return value
-        if cls in SINGLETONS:
-            self.guard(source, GuardKind.ID_MATCH, value)
-            return value
-        if cls in weakref.ProxyTypes:
-            raise BreakRequested("unsupported-container", "a weak proxy")
-        entry = self.known.get(id(value))
-        if entry is not None and not issubclass(type(value), torch.Tensor):
-            if type(entry[1]) is ObjectSource:
-                self.guard(source, GuardKind.ID_MATCH, value)
-            elif entry[1] != source:
-                self.guard(source, GuardKind.SAME_OBJECT, entry[1])
-            return value
-        if issubclass(type(value), torch.Tensor):
-            return self._adopt_tensor(value, source)
-        if cls is slice:
-            return self._adopt_slice(value, source)
-        if cls is types.FunctionType and is_made_often(value, source):
-            return self._adopt_code(value, source)
-        if is_identity(value):
-            self.guard(source, GuardKind.ID_MATCH, value)
-            return self.enroll(value, ObjectSource(name_of(value, source), value))
-        if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
-            self.guard(source, GuardKind.EQUALS_MATCH, value)
-            self.constants.setdefault(id(value), (value, source))
-            return value
-        if keeps_state_in_c(cls):
-            self.opaque.add(id(value))
-        self.guard(source, GuardKind.TYPE_MATCH, cls)
-        self.enroll(cls, ObjectSource(cls.__qualname__, cls))
-        return self.enroll(value, source)
+        self.guard(source, GuardKind.EQUALS_MATCH, value)
+        return value
 
     def enroll(self, value: Any, source: Source) -> Any:
         """Make an object known without a guard: something already guarded holds it."""
-        if issubclass(type(value), torch.Tensor):
+        cls = type(value)
+        if issubclass(cls, torch.Tensor):
             return self._adopt_tensor(value, source)
         if id(value) in self.by_code and type(source) is ObjectSource:
             self.harden(value)
-        if type(value) not in CONSTANTS and id(value) not in self.known:
-            if is_identity(value) and type(source) is not ObjectSource:
+        if cls not in CONSTANTS and id(value) not in self.known:
+            if not _is_plain_class(cls) and is_identity(value) and type(source) is not ObjectSource:
                 source = ObjectSource(name_of(value, source), value)
             self.known[id(value)] = (value, source)
         return value
@@ -456,7 +477,7 @@ class World:
             raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
         self.guard(source, GuardKind.TENSOR_MATCH, facts)
         try:
-            standin = self.tracer.add_input(real, name=str(source), layout=layout)
+            standin = self.tracer.add_input(real, layout=layout)
         except Untraceable as problem:
             raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
         self.input_sources.append(source)

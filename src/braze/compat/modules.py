@@ -48,3 +48,11 @@ def has_hooks(attributes: dict[str, Any]) -> bool:
         or module_file._global_backward_hooks
         or module_file._global_backward_pre_hooks
     )
+
+
+def is_parameter(value: Any) -> bool:
+    """isinstance(value, torch.nn.Parameter), by what its metaclass looks at."""
+    cls = type(value)
+    if cls is torch.nn.Parameter or getattr(value, "_is_param", False):
+        return True
+    return cls is not torch.Tensor and isinstance(value, torch.nn.Parameter)

@@ -12,6 +12,7 @@ from braze.compat.dispatch import (
     is_functorch_wrapped,
     torch_function_of,
 )
+from braze.compat.modules import is_parameter
 from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import tensor_type
@@ -23,12 +24,14 @@ Layout: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
 
 def check_traceable(tensor: torch.Tensor) -> None:
     """Raise Untraceable for a tensor that strided metadata does not describe."""
-    if type(tensor) is not torch.Tensor and has_custom_dispatch(type(tensor)):
-        raise Untraceable(f"a tensor subclass with its own dispatch: {type(tensor).__name__}")
-    if torch_function_of(type(tensor)) is TorchFunction.OWN:
-        raise Untraceable(
-            f"a tensor subclass with a __torch_function__ of its own: {type(tensor).__name__}"
-        )
+    cls = type(tensor)
+    if cls is not torch.Tensor and cls is not torch.nn.Parameter:
+        if has_custom_dispatch(cls):
+            raise Untraceable(f"a tensor subclass with its own dispatch: {cls.__name__}")
+        if torch_function_of(cls) is TorchFunction.OWN:
+            raise Untraceable(
+                f"a tensor subclass with a __torch_function__ of its own: {cls.__name__}"
+            )
     if tensor.layout is not torch.strided:
         raise Untraceable(f"a tensor of layout {tensor.layout}")
     if tensor.is_quantized or tensor.is_nested:
@@ -62,9 +65,9 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
         with torch.enable_grad():
             views_leaf = _views_a_leaf(real)
             standin = standin.view(standin.shape) if views_leaf else _NonLeaf.apply(standin)
-    if getattr(real, "_is_param", False) or isinstance(real, torch.nn.Parameter):
+    if is_parameter(real):
         standin._is_param = True  # type: ignore[attr-defined]
-    if isinstance(real, torch.nn.Buffer):
+    if getattr(real, "_is_buffer", False):
         standin._is_buffer = True  # type: ignore[attr-defined]
     return standin
 
@@ -95,5 +98,7 @@ def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
         return 0, 0
     item = tensor.element_size()
     first = tensor.storage_offset() * item
+    if tensor.is_contiguous():
+        return first, first + tensor.numel() * item
     reach = sum((size - 1) * step for size, step in zip(tensor.shape, tensor.stride()))
     return first, first + (reach + 1) * item

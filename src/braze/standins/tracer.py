@@ -92,9 +92,7 @@ class Tracer(dispatch.TorchDispatchMode):
     def origin(self, origin: Origin) -> None:
         self.recorder.origin = origin
 
-    def add_input(
-        self, tensor: torch.Tensor, *, name: str = "", layout: Layout | None = None
-    ) -> torch.Tensor:
+    def add_input(self, tensor: torch.Tensor, *, layout: Layout | None = None) -> torch.Tensor:
         """The stand-in for a real tensor, a graph input; the same one for the same tensor.
         layout: its sizes and strides, where some are symbolic."""
         known = self._by_identity.get(id(tensor))
@@ -103,7 +101,7 @@ class Tracer(dispatch.TorchDispatchMode):
         check_traceable(tensor)
         return self._add_input(tensor, input_type(tensor, layout), tensor.storage_offset())
 
-    def add_input_of_type(self, type: TensorType, *, name: str = "") -> torch.Tensor:
+    def add_input_of_type(self, type: TensorType) -> torch.Tensor:
         """A stand-in for a graph input of which only the type is known."""
         return self._add_input(None, type, 0)
 

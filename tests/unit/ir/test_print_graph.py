@@ -22,7 +22,7 @@ def sample_graph() -> tuple[Graph, list[torch.Tensor]]:
     x, y = torch.randn(4, 6), torch.randn(4, 6, requires_grad=True)
     tracer = Tracer()
     with tracer:
-        a, b = tracer.add_input(x, name="x"), tracer.add_input(y, name="y")
+        a, b = tracer.add_input(x), tracer.add_input(y)
         tracer.origin = Origin("/a dir/model.py", 7, "<lambda>", "torch.f(x)")
         with torch.no_grad():
             top = b.topk(2)

@@ -20,7 +20,7 @@ def trace(
     """The finished trace of `function` and the real tensors that its graph takes."""
     tracer = Tracer()
     with tracer:
-        standins = [tracer.add_input(t, name=f"x{i}") for i, t in enumerate(inputs)]
+        standins = [tracer.add_input(t) for t in inputs]
         results = function(*standins)
     if isinstance(results, torch.Tensor):
         results = (results,)
@@ -159,7 +159,7 @@ def test_no_standin_survives() -> None:
     made = []
     x = torch.randn(3, 3, requires_grad=True)
     with tracer:
-        standin = tracer.add_input(x, name="x")
+        standin = tracer.add_input(x)
         y = (standin @ standin).relu()
         made = [weakref.ref(standin), weakref.ref(y)]
     finished = tracer.finish([y])
@@ -174,12 +174,12 @@ def test_parameters_and_leaves() -> None:
     product = parameter * 2
     tracer = Tracer()
     with tracer:
-        standin = tracer.add_input(parameter, name="p")
+        standin = tracer.add_input(parameter)
         assert isinstance(standin, torch.nn.Parameter)
         assert standin.is_leaf and standin.requires_grad
         with pytest.raises(RuntimeError, match="leaf Variable"):
             standin.add_(1)
-        other = tracer.add_input(product, name="q")
+        other = tracer.add_input(product)
         assert not other.is_leaf
         other.add_(1)
 
