@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import builtins
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, final
 
 from braze.capture.frames import Frame
 from braze.capture.signals import BreakRequested, ProgramRaised, chain
 from braze.compat.bytecode_versions import BYTECODE
+from braze.errors import CaptureError
 
 # From Python 3.12 a handler with this intrinsic is around the whole body of every generator.
 STOPITERATION_ERROR = 3
@@ -62,6 +64,9 @@ class InlinedGenerator:
         if self.finished:
             raise StopIteration
         if self.started:
+            receiver = self._delegate()
+            if type(receiver) is InlinedGenerator:
+                return self._pass_on(receiver.send, value)
             self.frame.stack.append(value)
         elif value is not None:
             raise TypeError("can't send non-None value to a just-started generator")
@@ -80,7 +85,7 @@ class InlinedGenerator:
                 except BaseException as problem:
                     exception = problem
             elif (throw := self._method_of(receiver, "throw")) is not None:
-                return self._throw_to(throw, exception)
+                return self._pass_on(partial(self._interpreter.call_raising, throw), exception)
         return self._raise_here(exception)
 
     def close(self) -> Any:
@@ -174,16 +179,24 @@ class InlinedGenerator:
             return None
         raise problem
 
-    def _throw_to(self, throw: Any, exception: BaseException) -> Any:
+    def _pass_on(self, receive: Callable[[Any], Any], value: Any) -> Any:
+        """Send or throw something to what the frame yields from: what that yields goes straight
+        to the caller. Where it ends the frame goes on."""
         self._running = True
+        self._suspension.suspended = False
         frames = self._interpreter.frames
         depth = len(frames)
         frames.append(self.frame)  # as the caller of what it delegates to
         try:
-            return self._interpreter.call_raising(throw, exception)
+            result = receive(value)
+            self._suspension.suspended = True
+            return result
         except StopIteration as end:
-            value = end.value
-        except Exception as problem:
+            returned = end.value
+        except BaseException as problem:
+            known = isinstance(problem, Exception) or id(problem) in self._interpreter.raised
+            if not known or isinstance(problem, (CaptureError, RecursionError)):
+                raise
             del frames[depth:]
             self._running = False
             return self._raise_here(problem)
@@ -193,7 +206,7 @@ class InlinedGenerator:
         frame = self.frame
         if not BYTECODE.send_keeps_receiver:
             frame.stack.pop()
-        frame.stack.append(value)
+        frame.stack.append(returned)
         frame.index = frame.steps[frame.index - 2][1].target
         return self._resume()
 
