@@ -230,7 +230,7 @@ def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
     if id(owner) not in world.known:
         return space.get(name, ABSENT)
     overlay = interpreter.overlay
-    if overlay.writes or overlay.shadows or overlay.unsettled:
+    if id(space) in overlay.touched:
         written = overlay.written(space, name)
         if written is not ABSENT:
             return ABSENT if written is DELETED else written
@@ -240,8 +240,7 @@ def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
         return reads[key]
     value = space.get(name, ABSENT)
     if value is ABSENT:
-        if not world.is_guarded_to_lack(space, name):
-            world.guard_lacks(space, world.instance_dict_source(owner), name)
+        world.guard_lacks_attribute(space, owner, name)
         return ABSENT
     return world.read_attribute_value(owner, name, value)
 

@@ -83,7 +83,7 @@ def prepare(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
-    if is_reorderable(interpreter, function):
+    if interpreter.reorders and is_reorderable(interpreter, function):
         return None, call_later(interpreter, function, args, kwargs)
     known = interpreter.known_calls
     if known.marks != MARKS.changes:

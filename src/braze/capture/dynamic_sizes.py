@@ -95,7 +95,7 @@ class DynamicSizes:
 
     def number(self, source: Source, value: int) -> Any:
         """An int from outside as a symbol; None where it is static."""
-        known = self._numbers.get(source)
+        known = self._numbers.get(source) if self._numbers else None
         if known is not None or self._policy is None:
             return known
         if not self._policy.is_symbolic(str(source), value, is_argument=is_argument(source)):

@@ -194,7 +194,7 @@ def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
     value = ABSENT
     if id(space) in interpreter.world.fresh:
         value = space.get(name, DELETED)
-    elif overlay.writes or overlay.shadows:
+    elif id(space) in overlay.touched:
         value = overlay.written(space, name)
     if value is ABSENT:
         value = interpreter.world.read_namespace(space, name, None)
@@ -206,7 +206,7 @@ def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
 def _read_builtin(interpreter: Any, name: str) -> Any:
     """What the builtins hold now, or the frame put there."""
     overlay = interpreter.overlay
-    value = overlay.written(BUILTINS, name) if overlay.writes or overlay.shadows else ABSENT
+    value = overlay.written(BUILTINS, name)
     if value is ABSENT:
         value = BUILTINS.get(name, ABSENT)
         if value is not ABSENT:

@@ -53,6 +53,7 @@ class Interpreter:
     over: the program is not run any further. missed: a break or an interrupt that was met where
     no exception can pass, in the end of an object that was dropped.
     transforms: how many of torch.func's transforms are under way.
+    reorders: whether the user names functions whose calls may be put off.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     warned_at: the step of the first warning that was put off.
     draws: what Python's generators of random numbers are asked before it runs, and the stand-in
@@ -93,6 +94,8 @@ class Interpreter:
         self.overlay = Overlay(self.world)
         self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
+        options = request.options
+        self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.steps_done = 0
         self.outer_step = 0
         self.leave_at = leave_at
@@ -101,6 +104,8 @@ class Interpreter:
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
         self.known_calls = KnownCalls()
+        # Places by the identity of instructions, which are kept alive beside them.
+        self._origins: dict[int, tuple[Origin, Any]] = {}
         self.transforms = 0
         self.generators: list[Any] = []
         self.over = False
@@ -166,6 +171,7 @@ class Interpreter:
         self.dict_iterators.clear()
         self.tensor_names.release()
         self.known_calls.release()
+        self._origins.clear()
         self.world.release()
         self.sizes.release()
         self.overlay.release()
@@ -178,8 +184,15 @@ class Interpreter:
         if not self.frames:
             return UNKNOWN
         frame = self.frames[-1]
+        instruction = frame.current[1]
         code = frame.code
-        return Origin(code.co_filename, frame.current[1].line, code.co_qualname, call)
+        if call:
+            return Origin(code.co_filename, instruction.line, code.co_qualname, call)
+        found = self._origins.get(id(instruction))
+        if found is None:
+            origin = Origin(code.co_filename, instruction.line, code.co_qualname)
+            found = self._origins[id(instruction)] = origin, instruction
+        return found[0]
 
     # --- running -----------------------------------------------------------------------------
 

@@ -37,7 +37,7 @@ def _put_off(function: Any) -> None:
         interpreter.late_calls.append((function, (args[0], *values)))
         problem = functools.partial(_problem, interpreter, type(args[0]).__name__)
         for space, readable in spaces:
-            interpreter.overlay.unsettled[id(space)] = Unsettled(space, readable, problem)
+            interpreter.overlay.unsettle(Unsettled(space, readable, problem))
         return None
 
 

@@ -9,7 +9,7 @@ import torch
 from braze.capture.opaque_objects import check_opaque
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_subclasses import of_class, result_class
-from braze.capture.world import CONSTANTS
+from braze.capture.world import CONSTANTS, TENSORS
 from braze.compat.dispatch import symbolic_dispatch
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
@@ -33,7 +33,7 @@ def leaf_call(
     if interpreter.world.opaque:
         check_opaque(interpreter, function, (args, kwargs))
     native = interpreter.overlay.native
-    args = tuple([native(arg) for arg in args])
+    args = tuple([arg if type(arg) in _PASSED else native(arg) for arg in args])
     if kwargs:
         if kwargs.get("requires_grad"):
             rest = {name: value for name, value in kwargs.items() if name != "requires_grad"}
@@ -63,6 +63,10 @@ def leaf_call(
             TorchCall(target, noted_args, noted_kwargs, noted_result, origin, gradients)
         )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
+
+
+_PASSED = CONSTANTS | TENSORS  # by leaf_call, as they are
+_NOTED = CONSTANTS - {SymbolicFloat}  # as they are
 
 
 @final
@@ -110,7 +114,8 @@ class TensorNames:
         if cls in CONSTANTS:
             return value
         if cls is tuple or cls is list:
-            return cls([self.noted(item, is_result) for item in value])
+            noted = self.noted
+            return cls([v if type(v) in _NOTED else noted(v, is_result) for v in value])
         if cls is dict:
             return {key: self.noted(item, is_result) for key, item in value.items()}
         if cls is slice:

@@ -21,16 +21,16 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
     overlay = interpreter.overlay
     space = object.__getattribute__(module, "__dict__")
     known = id(module) in world.known
-    changed = known and (overlay.writes or overlay.shadows)
+    touched = overlay.touched if known else ()
     key = (id(module), (name,))  # apart from what the instance dict has under the name
     cached = world.reads.get(key, ABSENT)
-    if cached is not ABSENT and not changed:
+    if cached is not ABSENT and not touched:
         return cached
     for kind in _KINDS:
         entries = space.get(kind)
         if entries is None:
             continue
-        if changed:
+        if id(entries) in touched:
             found = overlay.written(entries, name)
             if found is not ABSENT:
                 if found is DELETED:

@@ -139,7 +139,10 @@ def is_key(value: Any) -> bool:
 
 @final
 class Overlay:
-    """All writes to objects from outside, in the order in which they began."""
+    """All writes to objects from outside, in the order in which they began.
+
+    touched: identities of the dicts of which `written` may know something.
+    """
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -150,6 +153,7 @@ class Overlay:
         self.shadows: dict[int, Shadow] = {}
         self.shadow_of: dict[int, Shadow] = {}
         self.unsettled: dict[int, Unsettled] = {}
+        self.touched: set[int] = set()
         self.cell_sources: dict[int, Source] = {}
         self.cell_objects: dict[int, Source] = {}
 
@@ -179,6 +183,7 @@ class Overlay:
             table.clear()
         self.unsettled.clear()
         self.added.clear()
+        self.touched.clear()
 
     def has_written_dicts(self) -> bool:
         """Whether a dict from outside was written to: the globals of modules and `sys.modules`
@@ -188,6 +193,11 @@ class Overlay:
         ):
             return True
         return any(writes.owner is None for writes in self.writes.values())
+
+    def unsettle(self, unsettled: Unsettled) -> None:
+        """What a dict holds is said by a call that was put off."""
+        self.unsettled[id(unsettled.space)] = unsettled
+        self.touched.add(id(unsettled.space))
 
     # --- single entries ----------------------------------------------------------------------
 
@@ -212,6 +222,7 @@ class Overlay:
             self._guard_has(space, key, owner)
         if entry is None:
             entry = self.writes[id(space)] = DictWrites(space, owner)
+            self.touched.add(id(space))
         entry.put(key, value)
 
     def _guard_has(self, space: dict[Any, Any], key: Any, owner: Any) -> None:
@@ -226,7 +237,7 @@ class Overlay:
         """What was written here and deleted again is not there before either."""
         source = self.world.source_of(space)
         if owner is not None:
-            self.world.guard_lacks(space, self.world.instance_dict_source(owner), key)
+            self.world.guard_lacks_attribute(space, owner, key)
         elif source is not None:
             self.world.guard(source, GuardKind.DICT_CONTAINS, (key, False))
         else:
@@ -234,6 +245,8 @@ class Overlay:
 
     def written(self, space: dict[Any, Any], key: Any) -> Any:
         """What was written under a key: a value, DELETED, or ABSENT if the dict is as it was."""
+        if id(space) not in self.touched:
+            return ABSENT
         if id(space) in self.unsettled:
             return self.unsettled[id(space)].read(key)
         shadow = self.shadows.get(id(space))
@@ -447,6 +460,7 @@ class Overlay:
                 shadow.changed = True
                 _ADDING[type(value)][1](copy, added)
             self.shadows[id(value)] = shadow
+            self.touched.add(id(value))
             self.shadow_of[id(copy)] = shadow
         return shadow
 

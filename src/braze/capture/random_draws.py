@@ -117,7 +117,7 @@ def _is_plain(interpreter: Any, generator: Any) -> bool:
     for name in _CALLED:
         if name in space or world.lookup(random.Random, name) is ABSENT:
             return False
-        world.guard_lacks(space, world.instance_dict_source(generator), name)
+        world.guard_lacks_attribute(space, generator, name)
     return True
 
 

@@ -261,18 +261,13 @@ class World:
             entry = self._namespaces[id(space)] = (ObjectSource(label, space), {})
         entry[1][name] = value
 
-    def guard_lacks(self, space: dict[str, Any], source: Source, name: str) -> None:
-        """An instance dict has no such key."""
+    def guard_lacks_attribute(self, space: dict[str, Any], owner: Any, name: str) -> None:
+        """The instance dict of a known object has no such key."""
         entry = self._lacks.get(id(space))
         if entry is None:
             self._keep.append(space)
-            entry = self._lacks[id(space)] = (source, set())
+            entry = self._lacks[id(space)] = (self.instance_dict_source(owner), set())
         entry[1].add(name)
-
-    def is_guarded_to_lack(self, space: dict[str, Any], name: str) -> bool:
-        """Whether `guard_lacks` was told so."""
-        entry = self._lacks.get(id(space))
-        return entry is not None and name in entry[1]
 
     def is_by_code(self, function: Any) -> bool:
         """Whether the entry serves other functions with the same code."""
@@ -405,7 +400,7 @@ class World:
 
     def _lifted(self, source: Source, value: float) -> SymbolicFloat | None:
         """What stands for a float from outside that may change; None where its value is guarded."""
-        known = self.lifted.get(source)
+        known = self.lifted.get(source) if self.lifted else None
         if known is None and self.sizes.is_lifted(source, value):
             self.guard(source, GuardKind.TYPE_MATCH, float)
             tensor = self.tracer.add_input_of_type(NUMBER)
@@ -464,10 +459,11 @@ class World:
             if first != source:
                 self.guard(source, GuardKind.SAME_OBJECT, first)
             return standin
-        if self.tracer.is_standin(real):
+        cls = type(real)
+        if cls is Standin:
             return real
-        if torch_function_of(type(real)) is TorchFunction.OWN:  # even its metadata runs user code
-            name = type(real).__qualname__
+        if torch_function_of(cls) is TorchFunction.OWN:  # even its metadata runs user code
+            name = cls.__qualname__
             detail = f"{source}: the tensor subclass {name} with a __torch_function__ of its own"
             raise BreakRequested("unsupported-tensor", detail)
         layout = self.sizes.layout(real, source)
@@ -484,7 +480,7 @@ class World:
         self.standins[id(real)] = standin
         self.known[id(real)] = (real, source)
         self.known[id(standin)] = (standin, source)
-        self.give_class(standin, type(real))
+        self.give_class(standin, cls)
         return standin
 
     def give_class(self, standin: Any, cls: type) -> None:
@@ -499,7 +495,7 @@ class World:
     def type_of(self, value: Any) -> type:
         """`type(value)` as the program sees it: a stand-in has its tensor's class."""
         cls = type(value)
-        if self.tracer.is_standin(value):
+        if cls is Standin:
             return self.classes_of.get(id(value), torch.Tensor)
         return _NUMBERS.get(cls, cls)
 

@@ -57,29 +57,9 @@ class WithoutMode:
 _TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape)
 
 
-_make_wrapper_subclass = torch.Tensor._make_wrapper_subclass
-
-
-def make_wrapper(
-    cls: type[torch.Tensor],
-    shape: Any,
-    stride: Any,
-    offset: int,
-    dtype: torch.dtype,
-    device: torch.device,
-    requires_grad: bool = False,
-) -> Any:
-    """A tensor of `cls` with this metadata and a storage of no bytes."""
-    return _make_wrapper_subclass(
-        cls,
-        shape,
-        stride,
-        offset,
-        dtype=dtype,
-        device=device,
-        requires_grad=requires_grad,
-        storage_size=0,
-    )
+# make_wrapper(cls, shape, stride, offset, dtype=, device=, requires_grad=, storage_size=0): a
+# tensor of `cls` with this metadata and a storage of no bytes.
+make_wrapper: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
 
 
 def has_custom_dispatch(tensor_class: type) -> bool:

@@ -172,7 +172,14 @@ def new_standin(place: Place, requires_grad: bool = False) -> Standin:
     """A stand-in for a place."""
     type = place.type
     standin: Standin = make_wrapper(
-        Standin, type.shape, type.stride, place.offset, type.dtype, type.device, requires_grad
+        Standin,
+        type.shape,
+        type.stride,
+        place.offset,
+        dtype=type.dtype,
+        device=type.device,
+        requires_grad=requires_grad,
+        storage_size=0,
     )
     standin.place = place
     return standin
