@@ -165,6 +165,7 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 _NAME = Standin.__name__
+_SIZES = frozenset({torch.SymInt, SymbolicSize})
 
 
 def as_seen(result: Any) -> Any:
@@ -177,7 +178,7 @@ def as_seen(result: Any) -> Any:
         return result.node
     if cls is torch.SymInt or cls is SymbolicSize:
         return program_value(plain_size(result))
-    if (cls is tuple or cls is torch.Size) and any(isinstance(n, torch.SymInt) for n in result):
+    if (cls is tuple or cls is torch.Size) and not _SIZES.isdisjoint(map(type, result)):
         return cls([as_seen(n) for n in result])
     return result
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import sys
 import types
 from collections.abc import Callable, Iterable
@@ -48,6 +49,7 @@ from braze.capture.world import (
     TENSORS,
     is_identity,
     is_identity_class,
+    raw_lookup,
 )
 from braze.compat.code_swap import target_of
 from braze.ir.guard import ABSENT
@@ -349,13 +351,21 @@ def call_seen(
     classes: set[type] = set()
     values = (*args, *kwargs.values())
     _note_classes(values, classes, set())
-    if not classes and not any(type(value) in _FUNCTIONS for value in values):
+    world = interpreter.world
+    if classes and args and function in _ASKING_KEYS.get(type(args[0]), ()):
+        asked = not (
+            classes <= world.found_by_identity
+            or all(_is_found_by_identity(world, cls) for cls in classes)
+        )
+    else:
+        asked = bool(classes) or any(type(value) in _FUNCTIONS for value in values)
+    if not asked:
         return interpreter.overlay.original(interpreter.native(function, *args, **kwargs))
-    if interpreter.world.opaque and not only_keeps(function):
+    if world.opaque and not only_keeps(function):
         check_opaque(interpreter, function, (args, kwargs))
-    if interpreter.world.class_dicts:
-        guard_class_dicts(interpreter.world, function, args)
-    functions = [f for cls in classes for f in _special_functions(interpreter.world, cls)]
+    if world.class_dicts:
+        guard_class_dicts(world, function, args)
+    functions = [f for cls in classes for f in _special_functions(world, cls)]
     trampolines: list[Trampoline] = []
     try:
         redirect(interpreter, functions, trampolines)
@@ -363,6 +373,22 @@ def call_seen(
     finally:
         restore(trampolines)
     return interpreter.overlay.original(result)
+
+
+# What asks keys and members for `__hash__` and `__eq__`, and nobody for anything else.
+_ASKING_KEYS: dict[type, frozenset[Any]] = {
+    dict: frozenset({operator.contains, dict.__contains__, operator.getitem, dict.get}),
+    set: frozenset({operator.contains, set.__contains__, set.add}),
+    frozenset: frozenset({operator.contains, frozenset.__contains__}),
+}
+
+
+def _is_found_by_identity(world: Any, cls: type) -> bool:
+    hashes = raw_lookup(cls, "__hash__") is object.__hash__
+    found = hashes and raw_lookup(cls, "__eq__") is object.__eq__
+    if found and not world.made_classes:
+        world.found_by_identity.add(cls)
+    return found
 
 
 def _special_functions(world: Any, cls: type) -> list[types.FunctionType]:

@@ -186,6 +186,7 @@ class World:
     look among a module's parameters, buffers and modules.
     by_code: identities of functions that are guarded by what they do.
     special_functions: of classes from outside, the methods that C code may call.
+    found_by_identity: classes from outside whose instances hash and compare as `object`s do.
     """
 
     def __init__(self, tracer: Any, sizes: Any = None) -> None:
@@ -214,6 +215,7 @@ class World:
         self._functions: dict[int, tuple[Any, ...]] = {}
         self.special_functions: dict[type, list[types.FunctionType]] = {}
         self._hookless: set[int] = set()
+        self.found_by_identity: set[type] = set()
         self._abstract: dict[tuple[type, type], bool] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
         self.by_code: set[int] = set()
