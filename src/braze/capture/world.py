@@ -531,10 +531,8 @@ class World:
     def read_namespace(self, space: dict[str, Any], name: str, source: Source | None) -> Any:
         """An entry of a module's dict; ABSENT if there is none. Guards it once."""
         key = (id(space), name)
-        try:
+        if key in self.reads:
             return self.reads[key]
-        except KeyError:
-            pass
         value = space.get(name, ABSENT)
         if value is ABSENT:
             self.guard_namespace(space, name, ABSENT)
