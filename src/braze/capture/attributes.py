@@ -223,8 +223,11 @@ def _raise_missing(interpreter: Any, owner: Any, name: str) -> None:
 
 def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
     """The instance dict's entry, or ABSENT; guarded for an object from outside."""
-    space = instance_dict(owner)
-    if space is None:
+    try:
+        space = object.__getattribute__(owner, "__dict__")
+    except AttributeError:
+        return ABSENT
+    if type(space) is not dict:
         return ABSENT
     world = interpreter.world
     if id(owner) not in world.known:

@@ -15,6 +15,7 @@ from braze.ir.frame import CapturedFrame, FromSizes
 from braze.ir.guard import Guard, GuardKind, SizeCondition
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import (
+    AttributeSource,
     ItemSource,
     LocalSource,
     PeekSource,
@@ -58,6 +59,7 @@ class DynamicSizes:
         self.facts: Facts | None = None
         self.notes: list[tuple[str, Origin]] = []
         self._numbers: dict[Source, Any] = {}
+        self._texts: dict[int, tuple[str, Source]] = {}
         self._promised: list[tuple[Symbol, int | None, int | None]] = []
         self._strides: list[tuple[Source, Any, Origin]] = []
 
@@ -74,7 +76,7 @@ class DynamicSizes:
         numbers = (*real.shape, *real.stride())
         static = [dim for dim, marked in marks.items() if marked.mark is DimensionMark.STATIC]
         chosen = policy.sizes(
-            str(source),
+            self._text(source),
             numbers,
             asked=marks.keys() - static,
             static=static,
@@ -98,7 +100,8 @@ class DynamicSizes:
         known = self._numbers.get(source) if self._numbers else None
         if known is not None or self._policy is None:
             return known
-        if not self._policy.is_symbolic(str(source), value, is_argument=is_argument(source)):
+        text = self._text(source)
+        if not self._policy.is_symbolic(text, value, is_argument=is_argument(source)):
             return None
         if not -MOST <= value <= MOST:
             return None
@@ -112,8 +115,18 @@ class DynamicSizes:
         and from the first on an optimizer's learning rate."""
         if self._policy is None or not math.isfinite(value):
             return False
-        rate = type(source) is ItemSource and source.key == "lr" and "param_groups" in str(source)
-        return self._policy.is_lifted(str(source), value, expected=rate)
+        text = self._text(source)
+        rate = type(source) is ItemSource and source.key == "lr" and "param_groups" in text
+        return self._policy.is_lifted(text, value, expected=rate)
+
+    def _text(self, source: Source) -> str:
+        """str(source), of whose base the text is mostly known."""
+        if type(source) is not AttributeSource:
+            return str(source)
+        known = self._texts.get(id(source.base))
+        if known is None:
+            known = self._texts[id(source.base)] = (str(source.base), source.base)
+        return f"{known[0]}.{source.name}"
 
     def _size(self, source: Source, dim: int, number: int, marks: dict[int, Marked]) -> Any:
         marked = marks.get(dim, Marked(DimensionMark.MAYBE))
@@ -185,6 +198,7 @@ class DynamicSizes:
         self._tracer.open_facts = None
         self._tracer = None
         self._origin = None
+        self._texts.clear()
         if self.facts is not None:
             self.facts.origin = self.facts.note = _silent
 

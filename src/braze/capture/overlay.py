@@ -420,6 +420,8 @@ class Overlay:
 
     def _native_items(self, value: Any, cls: type) -> Any:
         if cls is tuple or cls is list:
+            if CONSTANTS.issuperset(map(type, value)):
+                return value
             items = [self.native(item) for item in value]
             if all(new is old for new, old in zip(items, value)):
                 return value
