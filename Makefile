@@ -31,7 +31,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench fuzz zoo test-gpu bench-gpu bench-gpu-changes clean distclean
+.PHONY: help demo test check format docs bench fuzz gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean
 
 help:
 	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
@@ -42,6 +42,7 @@ help:
 	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
 	@echo "make cpython    all of CPython's own tests of the language, each compiled: the table"
 	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
+	@echo "make gradients  the gradients of 20 steps of eight models, three ways each, against float64"
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
 	@echo "make test-gpu   the tests that need a GPU"
 	@echo "make bench-gpu  models and single kernels on a GPU: tables and JSON in benchmarks/results"
@@ -76,6 +77,9 @@ fuzz: $(READY)/packages
 	BRAZE_SWEEP_SAMPLES=20 BRAZE_SHAPE_PROGRAMS=10000 \
 		$(PYTEST) -m "not gpu" tests/differential $(ARGS)
 	BRAZE_ALL_SIZES=1 $(PYTEST) tests/models/test_sizes.py $(ARGS)
+
+gradients: $(READY)/packages
+	BRAZE_ALL_GRADIENTS=1 $(PYTEST) tests/models/test_whole_step.py $(ARGS)
 
 zoo: $(READY)/packages
 	$(PYTEST) -m "not gpu" tests/models/test_zoo.py $(ARGS)
