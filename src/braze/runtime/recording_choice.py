@@ -207,7 +207,11 @@ def _seconds(step: Step, rates: DeviceRates) -> float:
     if isinstance(step, Kernel):
         points = max(_count(n for _, n in (*step.rows, *phase.loops)) for phase in step.phases)
         moved = sum(min(_bytes(b), points * b.dtype.itemsize) for b in step.memory)
-        return moved / rates.memory
+        if step.product is None:
+            return moved / rates.memory
+        first, second = step.product.first, step.product.second
+        done = 2 * _count(first.shape) * _number(second.shape[-1])
+        return max(moved / rates.memory, done / rates.products[first.dtype.itemsize])
     views = list(_views((*step.call.args, *(value for _, value in step.call.kwargs))))
     made = [b for b in step.call.outputs if b is not None]
     moved = sum(_count(v.shape) * v.dtype.itemsize for v in views) + sum(map(_bytes, made))

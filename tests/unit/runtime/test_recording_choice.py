@@ -57,6 +57,13 @@ def test_large_steps_take_their_products_and_bytes() -> None:
     assert found == pytest.approx(2 * size**3 / RATES.products[4] + 8 * size**2 / RATES.memory)
 
 
+def test_a_product_in_a_kernel_counts_as_one() -> None:
+    size = 4096
+    plan = schedule(_chain(size, 1), OPTIONS, CUDA, lambda *_: True)
+    assert len(plan.steps) == 1
+    assert device_seconds(plan) == pytest.approx(2 * size**3 / RATES.products[4])
+
+
 def test_a_kernel_moves_what_it_touches() -> None:
     size = 1 << 20
     table, result = buffer("t", (64, size)), buffer("r", (size,))
