@@ -88,11 +88,14 @@ cpython: $(READY)/packages
 	BRAZE_CPYTHON_SHARE=1 $(PYTEST) tests/cpython $(ARGS)
 
 test-gpu: $(READY)/packages
-	$(BIN)/python -m pytest -m gpu tests/gpu tests/unit/codegen/test_triton.py $(ARGS)
+	$(BIN)/python -m pytest -m gpu tests/gpu tests/unit/codegen/test_triton.py \
+		tests/unit/codegen/test_triton_indices.py tests/unit/codegen/test_triton_products.py $(ARGS)
 
 bench-gpu: $(READY)/packages
 	$(BIN)/python -m benchmarks.models_gpu $(ARGS)
 	$(BIN)/python -m benchmarks.kernels_gpu --json benchmarks/results/kernels_gpu.json
+	$(BIN)/python -m benchmarks.launching_gpu
+	$(BIN)/python -m benchmarks.products_gpu
 
 bench-gpu-changes: $(READY)/packages
 	$(BIN)/python -m benchmarks.gpu_changes $(ARGS)
