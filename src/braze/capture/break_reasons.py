@@ -228,6 +228,42 @@ CATALOGUE: dict[str, BreakReason] = {
             "    return optimizer.step(closure)"
         ),
     ),
+    "gradient-hook": BreakReason(
+        "a hook on the gradient of a tensor made here: {detail}",
+        "call backward() in the compiled function, too, or register the hook outside of it",
+        example=(
+            "weight = torch.ones(3, requires_grad=True)\n"
+            "\n\n"
+            "def f(x):\n"
+            "    y = x * weight\n"
+            "    y.register_hook(print)\n"
+            "    return y"
+        ),
+    ),
+    "hook-registration": BreakReason(
+        "the program registers a hook of a module: {detail}",
+        "register it before the compiled function is called",
+        example=(
+            "model = torch.nn.Linear(3, 3)\n"
+            "\n\n"
+            "def f(x):\n"
+            "    handle = model.register_forward_hook(print)\n"
+            "    handle.remove()\n"
+            "    return model(x)"
+        ),
+    ),
+    "data-write": BreakReason(
+        "a write through x.data changes what autograd keeps: {detail}",
+        "write before the tensor is first used, or after its backward",
+        example=(
+            "weight = torch.ones(3, requires_grad=True)\n"
+            "\n\n"
+            "def f(x):\n"
+            "    y = x * weight\n"
+            "    weight.data.mul_(2)\n"
+            "    return y"
+        ),
+    ),
     "not-inlined": BreakReason(
         "the call is left to a graph of its own: {detail}",
         "remove the decorator that forbids inlining",

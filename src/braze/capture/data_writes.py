@@ -30,7 +30,7 @@ def check_data_writes(interpreter: Any, results: Sequence[Any]) -> None:
         return
     steps = _steps_of_changes(recorder)
     if steps:
-        raise CannotRebuild("a write through Tensor.data to what a backward may read", min(steps))
+        raise CannotRebuild("a backward after the frame may read it", min(steps), "data-write")
 
 
 # --- private ---------------------------------------------------------------------------------

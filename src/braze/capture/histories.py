@@ -51,7 +51,8 @@ def check_hooks(interpreter: Any, results: Sequence[Any]) -> None:
     retaining = interpreter.retaining
     leaves = any(id(result) in retaining for result in results)
     if leaves or not holds_all_gradients(interpreter, results):
-        raise CannotRebuild("a tensor with a hook on its gradient", interpreter.hooked[0])
+        step = interpreter.hooked[0]
+        raise CannotRebuild("its backward comes after the frame", step, "gradient-hook")
 
 
 def check_written(interpreter: Any) -> None:

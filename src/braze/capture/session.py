@@ -129,7 +129,7 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
         if not isinstance(outcome, BreakRequested):
             return outcome
         found = graph_break(outcome.code, outcome.detail, outcome.origin)
-        reason = reason if reason is not None and outcome.code == "unbuildable-object" else found
+        reason = reason if reason is not None and outcome.is_at_the_end else found
         if outcome.step is None or outcome.step < 0 or outcome.step == leave_at:
             return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
         leave_at = outcome.step
@@ -352,7 +352,8 @@ def _frame_state(writer: RecipeWriter, frame: Frame, inner: Frame | None) -> Fra
 
 def _blocked(problem: CannotRebuild, step: int, origin: Origin) -> BreakRequested:
     """Leave earlier: where the object was made, if that is known, else at `step`."""
-    blocked = BreakRequested("unbuildable-object", str(problem))
+    blocked = BreakRequested(problem.code, str(problem))
+    blocked.is_at_the_end = True
     blocked.step = problem.made_at if problem.made_at >= 0 else step
     blocked.origin = origin
     return blocked

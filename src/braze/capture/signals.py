@@ -56,6 +56,7 @@ class BreakRequested(BaseException):
     code: of the catalogue; detail: what is put into its template.
     step: the number of the instruction, counted from the frame's entry, before which the frame
         can be left; None until the interpreter's outermost loop knows it, -1 where there is none.
+    is_at_the_end: the frame cannot be left as it is where it was to be.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -64,6 +65,7 @@ class BreakRequested(BaseException):
         self.detail = detail
         self.origin: Origin = UNKNOWN
         self.step: int | None = None
+        self.is_at_the_end = False
 
 
 @final
@@ -78,8 +80,9 @@ class ReadTooEarly(BaseException):
 
 class CannotRebuild(Exception):
     """A value for which there is no recipe; says which, and at which step it was made (-1: not
-    known), so that the frame can be left before."""
+    known), so that the frame can be left before. code: of the break, in the catalogue."""
 
-    def __init__(self, what: str, made_at: int = -1) -> None:
+    def __init__(self, what: str, made_at: int = -1, code: str = "unbuildable-object") -> None:
         super().__init__(what)
         self.made_at = made_at
+        self.code = code

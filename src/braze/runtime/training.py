@@ -93,8 +93,11 @@ class TrainingGraph:
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         for number, carries_gradient in self.writes_gradients:
-            if is_write_refused(inputs[number], carries_gradient):
+            written = inputs[number]
+            if is_write_refused(written, carries_gradient):
                 raise RuntimeError("autograd refuses a write to an input of the graph")
+            if written.retains_grad and not written.is_leaf:
+                raise RuntimeError("an input of the graph retains its gradient and is written to")
         results = _apply(self, inputs, *self._want(inputs))
         computed = results[self.result_count :]
         if computed:

@@ -397,3 +397,21 @@ def test_lstm() -> None:
     for m in (model, braze.compile(twin)):
         m(x)[0].square().sum().backward()
     check_gradients(twin.parameters(), model.parameters())
+
+
+def test_an_input_that_retains_its_gradient_and_is_written_to(journal: Journal) -> None:
+    """Its gradient is that of what it is after the write: the call runs eagerly, and says so."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        x.mul_(3)
+        return x * torch.arange(3.0)
+
+    compiled = braze.compile(program, backend="aot_eager")
+    compiled(leaf(3) * 2).sum().backward()
+    hidden = leaf(3) * 2
+    hidden.retain_grad()
+    with pytest.warns(braze.exc.BrazeWarning, match="retains its gradient"):
+        compiled(hidden).sum().backward()
+    assert hidden.grad is not None and hidden.grad.tolist() == [0.0, 1.0, 2.0]
+    assert len(journal.fallbacks()) == 1
+    journal.clear()
