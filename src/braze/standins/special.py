@@ -138,6 +138,14 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
     return tuple(results) + _reserve(tracer, op, image)
 
 
+@_special(aten._native_batch_norm_legit.default)
+def _batch_norm_of_symbolic_sizes(
+    tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What torch 2.11 makes of a batch norm while sizes are symbolic."""
+    return _batch_norm(tracer, aten.native_batch_norm.default, args, kwargs)
+
+
 @_special(aten.as_strided_scatter.default)
 def _as_strided_scatter(
     tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
