@@ -75,4 +75,7 @@ def detach_in_place(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
     (tensor,) = args
     if type(tensor) is Standin and tensor._is_view():
         return leaf_call(interpreter, torch.Tensor.detach_, args, kwargs)
+    is_made_here = type(tensor) is Standin and interpreter.tracer.real_of(tensor) is None
+    if is_made_here and not tensor.requires_grad:
+        return tensor  # there is nothing to detach it from
     raise BreakRequested("unsupported-tensor", "Tensor.detach_ needs the gradients themselves")
