@@ -227,16 +227,20 @@ def run(compiled: Any) -> Any:
 
 
 def export(
-    function: Callable[..., Any], *, options: Mapping[str, Any] | None = None
+    function: Callable[..., Any],
+    *,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
 ) -> Callable[..., Exported]:
     """`export(f)(*args, **kwargs)` calls `f` once and gives (graph module, guards).
 
     The graph module is a `torch.fx.GraphModule` of torch-level calls that takes what `f` takes and
     gives what `f` gives; it is right while the guards hold, which it does not check. The guards are
-    data, and print as a tree. Raises GraphBreakError, which prints what was captured, where one
-    graph cannot hold `f`.
+    data, and print as a tree. Sizes that were marked, or all with `dynamic=True`, may be others
+    then, and the calls are ATen's. Raises GraphBreakError, which prints what was captured, where
+    one graph cannot hold `f`.
     """
-    order = _resolve_order("braze", None, True, False, options, JOURNAL)
+    order = _resolve_order("braze", None, True, dynamic, options, JOURNAL)
     target, bound = _frame_of(function)
 
     def exporter(*args: Any, **kwargs: Any) -> Exported:

@@ -82,7 +82,7 @@ from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.runtime.tuning import TUNING_MODES, choose_launches
 from braze.schedule import CPU, CUDA, ChooseProduct, Target, schedule
-from braze.shapes.policy import SizePolicy
+from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.standins import Tracer
 from braze.trace import BreakNote, Journal, Recorder
 
@@ -581,7 +581,10 @@ def capture_whole(
     run_eagerly: runs the frame where it raises, for the user's own exception. Raises
     GraphBreakError, with the graph so far, where one graph cannot hold it.
     """
-    captured = capture_frame(frame_request(request, options))
+    policy = SizePolicy(options.dynamic, SizeHistory())
+    asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
+    is_watched = (lambda leaf: False) if asked else None
+    captured = capture_frame(frame_request(request, options, policy, is_watched))
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()

@@ -16,11 +16,12 @@ from typing import Any, final
 import torch
 
 from braze.compat.modules import has_hooks
-from braze.errors import InternalError
+from braze.errors import InternalError, UserError
 from braze.interop.backends import Backend
-from braze.interop.export import Exported, export_graph
+from braze.interop.export import Exported, export_graph, holds_size
 from braze.interop.fx_graph import to_fx
 from braze.ir.entry import CompileRequest, FrameValues
+from braze.ir.frame import Return
 from braze.ir.run_graph import compile_graph_runner
 from braze.marks import MARKS, Mark
 from braze.options import Options
@@ -156,6 +157,8 @@ def export_function(
         raise InternalError("export", explain_failure(captured.guards, values))
     results = entry.run_graph(inputs)
     result = entry.replay(values, results)
+    if isinstance(captured.exit, Return) and holds_size(captured.exit.value):
+        raise UserError("export: the result holds a size or a number that changes: return tensors.")
     names = tuple(function.__code__.co_varnames[len(bound) : function.__code__.co_argcount])
     module = export_graph(to_fx(captured), inputs, (names, args, kwargs), results, result)
     return Exported(module, captured.guards)

@@ -17,6 +17,8 @@ from torch import fx
 
 from braze.compat.pytree import TreeCodeGen, flatten_call, flatten_tree
 from braze.errors import UserError
+from braze.interop.fx_graph import placeholder_name
+from braze.ir.frame import FromSizes, NewCall, NewDict, NewSequence, Recipe
 from braze.ir.guard import Guard
 
 
@@ -29,7 +31,7 @@ class Exported(NamedTuple):
 
 def export_graph(
     module: fx.GraphModule,
-    inputs: Sequence[torch.Tensor],
+    inputs: Sequence[Any],
     call: tuple[Sequence[str], tuple[Any, ...], dict[str, Any]],
     results: Sequence[Any],
     result: Any,
@@ -44,10 +46,13 @@ def export_graph(
     graph = fx.Graph()
     nodes = [graph.placeholder(name) for name in names]
     by_identity = {id(leaf): node for leaf, node in zip(leaves, nodes) if _is_tensor(leaf)}
+    by_name = {placeholder_name(f"L[{name!r}]"): node for name, node in zip(names, nodes)}
     root = torch.nn.Module()
     known: dict[fx.Node, Any] = {}
     for old, tensor in zip(module.graph.find_nodes(op="placeholder"), inputs):
-        node = by_identity.get(id(tensor))
+        node = by_identity.get(id(tensor)) if _is_tensor(tensor) else by_name.get(old.name)
+        if node is None and not _is_tensor(tensor):
+            raise UserError(f"export: {old.name}, a number that is a symbol, is no argument itself")
         if node is None:
             node = _attribute(root, graph, old.name, tensor)
             by_identity[id(tensor)] = node
@@ -75,6 +80,19 @@ def _leaf(nodes: dict[int, Any], value: Any) -> Any:
     if id(value) not in nodes:
         raise UserError("export: the result holds a tensor that the graph does not make.")
     return nodes[id(value)]
+
+
+def holds_size(recipe: Recipe) -> bool:
+    """Whether a result is, or holds, a number that follows from sizes or from data."""
+    if isinstance(recipe, FromSizes):
+        return True
+    if isinstance(recipe, NewSequence):
+        return any(map(holds_size, recipe.items))
+    if isinstance(recipe, NewDict):
+        return any(holds_size(part) for item in recipe.items for part in item)
+    if isinstance(recipe, NewCall):
+        return recipe.function is torch.Tensor.item or any(map(holds_size, recipe.args))
+    return False
 
 
 def _attribute(root: torch.nn.Module, graph: fx.Graph, name: str, tensor: torch.Tensor) -> fx.Node:

@@ -18,11 +18,23 @@ from torch import fx
 
 from braze.compat.backward import as_piece
 from braze.compat.dispatch import set_grad_enabled
+from braze.interop.fx_sizes import SizeNodes
 from braze.ir.frame import CapturedFrame, TorchCall
-from braze.ir.graph import Alias, Argument, Graph, Node, Output, Value, operands, values_in
+from braze.ir.graph import (
+    Alias,
+    Argument,
+    Graph,
+    Node,
+    Output,
+    Value,
+    computed_symbol,
+    operands,
+    values_in,
+)
 from braze.ir.origin import Origin
-from braze.ir.run_graph import flat_tensors
-from braze.ir.types import TensorType
+from braze.ir.run_graph import bindings_of, flat_tensors
+from braze.ir.types import ScalarType, TensorType
+from braze.shapes.expr import Expr, Symbol
 
 
 class NotExpressible(ValueError):
@@ -38,9 +50,12 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
 
     Values that no call names (what was done inside of a transform) are computed by ATen calls.
     Where such a value needs a tensor that calls have written to since, or a call needs one that
-    the graph does not make, all is ATen calls. Raises NotExpressible where these cannot say it.
+    the graph does not make, or sizes are symbols, all is ATen calls. Raises NotExpressible where
+    these cannot say it.
     """
     names = [placeholder_name(str(source)) for source in frame.inputs]
+    if has_symbols(frame.graph):
+        return aten_to_fx(frame.graph, names, frame.grad_enabled)
     try:
         return _torch_level(frame, names)
     except _NotNamed:
@@ -64,7 +79,8 @@ def aten_to_fx(
 ) -> fx.GraphModule:
     """The ATen graph as a GraphModule; `names` for the placeholders; `entered_with`: the grad
     mode in which it is called."""
-    builder = _Builder(graph, names or [f"arg{i}_1" for i in range(len(graph.inputs))])
+    count = len(graph.inputs) + len(graph.sizes.numbers)
+    builder = _Builder(graph, names or [f"arg{i}_1" for i in range(count)])
     builder.gradients = entered_with
     builder.add_nodes(graph.nodes)
     for mutation in graph.mutations:
@@ -75,6 +91,13 @@ def aten_to_fx(
         )
     builder.switch_gradients(entered_with)
     return builder.finish([builder.output(output) for output in graph.outputs])
+
+
+def has_symbols(graph: Graph) -> bool:
+    """Whether sizes, or numbers that the program reads of tensors, are not known before the graph
+    runs."""
+    made = [value for node in graph.nodes for value in node.outputs if value is not None]
+    return bool(bindings_of(graph)) or any(isinstance(value.type, ScalarType) for value in made)
 
 
 def placeholder_name(source: str) -> str:
@@ -94,12 +117,14 @@ class _Builder:
         self.graph = fx.Graph()
         self.known: dict[Value, fx.Node] = {}
         self.gradients = True
-        for value, name in zip(graph.inputs, names, strict=True):
-            self.known[value] = self.graph.placeholder(name)
+        inputs = [self.graph.placeholder(name) for name in names]
+        self.known.update(zip(graph.inputs, inputs))
         for index, constant in enumerate(graph.constants):
             name = f"_tensor_constant{index}"
             self.root.register_buffer(name, constant.tensor)
             self.known[constant.value] = self.graph.get_attr(name)
+        self.sizes = SizeNodes(graph, self.graph)
+        self.sizes.bind(graph, inputs)
 
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
         self.graph.output(tuple(outputs))
@@ -127,6 +152,10 @@ class _Builder:
         clones = self._clone_written(node, args, kwargs)
         made = self.call(node.op, tuple(args), kwargs)
         _note_origin(made, node.origin)
+        if computed_symbol(node) is not None:
+            self.known[node.outputs[0]] = made  # type: ignore[index]
+            self.sizes.note(node, made)
+            return
         fresh = len(node.outputs) - len(clones)
         for value, result in zip(node.outputs[fresh:], clones):
             if value is not None:
@@ -189,9 +218,10 @@ class _Builder:
         if start:
             steps: Any = zip(alias.shape, alias.stride)
             reach = start + sum((size - 1) * step for size, step in steps) + 1
-            base = self.call(aten.as_strided.default, (base, [reach], [1]))
-            base = self.call(aten.slice.Tensor, (base, 0, start, reach))
-        arguments = (base, list(alias.shape), list(alias.stride))
+            end = self._bound(reach)
+            base = self.call(aten.as_strided.default, (base, [end], [1]))
+            base = self.call(aten.slice.Tensor, (base, 0, self._bound(start), end))
+        arguments = (base, self._bound(alias.shape), self._bound(alias.stride))
         return self.call(aten.as_strided.default, arguments)
 
     def _bound(self, argument: Argument) -> Any:
@@ -199,7 +229,7 @@ class _Builder:
             return self.known[argument]
         if isinstance(argument, (tuple, list)):
             return [self._bound(a) for a in argument]
-        return argument
+        return self.sizes.number(argument) if isinstance(argument, (Expr, Symbol)) else argument
 
     # --- torch-level calls
 

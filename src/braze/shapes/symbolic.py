@@ -382,6 +382,14 @@ def is_exactly(size: Any, number: int) -> bool:
     return bool(size == number)
 
 
+def must_be_positive(size: Any) -> bool:
+    """`size > 0` where anything else is an error, or rare: of a size that no size at hand answers
+    for, it is checked."""
+    if isinstance(size, SymbolicSize) and size.is_open():
+        return size.facts.require(Relation(size.now() - 1, ">="))
+    return bool(size > 0)
+
+
 def symbolic_maximum(left: Any, right: Any) -> Any:
     """`max` of two integers, not decided where it is not known."""
     return _of_program("max", left, right)

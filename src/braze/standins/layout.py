@@ -8,7 +8,7 @@ import torch
 
 from braze.ir.types import TensorType
 from braze.shapes.conditions import at_least_one
-from braze.shapes.symbolic import must_equal
+from braze.shapes.symbolic import hint_of, is_computed, must_equal
 
 Shape = tuple[int, ...]
 
@@ -205,10 +205,18 @@ def _compare_dims(shape: Shape, strides: list[Shape], a: int, b: int) -> int:
         if stride[a] == 0 or stride[b] == 0:
             continue
         if stride[a] != stride[b]:
-            return 1 if stride[a] > stride[b] else -1
-        if shape[a] > shape[b]:
+            return 1 if _is_greater(stride[a], stride[b]) else -1
+        if _is_greater(shape[a], shape[b]):
             return 1
     return 0
+
+
+def _is_greater(left: int, right: int) -> bool:
+    """`left > right`; of sizes that no size at hand answers for, as if they were large: where one
+    is zero or one, either order gives the same strides."""
+    if (type(left) is not int or type(right) is not int) and is_computed(left, right):
+        return bool(hint_of(left) > hint_of(right))
+    return bool(left > right)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -218,13 +218,26 @@ def joined(x: torch.Tensor) -> Any:
     return x.softmax(-1), torch.cat([x, x]), x[1:], x.unsqueeze(0).expand(3, -1, -1), x.mT @ x
 
 
-def compiled_unbacked(program: Any, backend: str, *calls: tuple[torch.Tensor, ...]) -> int:
-    """Compiles; the first dimension of the first call's tensors is marked."""
+def over_columns(x: torch.Tensor) -> Any:
+    turned = (x.t() * 3 + 1).sum(0)
+    return (
+        x * 2,
+        turned,
+        x.softmax(-1),
+        nn.functional.pad(x, (1, 2)),
+        x.contiguous().view(-1, 3) + 1,
+    )
+
+
+def compiled_unbacked(
+    program: Any, backend: str, *calls: tuple[torch.Tensor, ...], dims: Sequence[int] = (0,)
+) -> int:
+    """Compiles; dimensions of the first call's tensors are marked."""
     options = {"suppress_errors": False, "verify": True}
     with recorded() as journal:
         compiled = braze.compile(program, options=options, backend=backend)
     for x in calls[0]:
-        braze.mark_unbacked(x, 0)
+        braze.mark_unbacked(x, dims)
     with torch.no_grad():
         for call in calls:
             expected = program(*call)
@@ -239,6 +252,24 @@ def test_unbacked_dimensions_may_be_zero_or_one(program: Any, first: int) -> Non
     calls = [(rand(n, 4),) for n in (first, 3, 0, 1, 14)]
     backend = "braze" if first == 0 else "aot_eager"
     assert compiled_unbacked(program, backend, *calls) == 1
+
+
+@pytest.mark.parametrize("first", [4, 1, 0])
+def test_unbacked_columns(first: int) -> None:
+    calls = [(rand(3, n),) for n in (first, 1, 0, 6)]
+    assert compiled_unbacked(over_columns, "aot_eager", *calls, dims=(1,)) == 1
+    calls = [(rand(3 * n, n),) for n in (first, 1, 0, 6)]
+    assert compiled_unbacked(over_columns, "aot_eager", *calls, dims=(0, 1)) == 1
+
+
+def test_unbacked_images() -> None:
+    weight = rand(2, 3, 3, 3)
+
+    def program(x: torch.Tensor) -> Any:
+        return nn.functional.conv2d(x, weight, padding=1).relu().mean((2, 3)), x.flatten(2).mT + 1
+
+    calls = [(rand(2, 3, n, 6),) for n in (1, 4, 2)]
+    assert compiled_unbacked(program, "aot_eager", *calls, dims=(2,)) == 1
 
 
 @pytest.mark.parametrize("first", [4, 0, 1])

@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import must_equal, plain_size, symbolic_minimum
+from braze.shapes.symbolic import must_be_positive, must_equal, plain_size, symbolic_minimum
 from braze.standins.layout import (
     Shape,
     channels_last_stride,
@@ -142,7 +142,7 @@ def _convolution(
             size = size + (around + 1) if around != -1 else size  # type: ignore[operator]
         else:
             size = (size + around) // step + 1  # type: ignore[operator]
-        if size <= 0:
+        if not must_be_positive(size):
             return NotImplemented
         sizes.append(size)
     shape: Shape = (x.shape[0], weight.shape[0], *sizes)  # type: ignore[assignment]

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import SymbolicSize, must_equal
+from braze.shapes.symbolic import SymbolicSize, is_computed, must_equal
 from braze.standins.layout import (
     Shape,
     broadcast_shape,
@@ -229,6 +229,11 @@ def _triangle(x: TensorType, diagonal: int = 0) -> Any:
     return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
 
 
+def _is_empty(size: Any) -> bool:
+    """Whether a padded size is none; what is not known of it is at least zero."""
+    return not is_computed(size) and bool(size <= 0)
+
+
 @rule(aten.constant_pad_nd.default)
 def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
     if not is_contiguous(x.shape, x.stride) or len(padding) % 2:  # type: ignore[arg-type]
@@ -238,7 +243,7 @@ def _pad(x: TensorType, padding: Shape, value: Any = 0) -> Any:
     shape = list(x.shape)
     for index in range(len(padding) // 2):
         shape[-1 - index] += padding[2 * index] + padding[2 * index + 1]  # type: ignore[operator]
-    if len(padding) > 2 * len(x.shape) or any(size <= 0 for size in shape):  # type: ignore[operator]
+    if len(padding) > 2 * len(x.shape) or any(map(_is_empty, shape)):
         return NotImplemented
     made: Shape = tuple(shape)  # type: ignore[assignment]
     if all(type(amount) is int and not amount for amount in padding):  # a clone
