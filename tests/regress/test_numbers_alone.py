@@ -3,6 +3,8 @@ and the frame ran natively from there."""
 
 from __future__ import annotations
 
+import random
+
 import pytest
 import torch
 
@@ -19,3 +21,21 @@ def test_division_of_two_numbers(mode: str | None) -> None:
     torch.testing.assert_close(explanation.result, scaled(x))
     assert (explanation.graph_count, explanation.break_count) == (1, 0)
     assert not explanation.fallbacks
+
+
+def test_numbers_that_stand_for_several_as_others_take_them() -> None:
+    """Complex numbers and differences of truths raised TypeErrors of our own."""
+
+    def program(x: torch.Tensor, n: int) -> tuple[torch.Tensor, complex, int]:
+        drawn = random.randrange(100)
+        return x + drawn, n * 1j + drawn * 2j, (drawn > 50) - (drawn < 50)
+
+    compiled = braze.compile(program, backend="aot_eager", dynamic=True)
+    x = torch.ones(2)
+    for n in (3, 4, 5):
+        random.seed(n)
+        expected = program(x, n)
+        random.seed(n)
+        found = compiled(x, n)
+        assert torch.equal(found[0], expected[0])
+        assert found[1:] == expected[1:]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -128,3 +130,58 @@ def test_odd_classes_and_numbers() -> None:
         x = torch.ones(2)
         assert compiled(x, power)[1:] == (power + 1, False)
         assert torch.equal(compiled(x, power)[0], x + 1)
+
+
+def test_functions_keep_their_attributes() -> None:
+    """Those given in the frame were lost."""
+
+    def program(x: torch.Tensor, size: int) -> tuple[torch.Tensor, Callable[[], int]]:
+        def inner() -> int:
+            """Says nothing."""
+            return size
+
+        @functools.wraps(inner)
+        def outer() -> int:
+            return inner() + 1
+
+        outer.size = [size]  # type: ignore[attr-defined]
+        outer.result = x * size  # type: ignore[attr-defined]
+        outer.itself = outer  # type: ignore[attr-defined]
+        return x + 1, outer
+
+    compiled = braze.compile(program, backend="aot_eager")
+    x = torch.ones(2)
+    for size in (3, 4):
+        outer: Any = compiled(x, size)[1]
+        assert (outer(), outer.__wrapped__(), outer.size) == (size + 1, size, [size])
+        assert torch.equal(outer.result, x * size)
+        assert outer.itself is outer
+        assert outer.__doc__ == "Says nothing."
+
+
+@pytest.mark.parametrize("way", ["exec", "constructor"])
+def test_functions_with_globals_made_here(way: str) -> None:
+    """Their globals were those of the first call."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, Any, dict[str, Any]]:
+        space: dict[str, Any] = {"count": 0}
+        text = "def more():\n    global count\n    count += 1\n    return count"
+        if way == "exec":
+            exec(text, space)
+            more = space["more"]
+        else:
+            more = types.FunctionType(_count_more.__code__, space)
+        more()
+        return x + 1, more, space
+
+    compiled = braze.compile(program, backend="aot_eager")
+    for _ in range(2):
+        _, more, space = compiled(torch.ones(2))
+        assert space["count"] == 1
+        assert more() == space["count"] == 2
+
+
+def _count_more() -> int:
+    global count
+    count += 1  # type: ignore[name-defined]
+    return count  # type: ignore[name-defined]

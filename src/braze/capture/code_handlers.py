@@ -129,3 +129,16 @@ def _spaces(interpreter: Any, mode: str, space: Any, names: Any) -> tuple[dict[s
     elif "__builtins__" not in space:
         raise BreakRequested("unsupported-function", f"{mode}() in a dict from outside")
     return space, space if names is None else names
+
+
+@answers(types.FunctionType)
+def function_of_code(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function; a dict that becomes its globals is written to for real if it is made here."""
+    made = interpreter.native(types.FunctionType, *args, **kwargs)
+    world, space = interpreter.world, made.__globals__
+    if all(space is not frame.globals for frame in interpreter.frames):
+        if id(space) in world.known:
+            raise BreakRequested("unsupported-function", "a function with globals from outside")
+        world.fresh[id(space)] = space
+    world.fresh[id(made)] = made
+    return made

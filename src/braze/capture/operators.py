@@ -92,9 +92,9 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     """`left op right`, as Python decides who does it."""
     left_class, right_class = type(left), type(right)
     if left_class in CONSTANTS and right_class in CONSTANTS:
-        if left_class is ProgramInt or right_class is ProgramInt:
-            left, right = with_float_sizes(interpreter, op.method, left, right)
-        elif left_class is right_class is torch.Size and op.method in ("__eq__", "__ne__"):
+        if left_class in _FOR_SEVERAL or right_class in _FOR_SEVERAL:
+            return _on_numbers(interpreter, op, left, right)
+        if left_class is right_class is torch.Size and op.method in ("__eq__", "__ne__"):
             return _equality_of_sizes(interpreter, op, left, right)
         return interpreter.native(op.function, left, right)
     if left_class in TENSORS or right_class in TENSORS:
@@ -108,6 +108,27 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if found is not NotImplemented:
         return found
     return call_natively(interpreter, op.function, (left, right), {})
+
+
+def _on_numbers(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+    """An operator on numbers that stand for several; what those do not do (they are no parts of
+    complex numbers, and truths no numbers) is done by the numbers at hand."""
+    left, right = with_float_sizes(interpreter, op.method, left, right)
+    try:
+        return interpreter.native(op.function, left, right)
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, TypeError):
+            raise
+    plain = [interpreter.native(_FOR_SEVERAL.get(type(v), _same), v) for v in (left, right)]
+    return interpreter.native(op.function, *plain)
+
+
+# What stands for several numbers -> what makes it the one at hand.
+_FOR_SEVERAL: dict[type, Any] = {ProgramInt: int, SymbolicTruth: bool}
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _is_operand(cls: type) -> bool:

@@ -36,6 +36,7 @@ from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import CONSTANTS, is_identity
 from braze.ir.frame import (
     NULL,
+    Call,
     Effect,
     FillInstance,
     FromConstant,
@@ -64,6 +65,7 @@ _VIEWS = {
 }
 aten = torch.ops.aten
 _COMPARED = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
+_VALUES = (str, int, float, enum.Enum)  # programs may replace the builtins
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)
 
 
@@ -345,7 +347,9 @@ class RecipeWriter:
     def _function(self, value: types.FunctionType) -> Recipe:
         if getattr(value, "__type_params__", ()):
             raise CannotRebuild(f"the generic function {value.__qualname__}")
-        return NewFunction(
+        if id(value.__globals__) in self._world.fresh:
+            raise CannotRebuild(f"the function {value.__qualname__}, whose globals are made here")
+        made = self._recipes[id(value)] = NewFunction(
             code=code_of(value),
             globals=value.__globals__,
             name=value.__name__,
@@ -358,6 +362,13 @@ class RecipeWriter:
             closure=self.recipes(value.__closure__ or ()),
             annotations=self.recipe(value.__annotations__) if value.__annotations__ else None,
         )
+        attributes = [(name, self.recipe(held)) for name, held in vars(value).items()]
+        if attributes:
+            self.fills.append(FillInstance(made, tuple(attributes)))
+        if value.__doc__ != types.FunctionType(made.code, {}, closure=value.__closure__).__doc__:
+            doc = (made, FromConstant("__doc__"), self.recipe(value.__doc__))
+            self.fills.append(Call(setattr, doc))
+        return made
 
     # --- other instances -------------------------------------------------------------------------
 
@@ -415,7 +426,7 @@ class RecipeWriter:
 def _is_made_here(value: Any, cls: type) -> bool:
     """Whether a number or a string with attributes, not known from outside, was made in the frame.
     Members of enumerations are reached in many ways."""
-    if not issubclass(cls, (str, int, float, enum.Enum)):
+    if not issubclass(cls, _VALUES):
         return False
     held = (instance_dict(value) or {}).values()
     if issubclass(cls, enum.Enum):

@@ -91,6 +91,7 @@ IDENTITIES: frozenset[type] = frozenset(
 # plain tensors. Real tensors never get on its stack.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 _NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
+_NUMBERS_AND_TEXT = (str, int, float)  # programs may replace the builtins
 _HEAP_TYPE = 1 << 9
 # Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
 MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
@@ -115,7 +116,7 @@ def is_identity_class(cls: type) -> bool:
     """The same of instances of a class, if not of those that may be bound to an object."""
     if cls in IDENTITIES or issubclass(cls, (type, enum.Enum, types.ModuleType)):
         return True
-    return issubclass(cls, (str, int, float)) and cls not in CONSTANTS
+    return issubclass(cls, _NUMBERS_AND_TEXT) and cls not in CONSTANTS
 
 
 def is_constant(value: Any) -> bool:
