@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import functools
 import types
 from collections.abc import Callable
@@ -185,3 +186,18 @@ def _count_more() -> int:
     global count
     count += 1  # type: ignore[name-defined]
     return count  # type: ignore[name-defined]
+
+
+def test_classes_made_behind_a_break_are_of_the_callers_module() -> None:
+    """`namedtuple` looks at the frame that calls it: that was one of ours."""
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, Any]:
+        y = x + 1
+        braze.graph_break()
+        pair = collections.namedtuple("pair", "first second")
+        braze.graph_break()
+        return y, pair
+
+    compiled = braze.compile(program, backend="aot_eager")
+    for _ in range(2):
+        assert compiled(torch.ones(2))[1].__module__ == __name__

@@ -35,6 +35,10 @@ def _ignore(event: str, detail: str) -> None:
     """The observer of nobody."""
 
 
+def _apply(callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return callable(*args, **kwargs)
+
+
 @final
 class Dispatcher:
     """Everything compiled by one `braze.compile`, and the way to call it.
@@ -112,9 +116,17 @@ class Dispatcher:
         self.continuations.clear()
         self._faulted.clear()
 
-    def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call that a frame makes after a break."""
-        return self.compile_callee(callable)(*args, **kwargs)
+    def call(
+        self,
+        callable: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        namespace: dict[str, Any],
+    ) -> Any:
+        """A call that a frame with these globals makes after a break. `namedtuple` and the like
+        ask in which module they are called."""
+        calls = types.FunctionType(_apply.__code__, namespace)
+        return calls(self.compile_callee(callable), args, kwargs)
 
     def run(
         self,

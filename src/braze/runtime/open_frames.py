@@ -15,6 +15,7 @@ of is finalized then.
 from __future__ import annotations
 
 import enum
+import functools
 import types
 from typing import Any, Protocol, TypeAlias, final
 
@@ -39,7 +40,13 @@ class Host(Protocol):
     def find(
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
     ) -> Found | None: ...
-    def call(self, callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any: ...
+    def call(
+        self,
+        callable: Any,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        namespace: dict[str, Any],
+    ) -> Any: ...
     def observe(self, event: str, detail: str) -> None: ...
     def note_return(self, refused: Refused) -> None: ...
     def report_fault(self, fault: Exception, entry: Entry) -> None: ...
@@ -119,7 +126,7 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
     handler = HANDLERS.get(instruction.name)
     if handler is None:
         return _Native()
-    frame.call = host.call
+    frame.call = functools.partial(host.call, namespace=frame.globals)
     before = list(frame.stack)
     raised: BaseException | None
     try:
