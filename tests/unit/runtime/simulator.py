@@ -43,7 +43,7 @@ class Simulation:
         callable: Any,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
-        namespace: dict[str, Any],
+        namespace: dict[str, Any] | None = None,
     ) -> Any:
         return callable(*args, **kwargs)
 
