@@ -479,10 +479,14 @@ class Overlay:
         raise BreakRequested("unsupported-container", type(value).__qualname__)
 
     def _copy_sequence(self, value: Any, source: Source) -> Any:
+        kind = next(base for base in SEQUENCES if issubclass(type(value), base))
+        if type(value).__len__ is not kind.__len__:
+            what = f"a {type(value).__qualname__} with a length of its own"
+            raise BreakRequested("unsupported-container", what)
         self._guard_length(value)
         world = self.world
         items = []
-        for index, item in enumerate(value):
+        for index, item in enumerate(kind.__iter__(value)):  # not the subclass's
             key = (id(value), index)
             if key not in world.reads:
                 world.reads[key] = world.adopt(item, ItemSource(source, index))
