@@ -361,8 +361,7 @@ def run_gradients(case: GpuCase) -> Iterator[Row]:
     """A case's gradients with TF32 forbidden: eager, Braze, and Braze without each of the graph
     passes, every one against float64."""
     library = torch.backends.cudnn
-    was, library.allow_tf32 = library.allow_tf32, False
-    try:
+    with library.flags(enabled=library.enabled, allow_tf32=False):
         model, make_inputs, loss = case.build()
         _quiet(model)
         given = make_inputs()
@@ -382,8 +381,6 @@ def run_gradients(case: GpuCase) -> Iterator[Row]:
             worst = max(range(len(each)), key=each.__getitem__)
             figure = f"worst {names[worst]} {each[worst]:.1e}, first call"
             yield Row("gradients", case.name, label, ms, figure, error, most)
-    finally:
-        library.allow_tf32 = was
 
 
 # --- all of it -----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_items import store_tensor_item, tensor_item
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
-from braze.ir.guard import ABSENT
+from braze.ir.guard import ABSENT, base_length
 from braze.ir.source import ItemSource
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat
@@ -99,8 +99,9 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
         if value is ABSENT:
             return _missing(interpreter, owner, key)
         return value
-    if type(key) is int and -len(owner) <= key < len(owner):
-        index = key if key >= 0 else key + len(owner)
+    held = base_length(owner)
+    if type(key) is int and -held <= key < held:
+        index = key if key >= 0 else key + held
         if key < 0:
             overlay.length(owner)
         read_key = (id(owner), index)

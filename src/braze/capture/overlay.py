@@ -17,7 +17,7 @@ import torch
 
 from braze.capture.signals import BreakRequested
 from braze.capture.world import CONSTANTS, World, is_constant, is_identity
-from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.guard import ABSENT, GuardKind, base_length
 from braze.ir.source import DictKeySource, ItemSource, ObjectSource, Source
 
 SEQUENCES = (list, tuple, collections.deque)
@@ -394,7 +394,7 @@ class Overlay:
         return value if shadow is None else shadow.original
 
     def length(self, value: Any) -> int:
-        """len() of an exact container from outside, guarded."""
+        """How many items a container from outside holds, guarded; its class may say otherwise."""
         self._check_settled(value)
         shadow = self.shadows.get(id(value))
         if shadow is not None:
@@ -402,7 +402,7 @@ class Overlay:
         if id(value) in self.writes or id(value) in self.added:
             return len(self._shadow(value).copy)
         self._guard_length(value)
-        return len(value)
+        return base_length(value)
 
     def native(self, value: Any) -> Any:
         """A value for a native call: containers from outside by their shadows, at any depth."""
@@ -436,8 +436,8 @@ class Overlay:
     def _guard_length(self, value: Any) -> None:
         key = (id(value), "len()")
         if key not in self.world.reads:
-            self.world.reads[key] = len(value)
-            self.world.guard(self.world.known[id(value)][1], GuardKind.LENGTH, len(value))
+            self.world.reads[key] = held = base_length(value)
+            self.world.guard(self.world.known[id(value)][1], GuardKind.LENGTH, held)
 
     def _check_settled(self, value: Any) -> None:
         if id(value) in self.unsettled:
@@ -479,11 +479,8 @@ class Overlay:
         raise BreakRequested("unsupported-container", type(value).__qualname__)
 
     def _copy_sequence(self, value: Any, source: Source) -> Any:
-        kind = next(base for base in SEQUENCES if issubclass(type(value), base))
-        if type(value).__len__ is not kind.__len__:
-            what = f"a {type(value).__qualname__} with a length of its own"
-            raise BreakRequested("unsupported-container", what)
         self._guard_length(value)
+        kind = next(base for base in SEQUENCES if issubclass(type(value), base))
         world = self.world
         items = []
         for index, item in enumerate(kind.__iter__(value)):  # not the subclass's

@@ -74,7 +74,8 @@ def _tensor_of(make: Any) -> None:
         whole = (
             items[0] if numbers[0] is data else unnoted_call(interpreter, torch.stack, (items,), {})
         )
-        return unnoted_call(interpreter, torch.Tensor.to, (whole,), {**wanted, "copy": True})
+        plain = unnoted_call(interpreter, torch.Tensor.detach, (whole,), {})  # a number's history
+        return unnoted_call(interpreter, torch.Tensor.to, (plain,), {**wanted, "copy": True})
 
 
 _tensor_of(torch.tensor)

@@ -82,6 +82,7 @@ def aten_to_fx(
     count = len(graph.inputs) + len(graph.sizes.numbers)
     builder = _Builder(graph, names or [f"arg{i}_1" for i in range(count)])
     builder.gradients = entered_with
+    builder.own_reads = _reads_of_in_place_operators(graph)
     builder.add_nodes(graph.nodes)
     for mutation in graph.mutations:
         builder.switch_gradients(mutation.tracked)
@@ -117,6 +118,7 @@ class _Builder:
         self.graph = fx.Graph()
         self.known: dict[Value, fx.Node] = {}
         self.gradients = True
+        self.own_reads: frozenset[Node] = frozenset()
         inputs = [self.graph.placeholder(name) for name in names]
         self.known.update(zip(graph.inputs, inputs))
         for index, constant in enumerate(graph.constants):
@@ -149,6 +151,8 @@ class _Builder:
     def add_node(self, node: Node) -> None:
         args = [self._bound(argument) for argument in node.args]
         kwargs = {name: self._bound(argument) for name, argument in node.kwargs}
+        if node in self.own_reads:
+            args[0] = self.call(torch.ops.aten.clone.default, (args[0],))
         clones = self._clone_written(node, args, kwargs)
         made = self.call(node.op, tuple(args), kwargs)
         _note_origin(made, node.origin)
@@ -289,6 +293,23 @@ class _Builder:
             for key, item in result.items():
                 if values_in(item):
                     self._name_result(item, self.call(operator.getitem, (made, key)))
+
+
+def _reads_of_in_place_operators(graph: Graph) -> frozenset[Node]:
+    """The nodes that read, as their first argument, what an input was before a write that autograd
+    follows. As in-place operators they save a copy; saved itself, it would be written to."""
+    makers = {value: node for node in graph.nodes for value in node.outputs}
+    found: set[Node] = set()
+    if not any(getattr(value.type, "requires_grad", False) for value in graph.inputs):
+        return frozenset()
+    for mutation in graph.mutations:
+        value: Argument = mutation.value
+        while mutation.tracked and isinstance(value, Value) and value in makers:
+            node = makers[value]
+            value = node.args[0] if node.args else None
+            if value is mutation.input and node.grad_enabled:
+                found.add(node)
+    return frozenset(found)
 
 
 def _note_origin(node: fx.Node, origin: Origin) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+from collections import deque
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -12,6 +13,17 @@ from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import Source
 from braze.shapes.binding import python_text
 from braze.shapes.expr import Expr, Symbol
+
+# Builtin classes whose lengths are guarded.
+SIZED = (dict, list, tuple, set, frozenset, deque, str, bytes, bytearray, range)
+
+
+def base_length(value: Any) -> int:
+    """`len` by the builtin container that the object is or extends: what GuardKind.LENGTH asks."""
+    for base in SIZED:
+        if isinstance(value, base):
+            return int(base.__len__(value))  # type: ignore[arg-type]
+    return len(value)
 
 
 class GuardKind(enum.Enum):

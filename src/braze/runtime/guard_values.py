@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import math
 import struct
-from collections import OrderedDict, deque
+from collections import OrderedDict
 from typing import Any
 
 from braze.ir.entry import FrameValues
-from braze.ir.guard import Guard
+from braze.ir.guard import SIZED, Guard, base_length
 from braze.runtime.guard_words import mismatch, short_text
 from braze.runtime.source_code import SourceWriter, keys_in_order
 
 _SHARED_BY_VALUE = (int, str, bytes)
 _ATOMS = (bool, type(None), type(Ellipsis), type(NotImplemented))
-_SIZED = (dict, list, tuple, set, frozenset, deque, str, bytes, bytearray, range)
 _PLAIN_DICTS = (dict, OrderedDict)
 
 
@@ -44,14 +43,6 @@ def same_constant(value: Any, expected: Any) -> bool:
             (type(x), repr(x)) for x in expected
         }
     return bool(value == expected)
-
-
-def base_length(value: Any) -> int:
-    """`len` by the builtin container that the object is or extends."""
-    for base in _SIZED:
-        if isinstance(value, base):
-            return int(base.__len__(value))  # type: ignore[arg-type]
-    return len(value)
 
 
 def keys_of(value: Any) -> tuple[Any, ...]:
@@ -108,7 +99,7 @@ def write_length(writer: SourceWriter, guard: Guard) -> str:
 
 
 def _has_builtin_length(cls: type) -> bool:
-    return any(issubclass(cls, base) and cls.__len__ is base.__len__ for base in _SIZED)
+    return any(issubclass(cls, base) and cls.__len__ is base.__len__ for base in SIZED)
 
 
 def explain_length(guard: Guard, value: Any, frame: FrameValues) -> str | None:

@@ -185,7 +185,7 @@ class CompiledFunction(torch.autograd.Function):
             ctx.random_state = torch.get_rng_state()
         made = graph.forward(inputs)
         ctx.graph = graph
-        ctx.inputs = inputs
+        ctx.inputs = tuple(inputs)  # the caller empties its list
         computed = tuple(made[len(made) - len(graph.pair.computed) :])
         ctx.sizes = graph.sizes.read(inputs, computed)
         ctx.versions = tuple(map(VERSION, inputs[: graph.tensor_count]))
