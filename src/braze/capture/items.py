@@ -90,7 +90,10 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
     overlay = interpreter.overlay
     world = interpreter.world
     if id(owner) in overlay.shadows or id(owner) in overlay.added:
-        return _native_item(interpreter, overlay.contents(owner), key)
+        contents = overlay.contents(owner)
+        if type(contents) is dict and is_key(key) and key not in contents:
+            return _missing(interpreter, owner, key)
+        return _native_item(interpreter, contents, key)
     source = world.known[id(owner)][1]
     if issubclass(type(owner), dict):
         if not is_key(key):
