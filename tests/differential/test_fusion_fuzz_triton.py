@@ -19,17 +19,13 @@ from braze.schedule import CUDA
 from braze.standins import Tracer
 from tests.differential.fusion_programs import make_program
 from tests.differential.test_fusion_fuzz import differences
-from tests.unit.codegen.triton_running import HAS_TRITON, ON_DEVICE, interpreting, run
+from tests.unit.codegen.triton_running import MARKS, interpreting, run
 
 COUNT = int(os.environ.get("BRAZE_FUZZ_PROGRAMS", "12"))
 SMALL = replace(CUDA, least_work=200, least_part=16, merges_columns=2, few_rows=2, enough_tasks=4)
 HALVES = (torch.bfloat16, torch.float16)
 
-pytestmark = [
-    pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
-    pytest.mark.xdist_group("triton"),
-    *([pytest.mark.gpu] if ON_DEVICE else []),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(autouse=True, scope="module")

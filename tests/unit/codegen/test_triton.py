@@ -44,8 +44,7 @@ from tests.unit.codegen.programs import (
     transposed_add,
 )
 from tests.unit.codegen.triton_running import (
-    HAS_TRITON,
-    ON_DEVICE,
+    MARKS,
     OPTIONS,
     check,
     generated,
@@ -54,11 +53,7 @@ from tests.unit.codegen.triton_running import (
     run_sources,
 )
 
-pytestmark = [
-    pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
-    pytest.mark.xdist_group("triton"),
-    *([pytest.mark.gpu] if ON_DEVICE else []),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(autouse=True, scope="module")

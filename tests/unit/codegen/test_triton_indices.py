@@ -19,18 +19,13 @@ from tests.unit.codegen.programs import (
     program,
 )
 from tests.unit.codegen.triton_running import (
-    HAS_TRITON,
-    ON_DEVICE,
+    MARKS,
     check,
     generated,
     interpreting,
 )
 
-pytestmark = [
-    pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
-    pytest.mark.xdist_group("triton"),
-    *([pytest.mark.gpu] if ON_DEVICE else []),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -18,18 +18,13 @@ from braze.rewrite import rewrite
 from braze.schedule import CUDA, schedule
 from braze.standins import Tracer
 from tests.unit.codegen.triton_running import (
-    HAS_TRITON,
-    ON_DEVICE,
+    MARKS,
     OPTIONS,
     interpreting,
     run_sources,
 )
 
-pytestmark = [
-    pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
-    pytest.mark.xdist_group("triton"),
-    *([pytest.mark.gpu] if ON_DEVICE else []),
-]
+pytestmark = MARKS
 
 
 @pytest.fixture(autouse=True, scope="module")

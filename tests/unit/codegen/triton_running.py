@@ -21,6 +21,7 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import numpy
+import pytest
 import torch
 
 from braze.ir.kernel import DeviceFunction, KernelSources, Launch
@@ -34,6 +35,12 @@ from braze.shapes.expr import Symbol
 OPTIONS = config.snapshot()
 ON_DEVICE = torch.cuda.is_available()
 HAS_TRITON = importlib.util.find_spec("triton") is not None
+# Of each test file that runs kernels so.
+MARKS = [
+    pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
+    pytest.mark.xdist_group("triton"),
+    *([pytest.mark.gpu] if ON_DEVICE else []),
+]
 
 
 @contextlib.contextmanager
