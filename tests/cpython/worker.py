@@ -256,6 +256,7 @@ def is_in_part(name: str, part: int, parts: int) -> bool:
 
 def main(arguments: list[str]) -> None:
     """Reports of the methods of modules, one line of JSON each."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("modules", nargs="+")
     parser.add_argument("--only", default="", help="methods whose name contains this")
