@@ -82,7 +82,9 @@ def test_symbolic_sizes_are_not_timed(options: Options) -> None:
     assert not is_product_quicker((), CALL, REST, options, lambda: [10.0])
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a device")
-def test_without_a_device_it_is_the_librarys(options: Options) -> None:
+def test_without_a_device_it_is_the_librarys(
+    options: Options, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     assert not is_product_quicker(_launches("a"), CALL, REST, options)
     assert not (options.cache_dir / "tuning").exists()
