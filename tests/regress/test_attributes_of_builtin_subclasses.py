@@ -187,3 +187,29 @@ def test_ways_to_keep_state(program: Any, make: Any) -> None:
         assert str(compiled(torch.ones(2), here)) == str(program(torch.ones(2), there))
         assert repr(here) == repr(there)
         assert vars(here) == vars(there) if hasattr(here, "__dict__") else True
+
+
+class _Lazy:
+    @functools.lru_cache  # noqa: B019
+    def twice(self, number: int) -> int:
+        return 2 * number
+
+
+@pytest.mark.parametrize("cls", [_Point, collections.namedtuple("_Fields", "first second")])
+def test_a_field_that_is_only_passed_on(cls: Any) -> None:
+    def program(x: torch.Tensor, point: Any) -> Any:
+        return x + 1, point.second
+
+    compiled = braze.compile(program, backend="eager")
+    assert [compiled(torch.ones(2), cls(1, text))[1] for text in "abca"] == [*"abca"]
+
+
+def test_a_cached_method_is_bound() -> None:
+    def program(x: torch.Tensor, lazy: _Lazy) -> Any:
+        method = lazy.twice
+        return x + 1, method
+
+    compiled = braze.compile(program, backend="eager")
+    for lazy in (_Lazy(), _Lazy()):
+        method = compiled(torch.ones(2), lazy)[1]
+        assert method.__self__ is lazy and method(3) == 6

@@ -187,14 +187,20 @@ def _check_traceback(interpreter: Any, owner: Any) -> None:
 def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
     """An attribute of an object whose class looks them up in C code of its own: bound methods,
     thread-local data, super()."""
-    world = interpreter.world
     if name == "__traceback__":
         _check_traceback(interpreter, owner)
+    return _read_natively(interpreter, owner, name, getattr, owner, name)
+
+
+def _read_natively(interpreter: Any, owner: Any, name: str, read: Any, *args: Any) -> Any:
+    """What C code gives as `owner.name`: a field of a named tuple, thread-local data."""
+    world = interpreter.world
     key = attribute_key(owner, name)
     if key in world.reads:
         return world.reads[key]
-    value = interpreter.native(getattr, owner, name)
-    if id(owner) not in world.known:
+    value = interpreter.native(read, *args)
+    is_method = type(value) is types.MethodType and value.__self__ is owner
+    if id(owner) not in world.known or (is_method and read is not getattr):
         return value
     world.keep(value)
     return world.read_attribute_value(owner, name, value)
@@ -299,7 +305,7 @@ def bind_attribute(interpreter: Any, meta: Any, owner: Any, cls: type, name: str
         world.enroll(meta, ObjectSource(f"{cls.__qualname__}.{name}", meta))
         return interpreter.call(getter, meta, owner, cls)
     if getter is not ABSENT and not isinstance(meta, type):
-        return interpreter.native(meta.__get__, owner, cls)
+        return _read_natively(interpreter, owner, name, meta.__get__, owner, cls)
     return world.class_value(cls, name, meta)
 
 

@@ -55,7 +55,7 @@ def _stop_iteration_error(interpreter: Any, frame: Frame, value: Any) -> Any:
     if not issubclass(type(value), StopIteration):
         return value
     error = RuntimeError("generator raised StopIteration")
-    error.__cause__ = value
+    error.__cause__ = error.__context__ = value
     return error
 
 

@@ -66,6 +66,7 @@ class Program:
 def decode(code: types.CodeType) -> Program:
     """The instructions of a code object, for the running Python version."""
     raw = list(dis.get_instructions(code))
+    hidden = _hidden_slots(code)
     index_at: dict[int, int] = {}
     count = 0
     for item in raw:
@@ -89,7 +90,7 @@ def decode(code: types.CodeType) -> Program:
             Instruction(
                 name=item.opname,
                 arg=item.arg or 0,
-                value=item.argval,
+                value=_slot_names(item, hidden) if hidden else item.argval,
                 offset=item.offset if start < 0 else start,
                 line=line,
                 target=index_at[item.argval] if is_jump else -1,
@@ -148,6 +149,24 @@ def meeting_point(code: types.CodeType, first: int, second: int) -> int:
     return min(seen & others or back & also_back or {-1})
 
 
+def _hidden_slots(code: types.CodeType) -> dict[int, str]:
+    """Names for the slots that share theirs with a free variable. In a class body with `nonlocal y`
+    an inlined comprehension over `y` has a `y` of its own (from Python 3.12)."""
+    own = [*code.co_varnames, *[n for n in code.co_cellvars if n not in code.co_varnames]]
+    return {n: f"{name} (own)" for n, name in enumerate(own) if name in code.co_freevars}
+
+
+def _slot_names(item: dis.Instruction, hidden: dict[int, str]) -> Any:
+    """What an instruction names, where its slots have other names than variables."""
+    if item.opcode not in _SLOTS or item.arg is None:
+        return item.argval
+    if isinstance(item.argval, tuple):
+        slots = zip((item.arg >> 4, item.arg & 15), item.argval)
+        return tuple([hidden.get(slot, name) for slot, name in slots])
+    return hidden.get(item.arg, item.argval)
+
+
+_SLOTS = frozenset({*dis.haslocal, *dis.hasfree})
 _LEAVING = frozenset({"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
 _RAISING = frozenset({"RAISE_VARARGS", "RERAISE"})
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})

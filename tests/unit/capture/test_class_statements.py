@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 import torch
 
 import braze
@@ -71,3 +72,40 @@ def test_a_body_that_computes() -> None:
     report = braze.explain(with_code_in_the_body)(x)
     assert report.break_count == 0
     assert torch.equal(report.result, x * 4)
+
+
+def with_a_comprehension_over_an_outer_variable(x: torch.Tensor) -> Any:
+    y = 1
+
+    class Numbers:
+        nonlocal y
+        y = 2
+        locals()["y"] = 3
+        pairs = [(x, y) for x in range(2)]
+        own = [-y for y in range(3)]
+        calls = [(lambda y=y: (y, z)) for z in range(3)]  # noqa: B023
+        after = y
+
+    called = [call() for call in Numbers.calls]
+    return x + y, Numbers.pairs, Numbers.own, called, Numbers.after
+
+
+def with_a_global_in_the_body(x: torch.Tensor) -> Any:
+    helper = 5
+
+    class Numbers:
+        global helper
+        pairs = [(x, helper) for x in range(2)]
+        own = [-helper for helper in range(3)]
+
+    return x + helper, Numbers.pairs, Numbers.own
+
+
+@pytest.mark.parametrize(
+    "function", [with_a_comprehension_over_an_outer_variable, with_a_global_in_the_body]
+)
+def test_comprehensions_in_a_body(function: Any) -> None:
+    """From Python 3.12 they run in the body, with variables of their own."""
+    report = braze.explain(function, backend="eager")(torch.ones(2))
+    assert report.break_count == 0
+    assert report.result[1:] == function(torch.ones(2))[1:]
