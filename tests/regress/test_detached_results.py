@@ -42,3 +42,21 @@ def test_only_detached_views(program: Any, gradients: bool, backend: str) -> Non
         assert (b.requires_grad, b.is_leaf, b.stride()) == (False, True, a.stride())
         assert torch.equal(a, b)
     assert isinstance(found, tuple) or found.data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "eager"])
+def test_autograd_forgets_views_of_a_leaf_that_is_a_view(backend: str) -> None:
+    """A write that it does not see makes it look for their history where there is none."""
+
+    def program(leaf: torch.Tensor) -> torch.Tensor:
+        view = leaf.select(1, 0)
+        view.detach().mul_(2)
+        return view
+
+    gradients = []
+    for function in (program, braze.compile(program, backend=backend)):
+        for leaf in (torch.ones(3, 4)[:, :3].requires_grad_(), torch.ones(3, 3).requires_grad_()):
+            function(leaf).sum().backward()
+            gradients.append(None if leaf.grad is None else leaf.grad.tolist())
+    assert gradients[:2] == gradients[2:]
+    assert gradients[0] is None and gradients[1] is not None

@@ -6,13 +6,20 @@
 
 Capture goes on as if nothing was raised. The condition becomes a result of the graph, looked at
 before anything is written or returned; where it is otherwise the frame runs eagerly, and raises
-what it raises. Refused where the graph itself writes to its inputs: that cannot be taken back.
+what it raises. So it is with numbers that the graph computes, where Python may raise:
+
+    math.sqrt(x.item())       x < 0 has to be false
+
+Refused where the graph itself writes to its inputs: that cannot be taken back. Only of numbers the
+program learns late, by an ArithmeticError, if it has no handler for any.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
+
+import torch
 
 from braze.capture.frames import Frame
 from braze.capture.promises import negated, promise
@@ -21,23 +28,30 @@ from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.compat.bytecode import Instruction, ends_by_raising
 from braze.ir.frame import Check, FromGraph
-from braze.ir.graph import Graph
+from braze.ir.graph import Graph, Value
 from braze.ir.origin import Origin
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.standins.standin import Place, Standin, new_standin
 
+aten = torch.ops.aten
 _OF_DATA = ("data-dependent-branch", "data-dependent-size")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Assumed:
-    """A tensor as it was at a step of the outermost loop, and its assumed truth."""
+    """A tensor as it was at a step of the outermost loop, and its assumed truth.
+
+    of_numbers: numbers are such that Python computes with them. is_guarded: the program may handle
+        what it raises.
+    """
 
     condition: Standin
     holds: bool
     step: int
     origin: Origin
+    of_numbers: bool = False
+    is_guarded: bool = False
 
 
 def decide(
@@ -74,6 +88,26 @@ def _may_assume(interpreter: Any, value: Any) -> bool:
     return type(value) is Standin and not interpreter.transforms and interpreter.looks_at_results
 
 
+def assume_computable(interpreter: Any, condition: Value) -> None:
+    """Take it that a condition on numbers holds, without which Python raises, or gives a complex
+    number. Optimizers count steps from one: of what they compute it does hold."""
+    module = interpreter.frames[-1].globals.get("__name__", "")
+    if module.startswith(_COUNTS_STEPS):
+        return
+    step, origin = interpreter.outer_step, interpreter.origin()
+    is_guarded = any(frame.current[1].region is not None for frame in interpreter.frames)
+    if interpreter.assumed and interpreter.assumed[-1].of_numbers:
+        last = interpreter.assumed.pop()
+        both = (last.condition.place.value, condition)
+        condition = interpreter.tracer.recorder.emit(aten.logical_and.default, both, {})
+        step, origin, is_guarded = last.step, last.origin, is_guarded or last.is_guarded
+    kept = new_standin(Place(condition.type, condition))
+    interpreter.assumed.append(Assumed(kept, True, step, origin, True, is_guarded))
+
+
+_COUNTS_STEPS = "torch.optim."
+
+
 def finished_checks(interpreter: Any, writer: RecipeWriter) -> tuple[Check, ...]:
     """The assumptions as results of the graph."""
     checks = []
@@ -84,11 +118,15 @@ def finished_checks(interpreter: Any, writer: RecipeWriter) -> tuple[Check, ...]
     return tuple(checks)
 
 
-def check_unwritten(interpreter: Any, graph: Graph) -> None:
-    """Break at the first assumption where the graph writes to its inputs."""
-    if interpreter.assumed and graph.mutations:
-        first = interpreter.assumed[0]
-        detail = "one side raises, and the graph writes to its inputs"
-        problem = BreakRequested("data-dependent-branch", detail)
-        problem.step, problem.origin = first.step, first.origin
-        raise problem
+def checks_of_graph(interpreter: Any, checks: tuple[Check, ...], graph: Graph) -> tuple[Check, ...]:
+    """The checks, where the graph writes to its inputs as late ones: those of numbers that no
+    handler waits for. Break at the first assumption where there are others."""
+    if not graph.mutations:
+        return checks
+    for one in interpreter.assumed:
+        if not one.of_numbers or one.is_guarded:
+            code = "data-dependent-value" if one.of_numbers else "data-dependent-branch"
+            problem = BreakRequested(code, "one side raises, and the graph writes to its inputs")
+            problem.step, problem.origin = one.step, one.origin
+            raise problem
+    return tuple([replace(check, is_late=True) for check in checks])

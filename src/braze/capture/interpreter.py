@@ -10,10 +10,12 @@ that instruction, so that nothing of the broken attempt remains.
 from __future__ import annotations
 
 import contextlib
+import functools
 import types
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+from braze.capture.assertions import assume_computable
 from braze.capture.attributes import load_attribute
 from braze.capture.calls import make_frame, prepare
 from braze.capture.class_dicts import guard_class_dicts
@@ -88,6 +90,7 @@ class Interpreter:
             tracer.gives_sizes = request.options.capture_dynamic_output_shape_ops
         if request.is_watched is not None:
             tracer.step_now = lambda: self.outer_step
+            tracer.check_number = functools.partial(assume_computable, self)
         self.frames: list[Frame] = []
         self.sizes = DynamicSizes(request.policy, tracer, self.origin)
         self.world = World(tracer, self.sizes)

@@ -19,6 +19,7 @@ import torch
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.native_calls import call_natively
+from braze.compat.operators import PYTHON_FUNCTIONS
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import (
     SymbolicFloat,
@@ -102,7 +103,7 @@ _SAFE = (math.sqrt, math.log, math.sin, math.cos, math.tanh)
 
 
 for _name in "sqrt exp log sin cos tanh".split():
-    _function(getattr(math, _name), getattr(aten, _name).default)
+    _function(getattr(math, _name), PYTHON_FUNCTIONS[getattr(aten, _name).default])
 
 
 # --- floats of sizes -----------------------------------------------------------------------------

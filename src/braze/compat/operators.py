@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -66,6 +68,31 @@ overwritten = torch.ops.braze.overwritten.default
 What `copy_` leaves in a tensor that requires grad, as autograd sees it: the tensor goes on to
 require grad, and what it was made from gets zeros.
 """
+
+
+def _python_function(
+    plain: torch._ops.OpOverload, python: Callable[[float], float]
+) -> torch._ops.OpOverload:
+    def compute(number: torch.Tensor) -> torch.Tensor:
+        try:
+            return torch.full_like(number, python(number.item()))
+        except (ValueError, OverflowError):  # a check beside it makes the program raise
+            return plain(number)  # type: ignore[no-any-return]
+
+    name = f"python_{python.__name__}"
+    _LIBRARY.define(f"{name}(Tensor number) -> Tensor")
+    _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
+    return getattr(torch.ops.braze, name).default  # type: ignore[no-any-return]
+
+
+PYTHON_FUNCTIONS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
+    getattr(torch.ops.aten, python.__name__).default: _python_function(
+        getattr(torch.ops.aten, python.__name__).default, python
+    )
+    for python in (math.sqrt, math.exp, math.log, math.sin, math.cos, math.tanh)
+}
+"""ATen's operator -> the same of a Python float, which is a 0-dim float64 tensor: kernels of ATen
+may round the last bit otherwise than the `math` module does."""
 
 _LIBRARY.define("custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] captured) -> Tensor[]")
 custom_gradient = torch.ops.braze.custom_gradient.default

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeAlias
 from braze.ir.graph import Graph
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
-from braze.rewrite.forget_histories import forget_histories
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
+from braze.rewrite.plain_operators import plain_operators
 from braze.rewrite.prefer_channels_last import prefer_channels_last
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 
-# Histories first, which are copies then; copies next, so that what they hid from each other can
-# merge, paddings of one matrix for several products too; dead nodes last.
+# Operators of our own first, most of which are copies then; copies next, so that what they hid from
+# each other can merge, paddings of one matrix for several products too; dead nodes last.
 PASSES: tuple[Pass, ...] = (
     prefer_channels_last,
-    forget_histories,
+    plain_operators,
     complex_as_pairs,
     remove_redundant_copies,
     align_products,

@@ -65,6 +65,8 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
         with torch.enable_grad():
             views_leaf = _views_a_leaf(real)
             standin = standin.view(standin.shape) if views_leaf else _NonLeaf.apply(standin)
+    elif real is not None and real.requires_grad:
+        place.forgets_views = real._is_view()
     if is_parameter(real):
         standin._is_param = True  # type: ignore[attr-defined]
     if getattr(real, "_is_buffer", False):

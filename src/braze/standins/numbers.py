@@ -6,8 +6,8 @@
 
 Such a float is a `torch.SymFloat`, so that PyTorch's C++ takes it where it takes numbers, and its
 own node. What needs its value (a comparison, a hash, its text) specialises a float that came from
-outside, and raises DataDependent for one that depends on tensors. Not as in Python: division by
-zero of one that depends on tensors gives infinity, a power of a negative one NaN.
+outside, and raises DataDependent for one that depends on tensors. Where Python raises, or gives a
+complex number, the graph's number is infinite or NaN: `Tracer.check_number` hears of it.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from __future__ import annotations
 import functools
 import math
 import operator
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, final
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
@@ -215,7 +215,14 @@ def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float])
     """An operator of ATen on symbolic floats and numbers; `python` does the same on numbers."""
     tracer = next(x.tracer for x in operands if type(x) is SymbolicFloat)
     values = [number_value(tracer, x) for x in operands]
-    return _made(tracer, tracer.recorder.emit(op, values, {}), operands, python)
+    result = tracer.recorder.emit(op, values, {})
+    made = _made(tracer, result, operands, python)
+    raises_unless = None if made.hint is not None else _RAISES_UNLESS.get(python)
+    if raises_unless is None or tracer.check_number is None:
+        return made
+    if not (python in _OF_POSITIVE and _is_positive(operands[-1])):
+        tracer.check_number(raises_unless(tracer.recorder.emit, values, result))
+    return made
 
 
 def chosen(
@@ -276,6 +283,53 @@ def _made(
     number.is_positive = python in _POSITIVE and all(map(_is_positive, operands))
     number.ratio = _ratio_of(operands, python)
     return number
+
+
+# --- where Python raises --------------------------------------------------------------------------
+
+_Emit: TypeAlias = Callable[..., Value]
+_RaisesUnless: TypeAlias = Callable[[_Emit, Sequence[Value], Value], Value]
+
+
+def _is_finite(emit: _Emit, number: Value) -> Value:
+    return emit(aten.lt.Scalar, (emit(aten.abs.default, (number,), {}), math.inf), {})
+
+
+def _not_infinite(emit: _Emit, values: Sequence[Value], result: Value) -> Value:
+    return emit(aten.ne.Scalar, (emit(aten.abs.default, values, {}), math.inf), {})
+
+
+def _not_zero(emit: _Emit, values: Sequence[Value], result: Value) -> Value:
+    return emit(aten.ne.Scalar, (values[1], 0), {})
+
+
+def _not(comparison: Any) -> _RaisesUnless:
+    def otherwise(emit: _Emit, values: Sequence[Value], result: Value) -> Value:
+        return emit(aten.logical_not.default, (emit(comparison, (values[0], 0), {}),), {})
+
+    return otherwise
+
+
+def _stays_finite(emit: _Emit, values: Sequence[Value], result: Value) -> Value:
+    """Of finite operands the result is finite."""
+    holds = _is_finite(emit, result)
+    for operand in values:
+        other = emit(aten.logical_not.default, (_is_finite(emit, operand),), {})
+        holds = emit(aten.logical_or.default, (holds, other), {})
+    return holds
+
+
+# What Python does -> the condition outside of which it raises, or gives a complex number.
+_RAISES_UNLESS: dict[Any, _RaisesUnless] = {
+    operator.truediv: _not_zero,
+    operator.pow: _stays_finite,
+    math.exp: _stays_finite,
+    math.sqrt: _not(aten.lt.Scalar),
+    math.log: _not(aten.le.Scalar),
+    math.sin: _not_infinite,
+    math.cos: _not_infinite,
+}
+_OF_POSITIVE = (operator.truediv, math.sqrt, math.log)  # never, if the last operand is positive
 
 
 def _is_positive(operand: Any) -> bool:
@@ -370,9 +424,24 @@ def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
             left = float(left)
         if is_from_outside(right) and not safe:
             right = float(right)
+        if python is operator.pow:
+            right = _bounded(left, right)
         if SymbolicFloat not in (type(left), type(right)):
             return python(left, right)
     return calculated(op, (left, right), python)
+
+
+def _bounded(base: Any, exponent: Any) -> Any:
+    """An exponent from outside, which is guarded to stay as small as the range of floats asks."""
+    if type(base) not in (int, float) or base <= 1 or not is_from_outside(exponent):
+        return exponent
+    most = int(_LARGEST_EXPONENT / math.log2(base))
+    is_size = exponent.ratio is not None and exponent.ratio[1] == 1
+    fits = (exponent.ratio[0] if is_size else exponent) <= most
+    return exponent if fits else float(exponent)
+
+
+_LARGEST_EXPONENT = 1023  # of two, in double precision
 
 
 def _is_safe(operand: Any) -> bool:

@@ -15,6 +15,7 @@ from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import ScalarType, TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import is_dense, memory_order, same_layout
+from braze.standins.op_facts import Kind, describe_op
 from braze.standins.rules import infer
 from braze.standins.scatter import INVERSE_STEPS, scatter_strided
 from braze.standins.standin import Place, Step
@@ -163,6 +164,8 @@ class Recorder:
             self.data_writes.append(DataWrite(base, base.value, len(self.calls), step))
         base.is_counted = base.is_counted or (counted and step < 0)
         tracked = torch.is_grad_enabled() and not detached
+        if base.forgets_views and not tracked and self._has_views(base):
+            raise Untraceable("a write by which autograd loses the history of a leaf's views")
         if tracked:
             base.history = None
         elif base.history is None:
@@ -174,6 +177,14 @@ class Recorder:
             base.value = self._scatter(place, value)
         base.version += 1
         self._writes += 1
+
+    def _has_views(self, base: Place) -> bool:
+        """Whether views of an input were made whose history autograd keeps."""
+        original = self.input_values[base.input_index]
+        return any(
+            grad_enabled and len(args) and args[0] is original and describe_op(op).kind is Kind.VIEW
+            for op, args, _, _, _, grad_enabled in self.calls
+        )
 
     def _scatter(self, place: Place, value: Value) -> Value:
         assert place.parent is not None and place.step is not None

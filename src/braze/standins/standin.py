@@ -47,6 +47,8 @@ class Place:
     data_step: of what `x.data` gave, the program's step at which it did; else -1. It has a version
         of its own: autograd does not know that a write through it changes `x`.
     is_counted: of a base, whether a write raised the version of its memory.
+    forgets_views: of an input, that it is a leaf of autograd's graph and itself a view: eager loses
+        the history of its views at a write that autograd does not see.
     """
 
     base: Place | None = None
@@ -60,6 +62,7 @@ class Place:
     new_leaf = False
     data_step = -1
     is_counted = False
+    forgets_views = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False

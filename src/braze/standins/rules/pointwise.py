@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from braze.compat.operators import overwritten, with_data
+from braze.compat.operators import PYTHON_FUNCTIONS, overwritten, with_data
 from braze.ir.types import TensorType
 from braze.standins.layout import contiguous, pointwise_layout, stride_in_format, tensor_type
 from braze.standins.meta import explicit_device
@@ -56,7 +56,8 @@ def _unary(x: TensorType, *parameters: Any, **options: Any) -> TensorType:
         "exp exp2 expm1 log log2 log10 log1p sqrt rsqrt sin cos tan asin acos atan sinh cosh tanh "
         "asinh acosh atanh sigmoid erf erfc erfinv reciprocal lgamma digamma sinc i0 "
         "special_ndtri special_log_ndtr special_erfcx special_i0e special_entr"
-    )
+    ),
+    *PYTHON_FUNCTIONS.values(),
 )
 def _floating_unary(x: TensorType) -> TensorType:
     return pointwise((x,), floating(x.dtype))
