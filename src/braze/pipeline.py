@@ -541,7 +541,7 @@ def frame_request(
 ) -> FrameRequest:
     """What capture is asked for, from what the dispatcher wants compiled."""
     code, values = request.code, request.values
-    cell_names = {n for n, v in values.locals.items() if isinstance(v, types.CellType)}
+    cell_names = {n for n, v in values.locals.items() if type(v) is types.CellType}
     owned = set(code.co_freevars) | (set(code.co_cellvars) if request.offset else set())
     cells = {name: values.locals[name] for name in cell_names & owned}
     return FrameRequest(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pathlib
 import sys
 import types
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -150,9 +151,41 @@ def slot_behind_a_property(x: torch.Tensor) -> Any:
     return x, made.held, made.own, len([made])
 
 
+class _Hook:
+    """A descriptor in the place of a special method."""
+
+    asked = 0
+
+    def __get__(self, owner: Any, kind: Any = None) -> Any:
+        def find(name: str) -> Any:
+            self.asked += 1
+            if name == "missing":
+                raise AttributeError(name)
+            return name
+
+        return find
+
+
+def hooks_that_are_descriptors(x: torch.Tensor) -> Any:
+    hook = _Hook()
+
+    class Always:
+        __getattribute__ = hook
+
+    class Missing:
+        __getattr__ = hook
+        present = 3
+
+    found = [Always().present, Missing().present, Missing().other]
+    for made in (Always(), Missing()):
+        found.append(getattr(made, "missing", hook.asked))
+    return x, found, hook.asked
+
+
 @pytest.mark.parametrize(
     "program",
     [
+        hooks_that_are_descriptors,
         items_without_a_key,
         slot_behind_a_property,
         sums_of_numbers,
@@ -194,3 +227,20 @@ def test_paths() -> None:
 
     for _ in range(2):
         assert braze.compile(program)(torch.ones(2))[1:] == program(torch.ones(2))[1:]
+
+
+def test_a_proxy_whose_object_is_gone() -> None:
+    def program(x: torch.Tensor, proxy: Any) -> Any:
+        found = []
+        for show in (str, "{}".format, len, lambda p: f"{p}"):
+            try:
+                found.append(show(proxy))
+            except ReferenceError as error:
+                found.append(str(error))
+        return x + 1, found
+
+    proxy = weakref.proxy(_Hook())
+    assert (
+        braze.compile(program, backend="eager")(torch.ones(2), proxy)[1]
+        == (program(torch.ones(2), proxy)[1])
+    )

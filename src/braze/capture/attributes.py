@@ -44,8 +44,10 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
         return _load_plain(interpreter, owner, name, plan)
     if cls in TENSORS:
         return load_tensor_attribute(interpreter, owner, name)
-    if cls in CONSTANTS or cls is super:
-        return _load_native(interpreter, owner, name)
+    if cls is super:
+        return load_super_attribute(interpreter, owner, name)
+    if cls in CONSTANTS:
+        return interpreter.native(getattr, owner, name)
     if world.proxies and id(owner) in world.proxies:
         return load_attribute(interpreter, referent(world, owner), name)
     if issubclass(type(owner), types.ModuleType):
@@ -53,7 +55,7 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     if issubclass(type(owner), type):
         return load_class_attribute(interpreter, owner, name)
     getattribute = world.lookup(cls, "__getattribute__")
-    if isinstance(getattribute, types.FunctionType):
+    if type(getattribute) not in _C_METHODS:
         return _load_by_hook(interpreter, owner, name, getattribute)
     if getattribute is not object.__getattribute__ and _is_foreign(world, cls, name, getattribute):
         return _load_foreign(interpreter, owner, name)
@@ -125,7 +127,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
         function = world.lookup(cls, name)
         if type(function) in _PAIRED:
             getattribute = world.lookup(cls, "__getattribute__")
-            plain = not isinstance(getattribute, types.FunctionType)
+            plain = type(getattribute) in _C_METHODS
             if plain and _instance_entry(interpreter, owner, name) is ABSENT:
                 if type(function) is types.FunctionType:
                     world.source_of_function(function)
@@ -212,10 +214,10 @@ def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
         value = module_entry(interpreter, owner, name)
         if value is not ABSENT:
             return value
-    elif isinstance(getattr_method, types.FunctionType) or _is_of_items(getattr_method):
-        return interpreter.call(getattr_method, owner, name)
     elif getattr_method is not ABSENT:
-        raise BreakRequested("unsupported-attribute", f"{type(owner).__qualname__}.{name}")
+        if type(getattr_method) in _C_METHODS and not _is_of_items(getattr_method):
+            raise BreakRequested("unsupported-attribute", f"{type(owner).__qualname__}.{name}")
+        return _call_hook(interpreter, getattr_method, owner, "__getattr__", name)
     _raise_missing(interpreter, owner, name)
     return None
 
@@ -358,12 +360,18 @@ def _load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) ->
 
 def _load_by_hook(interpreter: Any, owner: Any, name: str, hook: Any) -> Any:
     try:
-        return interpreter.call(hook, owner, name)
+        return _call_hook(interpreter, hook, owner, "__getattribute__", name)
     except ProgramRaised as raised:
         method = interpreter.world.lookup(type(owner), "__getattr__")
         if not isinstance(raised.exception, AttributeError) or method is ABSENT:
             raise
-    return interpreter.call(method, owner, name)
+    return _call_hook(interpreter, method, owner, "__getattr__", name)
+
+
+def _call_hook(interpreter: Any, hook: Any, owner: Any, hook_name: str, name: str) -> Any:
+    if type(hook) in (types.FunctionType, *_C_METHODS):
+        return interpreter.call(hook, owner, name)
+    return interpreter.call(bind_attribute(interpreter, hook, owner, type(owner), hook_name), name)
 
 
 # --- classes and modules -----------------------------------------------------------------------
@@ -450,12 +458,6 @@ def _load_from_module(interpreter: Any, owner: types.ModuleType, name: str) -> A
             return world.read_namespace(space, name, None)
         return world.adopt(value, AttributeSource(ObjectSource(owner.__name__, owner), name))
     return world.read_namespace(space, name, None)
-
-
-def _load_native(interpreter: Any, owner: Any, name: str) -> Any:
-    if type(owner) is super:
-        return load_super_attribute(interpreter, owner, name)
-    return interpreter.native(getattr, owner, name)
 
 
 def load_super_attribute(interpreter: Any, proxy: super, name: str) -> Any:

@@ -9,8 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, final
 
-import torch
-
 from braze.shapes.symbolic import ProgramInt
 
 
@@ -43,7 +41,7 @@ def symbolic_numbers(value: Any) -> tuple[ProgramInt, ...]:
     """The symbolic integers that the text of a value shows."""
     if type(value) is ProgramInt:
         return (value,)
-    if isinstance(value, (torch.Size, tuple, list)):
+    if issubclass(type(value), (tuple, list)):  # a proxy whose object is gone has no class
         return tuple([number for item in value for number in symbolic_numbers(item)])
     return ()
 
@@ -52,7 +50,7 @@ def at_hand(value: Any) -> Any:
     """A value with numbers in the place of symbols."""
     if type(value) is ProgramInt:
         return value.hint
-    if isinstance(value, (torch.Size, tuple, list)):
+    if issubclass(type(value), (tuple, list)):
         return type(value)([at_hand(item) for item in value])
     return value
 
