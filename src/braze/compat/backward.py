@@ -20,6 +20,12 @@ def quick_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     return apply
 
 
+def preset_context(function: type[torch.autograd.Function], **values: Any) -> None:
+    """What the `ctx` of each call of a Function has until it is given something else."""
+    for name, value in values.items():
+        setattr(function._backward_cls, name, value)  # type: ignore[attr-defined]
+
+
 def gradients(
     results: Sequence[torch.Tensor],
     tangents: Sequence[torch.Tensor],

@@ -24,6 +24,7 @@ from braze.compat.backward import (
     active_casts,
     is_write_refused,
     keeps_graph,
+    preset_context,
     quick_apply,
     saved_data,
 )
@@ -74,12 +75,17 @@ class TrainingGraph:
         self.result_count = len(pair.is_differentiable)
         self.differentiable = [n for n, yes in enumerate(pair.is_differentiable) if yes]
         self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
+        # Behind the results come the numbers that the forward computes.
+        self.plain_results += [self.result_count + n for n in range(len(pair.computed))]
         self._compile_backward = compile_backward
         self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
         self._lock = threading.Lock()
         inputs = pair.forward.inputs
         self.tensor_count = len(inputs)
+        self.tensors_of = _first(len(inputs), len(inputs) + len(pair.forward.sizes.numbers))
         self.sizes = compile_reader(pair.forward, pair.computed)
+        self.has_symbols = bool(self.sizes.symbols)
+        self.saves = bool(pair.saved)
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
         self._want = _getter(self.wanting)
         self.saved_inputs = _saved_inputs([s for s in pair.saved if isinstance(s, SavedInput)])
@@ -87,7 +93,8 @@ class TrainingGraph:
         self.order = _order(pair)
         self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
         self.freed_by = pair.freed_by or (frozenset(range(self.result_count)),) * self.result_count
-        self.is_plain = not pair.writes and pair.outputs == tuple(range(self.result_count))
+        self.is_plain = not pair.writes and not pair.computed
+        self.is_plain &= pair.outputs == tuple(range(self.result_count))
         views = tuple([_place(view.output.alias) for view in _views(pair)])
         self._views = compile_sizes(self.sizes.symbols, views)
 
@@ -99,12 +106,10 @@ class TrainingGraph:
             if written.retains_grad and not written.is_leaf:
                 raise RuntimeError("an input of the graph retains its gradient and is written to")
         results = _apply(self, inputs, *self._want(inputs))
-        computed = results[self.result_count :]
-        if computed:
-            results = results[: self.result_count]
         if self.is_plain:
             return results  # type: ignore[no-any-return]
-        return self._outside(inputs, results, computed)
+        count = self.result_count
+        return self._outside(inputs, results[:count], results[count:])
 
     def backward_for(self, given: tuple[bool, ...], casts: Casts = ()) -> _CompiledBackward:
         """The compiled backward for the tangents that are defined and the autocast that is active;
@@ -185,20 +190,24 @@ class CompiledFunction(torch.autograd.Function):
             ctx.random_state = torch.get_rng_state()
         made = graph.forward(inputs)
         ctx.graph = graph
-        ctx.inputs = tuple(inputs)  # the caller empties its list
-        computed = tuple(made[len(made) - len(graph.pair.computed) :])
-        ctx.sizes = graph.sizes.read(inputs, computed)
-        ctx.versions = tuple(map(VERSION, inputs[: graph.tensor_count]))
-        ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
-        ctx.used, ctx.kept = _NONE_USED, None
+        ctx.inputs = inputs = tuple(inputs)  # the caller empties its list
+        ctx.versions = tuple(map(VERSION, graph.tensors_of(inputs)))
+        if graph.saves:
+            ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
         ctx.set_materialize_grads(False)
         results = tuple(made[: graph.result_count])
-        if any(result._is_view() for result in results):
-            # A differentiable view made in here would refuse to be written to.
-            results = tuple([r.detach() if r._is_view() else r for r in results])
-        if graph.plain_results or computed:
-            ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results], *computed)
-        return (*results, *computed)
+        for result in results:
+            if result._is_view():
+                # A differentiable view made in here would refuse to be written to.
+                results = tuple([r.detach() if r._is_view() else r for r in results])
+                break
+        if graph.has_symbols:
+            computed = tuple(made[len(made) - len(graph.pair.computed) :])
+            ctx.sizes = graph.sizes.read(inputs, computed)
+            results += computed
+        if graph.plain_results:
+            ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results])
+        return results
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:
@@ -223,7 +232,8 @@ class CompiledFunction(torch.autograd.Function):
 
 
 _apply = quick_apply(CompiledFunction)
-_NONE_USED: frozenset[int] = frozenset()
+# used: numbers of results whose backward has run. kept: what was saved, unpacked for others.
+preset_context(CompiledFunction, used=frozenset(), kept=None, sizes=())
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -328,6 +338,11 @@ def _getter(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     if not indices:
         return lambda items: ()
     return operator.itemgetter(*indices)
+
+
+def _first(count: int, given: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """The first so many of the items that are given."""
+    return tuple if count == given else lambda items: items[:count]
 
 
 def _saved_inputs(saved: Sequence[SavedInput]) -> Callable[[Sequence[Any]], Sequence[Any]]:
