@@ -6,31 +6,37 @@
 
 Capture goes on as if nothing was raised. The condition becomes a result of the graph, looked at
 before anything is written or returned; where it is otherwise the frame runs eagerly, and raises
-what it raises. So it is with numbers that the graph computes, where Python may raise:
+what it raises. Where the graph itself writes to its inputs, which cannot be taken back, it looks
+at the condition itself: as a number that it computes, whose check comes before what it writes.
+
+So it is with numbers that the graph computes, where Python may raise:
 
     math.sqrt(x.item())       x < 0 has to be false
 
-Refused where the graph itself writes to its inputs: that cannot be taken back. Only of numbers the
-program learns late, by an ArithmeticError, if it has no handler for any.
+Where the graph writes to its inputs the program learns of these late, by an ArithmeticError, if it
+has no handler for any.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
 from braze.capture.frames import Frame
+from braze.capture.leaf_calls import unnoted_call
 from braze.capture.promises import negated, promise
 from braze.capture.recipes import RecipeWriter
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.compat.bytecode import Instruction, ends_by_raising
 from braze.ir.frame import Check, FromGraph
-from braze.ir.graph import Graph, Value
+from braze.ir.graph import Value
 from braze.ir.origin import Origin
 from braze.shapes.data_symbols import SymbolicTruth
+from braze.shapes.facts import Relation
+from braze.standins.data_sizes import integer_of
 from braze.standins.standin import Place, Standin, new_standin
 
 aten = torch.ops.aten
@@ -109,24 +115,25 @@ _COUNTS_STEPS = "torch.optim."
 
 
 def finished_checks(interpreter: Any, writer: RecipeWriter) -> tuple[Check, ...]:
-    """The assumptions as results of the graph."""
+    """The assumptions as results of the graph, or where it writes to inputs, as checks in it."""
     checks = []
+    writes = any(standin.place.version for standin, _ in interpreter.tracer.inputs)
     for one in interpreter.assumed:
+        if writes and not (one.of_numbers and not one.is_guarded):
+            _check_inside(interpreter, one)
+            continue
         recipe = writer.result(one.condition)
         assert isinstance(recipe, FromGraph)
-        checks.append(Check(recipe.index, one.holds, one.origin))
+        checks.append(Check(recipe.index, one.holds, one.origin, is_late=writes))
     return tuple(checks)
 
 
-def checks_of_graph(interpreter: Any, checks: tuple[Check, ...], graph: Graph) -> tuple[Check, ...]:
-    """The checks, where the graph writes to its inputs as late ones: those of numbers that no
-    handler waits for. Break at the first assumption where there are others."""
-    if not graph.mutations:
-        return checks
-    for one in interpreter.assumed:
-        if not one.of_numbers or one.is_guarded:
-            code = "data-dependent-value" if one.of_numbers else "data-dependent-branch"
-            problem = BreakRequested(code, "one side raises, and the graph writes to its inputs")
-            problem.step, problem.origin = one.step, one.origin
-            raise problem
-    return tuple([replace(check, is_late=True) for check in checks])
+def _check_inside(interpreter: Any, one: Assumed) -> None:
+    """Make the graph itself look at a condition."""
+    tracer = interpreter.tracer
+    truth_ = unnoted_call(interpreter, torch.ne, (one.condition, 0), {})
+    number = unnoted_call(interpreter, torch.Tensor.to, (truth_, torch.int64), {})
+    size = integer_of(tracer, number, (0, 1), "a condition")
+    data = size.facts.data_symbols()
+    message = f"{one.origin}: the program raises here"
+    data.check(Relation(size.expr - int(one.holds), "=="), "", message, raises=True)

@@ -397,7 +397,7 @@ def make_frame(
     """The frame of a call, its arguments bound; a generator function's call is its generator."""
     known = interpreter.known_calls.functions.get(function)
     if known is None:
-        known = _known_function(interpreter, function)
+        known = known_function(interpreter, function)
     code = known.code
     if len(args) == known.count and not kwargs:
         bound = dict(zip(code.co_varnames, args))
@@ -410,13 +410,13 @@ def make_frame(
     frame.locals = bound
     frame.runs_eagerly = known.runs_eagerly
     if function.__closure__:
-        _open_closure(interpreter, function, frame)
+        open_closure(interpreter, function, frame)
     if code.co_flags & GENERATOR_FLAGS:
         return None, InlinedGenerator(interpreter, frame, (function, args, kwargs))
     return frame, None
 
 
-def _known_function(interpreter: Any, function: types.FunctionType) -> KnownFunction:
+def known_function(interpreter: Any, function: types.FunctionType) -> KnownFunction:
     """What calls of a function have in common; remembered of functions from outside that are
     guarded by identity."""
     code = code_of(function)
@@ -486,7 +486,8 @@ def _read_defaults(
     )
 
 
-def _open_closure(interpreter: Any, function: types.FunctionType, frame: Frame) -> None:
+def open_closure(interpreter: Any, function: types.FunctionType, frame: Frame) -> None:
+    """Give a frame the cells of its function."""
     overlay = interpreter.overlay
     fresh = interpreter.world.fresh
     is_fresh = id(function) in fresh

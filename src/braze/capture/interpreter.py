@@ -22,6 +22,7 @@ from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.finalizers import check_ends
 from braze.capture.frames import Frame
+from braze.capture.functions_of_numbers import NumberFunctions
 from braze.capture.items import get_item
 from braze.capture.known_calls import KnownCalls
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
@@ -57,6 +58,7 @@ class Interpreter:
     transforms: how many of torch.func's transforms are under way.
     reorders: whether the user names functions whose calls may be put off.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
+    number_functions: those of the program's that such a call runs.
     warned_at: the step of the first warning that was put off.
     draws: what Python's generators of random numbers are asked before it runs, and the stand-in
     of each number (None: it gives none).
@@ -114,6 +116,7 @@ class Interpreter:
         self.over = False
         self.missed: BaseException | None = None
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
+        self.number_functions = NumberFunctions(self)
         self.warned_at = -1
         self.assumed: list[Any] = []
         self.looks_at_results = request.is_watched is not None
@@ -155,6 +158,7 @@ class Interpreter:
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()
+        self.number_functions.release()
         self.draws.clear()
         self.assumed.clear()
         self.generators.clear()

@@ -5,8 +5,8 @@ What such a call computes with is a count that is another one at each call, and 
 So it is put off to the frame's end, and asks for no guard and no new graph, ever. Where what it
 writes is read or written between the call and the end, the graph breaks; where no break is allowed,
 the frame is captured again with the call interpreted like any other. So it is, too, where the
-schedule runs functions of the program's, where the rate is a tensor, and where the call may raise
-inside of `try` or `with`.
+schedule runs functions of the program's that do more than compute with numbers, where the rate is
+a tensor, and where the call may raise inside of `try` or `with`.
 """
 
 from __future__ import annotations
@@ -62,10 +62,12 @@ def _written_by(
     is_guarded = any(frame.current[1].region is not None for frame in interpreter.frames)
     spaces: list[tuple[dict[Any, Any], dict[Any, Any]]] = []
     for each in _all_of(interpreter, schedule):
-        if each is None or (is_guarded and type(each) in MAY_RAISE):
+        if each is None or (is_guarded and _may_raise(each)):
             return None
-        optimizer = interpreter.attribute(each, "optimizer")
-        spaces.append((vars(each), {"optimizer": optimizer}))
+        names = ("optimizer", *_KEPT, *OWN_FUNCTIONS)
+        kept = {n: interpreter.attribute(each, n) for n in names if n in vars(each)}
+        spaces.append((vars(each), kept))
+        optimizer = kept["optimizer"]
         if id(optimizer) not in interpreter.world.known:
             return None
         for group in interpreter.overlay.contents(interpreter.attribute(optimizer, "param_groups")):
@@ -76,6 +78,11 @@ def _written_by(
     return spaces
 
 
+def _may_raise(schedule: Any) -> bool:
+    own = any(vars(schedule).get(name) is not None for name in OWN_FUNCTIONS)
+    return own or type(schedule) in MAY_RAISE
+
+
 def _all_of(interpreter: Any, schedule: Any) -> Iterator[Any]:
     """A schedule and those in it; None for one that is not torch's own, or runs the program's."""
     known, cls = interpreter.world.known, type(schedule)
@@ -83,11 +90,25 @@ def _all_of(interpreter: Any, schedule: Any) -> Iterator[Any]:
     if cls not in SCHEDULES or id(schedule) not in known:
         yield None
         return
-    for name in OWN_FUNCTIONS:
-        if space.get(name) is not None and interpreter.attribute(schedule, name) is not None:
+    for function in _own_functions(interpreter, schedule):
+        if not interpreter.number_functions.computes(function):
             yield None
             return
     yield schedule
     if "_schedulers" in space:
         for inner in interpreter.overlay.contents(interpreter.attribute(schedule, "_schedulers")):
             yield from _all_of(interpreter, inner)
+
+
+def _own_functions(interpreter: Any, schedule: Any) -> list[Any]:
+    found: list[Any] = []
+    for name in OWN_FUNCTIONS:
+        own = interpreter.attribute(schedule, name) if name in vars(schedule) else None
+        if type(own) in (list, tuple):
+            found += interpreter.overlay.contents(own)
+        elif own is not None:
+            found.append(own)
+    return found
+
+
+_KEPT = ("_schedulers",)

@@ -41,7 +41,7 @@ import braze.capture.random_draws
 import braze.capture.resizing
 import braze.capture.symbolic_floats
 import braze.capture.torch_handlers  # noqa: F401
-from braze.capture.assertions import checks_of_graph, finished_checks
+from braze.capture.assertions import finished_checks
 from braze.capture.autograd_functions import finish_functions
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.data_writes import check_data_writes
@@ -218,6 +218,7 @@ def _finish(
 ) -> CapturedFrame | Refused:
     _check_left(interpreter)
     interpreter.overlay.unsettled.clear()
+    interpreter.number_functions.check_unchanged()
     writes = write_effects(interpreter, writer)
     writes += interpreter.outside_iterators.finish(interpreter.overlay)
     late = [
@@ -233,7 +234,6 @@ def _finish(
         trace = _finished_trace(interpreter, writer.results)
     except Untraceable as untraceable:
         return _unsupported(interpreter, str(untraceable))
-    checks = checks_of_graph(interpreter, checks, trace.graph)
     alone = holds_all_gradients(interpreter, writer.results)
     sources = interpreter.world.input_sources
     reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]

@@ -18,6 +18,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.adopted_parts import adopt_changing, adopt_slice
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.opaque_objects import keeps_state_in_c
 from braze.capture.signals import BreakRequested
@@ -357,13 +358,16 @@ class World:
             return value
         if not _is_plain_class(cls):
             if cls is slice:
-                return self._adopt_slice(value, source)
+                return adopt_slice(self, value, source)
             if cls is types.FunctionType and is_made_often(value, source):
                 return self._adopt_code(value, source)
             if is_identity(value):
                 self.guard(source, GuardKind.ID_MATCH, value)
                 return self.enroll(value, ObjectSource(name_of(value, source), value))
             if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
+                changing = adopt_changing(self, value, source) if cls is tuple else None
+                if changing is not None:
+                    return changing
                 self.guard(source, GuardKind.EQUALS_MATCH, value)
                 self.constants.setdefault(id(value), (value, source))
                 return value
@@ -419,13 +423,6 @@ class World:
     def _guard_comparison(self, source: Source, name: str, other: float, answer: bool) -> None:
         """A float from outside may change as long as it compares so."""
         self.guard(source, GuardKind.COMPARES, (name, other, answer))
-
-    def _adopt_slice(self, value: slice, source: Source) -> slice:
-        """A slice of what its parts are guarded to be."""
-        self.guard(source, GuardKind.TYPE_MATCH, slice)
-        parts = {name: getattr(value, name) for name in ("start", "stop", "step")}
-        adopted = [self.adopt(p, AttributeSource(source, name)) for name, p in parts.items()]
-        return slice(*adopted)
 
     def _adopt_code(self, function: types.FunctionType, source: Source) -> Any:
         """A function that another one makes at each of its calls: any with the same code will do,

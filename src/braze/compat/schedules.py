@@ -7,7 +7,7 @@ from typing import Any
 from torch.optim import lr_scheduler
 from torch.optim.swa_utils import SWALR
 
-# What runs no code but torch's, unless one of OWN_FUNCTIONS is there.
+# What runs no code but torch's and that of OWN_FUNCTIONS.
 SCHEDULES: frozenset[type] = frozenset(
     {
         lr_scheduler.ChainedScheduler,
@@ -16,8 +16,10 @@ SCHEDULES: frozenset[type] = frozenset(
         lr_scheduler.CosineAnnealingWarmRestarts,
         lr_scheduler.CyclicLR,
         lr_scheduler.ExponentialLR,
+        lr_scheduler.LambdaLR,
         lr_scheduler.LinearLR,
         lr_scheduler.MultiStepLR,
+        lr_scheduler.MultiplicativeLR,
         lr_scheduler.OneCycleLR,
         lr_scheduler.PolynomialLR,
         lr_scheduler.ReduceLROnPlateau,
@@ -26,7 +28,7 @@ SCHEDULES: frozenset[type] = frozenset(
         SWALR,
     }
 )
-# Attributes that hold functions of the program's.
+# Attributes that hold a function of the program's, or a list of them.
 OWN_FUNCTIONS = ("lr_lambdas", "_scale_fn_custom")
 # Those whose step raises at its end.
 MAY_RAISE: frozenset[type] = frozenset({lr_scheduler.OneCycleLR})

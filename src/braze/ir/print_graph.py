@@ -73,7 +73,10 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     lines += [f"  input {_print_value(value)}" for value in graph.inputs]
     lines += [f"  number {size}" for size in graph.sizes.numbers]
     lines += [f"  derived {symbol} = {expr}" for symbol, expr in graph.sizes.derived]
-    lines += [f"  check {c.expr} {c.kind} 0 {c.message!r}" for c in graph.sizes.checks]
+    lines += [
+        f"  check {c.expr} {c.kind} 0 {c.message!r}{' raises' * c.raises}"
+        for c in graph.sizes.checks
+    ]
     lines += [
         f"  constant {_print_value(c.value)} = {print_data(c.tensor)}" for c in graph.constants
     ]
@@ -205,7 +208,9 @@ _WRITE = re.compile(
     r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?(?P<uncounted> uncounted)?"
 )
 _SYMBOL = re.compile(r"(?P<name>\w+) in \[(?P<lower>-?\d+|None), (?P<upper>-?\d+|None)\]")
-_CHECK = re.compile(r"(?P<expr>.*?) (?P<kind>==|!=|>=) 0 (?P<message>['\"].*)")
+_CHECK = re.compile(
+    r"(?P<expr>.*?) (?P<kind>==|!=|>=) 0 (?P<message>['\"].*['\"])(?P<raises> raises)?"
+)
 _CONSTANT = re.compile(rf"%(?P<index>\d+): (?P<type>{_TYPE}) = (?P<data>.*)")
 
 
@@ -276,7 +281,8 @@ class _Parser:
     def parse_check(self, text: str) -> None:
         found = _matched(_CHECK, text)
         expr = as_expr(self._size(found["expr"]))
-        self.checks.append(Check(expr, found["kind"], ast.literal_eval(found["message"])))
+        message, raises = ast.literal_eval(found["message"]), found["raises"] is not None
+        self.checks.append(Check(expr, found["kind"], message, raises))
 
     def parse_constant(self, text: str) -> None:
         found = _matched(_CONSTANT, text)

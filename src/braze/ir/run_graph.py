@@ -352,7 +352,7 @@ class _RunnerSource:
             self._checked.append(check)
             self.names["raise_unmet"] = raise_unmet
             text = check.text(self._symbols)
-            lines.append(f"if not {text}: raise_unmet({check.message!r})")
+            lines.append(f"if not {text}: raise_unmet({check.message!r}, {check.raises})")
         return lines
 
     def _call(self, node: Node) -> str:

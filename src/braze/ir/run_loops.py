@@ -30,7 +30,7 @@ from braze.ir.loops import (
     Scalar,
 )
 from braze.ir.types import Size
-from braze.shapes.binding import UnmetCheck, bind_symbols
+from braze.shapes.binding import bind_symbols, raise_unmet
 from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, symbols
 from braze.shapes.substitution import evaluate
 
@@ -130,7 +130,7 @@ def _note_number(program: LoopProgram, sizes: dict[Symbol, int]) -> None:
     for check in program.sizes.decided(sizes.keys(), ()):
         value = evaluate(check.expr, sizes)
         if not (value >= 0 if check.kind == ">=" else (value == 0) is (check.kind == "==")):
-            raise UnmetCheck(check.message)
+            raise_unmet(check.message, check.raises)
 
 
 def _call(op: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any]) -> Any:

@@ -26,6 +26,7 @@ from braze.runtime.continuation import Continuation
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
 from braze.runtime.tracebacks import without_driver_frames
+from braze.shapes.binding import ProgramRaises
 
 _COMPILED_CALLEES = 256
 Observe = Callable[[str, str], None]
@@ -164,7 +165,7 @@ class Dispatcher:
         graph raised where that must not be."""
         if isinstance(fault, PartlyRun):
             fault.raise_cause()
-        if isinstance(fault, CheckFailed):
+        if isinstance(fault, (CheckFailed, ProgramRaises)):
             self.observe("raise", str(fault))
             return
         text = f"{type(fault).__name__}: {fault}"

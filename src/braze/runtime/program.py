@@ -177,7 +177,7 @@ class _Program:
             self.checked.append(check)
             self.names["raise_unmet"] = raise_unmet
             text = check.text(self.sizes)
-            lines.append(f"if not {text}: raise_unmet({check.message!r})")
+            lines.append(f"if not {text}: raise_unmet({check.message!r}, {check.raises})")
         for place, size in enumerate(self.sources.sizes):
             expression = as_expr(size)
             if symbols(expression) <= self.sizes.keys() and place not in self.passed:

@@ -45,20 +45,26 @@ class UnmetCheck(RuntimeError):
     call eagerly gives the result, or PyTorch's words."""
 
 
-def raise_unmet(message: str) -> NoReturn:
+class ProgramRaises(UnmetCheck):
+    """The program itself raises where the check does not hold: no fault of the graph's."""
+
+
+def raise_unmet(message: str, raises: bool = False) -> NoReturn:
     """Stop a program."""
-    raise UnmetCheck(message)
+    raise (ProgramRaises if raises else UnmetCheck)(message)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Check:
     """`expr kind 0` has to hold, once the numbers in it are known; message: what is said where it
-    does not, with the user's line. kind: "==", "!=" or ">="."""
+    does not, with the user's line. kind: "==", "!=" or ">=".
+    raises: there the program itself raises."""
 
     expr: Expr
     kind: str
     message: str
+    raises: bool = False
 
     def text(self, names: Mapping[Symbol, str]) -> str:
         """The check as a Python expression."""

@@ -15,6 +15,7 @@ gets a `SymbolicTruth`, of which it cannot take the value.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn, final
 
 from braze.shapes.binding import Check
@@ -101,14 +102,15 @@ class DataSymbols:
         self.check(relation if holds else relation.negated(), "the program was compiled for")
         return holds
 
-    def check(self, relation: Relation, says: str, message: str = "") -> None:
-        """Assume a relation, check it at run time, and learn from it."""
+    def check(self, relation: Relation, says: str, message: str = "", raises: bool = False) -> None:
+        """Assume a relation, check it at run time, and learn from it. raises: the program raises
+        where it does not hold."""
         facts = self.facts
         relation = type(relation)(facts.current(relation.expr), relation.kind)
         if facts.follows(relation) is True:
             return
         text = message or f"{facts.origin()}: {says} {relation}, which does not hold"
-        self.checks.append(Check(relation.expr, relation.kind, text))
+        self.checks.append(Check(relation.expr, relation.kind, text, raises))
         if relation.kind == "==":
             self._learn_equality(relation.expr)
         else:
@@ -135,7 +137,7 @@ class DataSymbols:
     def refined_checks(self, final: Mapping[Symbol, IntLike]) -> tuple[Check, ...]:
         """The checks in final symbols, each number of the program as itself."""
         kept = {**final, **{s: self.facts.final_symbol(s) for s in self.estimates}}
-        return tuple([Check(substitute(c.expr, kept), c.kind, c.message) for c in self.checks])
+        return tuple([replace(c, expr=substitute(c.expr, kept)) for c in self.checks])
 
     def _latest(self, expr: Expr) -> int | None:
         found = [self.order[s] for s in symbols(expr) if s in self.order]

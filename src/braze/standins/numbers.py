@@ -416,15 +416,16 @@ def _binary(op: Any, python: Callable[..., Any]) -> tuple[Any, Any]:
 
 def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
     """An operator of two numbers. Where Python may raise, or give a complex number, a number from
-    outside is taken as it is."""
+    outside is guarded to be positive, or taken as it is."""
     if python is operator.truediv or python is operator.pow:
-        whole = type(right) is int and right >= 0
-        safe = _is_safe(left if python is operator.pow else right)
-        if python is operator.pow and not whole and is_from_outside(left) and not safe:
-            left = float(left)
-        if is_from_outside(right) and not safe:
-            right = float(right)
-        if python is operator.pow:
+        is_power = python is operator.pow
+        asked = left if is_power else right
+        whole = is_power and type(right) is int and right >= 0
+        is_open = is_from_outside(right) or (is_power and is_from_outside(left) and not whole)
+        if is_open and not (_is_safe(asked) or _is_guarded_positive(asked)):
+            left = float(left) if is_power and is_from_outside(left) else left
+            right = float(right) if is_from_outside(right) else right
+        if is_power:
             right = _bounded(left, right)
         if SymbolicFloat not in (type(left), type(right)):
             return python(left, right)
@@ -447,6 +448,13 @@ _LARGEST_EXPONENT = 1023  # of two, in double precision
 def _is_safe(operand: Any) -> bool:
     """Whether Python neither raises for this divisor (or base) nor gives a complex number."""
     return type(operand) in (int, float, SymbolicFloat) and _is_positive(operand)
+
+
+def _is_guarded_positive(operand: Any) -> bool:
+    """Whether a number from outside is positive, which ties the program to that alone."""
+    if type(operand) is not SymbolicFloat or operand.compared is None or not operand.hint:
+        return False
+    return operand.hint > 0 and bool(operand > 0)
 
 
 def is_from_outside(number: Any) -> bool:
