@@ -32,7 +32,7 @@ class NumberFunctions:
     """
 
     def __init__(self, interpreter: Any) -> None:
-        self._interpreter = interpreter
+        self._interpreter: Any = interpreter
         self._known: dict[int, tuple[Any, bool]] = {}
         self._readings: list[_Reading] = []
         self._step = -1
@@ -57,7 +57,8 @@ class NumberFunctions:
                 raise CannotRebuild(what, self._step)
 
     def release(self) -> None:
-        """Empty the tables."""
+        """Let go of the interpreter."""
+        self._interpreter = None
         self._known.clear()
         self._readings.clear()
 
