@@ -18,15 +18,20 @@ CLASSES = 50304
 
 @dataclass(frozen=True, slots=True)
 class Input:
-    """below: of an integer input, its values' bound. least: added to the absolute value."""
+    """below: of an integer input, its values' bound. least: added to the absolute value. layout:
+    of an image."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype = HALF
     below: int = 0
     positive: bool = False
+    layout: torch.memory_format = torch.contiguous_format
 
     def make(self, device: str, empty: bool) -> Tensor:
         """Random values, or none."""
+        return self._made(device, empty).to(memory_format=self.layout)
+
+    def _made(self, device: str, empty: bool) -> Tensor:
         if empty:
             return torch.empty(self.shape, dtype=self.dtype, device=device)
         if self.below:
@@ -123,6 +128,7 @@ def _reductions() -> list[Case]:
 def _batch_norms() -> list[Case]:
     image, channel = Input((64, 256, 56, 56), FULL), Input((256,), FULL)
     spread = Input((256,), FULL, positive=True)
+    last = Input(image.shape, FULL, layout=torch.channels_last)
 
     def evaluated(x: Tensor, m: Tensor, v: Tensor, w: Tensor, b: Tensor) -> Tensor:
         return F.batch_norm(x, m, v, w, b)
@@ -131,9 +137,23 @@ def _batch_norms() -> list[Case]:
         legit = torch.ops.aten._native_batch_norm_legit.no_stats
         return tuple(legit(x, w, b, True, 0.1, 1e-5))
 
+    def backward(dy: Tensor, x: Tensor, w: Tensor, m: Tensor, s: Tensor) -> tuple[Tensor, ...]:
+        norm = torch.ops.aten.native_batch_norm_backward
+        return tuple(norm(dy, x, w, None, None, m, s, True, 1e-5, [True, True, True]))
+
+    # Statistics come before what they scale: a training norm reads its image twice, 0.67 at best,
+    # its backward both of them, 0.6.
     return [
         Case("batch norm, inference", evaluated, (image, channel, spread, channel, channel)),
         Case("batch norm, training", trained, (image, channel, channel)),
+        Case("batch norm, training, channels last", trained, (last, channel, channel)),
+        Case("batch norm, backward", backward, (image, image, channel, channel, spread), 0.80),
+        Case(
+            "batch norm, backward, channels last",
+            backward,
+            (last, last, channel, channel, spread),
+            0.80,
+        ),
         Case(
             "batch norm, training, small",
             trained,

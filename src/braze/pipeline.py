@@ -68,7 +68,7 @@ from braze.lower import lower
 from braze.options import Options
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.report.warned import Warned
-from braze.rewrite import rewrite
+from braze.rewrite import rewrite, rewrite_joint
 from braze.runtime.checks import with_checks
 from braze.runtime.detached_views import with_detached_views
 from braze.runtime.draws import with_draws
@@ -253,7 +253,7 @@ def _backward_for(
         joint = trace_joint(graph, given, casts)
         if joint.assumed:
             raise NotDifferentiable("it needs a guard on sizes", joint.assumed[0].origin)
-        return backward_graph(joint, pair.saved_values)
+        return backward_graph(joint, pair.saved_values, pair.moved)
     except (NotDifferentiable, NotSaved) as reason:
         recorder.note_fallback(f"zeros stand for gradients that are not given: {reason}")
         return with_zeros(pair.backward, given)
@@ -387,6 +387,9 @@ class FrameCompiler:
                 f"the backward cannot be traced, so the graph runs by eager kernels: {joint}"
             )
             return compile_graph_runner(graph)
+        if self.backend.level in (Level.KERNELS, Level.REWRITTEN_ATEN):
+            with recorder.stage("rewrite"):
+                joint = rewrite_joint(joint, self.options)
         again = functools.partial(
             Recorder, self.journal, f"{recorder.function} (backward)", recorder.origin
         )

@@ -3,6 +3,7 @@ a device beside eager, by the rules of a device."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
@@ -104,10 +105,48 @@ def test_channels_last(dtype: torch.dtype, mode: str | None) -> None:
             torch.testing.assert_close(found, wanted, rtol=5e-2, atol=5e-2)
 
 
-def test_statistics_in_one_read() -> None:
+@pytest.mark.parametrize("whole", [False, True])
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_training_channels_last(dtype: torch.dtype, mode: str | None, whole: bool) -> None:
+    """Gradients have the parameters' strides, and are as near to float64 as eager's."""
+    torch.manual_seed(0)
+    nets = [Images().to("cuda", dtype)]
+    nets += [copy.deepcopy(nets[0]), copy.deepcopy(nets[0]).double()]
+
+    def step_of(net: nn.Module, call: Any) -> Any:
+        def step(x: torch.Tensor) -> torch.Tensor:
+            y = call(x)
+            y.float().square().mean().backward()
+            return y.detach()
+
+        return step
+
+    calls = [step_of(net, net) for net in nets]
+    calls[0] = (
+        braze.compile(step_of(nets[0], nets[0]), mode=mode)
+        if whole
+        else step_of(nets[0], braze.compile(nets[0], mode=mode))
+    )
+    for _ in range(4):
+        x = torch.randn(4, 3, 40, 36, device="cuda", dtype=dtype)
+        results = [call(x.to(next(net.parameters()).dtype)) for call, net in zip(calls, nets)]
+        assert results[0].stride() == results[1].stride()
+        gradients = [[p.grad for p in net.parameters()] for net in nets]
+        for mine, theirs in zip(gradients[0], gradients[1], strict=True):
+            assert mine is not None and theirs is not None and mine.stride() == theirs.stride()
+        flat = [torch.cat([g.double().flatten() for g in found]) for found in gradients]  # type: ignore[union-attr]
+        errors = [(found - flat[2]).norm() / flat[2].norm() for found in flat[:2]]
+        assert errors[0] <= 2 * errors[1] + 1e-3
+        for net in nets:
+            net.zero_grad()
+
+
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+def test_statistics_in_one_read(layout: torch.memory_format) -> None:
     torch.manual_seed(0)
     mine, theirs = (nn.BatchNorm2d(24, device="cuda") for _ in range(2))
-    x = torch.randn(64, 24, 32, 32, device="cuda") + 10
+    x = (torch.randn(64, 24, 32, 32, device="cuda") + 10).to(memory_format=layout)
     found, wanted = braze.compile(mine)(x), theirs(x)
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
     for a, b in zip(mine.buffers(), theirs.buffers(), strict=True):

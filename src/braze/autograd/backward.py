@@ -9,7 +9,8 @@ Forward nodes that are neither saved nor random are put before their first reade
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -18,8 +19,9 @@ import torch
 from braze.ir.graph import Graph, Node, Output, Value, operands
 from braze.ir.graph_sizes import told_sizes
 from braze.ir.random_ops import is_random
-from braze.ir.training import Backward, JointGraph
+from braze.ir.training import Backward, JointGraph, joint_as_graph
 from braze.ir.types import TensorType
+from braze.standins.layout import channels_last_stride
 
 
 @final
@@ -27,18 +29,22 @@ class NotSaved(Exception):
     """The backward needs a value that was not saved and cannot be computed again."""
 
 
-def backward_graph(joint: JointGraph, saved: Sequence[Value]) -> Backward:
+def backward_graph(
+    joint: JointGraph, saved: Sequence[Value], moved: Sequence[tuple[Value, Value]] = ()
+) -> Backward:
     """The backward of a joint graph. Raises NotSaved.
 
     saved: values of this trace, or of another trace of the same graph, which numbers them alike.
+    moved: as of the joint graph of the other trace.
     """
     known = _forward_values(joint)
-    inputs = [known[value.index] for value in saved]
+    inputs, copies = _inputs(joint, known, saved, dict(moved))
     makers = {v: node for node in joint.forward.nodes for v in node.outputs if v is not None}
     tangents = [number for number, tangent in enumerate(joint.tangents) if tangent is not None]
     given = [tangent for tangent in joint.tangents if tangent is not None]
     ready = {*inputs, *given, *(constant.value for constant in joint.forward.constants)}
-    nodes: list[Node] = []
+    ready.update(value for node in copies for value in node.outputs if value is not None)
+    nodes = list(copies)
     for node in joint.backward:
         for value in operands(node):
             _make(value, makers, ready, nodes)
@@ -93,6 +99,33 @@ def _zeros(value: Value) -> Node:
     options = (("dtype", kind.dtype), ("device", kind.device))
     zeros = torch.ops.aten.zeros.default
     return Node(zeros, (kind.shape,), options, (value,), grad_enabled=False)
+
+
+def _inputs(
+    joint: JointGraph,
+    known: Mapping[int, Value],
+    saved: Sequence[Value],
+    moved: Mapping[Value, Value],
+) -> tuple[list[Value], list[Node]]:
+    """The saved values in this trace's numbering, and what makes row-major images of those that
+    were saved in another layout."""
+    whole = joint_as_graph(joint)
+    made = (value for node in whole.nodes for value in node.outputs if value is not None)
+    numbers = itertools.count(1 + max(value.index for value in (*whole.inputs, *made)))
+    plain = {known[value.index] for value in saved if value.index in known}
+    inputs, copies = [], []
+    for value in saved:
+        if value.index in known:
+            inputs.append(known[value.index])
+            continue
+        image = known[moved[value].index]
+        assert isinstance(image.type, TensorType)
+        stride = channels_last_stride(image.type.shape)
+        inputs.append(Value(next(numbers), replace(image.type, stride=stride)))
+        if image not in plain:
+            kwargs = (("memory_format", torch.contiguous_format),)
+            copies.append(Node(torch.ops.aten.clone.default, (inputs[-1],), kwargs, (image,)))
+    return inputs, copies
 
 
 def _forward_values(joint: JointGraph) -> dict[int, Value]:

@@ -73,6 +73,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         outputs=_outputs(graph, inputs),
         freed_by=joint.freed_by,
         computed=computed,
+        moved=joint.moved,
     )
 
 

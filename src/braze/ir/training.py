@@ -55,6 +55,8 @@ class JointGraph:
         all symbols here.
     freed_by: per result, the results whose backward (without `retain_graph`) leaves no other to
         this one: in eager those whose histories share a node that saves a tensor.
+    moved: images of the forward that are computed in channels-last layout, and what they were, row
+        by row, where the graph was traced.
     """
 
     forward: Graph
@@ -68,6 +70,7 @@ class JointGraph:
     assumed: tuple[Assumed, ...] = ()
     derived: tuple[tuple[Symbol, Expr], ...] = ()
     freed_by: tuple[frozenset[int], ...] = ()
+    moved: tuple[tuple[Value, Value], ...] = ()
 
 
 @final
@@ -140,7 +143,7 @@ class ForwardBackward:
     is_differentiable: per result.
     writes: (input, result): after the call the input gets the result's contents under autograd.
     outputs: per output of the frame, the number of a result, or a view made outside.
-    freed_by: as of the joint graph.
+    freed_by, moved: as of the joint graph.
     computed: symbols of numbers that the forward computes; its last outputs hold them.
     """
 
@@ -153,6 +156,7 @@ class ForwardBackward:
     outputs: tuple[int | ViewOfInput | ViewOfResult, ...]
     freed_by: tuple[frozenset[int], ...] = ()
     computed: tuple[Symbol, ...] = ()
+    moved: tuple[tuple[Value, Value], ...] = ()
 
 
 def tangent_stride(kind: TensorType) -> tuple[Size, ...]:

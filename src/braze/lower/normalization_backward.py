@@ -4,20 +4,24 @@ For y = h * weight + bias with h = (x - mean) * scale, and g = dy * weight:
 
     dx      = scale * (g - mean(g) - h * mean(g * h))     (means over the normalised dimensions)
     dweight = sum(dy * h),  dbias = sum(dy)               (over the other dimensions)
+
+A batch norm's weight is the same for all that is summed up: its means are those two sums.
 """
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any
 
 from braze.ir.graph import Value
 from braze.ir.loops import Scalar
 from braze.ir.scalars import apply, compute_dtype
 from braze.ir.types import Size
 from braze.lower.coordinates import Coordinates, plus, quotient, remainder, times
+from braze.lower.formulas import divide
 from braze.lower.lowering import OperatorCall
-from braze.lower.reductions import fold, kept_shape, mean_of
+from braze.lower.place import Stored
+from braze.lower.reductions import count, fold, kept_shape, mean_of
 from braze.lower.rules import DONE, Body, Lowered, rule
 
 PointBody = Callable[[Coordinates], Scalar]
@@ -139,24 +143,44 @@ def lower_batch_norm_backward(
         gap = apply("sub", call.read(input, at, dtype), call.read(centre, at[1:2], dtype))
         return apply("mul", gap, scale(at))
 
-    def gradient(at: Coordinates) -> Scalar:
-        if weight is None:
-            return upstream(at)
-        return apply("mul", upstream(at), call.read(weight, at[1:2], dtype))
+    def factor(at: Coordinates) -> Scalar:
+        found = scale(at)
+        return found if weight is None else apply("mul", found, call.read(weight, at[1:2], dtype))
 
+    wanted = [output_mask[n] and call.is_used(n) for n in range(3)]
     dims = tuple(n for n in range(len(shape)) if n != 1)
-    if output_mask[0] and call.is_used(0):
-        by_batch: Any = _input_gradient if train else _scaled_gradient
-        call.result(0, by_batch(call, gradient, normal, scale, shape, dims))
-    _parameter_gradients(call, upstream, normal, shape, dims, output_mask)
+    bodies = (lambda at: apply("mul", upstream(at), normal(at)), upstream)
+    sums = [
+        _channel_sum(call, n, fold("sum", body, shape, dims, False), wanted[n])
+        if wanted[n] or (train and wanted[0])
+        else None
+        for n, body in enumerate(bodies, start=1)
+    ]
+    number = count(shape, dims, dtype)
+
+    def gap(at: Coordinates) -> Scalar:
+        """What is scaled: of dy alone where the statistics are constants."""
+        if not train:
+            return upstream(at)
+        moment, mean = (divide(call.read(s, at[1:2]), number) for s in sums)  # type: ignore[arg-type]
+        rest = apply("sub", upstream(at), mean)
+        return apply("sub", rest, apply("mul", normal(at), moment))
+
+    if wanted[0]:
+        call.result(0, lambda at: apply("mul", gap(at), factor(at)))
     return DONE
 
 
-def _scaled_gradient(
-    call: OperatorCall, gradient: PointBody, normal: PointBody, scale: PointBody, *_: Any
-) -> PointBody:
-    """dx where the statistics are constants."""
-    return lambda at: apply("mul", gradient(at), scale(at))
+def _channel_sum(call: OperatorCall, position: int, body: Body, is_wanted: bool) -> Stored:
+    """A sum as precise as it is computed, which is the result of that position where asked for."""
+    dtype = call.compute_dtype
+    if is_wanted and call.output(position).dtype == dtype:
+        return call.result(position, body)
+    shape = call.shape_of(call.node.args[1])[1:2]
+    made = call.temporary(dtype, shape, body)
+    if is_wanted:
+        call.result(position, functools.partial(call.read, made))
+    return made
 
 
 @rule("native_group_norm_backward", exact=False)

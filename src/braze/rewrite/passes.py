@@ -6,11 +6,15 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeAlias
 
 from braze.ir.graph import Graph
+from braze.ir.training import JointGraph
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.plain_operators import plain_operators
-from braze.rewrite.prefer_channels_last import prefer_channels_last
+from braze.rewrite.prefer_channels_last import (
+    prefer_channels_last,
+    prefer_channels_last_in_joint,
+)
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
 
@@ -39,10 +43,21 @@ _OTHER_KERNELS = frozenset({"prefer_channels_last", "align_products"})
 def rewrite(graph: Graph, options: Options) -> Graph:
     """The graph after every pass that is not skipped; each keeps values, strides, aliasing and
     random numbers."""
-    skipped = {*options.skip_passes}
-    if options.numerics == "eager":
-        skipped |= _OTHER_KERNELS
+    skipped = _skipped(options)
     for graph_pass in PASSES:
         if graph_pass.__name__ not in skipped:
             graph = graph_pass(graph)
     return graph
+
+
+def rewrite_joint(joint: JointGraph, options: Options) -> JointGraph:
+    """A graph with its backward, in layouts that both are better off with; each of the two goes
+    through the other passes by itself."""
+    if prefer_channels_last.__name__ in _skipped(options):
+        return joint
+    return prefer_channels_last_in_joint(joint)
+
+
+def _skipped(options: Options) -> set[str]:
+    skipped = {*options.skip_passes}
+    return skipped | _OTHER_KERNELS if options.numerics == "eager" else skipped

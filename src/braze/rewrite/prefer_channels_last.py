@@ -14,6 +14,11 @@ the caller sees. Both conversions fuse with what makes the image, or reads it.
 Weights are copied at every call, since a caller may change them at any time: where that costs more
 than it saves, a convolution stays as it is. On a GPU it costs nothing more: the library reorders
 them, too, at every call.
+
+Where gradients are computed, too, layouts are chosen for both graphs together, before they are
+split: what the forward saves is in the layout in which the backward reads it. Gradients of weights
+come in the layout of the weights that the library was given, and are put back as well. A backward
+copies inputs anew, so that no copy is kept from the forward on.
 """
 
 from __future__ import annotations
@@ -21,7 +26,7 @@ from __future__ import annotations
 import functools
 import itertools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -29,8 +34,9 @@ import torch
 
 from braze.ir.graph import Graph, Node, Value, operands
 from braze.ir.random_ops import is_random
+from braze.ir.training import JointGraph, joint_as_graph
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import replace_operands, with_nodes
+from braze.rewrite.editing import replace_operands
 from braze.shapes.expr import as_expr, simplified, symbols
 from braze.shapes.substitution import evaluate
 
@@ -45,11 +51,13 @@ class LayoutPrices:
     worth: elements that convolutions need not reorder, for each that is converted elsewhere.
     counts_weights: a weight's copy is a cost of its own.
     only_matrix_units: float32 stays as it is where it may not be computed as TF32.
+    backward: the gradients of convolutions gain, too.
     """
 
     worth: float
     counts_weights: bool
     only_matrix_units: bool
+    backward: bool
 
 
 # CPU: a conversion is our own loop across memory, the library's reorder is in blocks. CUDA, an
@@ -59,22 +67,31 @@ class LayoutPrices:
 # costs what one converted by us does, but forwards whose images are saved row-major for a backward
 # convert as many as they save: so twice. Without matrix units row-major is the library's layout.
 PRICES: Mapping[str, LayoutPrices] = {
-    "cpu": LayoutPrices(3, counts_weights=True, only_matrix_units=False),
-    "cuda": LayoutPrices(2, counts_weights=False, only_matrix_units=True),
+    "cpu": LayoutPrices(3, counts_weights=True, only_matrix_units=False, backward=False),
+    "cuda": LayoutPrices(2, counts_weights=False, only_matrix_units=True, backward=True),
 }
 
 # They treat every place of an image alike, though PyTorch does not tag them as pointwise.
 _KEEP_LAYOUT = frozenset(
     {
         "aten::_adaptive_avg_pool2d",
+        "aten::_adaptive_avg_pool2d_backward",
+        "aten::_native_batch_norm_legit",
+        "aten::_native_batch_norm_legit_functional",
         "aten::_native_batch_norm_legit_no_training",
         "aten::avg_pool2d",
+        "aten::avg_pool2d_backward",
         "aten::cat",
         "aten::constant_pad_nd",
         "aten::hardswish",
         "aten::max_pool2d_with_indices",
+        "aten::max_pool2d_with_indices_backward",
+        "aten::native_batch_norm_backward",
         "aten::upsample_bilinear2d",
+        "aten::upsample_bilinear2d_backward",
         "aten::upsample_nearest2d",
+        "aten::upsample_nearest2d_backward",
+        "aten::zeros_like",
     }
 )
 # They read an image in any layout, and what they make has none of its own.
@@ -83,33 +100,102 @@ _READ_ANY = frozenset({"aten::amax", "aten::amin", "aten::mean", "aten::sum", "a
 
 def prefer_channels_last(graph: Graph, prices: Mapping[str, LayoutPrices] = PRICES) -> Graph:
     """The graph with convolutions, and what lies between them, in channels-last layout."""
-    gaining = {node: price for node in graph.nodes if (price := _price(node, prices)) is not None}
+    gaining = _gaining(graph.nodes, prices)
     if not gaining:
         return graph
     mover = _Mover(graph, gaining)
     for node in graph.nodes:
         mover.add(node)
-    moved = mover.finish(graph)
-    worth = max(price.worth for price in gaining.values())
-    return moved if mover.converted * worth <= mover.saved else graph
+    mover.put_back(_seen(graph))
+    return replace(graph, nodes=tuple(mover.nodes)) if mover.pays() else graph
 
 
-def _price(node: Node, prices: Mapping[str, LayoutPrices]) -> LayoutPrices | None:
-    """What a convolution is weighed by that gains: what it needs not reorder is more than its
-    weights. None: it does not."""
-    if str(node.op) != "aten.convolution.default":
+def prefer_channels_last_in_joint(
+    joint: JointGraph, prices: Mapping[str, LayoutPrices] = PRICES
+) -> JointGraph:
+    """The same for a graph with its backward, before it is split."""
+    gaining = _gaining((*joint.forward.nodes, *joint.backward), prices)
+    if not gaining or not all(found.price.backward for found in gaining.values()):
+        return joint
+    mover = _Mover(joint_as_graph(joint), gaining)
+    for node in joint.forward.nodes:
+        mover.add(node)
+    mover.put_back((*_seen(joint.forward), *joint.results))
+    forward = tuple(mover.take_nodes())
+    moved = mover.computed()
+    for node in joint.backward:
+        mover.add(node)
+    mover.put_back(gradient for gradient in joint.gradients if gradient is not None)
+    if not mover.pays():
+        return joint
+    return replace(
+        joint,
+        forward=replace(joint.forward, nodes=forward),
+        backward=tuple(mover.nodes),
+        moved=moved,
+    )
+
+
+def _seen(graph: Graph) -> list[Value]:
+    """What the caller sees in the layouts of eager."""
+    seen = [m.value for m in graph.mutations]
+    for output in graph.outputs:
+        seen.append(output.value)
+        if output.alias is not None:
+            seen.append(output.alias.base)
+    return seen
+
+
+# --- which convolutions ----------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Convolution:
+    """A convolution that gains, or the gradients of one. images: places among its arguments;
+    weight: the weight's. elements: of images that the library reads and writes."""
+
+    price: LayoutPrices
+    images: tuple[int, ...]
+    weight: int
+    elements: int
+
+    @property
+    def is_backward(self) -> bool:
+        """Whether it computes gradients."""
+        return len(self.images) > 1
+
+
+def _gaining(nodes: Iterable[Node], prices: Mapping[str, LayoutPrices]) -> dict[Node, _Convolution]:
+    found = ((node, _convolution(node, prices)) for node in nodes)
+    return {node: convolution for node, convolution in found if convolution is not None}
+
+
+def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _Convolution | None:
+    """What the layouts of a convolution are weighed by: what it needs not reorder is more than its
+    weights. None: it does not gain, or is none."""
+    name, places = str(node.op), (0,)
+    if name == "aten.convolution.default":
+        x, weight, _, _, _, _, transposed = node.args[:7]
+        other, sides = node.outputs[0], 1
+    elif name == "aten.convolution_backward.default":
+        other, x, weight = node.args[:3]
+        transposed, sides = node.args[7], sum(map(bool, node.args[10][:2]))
+        places = (0, 1)
+    else:
         return None
-    x, weight, _, _, _, _, transposed = node.args[:7]
-    result = node.outputs[0]
-    if transposed or result is None or not (_is_image(x) and _is_image(result)):
+    if transposed or not (_is_image(x) and _has_four(other)):
         return None
     price = prices.get(x.type.device.type)
     if price is None or not _suits(x.type.dtype, price):
         return None
+    if len(places) > 1 and not (price.backward and sides):
+        return None
+    images = _count(x.type.shape) + _count(other.type.shape)
+    found = _Convolution(price, places, len(places), sides * images)
     if not price.counts_weights or _is_laid_out(weight.type, _CHANNELS_LAST):
-        return price
-    small = _count(weight.type.shape) <= _count(x.type.shape) + _count(result.type.shape)
-    return price if small else None
+        return found
+    return found if _count(weight.type.shape) <= images else None
 
 
 def _suits(dtype: torch.dtype, price: LayoutPrices) -> bool:
@@ -125,13 +211,18 @@ def _count(shape: Any) -> int:
     return math.prod(evaluate(n, {s: s.hint or 1 for s in symbols(n)}) for n in sizes)
 
 
+def _has_four(value: Any) -> bool:
+    kind = value.type if type(value) is Value else None
+    return type(kind) is TensorType and len(kind.shape) == 4
+
+
 def _is_image(value: Any) -> bool:
     """A tensor (batch, channels, height, width), row-major."""
-    kind = value.type if type(value) is Value else None
-    return type(kind) is TensorType and len(kind.shape) == 4 and _is_laid_out(kind, (3, 2, 1, 0))
+    return _has_four(value) and _is_laid_out(value.type, _ROW_MAJOR)
 
 
 _CHANNELS_LAST = (1, 3, 2, 0)
+_ROW_MAJOR = (3, 2, 1, 0)
 
 
 def _is_laid_out(kind: TensorType, order: Sequence[int]) -> bool:
@@ -159,37 +250,53 @@ def _keeps_layout(op: torch._ops.OpOverload) -> bool:
     return listed and not is_random(op) and not op._schema.is_mutable
 
 
+# --- the new nodes ---------------------------------------------------------------------------
+
+
 @final
 class _Mover:
-    """Writes the nodes anew. moved: row-major image -> the same in channels-last layout.
-    gaining: the convolutions that gain. saved: elements of images that convolutions need not
-    reorder; converted: that are copied from one layout to the other."""
+    """Writes the nodes anew. moved: row-major image, or piece of one -> the same in channels-last
+    layout. What is put back has the value's own name. gaining: the convolutions that gain."""
 
-    def __init__(self, graph: Graph, gaining: Mapping[Node, LayoutPrices]) -> None:
+    def __init__(self, graph: Graph, gaining: Mapping[Node, _Convolution]) -> None:
         self.nodes: list[Node] = []
-        self._gaining = gaining
-        self.saved = self.converted = 0
         self.moved: dict[Value, Value] = {}
-        self._put_back: dict[Value, Value] = {}
+        self._gaining = gaining
+        self._saved = self._converted = 0  # elements: not reordered by the library; copied instead
         self._makers: dict[Value, Node] = {}
-        last = max(
-            (v.index for node in graph.nodes for v in node.outputs if v is not None), default=0
+        self._weights: dict[Value, Value] = {}
+        self._there: set[Value] = set()
+        self._is_backward = False
+        made = [v.index for node in graph.nodes for v in node.outputs if v is not None]
+        self._numbers = itertools.count(1 + max([*made, *(v.index for v in graph.inputs)]))
+
+    def pays(self) -> bool:
+        """Whether enough is saved."""
+        worth = max(found.price.worth for found in self._gaining.values())
+        return self._converted * worth <= self._saved
+
+    def take_nodes(self) -> list[Node]:
+        """The nodes so far."""
+        nodes, self.nodes = self.nodes, []
+        return nodes
+
+    def computed(self) -> tuple[tuple[Value, Value], ...]:
+        """What is computed in another layout, and what it was before; no pieces, no copies."""
+        return tuple(
+            (made, value)
+            for value, made in self.moved.items()
+            if made in self._makers and not _is_view(self._makers[made])
         )
-        self._numbers = itertools.count(1 + max(last, *(v.index for v in graph.inputs)))
 
     def add(self, node: Node) -> None:
         """A node in the layout that suits it."""
-        price = self._gaining.get(node)
-        if price is not None:
-            x, weight, *rest = node.args
-            self.saved += _count(x.type.shape) + _count(node.outputs[0].type.shape)  # type: ignore[union-attr]
-            image, before = self._channels_last(x, node), self.converted
-            args = (image, self._channels_last(weight, node), *rest)
-            if not price.counts_weights:
-                self.converted = before
-            self._append_moved(replace(node, args=args))
+        found = self._gaining.get(node)
+        if found is not None:
+            self._add_convolution(node, found)
         elif not any(value in self.moved for value in operands(node)):
             self.nodes.append(node)
+        elif _is_view(node):
+            self._add_view(node)
         elif _keeps_layout(node.op) and "memory_format" not in dict(node.kwargs):
             moved = replace_operands(node, self.moved)
             reads_image = any(
@@ -203,23 +310,63 @@ class _Mover:
         elif node.op._schema.name in _READ_ANY:
             self.nodes.append(replace_operands(node, self.moved))
         else:
-            back = {value: self.original(value) for value in operands(node) if value in self.moved}
-            self.nodes.append(replace_operands(node, back))
+            self.put_back(operands(node))
+            self.nodes.append(node)
 
-    def _append_moved(self, node: Node) -> None:
-        outputs: list[Value | None] = []
-        for value in node.outputs:
-            if value is not None and _is_image(value):
-                self.moved[value] = value = self._new(value)
-                self._makers[value] = node
-            outputs.append(value)
-        self.nodes.append(replace(node, outputs=tuple(outputs)))
+    def put_back(self, values: Iterable[Value]) -> None:
+        """Make the values as they were, where they were moved."""
+        for value in values:
+            made = self.moved.get(value)
+            maker = None if made is None else self._makers.get(made)
+            if made is None or maker is None or value in self._there:
+                continue  # a copy: the value itself is still there
+            self._there.add(value)
+            if _is_view(maker):
+                self.put_back(maker.args[:1])
+                self.nodes.append(maker)
+            else:
+                self._clone(made, value, torch.contiguous_format, maker)
 
-    def _new(self, value: Value) -> Value:
-        kind = value.type
-        assert type(kind) is TensorType
-        stride = _strides(kind.shape, _CHANNELS_LAST)
-        return Value(next(self._numbers), replace(kind, stride=stride))
+    # --- convolutions ------------------------------------------------------------------------
+
+    def _add_convolution(self, node: Node, found: _Convolution) -> None:
+        if found.is_backward and not self._is_backward:
+            self._is_backward = True
+            self._weights.clear()
+            self.moved = {v: made for v, made in self.moved.items() if made in self._makers}
+        self._saved += found.elements
+        args = list(node.args)
+        for place in found.images:
+            args[place] = self._channels_last(args[place], node)
+        args[found.weight] = self._laid_out_weight(args[found.weight], node, found.price)
+        node = replace(node, args=tuple(args))
+        if found.is_backward:
+            self._append_gradients(node, found.price)
+        else:
+            self._append_moved(node)
+
+    def _laid_out_weight(self, weight: Value, node: Node, price: LayoutPrices) -> Value:
+        assert type(weight.type) is TensorType
+        if _is_laid_out(weight.type, _CHANNELS_LAST):
+            return weight
+        if weight not in self._weights:
+            made, before = self._new(weight), self._converted
+            self._weights[weight] = self._clone(weight, made, torch.channels_last, node)
+            self._converted = self._converted if price.counts_weights else before
+        return self._weights[weight]
+
+    def _append_gradients(self, node: Node, price: LayoutPrices) -> None:
+        """The gradient of the image stays as the library makes it; the weight's is put back."""
+        image, weight, bias = node.outputs
+        laid_out = weight
+        if weight is not None and _is_image(weight) and not _is_same_either_way(weight):
+            laid_out = self._new(weight)
+        image = self._move(image, node) if _is_image(image) else image  # type: ignore[arg-type]
+        self.nodes.append(replace(node, outputs=(image, laid_out, bias)))
+        if weight is not None and laid_out is not None and laid_out is not weight:
+            before = self._converted
+            self._clone(laid_out, weight, torch.contiguous_format, node)
+            self._converted = self._converted if price.counts_weights else before
 
     def _channels_last(self, value: Value, reader: Node) -> Value:
         """The value in channels-last layout, copied where it is in another."""
@@ -230,32 +377,56 @@ class _Mover:
             self.moved[value] = self._clone(value, self._new(value), torch.channels_last, reader)
         return self.moved[value]
 
-    def original(self, value: Value) -> Value:
-        """The value as it was, copied where it was moved."""
-        if value in self.moved and value not in self._put_back:
-            maker = self._makers.get(self.moved[value])
-            if maker is None:  # a copy: the value itself is still there
-                return value
-            made = Value(next(self._numbers), value.type)
-            contiguous = torch.contiguous_format
-            self._put_back[value] = self._clone(self.moved[value], made, contiguous, maker)
-        return self._put_back.get(value, value)
+    # --- others ------------------------------------------------------------------------------
+
+    def _append_moved(self, node: Node) -> None:
+        outputs = [self._move(v, node) if _is_image(v) else v for v in node.outputs]  # type: ignore[arg-type]
+        self.nodes.append(replace(node, outputs=tuple(outputs)))
+
+    def _add_view(self, node: Node) -> None:
+        """A moved image, or a piece of one, in its layout."""
+        (view,), image, rest = node.outputs, node.args[0], node.args[1:]
+        assert view is not None
+        stride = list(self.moved[image].type.stride)  # type: ignore[union-attr]
+        if rest:
+            stride[rest[0]] = simplified(as_expr(stride[rest[0]]) * (*rest[3:], 1)[0])
+        made = self._new(view, tuple(stride))
+        self.moved[view], self._makers[made] = made, node
+        self.nodes.append(replace(node, args=(self.moved[image], *rest), outputs=(made,)))
+
+    def _move(self, value: Value, node: Node) -> Value:
+        made = self.moved[value] = self._new(value)
+        self._makers[made] = node
+        return made
+
+    def _new(self, value: Value, stride: tuple[Size, ...] | None = None) -> Value:
+        kind = value.type
+        assert type(kind) is TensorType
+        stride = stride or _strides(kind.shape, _CHANNELS_LAST)
+        return Value(next(self._numbers), replace(kind, stride=stride))
 
     def _clone(
         self, source: Value, made: Value, memory_format: torch.memory_format, near: Node
     ) -> Value:
         kwargs = (("memory_format", memory_format),)
-        self.converted += _count(made.type.shape)  # type: ignore[union-attr]
+        self._converted += _count(made.type.shape)  # type: ignore[union-attr]
         clone = torch.ops.aten.clone.default
         self.nodes.append(Node(clone, (source,), kwargs, (made,), near.origin, near.grad_enabled))
         return made
 
-    def finish(self, graph: Graph) -> Graph:
-        """The graph of these nodes; the caller sees the layouts that it saw before."""
-        seen = [m.value for m in graph.mutations]
-        for output in graph.outputs:
-            seen.append(output.value)
-            if output.alias is not None:
-                seen.append(output.alias.base)
-        back = {v: self.original(v) for v in seen if v in self.moved}
-        return with_nodes(graph, self.nodes, back)
+
+_SAME = frozenset({"aten.alias.default", "aten.detach.default"})
+
+
+def _is_view(node: Node) -> bool:
+    """Whether it takes a piece along one dimension, all places given by position, or all of it."""
+    if str(node.op) in _SAME:
+        return True
+    if str(node.op) != "aten.slice.Tensor" or node.kwargs or len(node.args) < 2:
+        return False
+    return type(node.args[1]) is int and node.args[1] >= 0
+
+
+def _is_same_either_way(value: Value) -> bool:
+    assert type(value.type) is TensorType
+    return _is_laid_out(value.type, _CHANNELS_LAST)

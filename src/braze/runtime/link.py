@@ -213,10 +213,16 @@ def _flatten(result: Any) -> Iterable[torch.Tensor | None]:
 
 def _restride(tensor: torch.Tensor, stride: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     """What an ATen kernel returned, in the layout that was expected of it: `meta` kernels of some
-    operators (of linalg, for one) promise other strides than the CPU's give."""
+    operators (of linalg, for one) promise other strides than the CPU's give. Steps along a single
+    element are only said otherwise: an optimizer compares a gradient's strides with its
+    parameter's."""
     pairs = zip(tensor.shape, tensor.stride(), stride, strict=True)
     if tensor.dtype is dtype and (not tensor.numel() or all(n == 1 or a == b for n, a, b in pairs)):
-        return tensor
+        if tensor.is_conj() or tensor.is_neg():
+            return tensor
+        same = torch.empty(0, dtype=dtype, device=tensor.device)
+        start = tensor.storage_offset()
+        return same.set_(tensor.untyped_storage(), start, tensor.shape, stride)
     return torch.empty_strided(tensor.shape, stride, dtype=dtype, device=tensor.device).copy_(
         tensor
     )

@@ -19,6 +19,7 @@ from braze.ir.schedule import Loop, Refusal
 from braze.schedule.cost import estimated, loops
 from braze.schedule.normalise import Names
 from braze.schedule.numbers_known import NumbersKnown
+from braze.schedule.target import Target
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.substitution import substitute
@@ -88,6 +89,7 @@ class Fusion:
     names: Names
     limit: int
     few_rows: int
+    small_points: int
     places: list[Group | Extern] = field(default_factory=list)
     made_at: dict[Buffer, int] = field(default_factory=dict)
     touching: dict[Buffer, set[int]] = field(default_factory=dict)
@@ -100,12 +102,12 @@ def fuse(
     statements: Sequence[Statement],
     names: Names,
     limit: int,
-    few_rows: int,
+    target: Target,
     sizes: Sizes = NO_SIZES,
 ) -> Fusion:
     """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
-    fewer than `few_rows` rows does not join a large group of points."""
-    fusion = Fusion(names, limit, few_rows)
+    fewer than the target's `few_rows` rows does not join a large group of points."""
+    fusion = Fusion(names, limit, target.few_rows, target.small_points)
     if any(isinstance(s, ExternCall) and s.computes is not None for s in statements):
         fusion.numbers = NumbersKnown(sizes)
     seen: set[Buffer] = set()
@@ -165,7 +167,7 @@ def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | No
         group = fusion.places[position]
         if not isinstance(group, Group):
             continue
-        if position not in related and not _is_worth_joining(group, candidate):
+        if position not in related and not _is_worth_joining(fusion, group, candidate):
             continue
         refusal = _joined(fusion, group, candidate)
         if refusal is None:
@@ -176,10 +178,10 @@ def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | No
     return None
 
 
-def _is_worth_joining(group: Group, candidate: Candidate) -> bool:
+def _is_worth_joining(fusion: Fusion, group: Group, candidate: Candidate) -> bool:
     """Independent definitions share a kernel where starting one costs as much as running it."""
-    small = estimated(size for _, size in group.space) <= 16384
-    return small and estimated(size for _, size in candidate.loops) <= 16384
+    small = estimated(size for _, size in group.space) <= fusion.small_points
+    return small and estimated(size for _, size in candidate.loops) <= fusion.small_points
 
 
 def _new_group(fusion: Fusion, candidate: Candidate) -> Group:

@@ -14,6 +14,9 @@ enough for registers, so p and q are one kernel that reads x once: a batch norm 
 its image twice, not three times. No m needs to be a mean: the identity holds for any. What is
 squared is a distance to the part's own mean, so nothing cancels that did not before.
 
+Where neighbours in memory are of different groups (channels innermost), registers hold a few
+hundred rows of a block of groups: parts are shorter, and more groups are worth it.
+
 Refused: sums that are not split since their groups are many enough, symbolic sizes, and parts
 that would hold too few points.
 """
@@ -28,11 +31,15 @@ import torch
 from braze.ir.loops import Apply, Buffer, Definition, Load, Reduce, Scalar, Statement
 from braze.ir.scalars import apply, cast, literal, loads, substitute_symbols
 from braze.schedule.cost import estimated
+from braze.schedule.flatten import flattened
 from braze.schedule.normalise import Names
+from braze.schedule.strides import reduces_over_lanes
 from braze.schedule.target import Target
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
 
 _LEAST_POINTS = 1024  # of a part
+_LEAST_ROWS = 32  # of a part whose points are rows of neighbouring groups
+_LANES = 16  # groups that one program has at the least, there
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,10 +55,13 @@ def share_moments(statements: Sequence[Statement], names: Names, target: Target)
     made = list(statements)
     final: set[Buffer] = set()
     for first, second in _pairs(statements, target):
-        parts = _parts(first, target)
+        flat = (first, second)
+        if _has_lanes(first, target):
+            flat = (flattened(first, names), flattened(second, names))
+        parts = _parts(flat[0], target)
         if parts is None:
             continue
-        new = _Pieces.of(first, second, parts, names)
+        new = _Pieces.of(*flat, parts, names)
         at = made.index(first)
         made[at : at + 1] = [new.sums, new.squares, new.total]
         made[made.index(second)] = new.spread
@@ -89,7 +99,14 @@ def _is_large_sum(definition: Definition, target: Target) -> bool:
     work = results * estimated(size for _, size in body.axes)
     places = [c for c in definition.store if c != ZERO]
     whole = places == [as_expr(symbol) for symbol, _ in definition.axes]
-    return known and whole and results < target.enough_tasks and work >= target.least_work
+    if not (known and whole and work >= target.least_work):
+        return False
+    return results < target.enough_tasks * (_LANES if _has_lanes(definition, target) else 1)
+
+
+def _has_lanes(definition: Definition, target: Target) -> bool:
+    """Whether parts of neighbouring groups are held together."""
+    return bool(target.lane_moment_points) and reduces_over_lanes(definition)
 
 
 def _deviation(definition: Definition) -> tuple[Scalar, Load] | None:
@@ -149,12 +166,15 @@ def _parts(definition: Definition, target: Target) -> _Parts | None:
     sizes = [constant_value(size) or 0 for _, size in body.axes]
     results = estimated(size for _, size in definition.axes)
     everything = estimated(sizes)
+    most, least, wanted = target.moment_points, _LEAST_POINTS, target.enough_tasks
+    if _has_lanes(definition, target):
+        most, least, wanted = target.lane_moment_points, _LEAST_ROWS, wanted * _LANES
     for axis, size in enumerate(sizes):
         others = everything // size
-        room = target.moment_points // others
+        room = most // others
         lengths = [n for n in range(1, min(size, room) + 1) if size % n == 0]
-        fitting = [n for n in lengths if size // n * results >= target.enough_tasks]
-        if fitting and fitting[-1] * others >= _LEAST_POINTS:
+        fitting = [n for n in lengths if size // n * results >= wanted]
+        if fitting and fitting[-1] * others >= least:
             length = fitting[-1]
             return _Parts(axis, size // length, length, length * others)
     return None
@@ -217,6 +237,7 @@ def _spread(
     deviation = _deviation(second)
     assert deviation is not None
     points = literal(float(parts.points), torch.float64)
-    gap = apply("sub", apply("truediv", sums, points), cast(deviation[1], torch.float64))
+    mean = apply("mul", sums, literal(1 / parts.points, torch.float64))
+    gap = apply("sub", mean, cast(deviation[1], torch.float64))
     moved = apply("mul", apply("mul", gap, gap), points)
     return _added(second, apply("add", squares, moved), (k, parts.count))

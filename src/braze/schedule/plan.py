@@ -84,7 +84,7 @@ def _fused(program: LoopProgram, names: Names, options: Options, target: Target)
     if target.moment_points:
         shared = share_moments(statements, names, target)
     statements = _split(shared, names, target)
-    return fuse(statements, names, options.max_fusion_size, target.few_rows, program.sizes)
+    return fuse(statements, names, options.max_fusion_size, target, program.sizes)
 
 
 def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:

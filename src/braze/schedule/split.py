@@ -26,12 +26,14 @@ from braze.ir.loops import Buffer, Definition, Guarded, Load, Reduce, Scalar
 from braze.ir.scalars import apply, cast, index, literal, substitute_symbols
 from braze.ir.types import Size
 from braze.schedule.cost import estimated
+from braze.schedule.flatten import flattened
 from braze.schedule.normalise import Names
 from braze.schedule.target import Target
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div, simplified
 
 _LANES = 64
 _PADDED_TO = 1024  # the length of guarded parts is a multiple
+_TRIED = 4096  # lengths of parts
 
 
 def split(
@@ -50,7 +52,9 @@ def split(
     if tasks >= target.enough_tasks:
         return [definition]
     if target.pads_parts:
-        return _split_padded(definition, body, work, tasks, names, target)
+        if over_lanes:
+            definition = flattened(definition, names)
+        return _split_padded(definition, work, tasks, names, target, over_lanes)
     symbol, length = _axis_to_cut(body, target.enough_tasks)
     if work < target.least_work or length < 4:
         return [definition]
@@ -101,9 +105,16 @@ def _cut(
 
 
 def _split_padded(
-    definition: Definition, body: Reduce, work: int, tasks: int, names: Names, target: Target
+    definition: Definition,
+    work: int,
+    tasks: int,
+    names: Names,
+    target: Target,
+    over_lanes: bool,
 ) -> list[Definition]:
     """The definition, or partial reductions over parts of one length and their reduction."""
+    body = definition.body
+    assert isinstance(body, Reduce)
     symbol, size = max(body.axes, key=lambda axis: estimated([axis[1]]))
     length = constant_value(size)
     if length is None:
@@ -115,7 +126,10 @@ def _split_padded(
         if work < target.least_work or parts < 2:
             return [definition]
         step = -(-length // parts)
-        step = -(-step // _PADDED_TO) * _PADDED_TO if step > 2 * _PADDED_TO else step
+        if over_lanes:
+            step = _dividing(length, step)
+        elif step > 2 * _PADDED_TO:
+            step = -(-step // _PADDED_TO) * _PADDED_TO
         parts, part = -(-length // step), as_expr(step)
     sizes = tuple(n for _, n in definition.axes)
     partial = names.buffer(definition.target, (parts, *sizes), dtype=body.dtype)
@@ -129,6 +143,12 @@ def _split_padded(
     axes = ((k, parts), *definition.axes)
     first = Definition(partial, axes, (as_expr(k), *kept), piece, definition.origin)
     return [first, _total(definition, body, partial, parts, names)]
+
+
+def _dividing(length: int, step: int) -> int:
+    """A length that parts may have without a rest, not much longer than `step`; else `step`."""
+    most = min(step + step // 2, step + _TRIED, length)
+    return next((n for n in range(step, most + 1) if length % n == 0), step)
 
 
 def _neutral(body: Reduce) -> Scalar:

@@ -14,6 +14,8 @@ class Target:
     least_work, most_parts, least_part: of a split reduction; in elements, parts by number.
     pads_parts: parts have one length, the last one guarded, and may be of unknown length; else the
         rest is a reduction of its own.
+    small_points: up to so many, definitions that have nothing in common share a kernel, where
+        starting one costs as much as running it.
     few_rows: rows below which a reduction does not join a kernel of points.
     scratch_bytes: of the values of a row that a task keeps from one phase to the next.
     computes_again: what is not kept is computed again in later phases, not written to memory.
@@ -25,7 +27,8 @@ class Target:
     merges_columns: over how many tasks partial sums over rows are computed by the kernel that reads
         the rows anyway; 0: by one of their own.
     moment_points: most points of a part over which a sum and the squares about a mean are computed
-        in one read; 0: they are two reductions.
+        in one read; 0: they are two reductions. lane_moment_points: where neighbours in memory are
+        of different groups.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     """
 
@@ -34,6 +37,7 @@ class Target:
     most_parts: int
     least_part: int
     pads_parts: bool
+    small_points: int
     few_rows: int
     scratch_bytes: int
     computes_again: bool
@@ -43,6 +47,7 @@ class Target:
     planned_bytes: int
     merges_columns: int
     moment_points: int
+    lane_moment_points: int
     tiles_stores: bool
 
 
@@ -53,6 +58,7 @@ CPU = Target(
     most_parts=64,
     least_part=4096,
     pads_parts=False,
+    small_points=16384,
     few_rows=16,
     scratch_bytes=65536,
     computes_again=False,
@@ -62,6 +68,7 @@ CPU = Target(
     planned_bytes=sys.maxsize,
     merges_columns=0,
     moment_points=0,
+    lane_moment_points=0,
     tiles_stores=False,
 )
 
@@ -74,6 +81,7 @@ CUDA = Target(
     most_parts=1024,
     least_part=16384,
     pads_parts=True,
+    small_points=131072,
     few_rows=128,
     scratch_bytes=0,
     computes_again=True,
@@ -83,5 +91,6 @@ CUDA = Target(
     planned_bytes=1 << 20,
     merges_columns=264,
     moment_points=8192,
+    lane_moment_points=256,
     tiles_stores=True,
 )

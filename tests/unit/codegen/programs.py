@@ -152,10 +152,11 @@ def reduction(
     return program([x], [define(y, kept, total(kind, along, body, result))], [y])
 
 
-def channel_norm(shape: tuple[int, int, int]) -> LoopProgram:
+def channel_norm(shape: tuple[int, int, int], channels_last: bool = False) -> LoopProgram:
     """Batch norm's training statistics and normalisation of x[n, c, p] over n and p."""
     n, c, p = shape
-    x, y = buffer("x", shape), buffer("y", shape)
+    steps = (p * c, 1, c) if channels_last else None
+    x, y = buffer("x", shape, stride=steps), buffer("y", shape, stride=steps)
     mean, variance = buffer("mean", (c,)), buffer("variance", (c,))
     (i, _), (k, _), (j, _) = over = axes(shape)
     channel = (over[1],)

@@ -123,6 +123,17 @@ def test_channel_norm_of_few_channels(shape: tuple[int, int, int]) -> None:
     check(channel_norm(shape), [torch.randn(shape) + 3], atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("shape", [(3, 24, 96), (2, 7, 588)])
+def test_channel_norm_of_channels_beside_each_other(shape: tuple[int, int, int]) -> None:
+    """The same, for parts that may begin anywhere in an image."""
+    made = channel_norm(shape, channels_last=True)
+    target = replace(CUDA, least_work=1024, enough_tasks=4)
+    plan, _ = generated(made, target)
+    assert len(plan.steps) == 3
+    x = torch.randn(shape[0], shape[2], shape[1]).transpose(1, 2) + 3
+    check(made, [x], target, atol=1e-5, rtol=1e-4)
+
+
 @pytest.mark.parametrize(("shape", "keep"), SHAPES)
 @pytest.mark.parametrize("kind", ["max", "min", "argmax", "argmin"])
 @pytest.mark.parametrize("nan", [False, True])

@@ -10,14 +10,18 @@ import torch
 
 from braze.codegen.cpp import generate
 from braze.ir.entry import GraphCallable
-from braze.ir.loops import LoopProgram
+from braze.ir.loops import LoopProgram, Reduce
 from braze.ir.run_loops import run_loops
-from braze.ir.scalars import apply
+from braze.ir.scalars import apply, cast, index
 from braze.ir.schedule import Accumulate, Kernel, Schedule
 from braze.lower import lower
 from braze.runtime.link import link
 from braze.runtime.toolchain import NoCompiler
 from braze.schedule import CPU, CUDA, Target, schedule
+from braze.schedule.flatten import flattened
+from braze.schedule.normalise import new_names
+from braze.schedule.strides import load_accesses
+from braze.shapes.expr import as_expr
 from braze.standins import Tracer
 from tests.unit.codegen.programs import axes, buffer, define, load, program, total
 from tests.unit.codegen.running import OPTIONS
@@ -121,3 +125,29 @@ def test_a_batch_norm_reads_its_image_twice() -> None:
     made = lower(tracer.finish([y]).graph, OPTIONS)
     plan = schedule(made, OPTIONS, CUDA)
     assert _reads(plan) == 2 and sum(isinstance(s, Kernel) for s in plan.steps) == 3
+
+
+def test_neighbouring_axes_are_one_where_memory_is() -> None:
+    """Channels last: images, rows and places are one walk; row-major: rows and places."""
+    shape, c = (4, 6, 10, 12), 6
+    for stride, sizes in (((720, 1, 72, 6), [480]), ((720, 120, 12, 1), [4, 120])):
+        x, y = buffer("x", shape, stride=stride), buffer("y", (c,))
+        (channel, _), rest = axes((c,), "c")[0], axes((4, 10, 12), "r")
+        (n, _), (h, _), (w, _) = rest
+        value = apply("mul", load(x, n, channel, h, w), load(x, n, channel, h, w))
+        definition = define(y, axes((c,), "c"), total("sum", rest, value))
+        flat = flattened(definition, new_names())
+        assert isinstance(flat.body, Reduce) and [size for _, size in flat.body.axes] == sizes
+        (last, _), step = flat.body.axes[-1], stride[-1]
+        place = as_expr(last) * step + as_expr(channel) * stride[1]
+        if len(sizes) > 1:
+            place = place + as_expr(n) * stride[0]
+        assert {found for _, found in load_accesses(flat.body)} == {place}
+
+
+def test_axes_whose_places_are_read_stay() -> None:
+    x, y = buffer("x", (4, 5)), buffer("y", ())
+    (a, _), (b, _) = over = axes((4, 5), "r")
+    weight = cast(index(as_expr(a)), torch.float32)
+    definition = define(y, (), total("sum", over, apply("mul", load(x, a, b), weight)))
+    assert flattened(definition, new_names()) is definition

@@ -24,6 +24,8 @@ _PERSISTENT_POINTS = 32768  # of all rows of a program, times the values kept of
 _FEW_READS = 2
 _SHARED_BYTES = 160 * 1024  # of a multiprocessor's 227 KB, for what is on its way
 _LEAST_LANES = 16  # a sector of memory, of what is narrowest
+_HELD_LANES = 8192  # points of all lanes of a program that registers hold
+_LANE_BYTES = 16384  # of what all lanes of a program read at once, where they walk
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +129,11 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
 
 def _stages(kernel: Kernel, block: int) -> int:
     """How many blocks of what is read along the row shared memory has room for, three at most."""
+    return max(1, min(3, _SHARED_BYTES // max(block * _read_bytes(kernel), 1)))
+
+
+def _read_bytes(kernel: Kernel) -> int:
+    """Bytes that are read for each point of a row."""
     bodies = [_value(s) for phase in kernel.phases for s in phase.body]
     bodies += [column.body for column in kernel.columns]
     inner = {symbol for symbol, _ in kernel.phases[0].loops}
@@ -136,8 +143,7 @@ def _stages(kernel: Kernel, block: int) -> int:
         for x in loads(body)
         if symbols(offset(x.buffer, x.coordinates)) & inner
     }
-    size = block * sum(x.dtype.itemsize for x in read)
-    return max(1, min(3, _SHARED_BYTES // max(size, 1)))
+    return sum(x.dtype.itemsize for x in read)
 
 
 def _has(kernel: Kernel, *kinds: str) -> bool:
@@ -171,9 +177,15 @@ def _lane_blocks(kernel: Kernel) -> BlockSizes:
     while lanes > _LEAST_LANES and rows < lanes * _WANTED_PROGRAMS // 2:
         lanes //= 2
     kept = 1 + len(kernel.scratch)
-    if known and (kernel.scratch or points * lanes * kept <= 8192):
-        while lanes > 8 and points * lanes * kept > _PERSISTENT_POINTS // 2:
+    few = rows < lanes * _PROCESSORS // 2  # the time of one program is what it takes
+    most, warps = (_PERSISTENT_POINTS, 32) if few else (_HELD_LANES, 16)
+    if known and len(kernel.phases) > 1 and points * _LEAST_LANES * kept <= most:
+        while points * lanes * kept > most:
             lanes //= 2
-        return BlockSizes(lanes, points, max(1, min(16, points * lanes // 512)), True)
-    block = max(1, min(points, 8192 // lanes))
-    return BlockSizes(lanes, block, max(1, min(4, block * lanes // 512)), stages=2)
+    if known and (kernel.scratch or points * lanes * kept <= most):
+        while lanes > 8 and points * lanes * kept > (_HELD_LANES if few else most):
+            lanes //= 2
+        return BlockSizes(lanes, points, max(1, min(warps, points * lanes // 512)), True)
+    block = max(1, min(points, _LANE_BYTES // max(_read_bytes(kernel), 2) // lanes))
+    warps = 16 if few else 4
+    return BlockSizes(lanes, block, max(1, min(warps, block * lanes // 512)), stages=2)

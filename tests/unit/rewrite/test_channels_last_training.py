@@ -1,0 +1,237 @@
+"""Channels-last layout where gradients are computed: results, gradients and their strides are
+those of eager, and what is saved for the backward is in the layout in which it is read. By the
+prices of a GPU, on the CPU."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import braze
+from braze.autograd import backward_graph, partition, trace_joint
+from braze.ir.graph import Graph
+from braze.ir.run_graph import run_graph
+from braze.ir.training import ForwardBackward, JointGraph, SavedInput, joint_as_graph
+from braze.ir.types import TensorType
+from braze.ir.verify_graph import verify_graph
+from braze.ir.verify_training import verify_pair
+from braze.options import Options
+from braze.rewrite import passes, rewrite_joint
+from braze.rewrite.prefer_channels_last import (
+    PRICES,
+    prefer_channels_last,
+    prefer_channels_last_in_joint,
+)
+from braze.runtime.link import _restride
+from braze.standins import Tracer
+
+ON_GPU = {"cpu": PRICES["cuda"]}
+
+
+@pytest.fixture(autouse=True)
+def _as_on_a_gpu(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    before = torch._C._get_cudnn_allow_tf32()
+    torch._C._set_cudnn_allow_tf32(True)
+    for function in (prefer_channels_last, prefer_channels_last_in_joint):
+        monkeypatch.setattr(function, "__defaults__", (ON_GPU,))
+    yield
+    torch._C._set_cudnn_allow_tf32(before)
+
+
+class Dense(nn.Module):
+    """Two layers that read all before them, and a transition: the gradients of joins are pieces."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Conv2d(3, 8, 3, padding=1)
+        self.norms = nn.ModuleList([nn.BatchNorm2d(n) for n in (8, 12, 16)])
+        self.convs = nn.ModuleList([nn.Conv2d(8, 4, 3, padding=1), nn.Conv2d(12, 4, 1)])
+        self.last = nn.Conv2d(16, 8, 1, bias=False)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        features = [nn.functional.max_pool2d(self.stem(x), 3, 2, 1)]
+        for norm, conv in zip(self.norms, self.convs):
+            features.append(conv(norm(torch.cat(features, 1)).relu()))
+        joined = torch.cat(features, 1)
+        y = nn.functional.avg_pool2d(self.last(self.norms[2](joined).relu()), 2)
+        return y.mean((2, 3)), joined
+
+
+def _traced(net: nn.Module, x: torch.Tensor) -> tuple[Graph, list[torch.Tensor]]:
+    """The graph of a call, and the tensors that it takes."""
+    tracer = Tracer(replayable=False)
+    given = [x, *net.parameters(), *net.buffers()]
+    with tracer:
+        standins = [tracer.add_input(t) for t in given]
+        names = [name for name, _ in (*net.named_parameters(), *net.named_buffers())]
+        results = torch.func.functional_call(net, dict(zip(names, standins[1:])), (standins[0],))
+        finished = tracer.finish(list(results))
+    return finished.graph, [given[number] for number in finished.inputs]
+
+
+def _joint(seed: int = 0) -> tuple[JointGraph, list[torch.Tensor]]:
+    torch.manual_seed(seed)
+    graph, given = _traced(Dense(), torch.randn(2, 3, 16, 16, requires_grad=True))
+    return trace_joint(graph), given
+
+
+def _results(joint: JointGraph, given: list[torch.Tensor]) -> list[torch.Tensor]:
+    torch.manual_seed(1)
+    tangents = [torch.randn(t.type.shape) for t in joint.tangents if t is not None]  # type: ignore[union-attr]
+    inputs = [t.detach().clone() for t in given]
+    found = run_graph(joint_as_graph(joint), [*inputs, *tangents])
+    return [*found, *inputs]
+
+
+def test_both_graphs_together() -> None:
+    joint, given = _joint()
+    moved = rewrite_joint(joint, Options())
+    assert moved is not joint
+    verify_graph(joint_as_graph(moved))
+    for mine, before in zip(_results(moved, given), _results(joint, given), strict=True):
+        torch.testing.assert_close(mine, before, rtol=1e-4, atol=1e-4)
+    nodes = (*moved.forward.nodes, *moved.backward)
+    layouts = {
+        node.args[n].type.stride[1]
+        for node in nodes
+        if "convolution_backward" in str(node.op)
+        for n in (0, 1)
+    }
+    assert layouts == {1}
+    for value, gradient in zip(joint.forward.inputs, moved.gradients, strict=True):
+        if gradient is not None:
+            assert gradient.type.stride == value.type.stride  # type: ignore[union-attr]
+
+
+def test_what_is_saved_is_not_copied_and_no_more_than_before() -> None:
+    joint, _ = _joint()
+    before, after = partition(joint), partition(rewrite_joint(joint, Options()))
+    verify_pair(rewrite_joint(joint, Options()), after)
+    assert _saved_bytes(after) <= _saved_bytes(before) + _bytes_of_results(joint)
+    copied = [n for n in after.backward.graph.nodes if str(n.op) == "aten.clone.default"]
+    inputs = {*after.backward.graph.inputs[: len(after.saved)]}
+    kept = {after.backward.graph.inputs[n] for n, s in enumerate(after.saved) if _is_input(s)}
+    assert all(node.args[0] in kept or node.args[0] not in inputs for node in copied)
+
+
+def _is_input(saved: Any) -> bool:
+    return isinstance(saved, SavedInput)
+
+
+def _saved_bytes(pair: ForwardBackward) -> int:
+    kinds = [pair.forward.outputs[s.index].value.type for s in pair.saved if not _is_input(s)]  # type: ignore[union-attr]
+    return sum(_bytes(kind) for kind in kinds)
+
+
+def _bytes_of_results(joint: JointGraph) -> int:
+    return sum(_bytes(value.type) for value in joint.results)
+
+
+def _bytes(kind: Any) -> int:
+    assert isinstance(kind, TensorType)
+    return torch.Size(kind.shape).numel() * kind.dtype.itemsize  # type: ignore[arg-type]
+
+
+def test_another_choice_of_gradients_reads_what_was_saved() -> None:
+    joint, given = _joint()
+    pair = partition(rewrite_joint(joint, Options()))
+    chosen = (False, True, *[False] * (len(joint.results) - 2))
+    other = backward_graph(trace_joint(joint.source, chosen), pair.saved_values, pair.moved)
+    verify_graph(other.graph)
+    plain = partition(joint)
+    wanted = backward_graph(trace_joint(joint.source, chosen), plain.saved_values)
+    found = [_backward_of(p, b, given) for p, b in ((pair, other), (plain, wanted))]
+    for mine, theirs in zip(*found, strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-4)
+
+
+def _backward_of(pair: ForwardBackward, backward: Any, given: list[torch.Tensor]) -> Any:
+    inputs = [t.detach().clone() for t in given]
+    made = run_graph(pair.forward, inputs)
+    saved = [inputs[s.index] if _is_input(s) else made[s.index] for s in pair.saved]
+    torch.manual_seed(2)
+    tangents = [torch.randn_like(made[n]) for n in backward.tangents]
+    results = run_graph(backward.graph, [*saved, *tangents])
+    return [results[n] for n in backward.gradients if n is not None]
+
+
+def test_eager_numerics_and_skipped_passes_move_nothing() -> None:
+    joint, _ = _joint()
+    assert rewrite_joint(joint, Options(numerics="eager")) is joint
+    assert rewrite_joint(joint, Options(skip_passes=("prefer_channels_last",))) is joint
+
+
+def _steps(net: nn.Module, call: Callable[..., Any], whole: bool) -> Iterator[list[Any]]:
+    """Calls, with gradients of one result or of both."""
+    draws = torch.Generator().manual_seed(3)
+    for both in (True, False, True):
+        x = torch.randn(2, 3, 16, 16, generator=draws).requires_grad_()
+        net.zero_grad()
+        first, second = call(x)
+        if not whole:
+            ((first.sum() if both else 0) + second.square().sum()).backward()
+        yield [first, second, x.grad, *[p.grad for p in net.parameters()], *net.buffers()]
+
+
+@pytest.mark.parametrize("whole", [False, True])
+def test_compiled(whole: bool) -> None:
+    """whole: the backward is in the frame, and there is one graph."""
+    torch.manual_seed(0)
+    net = Dense()
+    own = copy.deepcopy(net)
+
+    def stepping(net: nn.Module) -> Callable[..., Any]:
+        def step(x: torch.Tensor) -> Any:
+            first, second = net(x)
+            (first.sum() + second.square().sum()).backward()
+            return first.detach(), second.detach()
+
+        return step if whole else net
+
+    found = _steps(own, braze.compile(stepping(own)), whole)
+    for mine, theirs in zip(found, _steps(net, stepping(net), whole), strict=True):
+        for a, b in zip(mine, theirs, strict=True):
+            assert (a is None) == (b is None)
+            if a is not None:
+                assert a.stride() == b.stride()
+                torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-3)
+
+
+def test_steps_along_one_element_are_as_expected() -> None:
+    made = torch.randn(8 * 16).as_strided((8, 16, 1, 1), (16, 1, 16, 16))
+    found = _restride(made, (16, 1, 1, 1), torch.float32)
+    assert found.stride() == (16, 1, 1, 1) and found.data_ptr() == made.data_ptr()
+    assert found._base is None and torch.equal(found, made)
+
+
+def test_one_graph_with_its_backward_converts_images_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Copied are the image that comes in, two weights with windows, twice, and their gradients."""
+    seen: list[Graph] = []
+
+    def noting(graph: Graph) -> Graph:
+        seen.append(prefer_channels_last(graph))
+        return seen[-1]
+
+    monkeypatch.setattr(passes, "PASSES", (noting,))
+    torch.manual_seed(0)
+    net = Dense()
+
+    def step(x: torch.Tensor) -> torch.Tensor:
+        first, second = net(x)
+        (first.sum() + second.square().sum()).backward()
+        return first.detach()
+
+    braze.compile(step, backend="aot_eager_decomp_partition")(torch.randn(2, 3, 16, 16))
+    (graph,) = seen
+    given = {*graph.inputs}
+    copies = [n for n in graph.nodes if "memory_format" in dict(n.kwargs)]
+    of_inputs = [n for n in copies if n.args[0] in given]
+    gradients = {str(n.args[0].type.shape[2:]) for n in copies if n.args[0] not in given}
+    assert len(of_inputs) == 6 and len(copies) == 8 and gradients == {"(3, 3)"}
