@@ -41,7 +41,6 @@ from braze.ir.custom_gradient import is_custom, without_custom_gradients
 from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
 from braze.ir.graph import Graph, devices_of, main_device
-from braze.ir.graph_sizes import computed_symbols, symbols_of
 from braze.ir.kernel import KernelSources, print_sources
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
@@ -499,12 +498,7 @@ def _lacks_symbols(captured: CapturedFrame | Refused) -> bool:
         return False
     if any(map(is_custom, captured.graph.nodes)) and bindings_of(captured.graph):
         return True
-    if not captured.size_notes:
-        return False
-    known = {binding.symbol for binding in bindings_of(captured.graph)}
-    known |= computed_symbols(captured.graph)
-    known |= {binding.symbol for binding in captured.graph.sizes.following(known)}
-    return not symbols_of(captured.graph) <= known
+    return not captured.is_known
 
 
 def _note_of(reason: GraphBreak | Refused) -> BreakNote:

@@ -27,11 +27,12 @@ def note_dropped(interpreter: Any, tensor: Any, value: Any) -> None:
 
 
 def dropped_leaves(
-    interpreter: Any, inputs: Sequence[Any], recipes: Iterable[Recipe]
+    interpreter: Any, kept: Sequence[int], recipes: Iterable[Recipe]
 ) -> tuple[int, ...]:
-    """Which of the graph's inputs are leaves whose gradients go before it runs. inputs: its inputs,
-    as (stand-in, real tensor); recipes: all that are built when the frame ends."""
+    """Which of the graph's inputs are leaves whose gradients go before it runs. kept: its inputs,
+    as numbers of the tracer's; recipes: all that are built when the frame ends."""
     dropped = interpreter.dropped_gradients
+    inputs = [interpreter.tracer.inputs[index] for index in kept]
     leaves = {
         AttributeSource(interpreter.world.known[id(standin)][1], "grad"): index
         for index, (standin, real) in enumerate(inputs)

@@ -10,13 +10,14 @@ from braze.capture.opaque_objects import check_opaque
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.world import CONSTANTS, TENSORS
-from braze.compat.dispatch import symbolic_dispatch
+from braze.compat.dispatch import COMPOSES_IN_NUMBERS, symbolic_dispatch
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.graph import Value, values_in
 from braze.shapes.data_symbols import Undecidable
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
+from braze.standins.composed import IN_PYTHON
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
@@ -53,6 +54,8 @@ def leaf_call(
     before = recorder.progress
     if interpreter.world.sizes.facts is None:
         result = traced(function, args, kwargs)
+    elif not COMPOSES_IN_NUMBERS or function in IN_PYTHON:
+        result = traced(IN_PYTHON.get(function, function), args, kwargs)
     else:
         with symbolic_dispatch(function):
             result = traced(function, args, kwargs)

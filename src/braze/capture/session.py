@@ -246,6 +246,7 @@ def _finish(
     renamed = trace.expressions.value if trace.expressions is not None else _same
     # Torch-level calls are for user backends, which get the sizes at hand.
     calls = interpreter.calls if trace.expressions is None else ()
+    names = interpreter.tensor_names
     return CapturedFrame(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
@@ -257,21 +258,20 @@ def _finish(
         bytecodes=interpreter.steps_done,
         call_results=tuple(
             [
-                renamed(interpreter.tensor_names.of_result(result) or output.value)
+                renamed(names.of_result(result) or output.value)
                 for result, output in zip(writer.results, trace.graph.outputs)
             ]
         ),
-        written_names=frozenset(map(renamed, interpreter.tensor_names.written())),
+        written_names=frozenset(map(renamed, names.written())),
         size_notes=tuple(interpreter.sizes.notes),
         symbols=(
             interpreter.sizes.meanings(trace.expressions.symbols()) if trace.expressions else ()
         ),
         marked=interpreter.sizes.marked(),
+        is_known=trace.is_known,
         draws=placed_draws(interpreter, trace.inputs),
         checks=checks,
-        dropped=dropped_leaves(
-            interpreter, [interpreter.tracer.inputs[i] for i in trace.inputs], writer.made()
-        ),
+        dropped=dropped_leaves(interpreter, trace.inputs, writer.made()),
     )
 
 

@@ -190,7 +190,8 @@ def storage_identity(tensor: torch.Tensor) -> int:
     return tensor.untyped_storage()._cdata
 
 
-_COMPOSES_IN_NUMBERS = TORCH < (2, 13)
+# Whether a call with symbolic sizes is made under `symbolic_dispatch`.
+COMPOSES_IN_NUMBERS = TORCH < (2, 13)
 
 
 def symbolic_dispatch(function: Any) -> Any:
@@ -198,6 +199,6 @@ def symbolic_dispatch(function: Any) -> Any:
     composed in C++ that takes sizes as numbers, and specialises them; the dispatcher's Python
     kernels do not. Those of resizing do, and are not used."""
     is_op = isinstance(function, torch._ops.OpOverload)
-    if not _COMPOSES_IN_NUMBERS or (is_op and computes_with_sizes(function)):
+    if not COMPOSES_IN_NUMBERS or (is_op and computes_with_sizes(function)):
         return contextlib.nullcontext()
     return torch._C._EnablePythonDispatcher()

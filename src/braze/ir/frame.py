@@ -339,6 +339,7 @@ class CapturedFrame:
     size_notes: which symbols were made and which were specialised, and where.
     symbols: what each symbol of the graph is in terms of the call's inputs.
     marked: sizes that the user said must not be specialised, and where they are found.
+    is_known: whether a call can tell every symbol, from its inputs or from what the graph computes.
     written_names: of the tensor objects that `calls` name, those written to after they got their
         names, or before if no call made them.
     draws: random numbers of Python's that each call begins with.
@@ -358,6 +359,7 @@ class CapturedFrame:
     size_notes: tuple[tuple[str, Origin], ...] = ()
     symbols: tuple[tuple[Symbol, FromSizes], ...] = ()
     marked: tuple[tuple[Symbol, Source], ...] = ()
+    is_known: bool = True
     draws: tuple[Draw, ...] = ()
     checks: tuple[Check, ...] = ()
     dropped: tuple[int, ...] = ()

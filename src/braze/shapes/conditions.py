@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any, final
 
 from braze.shapes.data_symbols import Undecidable
 from braze.shapes.facts import UnseenError
+
+
+def always(value: Any) -> Callable[[], Any]:
+    """A function that gives the value and runs no Python: C++ asks nodes thousands of times."""
+    return itertools.repeat(value).__next__
+
+
+NOTHING_KNOWN = always(None)
 
 
 @final
@@ -16,26 +25,15 @@ class Condition:
 
     __slots__ = ("ask", "promise")
 
+    is_bool = is_symbolic = has_hint = True.__bool__
+    is_int = is_float = is_nested_int = is_constant = False.__bool__
+    maybe_as_int = constant_bool = constant_int = nested_int = NOTHING_KNOWN
+
     def __init__(
         self, ask: Callable[[bool | None], bool], promise: Callable[[], bool] | None = None
     ) -> None:
         self.ask = ask
         self.promise = promise
-
-    def is_int(self) -> bool:
-        return False
-
-    is_float = is_nested_int = is_constant = is_int
-
-    def is_bool(self) -> bool:
-        return True
-
-    is_symbolic = has_hint = is_bool
-
-    def maybe_as_int(self) -> None:
-        return None
-
-    constant_bool = constant_int = nested_int = maybe_as_int
 
     def clone(self) -> Any:
         return self

@@ -133,7 +133,8 @@ class Facts:
         self._named = 0
         self._known: dict[tuple[Expr, Kind], bool] = {}
         self._range_origins: dict[Symbol, Any] = {}
-        self.objects: dict[Expr | int, Any] = {}  # the one symbolic integer of each expression
+        self.objects: dict[Expr, Any] = {}  # the one symbolic integer of each expression
+        self.numbers: Any = None  # the nodes of plain integers, for C++
         # What shape rules found out: other values of some symbols, types of results.
         self.probes: dict[Any, Any] = {}
         self.inferred: dict[Any, Any] = {}
@@ -236,10 +237,11 @@ class Facts:
         if known is not None:
             return as_expr(known)
         expr = as_expr_of(atom)
+        hint = self.hint_of(expr)
         low, high = self._bounds(expr)
-        symbol = Symbol(f"q{self._named}", low, high, self.hint_of(expr))
+        symbol = Symbol(f"q{self._named}", low, high, hint)
         self._named += 1
-        self.hints[symbol] = self.hint_of(expr)
+        self.hints[symbol] = hint
         self.meaning[symbol] = self.in_inputs(expr)
         if self.data is not None:
             self.data.note_named(symbol, expr)

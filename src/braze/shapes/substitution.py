@@ -44,6 +44,30 @@ def substitute(value: IntLike, replacements: Mapping[Symbol, IntLike]) -> Expr:
     return collect_terms(total)
 
 
+def renamed(expr: Expr, names: Mapping[Symbol, IntLike]) -> Expr | None:
+    """The expression with other symbols of the same names in the place of its symbols, as it is
+    written; None where one is no symbol."""
+    terms: list[tuple[Monomial, int]] = []
+    for monomial, coefficient in expr.terms:
+        atoms: list[Atom] = []
+        for atom in monomial:
+            made: Atom | IntLike | None
+            if type(atom) is Symbol:
+                made = names.get(atom, atom)
+                if type(made) is not Symbol:
+                    return None
+            elif type(atom) is Extremum:
+                return None
+            else:
+                parts = renamed(atom.dividend, names), renamed(atom.divisor, names)
+                if parts[0] is None or parts[1] is None:
+                    return None
+                made = type(atom)(parts[0], parts[1])
+            atoms.append(made)
+        terms.append((tuple(atoms), coefficient))
+    return Expr(tuple(terms))
+
+
 def evaluate(value: IntLike, values: Mapping[Symbol, int]) -> int:
     """The integer that the expression is at the given symbols; KeyError for a missing one."""
     total = 0

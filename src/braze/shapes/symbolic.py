@@ -17,7 +17,9 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.shapes.conditions import (
+    NOTHING_KNOWN,
     Condition,
+    always,
     are_strides_in_order,
     is_dense,
     is_dense_in_order,
@@ -43,11 +45,12 @@ class SymbolicSize(torch.SymInt):
     hash by identity.
 
     hint: its value at the sizes at hand. program: the object that programs see. node: the one that
-    C++ asks, which shape rules have: the object itself.
+    C++ asks, which shape rules have: the object itself. maybe_as_int, clone, wrap_int: what C++
+    asks most. The first may not know yet what the size was specialised to.
     """
 
     __slots__ = (
-        *("_constant", "_now", "_now_at"),
+        *("_now", "_now_at", "clone", "maybe_as_int", "wrap_int"),
         *("expr", "facts", "hint", "known", "node", "program"),
     )
 
@@ -55,9 +58,9 @@ class SymbolicSize(torch.SymInt):
     facts: Facts
     hint: int
     program: Any
+    maybe_as_int: Callable[[], int | None]
     _now: Expr
     _now_at: int
-    _constant: int | None
 
     def __init__(self, facts: Facts, expr: Expr, hint: int) -> None:
         self.facts = facts
@@ -65,6 +68,12 @@ class SymbolicSize(torch.SymInt):
         self.hint = hint
         self.known: dict[Any, Any] = {}
         self.node: Any = self
+        self.clone = always(self)
+        if facts.numbers is None:
+            facts.numbers = _Numbers(facts)
+        self.wrap_int = facts.numbers.__getitem__
+        number = constant_value(expr)
+        self.maybe_as_int = NOTHING_KNOWN if number is None else always(number)
         self._now_at = -1
 
     def now(self) -> Expr:
@@ -81,7 +90,9 @@ class SymbolicSize(torch.SymInt):
     def _look_again(self) -> None:
         self._now_at = self.facts.rewritten
         self._now = self.facts.current(self.expr)
-        self._constant = constant_value(self._now)
+        number = constant_value(self._now)
+        if number is not None:
+            self.maybe_as_int = always(number)
 
     def _as(self, made: Any) -> Any:
         return made
@@ -146,22 +157,7 @@ class SymbolicSize(torch.SymInt):
     is_int = is_symbolic = has_hint = True.__bool__
     is_bool = is_float = is_nested_int = is_constant = False.__bool__
 
-    def clone(self) -> Any:
-        return self
-
-    def maybe_as_int(self) -> int | None:
-        if self._now_at != self.facts.rewritten:
-            self._look_again()
-        return self._constant
-
-    def constant_int(self) -> None:
-        return None
-
-    nested_int = constant_bool = constant_int
-
-    def wrap_int(self, value: int) -> Any:
-        made = self.facts.objects.get(value)
-        return as_node(self.facts, value) if made is None else made
+    constant_int = nested_int = constant_bool = NOTHING_KNOWN
 
     def int_(self) -> int:
         return int(self)
@@ -258,13 +254,20 @@ def of_expression(facts: Facts, expr: Expr, hint: int | None = None) -> Any:
 
 def as_node(facts: Facts, value: Any) -> Any:
     """A size as C++ has it: numbers too are nodes."""
-    if isinstance(value, SymbolicSize):
-        return value
-    made = facts.objects.get(value)
-    if made is None:
-        made = facts.objects[value] = SymbolicSize(facts, as_expr(value), value)
+    return value if isinstance(value, SymbolicSize) else facts.numbers[value]
+
+
+class _Numbers(dict[int, SymbolicSize]):
+    """The nodes of plain integers, made when they are asked for."""
+
+    def __init__(self, facts: Facts) -> None:
+        super().__init__()
+        self.facts = facts
+
+    def __missing__(self, value: int) -> SymbolicSize:
+        made = self[value] = SymbolicSize(self.facts, as_expr(value), value)
         made.program = value
-    return made
+        return made
 
 
 def program_value(value: Any) -> Any:
@@ -316,9 +319,8 @@ def _combined(name: str, left: Any, right: Any) -> Any:
     if key in known:
         return known[key]
     facts: Facts = symbolic.facts
-    a, b = (hint_of(left), hint_of(right))
-    first, second = (_current(facts, value) for value in (left, right))
-    known[key] = made = _calculated(facts, name, (first, second), (a, b))
+    operands = _current(facts, left), _current(facts, right)
+    known[key] = made = _calculated(facts, name, operands, (hint_of(left), hint_of(right)))
     return made
 
 
@@ -326,7 +328,7 @@ def _calculated(
     facts: Facts, name: str, operands: tuple[Expr, Expr], hints: tuple[int, int]
 ) -> Any:
     first, second = operands
-    if name in ("floordiv", "mod"):
+    if name in ("floordiv", "mod") and (constant_value(second) or 0) <= 0:
         if not hints[1] or not facts.decide(Relation(second, "!=")):
             raise ZeroDivisionError("integer division or modulo by zero")
         if not facts.decide(Relation(second - 1, ">=")):

@@ -10,19 +10,26 @@ from braze.standins.inputs import input_type
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
-_PLAIN = frozenset((int, bool, float, type(None), Standin))
+_PLAIN = frozenset(
+    (int, bool, float, str, type(None), Standin, torch.dtype, torch.device, torch.memory_format)
+)
 
 
-def with_plain_sizes(argument: Any) -> Any:
-    """An argument of C++, with symbolic sizes and floats as shape rules have them."""
-    cls = type(argument)
-    if cls is tuple or cls is list:
-        if _PLAIN.issuperset(map(type, argument)):
-            return argument
-        return cls([with_plain_sizes(item) for item in argument])
-    if cls in _PLAIN:
-        return argument
-    return argument.node if isinstance(argument, (torch.SymInt, torch.SymFloat)) else argument
+def with_plain_sizes(arguments: Any) -> Any:
+    """Arguments of C++, with symbolic sizes and floats as shape rules have them."""
+    if _PLAIN.issuperset(map(type, arguments)):
+        return arguments
+    made = []
+    for argument in arguments:
+        cls = type(argument)
+        if cls is torch.SymInt or cls is torch.SymFloat:
+            argument = argument.node
+        elif cls is list or cls is tuple:
+            argument = with_plain_sizes(argument)
+        elif cls not in _PLAIN and isinstance(argument, (torch.SymInt, torch.SymFloat)):
+            argument = argument.node
+        made.append(argument)
+    return made if type(arguments) is list else tuple(made)
 
 
 def place_types(args: Any) -> tuple[Any, ...]:

@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.backward import follows_its_base, is_piece
-from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value
+from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts, Unknown
@@ -30,7 +30,7 @@ class FinishedTrace:
     inputs: the numbers (in the order of `add_input` calls) of the inputs that the graph keeps.
     requires_grad: of each result, whether autograd recorded a history for it.
     sizes: the unknowns whose numbers are passed after the inputs. expressions: what rewrote the
-        graph's values, where sizes are symbolic.
+        graph's values, where sizes are symbolic. is_known: whether a call can tell every symbol.
     """
 
     graph: Graph
@@ -38,6 +38,7 @@ class FinishedTrace:
     requires_grad: tuple[bool, ...] = ()
     sizes: tuple[Unknown, ...] = ()
     expressions: Expressions | None = None
+    is_known: bool = True
 
 
 def finish_trace(
@@ -60,13 +61,13 @@ def finish_trace(
         pieces = _pieces(results, inputs)
         outputs = _outputs(recorder, inputs, constants, places, pieces)
     outputs = _uncounted(_detached(outputs, results, inputs, pieces), places)
-    used, nodes = _live_nodes(recorder.calls, outputs, mutations)
+    used, calls = _live_calls(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
     kept = [index for index, value in enumerate(original) if value in used]
     graph = Graph(
         inputs=tuple(original[index] for index in kept),
         constants=tuple(c for c in constants if c.value in used),
-        nodes=nodes,
+        nodes=tuple(map(node_of, calls)) if facts is None else (),
         outputs=outputs,
         mutations=mutations,
     )
@@ -74,8 +75,8 @@ def finish_trace(
     if facts is None:
         return FinishedTrace(graph, tuple(kept), histories)
     expressions = Expressions(facts)
-    graph, sizes = expressions.graph(graph)
-    return FinishedTrace(graph, tuple(kept), histories, sizes, expressions)
+    graph, sizes, is_known = expressions.graph(graph, calls)
+    return FinishedTrace(graph, tuple(kept), histories, sizes, expressions, is_known)
 
 
 def _written_inputs(recorder: Recorder, inputs: Sequence[Place]) -> Iterable[tuple[Place, Value]]:
@@ -205,16 +206,16 @@ def _owned(recorder: Recorder, place: Place) -> Value:
     return value
 
 
-def _live_nodes(
+def _live_calls(
     calls: Sequence[Call], outputs: Sequence[Output], mutations: Sequence[Mutation]
-) -> tuple[set[Value], tuple[Node, ...]]:
-    """Every value that is used, and the nodes that results, write-backs or effects need."""
+) -> tuple[set[Value], list[Call]]:
+    """Every value that is used, and the calls that results, write-backs or effects need."""
     used: set[Value] = {o.value for o in outputs}
     used.update(o.alias.base for o in outputs if o.alias is not None)
     for mutation in mutations:
         used.add(mutation.input)
         used.add(mutation.value)
-    kept: list[Node] = []
+    kept: list[Call] = []
     for call in reversed(calls):
         op, args, kwargs, results = call[:4]
         for value in results:
@@ -223,12 +224,12 @@ def _live_nodes(
         else:
             if not (has_effect(op) or (results and _is_counted(results[0]))):
                 continue
-        kept.append(node_of(call))
+        kept.append(call)
         _use(args, used)
         if kwargs:
             _use(kwargs.values(), used)
     kept.reverse()
-    return used, tuple(kept)
+    return used, kept
 
 
 def _is_counted(value: Value | None) -> bool:

@@ -230,7 +230,18 @@ def pointwise_layout(*operands: tuple[Shape, Shape]) -> tuple[Shape, Shape]:
         shape = first
     else:
         shape = broadcast_shape(tuple(shape for shape, _ in operands))
+    if all(_is_plainly_row_major(*operand) for operand in operands):
+        return shape, contiguous_stride(shape)
     return shape, ordered_stride(shape, operands)
+
+
+def _is_plainly_row_major(shape: Shape, stride: Shape) -> bool:
+    """Whether the strides are those of `contiguous_stride`, sizes of one included; nothing is asked
+    of symbolic sizes."""
+    return all(
+        a is b or (type(a) is type(b) is int and a == b)
+        for a, b in zip(stride, contiguous_stride(shape), strict=True)
+    )
 
 
 def ordered_stride(shape: Shape, operands: tuple[tuple[Shape, Shape], ...]) -> Shape:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from braze.ir.types import TensorType
-from braze.shapes.expr import Symbol, as_expr, symbols
+from braze.shapes.expr import Symbol, as_expr, constant_value, symbols
 from braze.shapes.facts import Facts
 from braze.shapes.substitution import evaluate
 from braze.shapes.symbolic import SymbolicSize, is_computed
@@ -51,7 +51,7 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
             _settle_held(facts, sizes, values)
             _check_small(infer, args, kwargs, facts, fitted[0])
             return fitted[0]
-    small = [size for size in sizes if size.hint < 2 and size.maybe_as_int() is None]
+    small = [size for size in sizes if size.hint < 2 and constant_value(size.now()) is None]
     if small:  # strides of such sizes follow rules of their own: as they are, the others may do
         for size in small:
             int(size)

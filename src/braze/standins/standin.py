@@ -10,7 +10,7 @@ import torch
 from braze.compat.dispatch import disabled_torch_function, make_wrapper
 from braze.ir.graph import Argument, Value
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import plain_size, program_value
+from braze.shapes.symbolic import program_value
 from braze.standins.errors import DataDependent, Untraceable
 
 
@@ -117,11 +117,10 @@ class Standin(torch.Tensor):
     @property
     def shape(self) -> torch.Size:  # type: ignore[override]
         """As `Tensor.shape`; symbolic sizes as programs see them."""
-        sizes = _TENSOR_SHAPE.__get__(self)
-        for size in sizes:
+        for size in self.place.type.shape:
             if type(size) is not int:
-                return program_sizes(sizes)
-        return sizes  # type: ignore[no-any-return]
+                return torch.Size(map(program_value, self.place.type.shape))
+        return _TENSOR_SHAPE.__get__(self)  # type: ignore[no-any-return]
 
     def size(self, dim: int | None = None) -> Any:  # type: ignore[override]
         """As `Tensor.size`."""
@@ -154,11 +153,6 @@ class Standin(torch.Tensor):
 
 _TENSOR_DATA: Any = torch._C.TensorBase.data
 _TENSOR_SHAPE: Any = torch._C.TensorBase.shape
-
-
-def program_sizes(sizes: Any) -> torch.Size:
-    """Sizes that C++ gave, as programs see them."""
-    return torch.Size([program_value(plain_size(size)) for size in sizes])
 
 
 def _placed(dim: int, tensor: torch.Tensor) -> int:

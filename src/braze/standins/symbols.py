@@ -16,13 +16,14 @@ from typing import Any, final
 import torch
 
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value, computed_symbol
-from braze.ir.graph_sizes import bound_symbols, missing_symbols, symbols_of
+from braze.ir.graph_sizes import bound_symbols, computed_symbols, missing_symbols, symbols_of
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.shapes.binding import Check, Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, bounds, simplified, symbols
 from braze.shapes.facts import Facts, Unknown
-from braze.shapes.substitution import substitute
+from braze.shapes.substitution import renamed, substitute
 from braze.shapes.symbolic import SymbolicSize, of_expression
+from braze.standins.recorder import Call
 
 _INT = frozenset((int,))
 _NO_SIZES = frozenset((int, float, bool, str, type(None), torch.dtype, torch.device))
@@ -48,7 +49,8 @@ class SizeRewriter:
 
     def sizes(self, sizes: Iterable[Any]) -> tuple[Any, ...]:
         """Several sizes."""
-        return tuple(map(self._size, sizes))
+        size = self._size
+        return tuple([n if type(n) is int else size(n) for n in sizes])
 
     def type(self, type: Any) -> Any:
         """A tensor's type."""
@@ -69,40 +71,46 @@ class SizeRewriter:
         """The value that stands for another; itself where no size of it is symbolic."""
         found = self._values.get(value)
         if found is None:
-            made = self.type(value.type)
-            found = value if made is value.type else Value(value.index, made)
+            kind = value.type
+            known = self._types.get(id(kind))
+            made = self.type(kind) if known is None else known[1]
+            found = value if made is kind else Value(value.index, made)
             self._values[value] = found
         return found
 
-    def argument(self, argument: Any) -> Any:
-        """An argument of a node."""
-        cls = type(argument)
-        if cls is Value:
-            return self._values.get(argument) or self.value(argument)
-        if cls in _NO_SIZES:
-            return argument
-        if cls is tuple or cls is list:
-            return cls([self.argument(item) for item in argument])
-        return self._size(argument)
+    def arguments(self, arguments: Iterable[Any]) -> list[Any]:
+        """Arguments of a node."""
+        values, made = self._values, []
+        for argument in arguments:
+            cls = type(argument)
+            if cls is Value:
+                argument = values.get(argument) or self.value(argument)
+            elif cls is tuple or cls is list:
+                argument = cls(self.arguments(argument))
+            elif cls not in _NO_SIZES:
+                argument = self._size(argument)
+            made.append(argument)
+        return made
+
+    def call(self, call: Call) -> Node:
+        """The node of a recorded call."""
+        op, args, kwargs, outputs, origin, grad_enabled = call
+        named = tuple(zip(kwargs, self.arguments(kwargs.values()))) if kwargs else ()
+        made = tuple([None if value is None else self.value(value) for value in outputs])
+        return Node(op, tuple(self.arguments(args)), named, made, origin, grad_enabled)
 
     def node(self, node: Node) -> Node:
         """One node."""
-        argument = self.argument
-        return Node(
-            node.op,
-            tuple([argument(a) for a in node.args]),
-            tuple([(name, argument(value)) for name, value in node.kwargs]) if node.kwargs else (),
-            tuple([None if v is None else self.value(v) for v in node.outputs]),
-            node.origin,
-            node.grad_enabled,
-        )
+        kwargs = dict(node.kwargs)
+        return self.call((node.op, node.args, kwargs, node.outputs, node.origin, node.grad_enabled))
 
-    def rewritten(self, graph: Graph) -> Graph:
-        """The graph; what it is told of its symbols stays."""
+    def rewritten(self, graph: Graph, calls: Iterable[Call] = ()) -> Graph:
+        """The graph; what it is told of its symbols stays. calls: recorded, which come behind its
+        nodes."""
         return Graph(
             tuple(map(self.value, graph.inputs)),
             tuple([Constant(self.value(c.value), c.tensor) for c in graph.constants]),
-            tuple(map(self.node, graph.nodes)),
+            (*map(self.node, graph.nodes), *map(self.call, calls)),
             tuple(map(self._output, graph.outputs)),
             tuple(map(self._mutation, graph.mutations)),
             graph.sizes,
@@ -133,9 +141,11 @@ class Expressions(SizeRewriter):
         self._final = facts.refined()
         self._by_size: dict[Any, Size] = {}
 
-    def graph(self, graph: Graph) -> tuple[Graph, tuple[Unknown, ...]]:
-        """The graph, and the unknowns whose numbers are `Graph.sizes`."""
-        made = self.rewritten(graph)
+    def graph(self, graph: Graph, calls: Iterable[Call]) -> tuple[Graph, tuple[Unknown, ...], bool]:
+        """The graph of recorded calls, the unknowns whose numbers are `Graph.sizes`, and whether
+        every symbol is had from them, from inputs or from what the graph computes. graph: all of it
+        but the nodes."""
+        made = self.rewritten(graph, calls)
         checks = self.checks(made.nodes)
         used = frozenset().union(
             *map(symbols, self._by_size.values()), *(symbols(check.expr) for check in checks)
@@ -143,7 +153,9 @@ class Expressions(SizeRewriter):
         missing, derived = missing_symbols(used, made.inputs, self.derived(used))
         passed = self._passed(missing)
         numbers = tuple([self.final(as_expr(unknown.symbol)) for unknown in passed])
-        return dataclasses.replace(made, sizes=Sizes(numbers, derived, checks)), passed
+        missing = missing.difference(*map(symbols, numbers))
+        is_known = not missing or missing <= computed_symbols(made)
+        return dataclasses.replace(made, sizes=Sizes(numbers, derived, checks)), passed, is_known
 
     def checks(self, nodes: Iterable[Node]) -> tuple[Check, ...]:
         """What has to hold of numbers that the graph computes: what was assumed, and that sizes
@@ -184,7 +196,9 @@ class Expressions(SizeRewriter):
 
     def final(self, expr: Expr) -> Expr:
         """An expression of the trace as it is known at the end."""
-        return substitute(self.facts.current(expr), self._final)
+        expr = self.facts.current(expr)
+        made = renamed(expr, self._final)
+        return substitute(expr, self._final) if made is None else made
 
     def _expression(self, size: Any) -> Any:
         if type(size) is not SymbolicSize:

@@ -215,7 +215,8 @@ class Tracer(dispatch.TorchDispatchMode):
             kwargs = {}
         if self.facts is not None or self.has_numbers:
             args = with_plain_sizes(args)
-            kwargs = {name: with_plain_sizes(value) for name, value in kwargs.items()}
+            if kwargs:
+                kwargs = dict(zip(kwargs, with_plain_sizes(tuple(kwargs.values()))))
             if op in BOUNDED and not kwargs:
                 args = counted_from_start(op, args)
         if special is not None:

@@ -61,16 +61,19 @@ def completed_shape(shape: Shape, numel: int) -> Shape:
     """The shape with its -1 replaced; raises RuntimeError as eager where it does not fit."""
     product = 1
     for size in shape:
-        if size != -1:
+        if type(size) is not int or size != -1:
             product *= size
-    unknown = shape.count(-1)
+    unknown = sum([type(size) is int and size == -1 for size in shape])
+    rest = 0
     if unknown:
-        fits = product > 0 and must_equal(numel % product, 0)
+        fits = product > 0
+        rest = numel // product if fits else 0
+        fits = fits and (rest * product is numel or must_equal(numel % product, 0))
     else:
         fits = must_equal(product, numel)
     if unknown > 1 or not fits or any(size < -1 for size in shape):
         raise RuntimeError(f"shape '{list(shape)}' is invalid for input of size {numel}")
-    return tuple(numel // product if size == -1 else size for size in shape)
+    return tuple([rest if type(size) is int and size == -1 else size for size in shape])
 
 
 @functools.lru_cache(maxsize=1 << 12)
@@ -104,7 +107,9 @@ def view_stride(old_shape: Shape, old_stride: Shape, shape: Shape) -> Shape | No
     return tuple(stride) if view_dim == -1 else None
 
 
-def _numel(shape: Shape) -> int:
+@functools.lru_cache(maxsize=1 << 12)
+def numel_of(shape: Shape) -> int:
+    """How many elements there are."""
     result = 1
     for size in shape:
         result *= size
@@ -113,7 +118,7 @@ def _numel(shape: Shape) -> int:
 
 @_view_rule(aten.view.default)
 def _view(x: TensorType, offset: int, shape: Shape) -> View:
-    shape = completed_shape(tuple(shape), _numel(x.shape))  # type: ignore[arg-type]
+    shape = completed_shape(tuple(shape), numel_of(x.shape))  # type: ignore[arg-type]
     stride = view_stride(x.shape, x.stride, shape)  # type: ignore[arg-type]
     if stride is None:
         raise RuntimeError(
