@@ -111,7 +111,7 @@ def _recorded(
     asked = options.mode is not None
     choice = recording_choice(schedule, asked, total_memory(device))
     facts = recording_facts(schedule, sources, device.type)
-    refused = facts if isinstance(facts, str) else "" if asked else choice.plain
+    refused = facts if isinstance(facts, str) else choice.plain
     say = report if asked else choice.say
     if isinstance(facts, str) or refused:
         say(f"calls are not replayed as a CUDA graph: {refused}")

@@ -5,8 +5,8 @@
     is little                where starting the work takes   recorded
                              longer than doing it
     is small                 where it takes twice as long    recorded
-    is large                 as compiled                     where it takes three times as
-                                                             long
+    is large                 as compiled                     recorded, up to a quarter of
+                                                             the device's memory
     of few steps, or of      as compiled                     as the lines above
     library calls that are
     not known here
@@ -15,8 +15,8 @@ and in any mode not where a forward is not recorded, and its backward would copy
 
 The time on the host is measured, in the second call: the first one builds and sets up. The time on
 the device is computed, at rates that calls rarely reach: what lies between the two is gained by a
-replay. A recording holds its memory from then on, values that a forward saves too, so a large one
-has to be worth it: with mode=None only what fits a share of the device's memory is recorded.
+replay. A recording holds its memory from then on, values that a forward saves too: with mode=None
+only what fits a share of the device's memory is recorded.
 """
 
 from __future__ import annotations
@@ -37,13 +37,14 @@ from braze.shapes.substitution import evaluate
 
 _LOG = logging.getLogger("braze.perf_hints")
 
-# Shares of the device's memory: of a recording that is little, or small; of all together that
-# nobody asked for; of inputs that are copied to a fixed place before a replay.
+# Shares of the device's memory: of a recording that is little, or small, or that the mode asks for;
+# of all together that nobody asked for; of inputs that are copied to a fixed place before a replay.
 LITTLE_SHARE = 1 / 256
 SMALL_SHARE = 1 / 128
+ASKED_SHARE = 1 / 4
 ALL_SHARE = 1 / 16
 COPIED_SHARE = 1 / 512
-_RATIO_SMALL, _RATIO_LARGE = 2.0, 3.0
+_RATIO_SMALL = 2.0
 # Launches that one replay costs as much as.
 LEAST_STEPS = 6
 
@@ -97,7 +98,8 @@ _KNOWN = frozenset(
 @dataclass(frozen=True, slots=True)
 class RecordingChoice:
     """device_s: seconds of a call on the device, at the least; held: bytes of a recording; memory:
-    of the device; plain: why a call is not recorded unasked, or ""; asked: the mode asks for it."""
+    of the device; plain: why a call is not recorded, whatever it takes, or ""; asked: the mode asks
+    for it."""
 
     device_s: float
     held: int
@@ -117,7 +119,7 @@ class RecordingChoice:
 
     def needs_time(self) -> bool:
         """Whether the second call's time on the host decides."""
-        return not self.asked or self.held > self.memory * SMALL_SHARE
+        return not self.asked
 
     def why_not(self, host_s: float) -> str:
         """Why calls are not recorded, or "". host_s: seconds of a call on the host."""
@@ -126,7 +128,7 @@ class RecordingChoice:
             f"{1e3 * self.device_s:.2f} ms at its best; a recording holds {self.held >> 20} MiB"
         )
         ratio = 1.0 if self.held <= self.memory * LITTLE_SHARE else _RATIO_SMALL
-        if host_s <= self.device_s * (_RATIO_LARGE if self.asked else ratio):
+        if host_s <= self.device_s * ratio:
             return figures
         self.say(f"calls are recorded as a CUDA graph: {figures}")
         return ""
@@ -139,8 +141,10 @@ class RecordingChoice:
 def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingChoice:
     """What speaks for recording the calls of a schedule. memory: bytes of the device."""
     held = held_bytes(schedule)
-    small = held <= memory * SMALL_SHARE
-    plain = "" if small else f"a recording would hold {held >> 20} MiB"
+    fits = held <= memory * (ASKED_SHARE if asked else SMALL_SHARE)
+    plain = "" if fits else f"a recording would hold {held >> 20} MiB"
+    if asked:
+        return RecordingChoice(device_seconds(schedule), held, memory, plain, asked)
     unknown = {_name(s) for s in schedule.steps if isinstance(s, ExternStep)} - _KNOWN
     if unknown:
         plain = f"{min(unknown)} is not known to be recordable"

@@ -138,6 +138,20 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
     return tuple(results) + _reserve(tracer, op, image)
 
 
+@_special(aten.cudnn_batch_norm_backward.default, aten.miopen_batch_norm_backward.default)
+def _library_batch_norm_backward(
+    tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The backward of a training batch norm by the library, in whose forward's place is another:
+    what only the library's own forward keeps for it is not there."""
+    image, gradient, weight, _, _, mean, deviation, epsilon = args[:8]
+    return tracer.call(
+        aten.native_batch_norm_backward.default,
+        (gradient, image, weight, None, None, mean, deviation, True, epsilon, [True] * 3),
+        {},
+    )
+
+
 @_special(aten._native_batch_norm_legit.default)
 def _batch_norm_of_symbolic_sizes(
     tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]

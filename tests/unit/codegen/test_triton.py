@@ -115,6 +115,25 @@ def test_every_candidate_of_tuning(made: LoopProgram, inputs: list[tuple[int, ..
             torch.testing.assert_close(mine, right, atol=1e-5, rtol=1e-4)
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 5])
+def test_columns_of_several_inputs(count: int) -> None:
+    """Blocks are powers of two, however many bytes are read for a point."""
+    rows, columns = 1200, 70
+    inputs = [buffer(f"x{n}", (rows, columns)) for n in range(count)]
+    y = buffer("y", (columns,))
+    (c, _) = (over := axes((columns,), "c"))[0]
+    (r, _) = (along := axes((rows,), "r"))[0]
+    value = load(inputs[0], r, c)
+    for x in inputs[1:]:
+        value = apply("mul", value, load(x, r, c))
+    made = program(inputs, [define(y, over, total("sum", along, value))], [y])
+    target = replace(CUDA, least_work=1024, least_part=4096)
+    _, sources = generated(made, target)
+    functions = [launch.function for step in sources.launches for launch in step]
+    assert functions and all(n & (n - 1) == 0 for f in functions for n in f.constants)
+    check(made, [torch.rand(rows, columns) for _ in inputs], target, atol=1e-4, rtol=1e-4)
+
+
 @pytest.mark.parametrize("shape", [(128, 3, 2048), (17, 12, 2000)])
 def test_channel_norm_of_few_channels(shape: tuple[int, int, int]) -> None:
     """The statistics are computed in parts, both moments in one read."""

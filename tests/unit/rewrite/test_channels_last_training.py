@@ -235,3 +235,18 @@ def test_one_graph_with_its_backward_converts_images_once(
     of_inputs = [n for n in copies if n.args[0] in given]
     gradients = {str(n.args[0].type.shape[2:]) for n in copies if n.args[0] not in given}
     assert len(of_inputs) == 6 and len(copies) == 8 and gradients == {"(3, 3)"}
+
+
+def test_a_library_norms_backward_in_the_frame_is_ours() -> None:
+    """On a GPU eager's batch norm is the library's, whose backward reads what only its own forward
+    keeps."""
+    tracer = Tracer()
+    x, c, kept = torch.randn(2, 3, 4, 4), torch.ones(3), torch.empty(0, dtype=torch.uint8)
+    with tracer:
+        image, channel, reserve = map(tracer.add_input, (x, c, kept))
+        given = (image, image, channel, channel, channel, channel, channel, 1e-5, reserve)
+        made = torch.ops.aten.cudnn_batch_norm_backward(*given)
+        graph = tracer.finish(list(made)).graph
+    (node,) = graph.nodes
+    assert str(node.op) == "aten.native_batch_norm_backward.default"
+    assert node.args[3:5] == (None, None) and node.args[7] is True

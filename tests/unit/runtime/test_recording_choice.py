@@ -124,6 +124,12 @@ def test_what_is_not_asked_for_has_to_be_known_and_small() -> None:
     assert "linalg_inv_ex" in recording_choice(odd, False, MEMORY).plain
 
 
+def test_what_is_asked_for_is_recorded_up_to_a_share_of_memory() -> None:
+    held = held_bytes(_plan(1024, 5))
+    assert recording_choice(_plan(1024, 1), True, 8 * held).plain == ""
+    assert "would hold" in recording_choice(_plan(1024, 5), True, 2 * held).plain
+
+
 def test_what_is_copied_at_each_call() -> None:
     weight, image, saved = torch.ones(4, requires_grad=True), torch.ones(8), torch.ones(16)
     inputs = [weight, image, saved]
@@ -138,7 +144,7 @@ GIB = 1 << 30
 
 @pytest.mark.parametrize(
     ("asked", "held", "ratio"),
-    [(False, GIB // 8, 1), (False, GIB // 2, 2), (True, GIB // 2, 0), (True, 2 * GIB, 3)],
+    [(False, GIB // 8, 1), (False, GIB // 2, 2), (True, GIB // 2, 0), (True, 2 * GIB, 0)],
 )
 def test_how_much_longer_the_host_has_to_take(asked: bool, held: int, ratio: int) -> None:
     choice = RecordingChoice(1.0, held, 100 * GIB, "", asked)

@@ -185,7 +185,9 @@ def _lane_blocks(kernel: Kernel) -> BlockSizes:
     if known and (kernel.scratch or points * lanes * kept <= most):
         while lanes > 8 and points * lanes * kept > (_HELD_LANES if few else most):
             lanes //= 2
-        return BlockSizes(lanes, points, max(1, min(warps, points * lanes // 512)), True)
-    block = max(1, min(points, _LANE_BYTES // max(_read_bytes(kernel), 2) // lanes))
+        each = 512 if few or len(kernel.phases) < 2 else 1024  # points of a warp
+        return BlockSizes(lanes, points, max(1, min(warps, points * lanes // each)), True)
+    each = power_of_two(max(_read_bytes(kernel), 2))
+    block = max(1, min(points, _LANE_BYTES // each // lanes))
     warps = 16 if few else 4
     return BlockSizes(lanes, block, max(1, min(warps, block * lanes // 512)), stages=2)
