@@ -11,7 +11,7 @@ import torch
 
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import Source
-from braze.shapes.binding import python_text
+from braze.shapes.binding import python_text, with_remainders
 from braze.shapes.expr import Expr, Symbol
 
 # Builtin classes whose lengths are guarded.
@@ -108,7 +108,7 @@ class SizeCondition:
         names = {symbol: str(source) for symbol, source in self.sources}
         if self.apart or (self.lower, self.upper) == (0, 0) or self.upper is None:
             least = 0 if self.lower is None else self.lower
-            moved = self.expr - least
+            moved = with_remainders(self.expr - least)
             left = Expr(tuple((m, c) for m, c in moved.terms if c > 0))
             right = -Expr(tuple((m, c) for m, c in moved.terms if c < 0))
             if self.lower is not None and self.upper is None and len(self.expr.terms) == 1:
@@ -116,7 +116,7 @@ class SizeCondition:
             sign = "!=" if self.apart else "==" if self.upper == 0 else ">="
             return f"{python_text(left, names)} {sign} {python_text(right, names)}"
         start = "" if self.lower is None else f"{self.lower} <= "
-        return f"{start}{python_text(self.expr, names)} <= {self.upper}"
+        return f"{start}{python_text(with_remainders(self.expr), names)} <= {self.upper}"
 
 
 @final

@@ -12,10 +12,12 @@ from typing import Any, NoReturn, final
 from braze.shapes.expr import (
     Expr,
     Extremum,
+    FloorDiv,
     IntLike,
     Mod,
     Symbol,
     as_expr,
+    as_expr_of,
     constant_value,
     symbols,
 )
@@ -147,10 +149,45 @@ def python_text(expr: Expr, names: Mapping[Symbol, str]) -> str:
                 factors.append(f"{'max' if atom.maximum else 'min'}({inside})")
             else:
                 sign = "%" if isinstance(atom, Mod) else "//"
-                left, right = python_text(atom.dividend, names), python_text(atom.divisor, names)
-                factors.append(f"(({left}) {sign} ({right}))")
+                left, right = _operand(atom.dividend, names), _operand(atom.divisor, names)
+                text = f"{left} {sign} {right}"
+                factors.append(text if len(monomial) == 1 == coefficient else f"({text})")
         parts.append(" * ".join(factors))
     return " + ".join(parts) or "0"
+
+
+def with_remainders(expr: Expr) -> Expr:
+    """The expression with `x % d` in the place of `x - d * (x // d)`, as people write it."""
+    for monomial, _ in expr.terms:
+        for atom in monomial:
+            made = _with_remainder(expr, atom) if type(atom) is FloorDiv else None
+            if made is not None:
+                return with_remainders(made)
+    return expr
+
+
+def _with_remainder(expr: Expr, quotient: FloorDiv) -> Expr | None:
+    whole = quotient.divisor * as_expr_of(quotient)
+    factors, scale = whole.terms[0]
+    found = next((c for monomial, c in expr.terms if monomial == factors), 0)
+    times = -found // scale
+    if not times:
+        return None
+    rest = expr - (quotient.dividend - whole) * times
+    if len(rest.terms) >= len(expr.terms) or any(quotient in m for m, _ in rest.terms):
+        return None
+    remainder = Mod(quotient.dividend, quotient.divisor)
+    return Expr((*rest.terms, ((remainder,), times)))
+
+
+def _operand(expr: Expr, names: Mapping[Symbol, str]) -> str:
+    """An operand of a division: in brackets, unless it is a number or a name."""
+    text = python_text(expr, names)
+    number = constant_value(expr)
+    is_name = len(expr.terms) == 1 == expr.terms[0][1] and [*map(type, expr.terms[0][0])] == [
+        Symbol
+    ]
+    return text if is_name or (number is not None and number >= 0) else f"({text})"
 
 
 def _solved(place: Any, expr: Expr, symbol: Symbol) -> Binding | None:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
+from braze.shapes.binding import python_text, with_remainders
 from braze.shapes.data_symbols import DataSymbols
 from braze.shapes.expr import (
     Expr,
@@ -572,7 +573,9 @@ class Facts:
 
 
 def relation_text(relation: Relation, names: Callable[[str], str] = str) -> str:
-    """The relation with positive terms on both sides: `s0 + 1 <= s1`."""
-    left = Expr(tuple((m, c) for m, c in relation.expr.terms if c > 0))
-    right = -Expr(tuple((m, c) for m, c in relation.expr.terms if c < 0))
-    return names(f"{left} {relation.kind} {right}")
+    """The relation with positive terms on both sides: `s0 >= s1 + 1`, `s0 % 4 == 0`."""
+    expr = with_remainders(relation.expr)
+    named = {symbol: symbol.name for symbol in symbols(expr)}
+    left = Expr(tuple((m, c) for m, c in expr.terms if c > 0))
+    right = -Expr(tuple((m, c) for m, c in expr.terms if c < 0))
+    return names(f"{python_text(left, named)} {relation.kind} {python_text(right, named)}")

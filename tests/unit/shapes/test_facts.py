@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import random
+from typing import Any
 
 import pytest
 
@@ -54,7 +55,7 @@ def test_divisibility_makes_exact_quotients() -> None:
     facts, a, _ = two()
     assert a % 2 == 0  # type: ignore[operator]
     assert a // 2 * 2 == a  # type: ignore[operator]
-    assert assumed(facts) == ["s0 == 2*((s0) // (2))"]
+    assert assumed(facts) == ["s0 % 2 == 0"]
 
 
 def test_comparisons_narrow_the_range() -> None:
@@ -160,3 +161,19 @@ def test_history_tells_what_changed() -> None:
     assert history.changed("x", (5, 9)) == {0, 1}
     history.begin()
     assert not history.changed("x", (5, 9, 1))
+
+
+@pytest.mark.parametrize(
+    "ask, expected",
+    [
+        (lambda a, b: a % 4 == 0, "s0 % 4 == 0"),
+        (lambda a, b: (a + 1) % 4 == 1, "(s0 + 1) % 4 == 1"),
+        (lambda a, b: a % b != 0, "s0 % s1 != 0"),
+        (lambda a, b: a * 2 % 4 == 0, "2 * (s0 % 2) == 0"),
+        (lambda a, b: a // 3 == b // 3, "s0 // 3 == s1 // 3"),
+    ],
+)
+def test_divisibility_reads_as_a_remainder(ask: Any, expected: str) -> None:
+    facts, a, b = two(12, 13)
+    assert ask(a, b)
+    assert assumed(facts) == [expected]
