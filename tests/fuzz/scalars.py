@@ -190,6 +190,13 @@ def _float_function(scope: Scope, depth: int) -> str:
 
 
 @numbers(0.4)
+def _partial_function(scope: Scope, depth: int) -> str:
+    """A function that Python raises from, for some numbers."""
+    form = scope.pick(["math.sqrt({})", "math.log({})", "math.exp({})", "1.5 / {}", "{} ** -2"])
+    return form.format(f"({number(scope, depth - 1)})")
+
+
+@numbers(0.4)
 def _float_item(scope: Scope, depth: int) -> str | None:
     places = [p for p in scope.of("tensor") if p.dtype in "fd"]
     if not places:

@@ -58,18 +58,20 @@ def test_the_last_bit_is_that_of_math() -> None:
         assert compiled(number) == functions(number)
 
 
-def test_what_has_written_to_its_inputs_says_so() -> None:
-    def step(x: Tensor) -> float:
+@pytest.mark.parametrize("backend", ["aot_eager", "braze"])
+def test_raises_as_python_does_beside_writes(backend: str) -> None:
+    def step(x: Tensor, y: Tensor) -> float:
         x.sub_(1)
-        return 1 / x.item()
+        y.mul_(2)
+        number = 1 / x.item()
+        x.add_(number)
+        return number
 
-    compiled = braze.compile(step, backend="aot_eager")
-    x = torch.tensor(3.0)
-    assert compiled(x) == 0.5
-    assert compiled(x) == 1.0
-    with pytest.raises(ArithmeticError, match=r"braze\.disable"):
-        compiled(x)
-    assert x == 0
+    compiled = braze.compile(step, backend=backend)
+    for start in (3.0, 1.0, 4.0):
+        given, other = (torch.tensor(start), torch.ones(3)), (torch.tensor(start), torch.ones(3))
+        assert _outcome(compiled, *given) == _outcome(step, *other)
+        assert torch.equal(given[0], other[0]) and torch.equal(given[1], other[1])
 
 
 def test_what_handles_it_goes_its_own_way() -> None:

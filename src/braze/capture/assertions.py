@@ -12,9 +12,6 @@ at the condition itself: as a number that it computes, whose check comes before 
 So it is with numbers that the graph computes, where Python may raise:
 
     math.sqrt(x.item())       x < 0 has to be false
-
-Where the graph writes to its inputs the program learns of these late, by an ArithmeticError, if it
-has no handler for any.
 """
 
 from __future__ import annotations
@@ -48,8 +45,7 @@ _OF_DATA = ("data-dependent-branch", "data-dependent-size")
 class Assumed:
     """A tensor as it was at a step of the outermost loop, and its assumed truth.
 
-    of_numbers: numbers are such that Python computes with them. is_guarded: the program may handle
-        what it raises.
+    of_numbers: numbers are such that Python computes with them.
     """
 
     condition: Standin
@@ -57,7 +53,6 @@ class Assumed:
     step: int
     origin: Origin
     of_numbers: bool = False
-    is_guarded: bool = False
 
 
 def decide(
@@ -101,14 +96,13 @@ def assume_computable(interpreter: Any, condition: Value) -> None:
     if module.startswith(_COUNTS_STEPS):
         return
     step, origin = interpreter.outer_step, interpreter.origin()
-    is_guarded = any(frame.current[1].region is not None for frame in interpreter.frames)
     if interpreter.assumed and interpreter.assumed[-1].of_numbers:
         last = interpreter.assumed.pop()
         both = (last.condition.place.value, condition)
         condition = interpreter.tracer.recorder.emit(aten.logical_and.default, both, {})
-        step, origin, is_guarded = last.step, last.origin, is_guarded or last.is_guarded
+        step, origin = last.step, last.origin
     kept = new_standin(Place(condition.type, condition))
-    interpreter.assumed.append(Assumed(kept, True, step, origin, True, is_guarded))
+    interpreter.assumed.append(Assumed(kept, True, step, origin, of_numbers=True))
 
 
 _COUNTS_STEPS = "torch.optim."
@@ -119,12 +113,12 @@ def finished_checks(interpreter: Any, writer: RecipeWriter) -> tuple[Check, ...]
     checks = []
     writes = any(standin.place.version for standin, _ in interpreter.tracer.inputs)
     for one in interpreter.assumed:
-        if writes and not (one.of_numbers and not one.is_guarded):
+        if writes:
             _check_inside(interpreter, one)
             continue
         recipe = writer.result(one.condition)
         assert isinstance(recipe, FromGraph)
-        checks.append(Check(recipe.index, one.holds, one.origin, is_late=writes))
+        checks.append(Check(recipe.index, one.holds, one.origin))
     return tuple(checks)
 
 

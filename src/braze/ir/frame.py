@@ -320,13 +320,11 @@ class Draw:
 @dataclass(frozen=True, slots=True, eq=False)
 class Check:
     """Result `result` of the graph must be true (or false: `holds`), else the program raises, and
-    the frame runs eagerly instead: nothing has been written by then. is_late: the graph has written
-    to its inputs, and an ArithmeticError says so."""
+    the frame runs eagerly instead: nothing has been written by then."""
 
     result: int
     holds: bool
     origin: Origin
-    is_late: bool = False
 
 
 @final

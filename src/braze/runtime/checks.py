@@ -8,7 +8,7 @@ from typing import final
 
 import torch
 
-from braze.ir.entry import GraphCallable, PartlyRun
+from braze.ir.entry import GraphCallable
 from braze.ir.frame import Check
 from braze.ir.origin import Origin
 
@@ -30,18 +30,7 @@ def with_checks(run: GraphCallable, checks: Sequence[Check]) -> GraphCallable:
         results = run(inputs)
         for check in checks:
             if bool(results[check.result]) is not check.holds:
-                raise _late(check) if check.is_late else CheckFailed(check.origin)
+                raise CheckFailed(check.origin)
         return results
 
     return run_and_check
-
-
-def _late(check: Check) -> PartlyRun:
-    return PartlyRun(
-        ArithmeticError(
-            f"{check.origin}: of a number that the program reads from a tensor, Python computes "
-            "nothing real from here on (a division by zero, a root of a negative number, an "
-            "overflow), and the compiled graph has written to its inputs: look at the number "
-            "before it is used, or compute with it in a function under braze.disable"
-        )
-    )
