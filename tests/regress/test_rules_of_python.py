@@ -244,3 +244,14 @@ def test_a_proxy_whose_object_is_gone() -> None:
         braze.compile(program, backend="eager")(torch.ones(2), proxy)[1]
         == (program(torch.ones(2), proxy)[1])
     )
+
+
+def test_variables_of_a_frame() -> None:
+    def program(x: torch.Tensor, scale: int) -> Any:
+        shown = sys._getframe().f_locals
+        before = sorted(shown)
+        late = 2
+        return x * scale, before, shown.get("late"), [*map(str, shown)][:2], late
+
+    found = braze.compile(program, backend="eager")(torch.ones(2), 3)
+    assert found[1:] == program(torch.ones(2), 3)[1:]

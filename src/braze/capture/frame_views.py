@@ -9,6 +9,7 @@ from braze.capture.code_handlers import space_of
 from braze.capture.handler_table import answers
 from braze.capture.instructions_calls import local_variables
 from braze.capture.signals import BreakRequested
+from braze.compat.bytecode_versions import BYTECODE
 
 
 @final
@@ -26,7 +27,10 @@ class FrameView:
     @property
     def f_locals(self) -> Any:
         """The variables that have a value."""
-        return local_variables(self._interpreter, self._interpreter.frames[self._index])
+        frame = self._interpreter.frames[self._index]
+        if BYTECODE.frame_locals_are_live and (frame.names is None or frame.locals):
+            raise BreakRequested("unsupported-attribute", "frame.f_locals")
+        return local_variables(self._interpreter, frame)
 
     @property
     def f_back(self) -> FrameView:

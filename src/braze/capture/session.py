@@ -109,6 +109,14 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
 
     Nothing outside changes. Raises CaptureError for a fault of Braze itself.
     """
+    try:
+        return _capture(request)
+    except RecursionError:  # the program has left no room for the capture itself
+        kind = graph_break("recursion", request.code.co_qualname, frame_origin(request))
+        return Refused("break", kind.code, kind.reason, kind.hint, kind.origin)
+
+
+def _capture(request: FrameRequest) -> CapturedFrame | Refused:
     if request.code.co_flags & (GENERATOR_FLAGS | COROUTINE_FLAGS):
         name = request.code.co_qualname
         kind = graph_break("unsupported-function", f"the generator {name}", frame_origin(request))

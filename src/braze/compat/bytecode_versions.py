@@ -23,6 +23,7 @@ class BytecodeVersion:
     function_attributes_apart: MAKE_FUNCTION takes no flags, SET_FUNCTION_ATTRIBUTE does (3.13).
     send_keeps_receiver: an exhausted SEND leaves the receiver for END_SEND (from 3.12).
     close_returns_value: `generator.close()` gives what the generator returned (3.13).
+    frame_locals_are_live: a frame's `f_locals` goes on showing its variables (3.13), no copy.
     set_name_adds_note: what `__set_name__` raises gets a note (3.12), not another error around it.
     """
 
@@ -37,12 +38,15 @@ class BytecodeVersion:
     send_keeps_receiver: bool
     set_name_adds_note: bool
     close_returns_value: bool
+    frame_locals_are_live: bool
 
 
 _VERSIONS: dict[tuple[int, int], BytecodeVersion] = {
-    (3, 11): BytecodeVersion(False, False, False, 0, 0, False, False, False, False, False, False),
-    (3, 12): BytecodeVersion(False, True, True, 4, 0, True, False, False, True, True, False),
-    (3, 13): BytecodeVersion(True, True, True, 5, 16, True, True, True, True, True, True),
+    (3, 11): BytecodeVersion(
+        False, False, False, 0, 0, False, False, False, False, False, False, False
+    ),
+    (3, 12): BytecodeVersion(False, True, True, 4, 0, True, False, False, True, True, False, False),
+    (3, 13): BytecodeVersion(True, True, True, 5, 16, True, True, True, True, True, True, True),
 }
 
 
