@@ -8,6 +8,7 @@ import itertools
 import pytest
 import torch
 
+import braze
 from tests.regress.programs import registry, tensor
 from tests.regress.states import check, compiles
 
@@ -383,3 +384,23 @@ def test_next_does_not_compile_again():
     it = iter(rows(20))
     assert sum(n for n, _ in compiles(lambda: (f, (it, tensor(3))), calls=20)) == 1
     assert next(it, None) is None
+
+
+class _Number(int):
+    pass
+
+
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("start", [(3,), (3, -2), (0, 0.1), (0.5, 1), (_Number(3), 2), (1 << 70,)])
+def test_numbers_of_a_count(start):
+    """They come as eager adds them, and nothing warns."""
+
+    def f(it, x):
+        return x + 1, [next(it) for _ in range(8)]
+
+    here, there = itertools.count(*start), itertools.count(*start)
+    compiled = braze.compile(f, backend="eager", options={"suppress_errors": False})
+    for _ in range(3):
+        found, expected = compiled(here, torch.ones(2))[1], f(there, torch.ones(2))[1]
+        assert found == expected and list(map(type, found)) == list(map(type, expected))
+    assert repr(here) == repr(there)

@@ -85,9 +85,31 @@ def _in_enumerate(iterator: Any, place: int) -> Any:
     return count + place, peek(inner, place)
 
 
+def _count(iterator: Any) -> tuple[Any, Any]:
+    """The next number of a `count`, and its step. From Python 3.12 it warns where it is asked what
+    it says when pickled."""
+    if not all(type(held) in (int, float, type) for held in gc.get_referents(iterator)):
+        raise LookError("a count of other numbers")
+    texts = repr(iterator).removeprefix("count(").removesuffix(")").split(", ")
+    try:
+        start, *step = [float(t) if set(t) & set(".en") else int(t) for t in texts]
+    except ValueError:  # an integer of too many digits
+        raise LookError("a count of large numbers") from None
+    return start, step[0] if step else 1
+
+
+def _left_in_count(iterator: Any) -> int:
+    _count(iterator)
+    return sys.maxsize
+
+
 def _in_count(iterator: Any, place: int) -> Any:
-    start, *step = _reduced(iterator)[1]
-    return start + place * (step[0] if step else 1)
+    number, step = _count(iterator)
+    if type(number) is int and type(step) is int:
+        return number + place * step
+    for _ in range(place):  # rounded each time
+        number += step
+    return number
 
 
 # By class: (how many items are left, the item that comes after so many others).
@@ -98,7 +120,7 @@ _LOOKS: dict[type, _Row] = {
     type(reversed([])): (_left_backwards, _in_backwards),
     enumerate: (lambda it: items_left(_reduced(it)[1][0]), _in_enumerate),
     zip: (_left_in_zip, _in_zip),
-    itertools.count: (lambda it: sys.maxsize, _in_count),
+    itertools.count: (_left_in_count, _in_count),
 }
 
 
