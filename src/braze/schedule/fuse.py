@@ -96,6 +96,8 @@ class Fusion:
     shared_targets: set[Buffer] = field(default_factory=set)
     refusals: list[Refusal] = field(default_factory=list)
     numbers: NumbersKnown | None = None
+    late: frozenset[Buffer] = frozenset()
+    after_extern: int = 0
 
 
 def fuse(
@@ -104,10 +106,12 @@ def fuse(
     limit: int,
     target: Target,
     sizes: Sizes = NO_SIZES,
+    late: frozenset[Buffer] = frozenset(),
 ) -> Fusion:
     """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
-    fewer than the target's `few_rows` rows does not join a large group of points."""
-    fusion = Fusion(names, limit, target.few_rows, target.small_points)
+    fewer than the target's `few_rows` rows does not join a large group of points. late: what stays
+    behind the extern call before it."""
+    fusion = Fusion(names, limit, target.few_rows, target.small_points, late=late)
     if any(isinstance(s, ExternCall) and s.computes is not None for s in statements):
         fusion.numbers = NumbersKnown(sizes)
     seen: set[Buffer] = set()
@@ -129,6 +133,7 @@ def fuse(
 
 def _place_extern(fusion: Fusion, call: ExternCall) -> None:
     fusion.places.append(Extern(call))
+    fusion.after_extern = len(fusion.places)
     if fusion.numbers is not None and call.computes is not None:
         fusion.numbers.note(call.computes, len(fusion.places))
     for buffer in call.outputs:
@@ -140,7 +145,7 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
     reads = tuple(loads(definition.body))
     buffers = frozenset(load.buffer for load in reads)
     candidate = Candidate(definition, loops(definition), reads, buffers)
-    earliest = 0
+    earliest = fusion.after_extern if definition.target in fusion.late else 0
     for buffer in buffers:
         place = fusion.made_at.get(buffer)
         if place is not None:

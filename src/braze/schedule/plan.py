@@ -18,6 +18,7 @@ from braze.schedule.fuse import Extern, Fusion, fuse
 from braze.schedule.in_place import write_in_place
 from braze.schedule.inline import inline
 from braze.schedule.join import join_regions
+from braze.schedule.later import compute_later
 from braze.schedule.memory import Plannable, place
 from braze.schedule.moments import SharedMoments, share_moments
 from braze.schedule.nest import build_kernel
@@ -80,11 +81,15 @@ def _fused(program: LoopProgram, names: Names, options: Options, target: Target)
     statements = inline(
         statements, find_uses(program, statements), broadcasts_count=not target.computes_again
     )
+    late: frozenset[Buffer] = frozenset()
+    if target.computes_later:
+        later = compute_later(program, statements, names)
+        statements, late = later.statements, later.targets
     shared = SharedMoments(statements, frozenset())
     if target.moment_points:
         shared = share_moments(statements, names, target)
     statements = _split(shared, names, target)
-    return fuse(statements, names, options.max_fusion_size, target, program.sizes)
+    return fuse(statements, names, options.max_fusion_size, target, program.sizes, late)
 
 
 def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:

@@ -30,6 +30,7 @@ class Target:
         in one read; 0: they are two reductions. lane_moment_points: where neighbours in memory are
         of different groups.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
+    computes_later: what is cheap and waits where most memory is taken is computed again.
     """
 
     enough_tasks: int
@@ -49,6 +50,7 @@ class Target:
     moment_points: int
     lane_moment_points: int
     tiles_stores: bool
+    computes_later: bool
 
 
 # Scratch: half of a small second-level cache with its neighbours.
@@ -70,6 +72,7 @@ CPU = Target(
     moment_points=0,
     lane_moment_points=0,
     tiles_stores=False,
+    computes_later=True,
 )
 
 # Two programs or more for each of some 130 multiprocessors. What is computed again in a row that
@@ -93,4 +96,5 @@ CUDA = Target(
     moment_points=8192,
     lane_moment_points=256,
     tiles_stores=True,
+    computes_later=False,
 )
