@@ -10,6 +10,7 @@ sizes, and no two such buffers overlap.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import final
@@ -179,17 +180,18 @@ def _life(buffer: Buffer, first: int, last: int) -> _Life:
 def _fit(lives: Sequence[_Life]) -> tuple[list[tuple[_Life, int]], int]:
     """Each life with its offset, and the bytes of all, for the estimated sizes."""
     placed: list[tuple[_Life, int]] = []
+    taken: list[tuple[int, int, int, int]] = []  # (start, stop, first, last), in this order
     total = 0
     for life in sorted(lives, key=lambda life: (-life.about, life.first)):
-        neighbours = sorted(
-            (offset, offset + other.about) for other, offset in placed if other.meets(life)
-        )
-        at = 0
-        for start, stop in neighbours:
+        at, first, last = 0, life.first, life.last
+        for start, stop, other_first, other_last in taken:
+            if other_first > last or first > other_last:
+                continue
             if at + life.about <= start:
                 break
             at = max(at, -(-stop // ALIGNMENT) * ALIGNMENT)
         placed.append((life, at))
+        insort(taken, (at, at + life.about, first, last))
         total = max(total, at + life.about)
     return placed, total
 
