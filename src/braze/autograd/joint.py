@@ -29,6 +29,7 @@ from braze.ir.types import TensorType
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.facts import Facts
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.standins.composed import TAKES_NUMBERS
 from braze.standins.recorder import node_of
 from braze.standins.standin import Standin, new_standin
 from braze.standins.symbols import Expressions, retraced
@@ -121,7 +122,10 @@ class _Replay:
         self.origin = self.tracer.origin = node.origin
         torch.set_grad_enabled(node.grad_enabled)
         try:
-            made = call_node(node, self.values)
+            if node.op in TAKES_NUMBERS:  # called, it would specialise its sizes
+                made = self.tracer.call(node.op, node.args, dict(node.kwargs))
+            else:
+                made = call_node(node, self.values)
         finally:
             torch.set_grad_enabled(True)
         results = flat_tensors(made) if node.outputs else []

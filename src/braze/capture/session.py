@@ -39,6 +39,7 @@ import braze.capture.operator_handlers
 import braze.capture.optimizer_steps
 import braze.capture.random_draws
 import braze.capture.resizing
+import braze.capture.symbolic_factories
 import braze.capture.symbolic_floats
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.assertions import finished_checks

@@ -21,6 +21,8 @@ from braze.standins.rules.views import completed_shape, numel_of, view_stride
 from braze.standins.standin import Standin
 
 _SIZES = frozenset((int, ProgramInt))
+# Operators of no tensors, whose schemas have sizes as numbers: recorded as they are.
+TAKES_NUMBERS = frozenset((torch.ops.aten.linspace.default,))
 
 
 def _reshape(*args: Any, **kwargs: Any) -> Any:

@@ -379,3 +379,40 @@ def test_an_index_that_changes_is_a_number_in_a_range(program: Callable[..., Any
             continue
         with pytest.raises(IndexError):
             compiled(x, i)
+
+
+def shuffled(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+    folded = nn.functional.pixel_unshuffle(x[..., :rows, :columns], 2)
+    return nn.functional.pixel_shuffle(folded * 2, 4)
+
+
+def spaced(x: torch.Tensor) -> torch.Tensor:
+    weights = torch.linspace(0, 1, x.shape[-1]) + torch.linspace(2.0, -1, steps=x.shape[-1])
+    return x * weights.to(x.dtype)
+
+
+def in_blocks(x: torch.Tensor) -> torch.Tensor:
+    rows, columns = x.shape[-2] // 2 * 2, x.shape[-1] // 2 * 2
+    blocks = nn.functional.unfold(x, 2, stride=2)
+    return nn.functional.fold(blocks.softmax(1), (rows, columns), 2, stride=2)
+
+
+@pytest.mark.parametrize(
+    "program", [shuffled, spaced, in_blocks], ids=lambda program: program.__name__
+)
+@pytest.mark.parametrize("dynamic", [None, True])
+def test_operators_that_take_sizes_as_numbers(program: Any, dynamic: bool | None) -> None:
+    sizes = [(2, 8, 6, 9), (3, 8, 10, 12), (5, 8, 7, 13), (4, 8, 12, 5)]
+    calls = [(rand(size),) for size in sizes]
+    assert compiles(program, calls, dynamic, backend="aot_eager") <= (1 if dynamic else 2)
+
+
+def test_gradient_of_symbolically_many_steps(journal: Journal) -> None:
+    compiled = braze.compile(spaced, dynamic=True, backend="aot_eager")
+    for length in (6, 9, 5):
+        mine, theirs = (torch.arange(float(length)).requires_grad_() for _ in range(2))
+        compiled(mine).square().sum().backward()
+        spaced(theirs).square().sum().backward()
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    assert len([r for r in journal.records() if "backward" not in r.function]) == 1

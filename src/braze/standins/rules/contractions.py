@@ -343,6 +343,72 @@ def _adaptive_pool(x: TensorType, size: Shape) -> Any:
     return tensor_type(x.dtype, shape, _like_format(x, shape), x.device)  # type: ignore[arg-type]
 
 
+@rule(aten.pixel_shuffle.default)
+def _pixel_shuffle(x: TensorType, factor: int) -> Any:
+    if len(x.shape) < 3 or factor <= 0 or 0 in x.shape or not _is_row_major(x):
+        return NotImplemented
+    *lead, channels, height, width = x.shape
+    if not must_equal(channels % factor**2, 0):
+        return NotImplemented
+    shape = (*lead, channels // factor**2, height * factor, width * factor)
+    return contiguous(x.dtype, shape, x.device)
+
+
+@rule(aten.pixel_unshuffle.default)
+def _pixel_unshuffle(x: TensorType, factor: int) -> Any:
+    if len(x.shape) < 3 or factor <= 0 or 0 in x.shape or not _is_row_major(x):
+        return NotImplemented
+    *lead, channels, height, width = x.shape
+    if not all(must_equal(size % factor, 0) for size in (height, width)):
+        return NotImplemented
+    shape = (*lead, channels * factor**2, height // factor, width // factor)
+    return contiguous(x.dtype, shape, x.device)
+
+
+def _blocks(sizes: Any, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape) -> Any:
+    """How many blocks of an image there are; None where the rule says nothing of it."""
+    count: Any = 1
+    for size, reach, spread, pad, step in zip(sizes, kernel, dilation, padding, stride):
+        room = size + 2 * pad - spread * (reach - 1) - 1
+        if step <= 0 or room < 0:
+            return None
+        count = count * (room // step + 1)
+    return count
+
+
+@rule(aten.im2col.default)
+def _image_to_columns(
+    x: TensorType, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
+) -> Any:
+    if len(x.shape) != 4 or 0 in x.shape:
+        return NotImplemented
+    count = _blocks(x.shape[2:], kernel, dilation, padding, stride)
+    if count is None:
+        return NotImplemented
+    shape = (x.shape[0], x.shape[1] * kernel[0] * kernel[1], count)
+    return contiguous(x.dtype, shape, x.device)  # type: ignore[arg-type]
+
+
+@rule(aten.col2im.default)
+def _columns_to_image(
+    x: TensorType, size: Shape, kernel: Shape, dilation: Shape, padding: Shape, stride: Shape
+) -> Any:
+    if len(x.shape) != 3 or 0 in x.shape:
+        return NotImplemented
+    count = _blocks(size, kernel, dilation, padding, stride)
+    window = kernel[0] * kernel[1]
+    if count is None or not must_equal(x.shape[1] % window, 0) or not must_equal(count, x.shape[2]):
+        return NotImplemented
+    shape = (x.shape[0], x.shape[1] // window, *size)
+    return contiguous(x.dtype, shape, x.device)  # type: ignore[arg-type]
+
+
+def _is_row_major(x: TensorType) -> bool:
+    """Whether what eager's kernels make of the tensor is row-major."""
+    usual = x.device.type == "cpu" or is_contiguous(x.shape, x.stride)  # type: ignore[arg-type]
+    return usual and not suggests_channels_last(x.shape, x.stride)  # type: ignore[arg-type]
+
+
 @rule(aten.upsample_nearest2d.default)
 def _upsample(
     x: TensorType, size: Shape, scale_height: float | None = None, scale_width: Any = None

@@ -111,6 +111,13 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options
     return _filled((length,), dtype=dtype, **options)
 
 
+@rule(aten.linspace.default)
+def _linspace(start: Any, end: Any, steps: Any, *, dtype: Any = None, **options: Any) -> Any:
+    if not all(type(end) in (int, float) for end in (start, end)) or steps < 0:
+        return NotImplemented
+    return _filled((steps,), dtype=dtype, **options)
+
+
 def _is_row_major(x: TensorType) -> bool:
     """Whether a tensor is contiguous, and eager does not take it for channels-last: with sizes of
     one, strides may say both."""
