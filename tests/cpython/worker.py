@@ -265,6 +265,7 @@ def main(arguments: list[str]) -> None:
     support.use_resources = []
     support.verbose = False
     part, parts = map(int, given.part.split("/"))
+    import_shared()
     run_plainly_compiled_once()
     with tempfile.TemporaryDirectory() as folder:
         os.chdir(folder)
@@ -277,6 +278,14 @@ def main(arguments: list[str]) -> None:
                 if given.only in method and is_in_part(method, part, parts):
                     print(json.dumps(dataclasses.asdict(report_on(case))), flush=True)
         os.chdir("/")
+
+
+def import_shared() -> None:
+    """What some test modules import, and methods of others: it is there in each run, whichever
+    modules run together."""
+    for name in ("_testcapi", "_testinternalcapi", "xxsubtype", "test.test_iter"):
+        if importlib.util.find_spec(name) is not None:
+            importlib.import_module(name)
 
 
 def run_plainly_compiled_once() -> None:
