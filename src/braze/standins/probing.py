@@ -22,10 +22,12 @@ from braze.shapes.substitution import evaluate
 from braze.shapes.symbolic import SymbolicSize, is_computed
 from braze.standins.layout import tensor_type
 
-# How far from the sizes at hand each probe is; other symbols go on from another place.
-_STEPS = (1, 3, 8, 2, 5, 13, 4, 21, 7, 11, 34, 17)
+# How far from the sizes at hand each probe is; other symbols go on from another place, each in
+# strides of its own: their number is a prime, so that none meets a few of them only.
+_STEPS = (1, 3, 8, 2, 5, 13, 4, 21, 7, 11, 34, 17, 6)
 _PROBES = 7
-_MOST_TRIES = 48
+_MOST_TRIES = 52
+_POINTS = 3
 
 Infer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
 
@@ -173,9 +175,14 @@ def _settle_held(
 
 
 def _probes(facts: Facts, free: Sequence[Symbol]) -> Iterable[dict[Symbol, int]]:
+    """At first every symbol varies by itself; then those that are equal now stay equal: many calls
+    fit nothing else."""
+    hints = sorted({facts.hints[symbol] for symbol in free})
     for attempt in range(_MOST_TRIES):
         changes = {}
         for place, symbol in enumerate(free):
+            if attempt >= _MOST_TRIES // 2:
+                place = hints.index(facts.hints[symbol])
             step = _STEPS[(attempt * (place + 1) + 5 * place) % len(_STEPS)]
             changes[symbol] = facts.hints[symbol] + step * (1 + attempt // len(_STEPS)) ** 2
         probe = facts.assignment(changes)
@@ -227,9 +234,10 @@ class _Candidates:
 
 
 def _line(values: Sequence[int], numbers: Sequence[int]) -> tuple[int, int] | None:
-    """(factor, constant) with factor * value + constant for all numbers."""
+    """(factor, constant) with factor * value + constant for all numbers. Through two points there
+    always is a line, which says nothing."""
     ends = [(v, n) for v, n in zip(values, numbers) if v != values[0]]
-    if not ends:
+    if len(set(values)) < _POINTS:
         return None
     factor, rest = divmod(ends[0][1] - numbers[0], ends[0][0] - values[0])
     constant = numbers[0] - factor * values[0]

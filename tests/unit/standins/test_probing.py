@@ -1,0 +1,47 @@
+"""Results that are fitted to what meta kernels say at several sizes."""
+
+from __future__ import annotations
+
+import itertools
+
+import torch
+
+import braze
+from braze.shapes.facts import Facts
+from braze.standins.probing import _line, _probes
+from braze.trace import Journal
+
+
+def test_probes_vary_every_symbol() -> None:
+    """The sixth symbol had two values at all probes, and any line goes through two points."""
+    facts = Facts()
+    free = [facts.new_symbol(f"x{number}", 6) for number in range(12)]
+    probes = list(itertools.islice(_probes(facts, free), 6))
+    for symbol in free:
+        assert len({probe[symbol] for probe in probes}) >= 5, symbol
+
+
+def test_two_points_are_no_line() -> None:
+    assert _line([3, 4, 5], [7, 9, 11]) == (2, 1)
+    assert _line([3, 4, 3, 4], [7, 9, 7, 9]) is None
+
+
+def in_windows(x: torch.Tensor) -> torch.Tensor:
+    batch, channels, height, width = x.shape
+    padding = (0, -width % 4, 0, -height % 4)
+    x = torch.nn.functional.pad(x, padding)
+    rows, columns = x.shape[2] // 4, x.shape[3] // 4
+    x = x.view(batch, channels, rows, 4, columns, 4).permute(0, 2, 4, 3, 5, 1)
+    return x.reshape(-1, 16, channels).mean(1)
+
+
+def test_gradient_of_a_pad_to_windows(journal: Journal) -> None:
+    """The width that the gradient of the pad has was fitted to two widths."""
+    compiled = braze.compile(in_windows, dynamic=True, backend="aot_eager")
+    for height, width in ((8, 15), (11, 21), (14, 27), (19, 37), (10, 23)):
+        mine, theirs = (torch.ones(2, 4, height, width).requires_grad_() for _ in range(2))
+        compiled(mine).square().sum().backward()
+        in_windows(theirs).square().sum().backward()
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    frames = [r for r in journal.records() if "backward" not in r.function]
+    assert len(frames) <= 2  # paddings by nothing may be programs of their own
