@@ -40,3 +40,22 @@ def test_bounds(journal: Journal, name: str, with_gradients: bool) -> None:
             found.square().sum().backward()
             torch.testing.assert_close(mine.grad, theirs.grad)
     assert not journal.fallbacks(), journal.fallbacks()
+
+
+def test_a_symbol_that_no_passed_number_gives() -> None:
+    """A number that is passed may be an expression that cannot be solved: then sizes are fixed."""
+
+    def entry(y: torch.Tensor, n: int, count: int) -> tuple[torch.Tensor, torch.Tensor, int]:
+        before = y + count / 4
+        count += n
+        for _ in range(n % 3):
+            count += 1
+        return before, y + (count % 3) / 4, count & 3
+
+    options = {"suppress_errors": False}
+    compiled = braze.compile(entry, backend="aot_eager", dynamic=True, options=options)
+    for n, count in ((2, 3), (3, 4), (5, 6)):
+        y = torch.ones(3)
+        expected, found = entry(y, n, count), compiled(y, n, count)
+        assert torch.equal(found[0], expected[0]) and torch.equal(found[1], expected[1])
+        assert found[2] == expected[2]

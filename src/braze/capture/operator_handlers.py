@@ -145,6 +145,8 @@ def sort_method(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @answers(functools.reduce)
 def reduce_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if not 2 <= len(args) <= 3 or kwargs:
+        return interpreter.native(functools.reduce, *args, **kwargs)  # raises
     function, iterable, *initial = args
     items = interpreter.native(iter, native_iterable(interpreter, iterable))
     total = initial[0] if initial else interpreter.native(next, items, ABSENT)

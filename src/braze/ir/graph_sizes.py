@@ -8,7 +8,7 @@ from typing import Any
 from braze.ir.graph import Graph, Value, computed_symbol
 from braze.ir.types import TensorType
 from braze.shapes.binding import Sizes, bind_symbols
-from braze.shapes.expr import Expr, Symbol, as_expr, symbols
+from braze.shapes.expr import Expr, IntLike, Symbol, as_expr, symbols
 
 
 def symbols_of(graph: Graph) -> set[Symbol]:
@@ -32,15 +32,16 @@ def symbols_of(graph: Graph) -> set[Symbol]:
     return set().union(*map(symbols, sizes.values()))
 
 
-def bound_symbols(inputs: Iterable[Value]) -> set[Symbol]:
-    """The symbols that the sizes and strides of inputs give."""
-    numbers = [
+def bound_symbols(inputs: Iterable[Value], passed: Iterable[Expr] = ()) -> set[Symbol]:
+    """The symbols that the sizes and strides of inputs give, and numbers that are passed."""
+    numbers: list[tuple[None, IntLike]] = [
         (None, size)
         for value in inputs
         if isinstance(value.type, TensorType)
         for size in (*value.type.shape, *value.type.stride)
         if type(size) is not int
     ]
+    numbers += [(None, number) for number in passed]
     return {binding.symbol for binding in bind_symbols(numbers)}
 
 

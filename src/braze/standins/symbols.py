@@ -131,6 +131,12 @@ class SizeRewriter:
         return Alias(self.value(alias.base), shape, stride, self._size(alias.offset))
 
 
+def _had_symbols(graph: Graph) -> set[Symbol]:
+    """The symbols that inputs and passed numbers give, that the graph computes, and that follow."""
+    had = bound_symbols(graph.inputs, graph.sizes.numbers) | computed_symbols(graph)
+    return had | {binding.symbol for binding in graph.sizes.following(had)}
+
+
 @final
 class Expressions(SizeRewriter):
     """From the symbolic sizes of a trace to expressions, as they are known at its end."""
@@ -153,9 +159,8 @@ class Expressions(SizeRewriter):
         missing, derived = missing_symbols(used, made.inputs, self.derived(used))
         passed = self._passed(missing)
         numbers = tuple([self.final(as_expr(unknown.symbol)) for unknown in passed])
-        missing = missing.difference(*map(symbols, numbers))
-        is_known = not missing or missing <= computed_symbols(made)
-        return dataclasses.replace(made, sizes=Sizes(numbers, derived, checks)), passed, is_known
+        made = dataclasses.replace(made, sizes=Sizes(numbers, derived, checks))
+        return made, passed, not missing or used <= _had_symbols(made)
 
     def checks(self, nodes: Iterable[Node]) -> tuple[Check, ...]:
         """What has to hold of numbers that the graph computes: what was assumed, and that sizes
