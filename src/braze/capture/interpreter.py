@@ -170,7 +170,7 @@ class Interpreter:
         self.new_gradients.clear()
         self.dropped_gradients.clear()
         self.retaining.clear()
-        self.tracer.step_now = None
+        self.tracer.step_now = self.tracer.check_number = None
         self.raised.clear()
         self.numbers_of_objects.clear()
         self.entered_with.clear()
