@@ -61,7 +61,7 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     if name == "grad":
         return _gradient(interpreter, tensor, real)
     cls = interpreter.world.type_of(tensor)
-    if name == "grad_fn" and tensor.is_leaf:
+    if name == "grad_fn" and interpreter.native(getattr, tensor, "is_leaf"):  # may raise
         return None
     if name in FORBIDDEN:
         raise BreakRequested("unsupported-tensor", f"Tensor.{name}")

@@ -210,6 +210,8 @@ class _Builder:
         if base.dtype is not made.dtype:
             raise NotExpressible(f"a result that views an input of {base.dtype} as {made.dtype}")
         view = self._view(self.known[alias.base], alias)
+        if output.uncounted:
+            return self.call(getattr, (view, "data"))
         if output.detached:
             return self.call(torch.ops.aten.detach.default, (view,))
         return self.call(as_piece, (view,)) if output.is_piece else view

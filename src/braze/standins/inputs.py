@@ -6,6 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from braze.compat.backward import is_piece
 from braze.compat.dispatch import (
     TorchFunction,
     has_custom_dispatch,
@@ -63,7 +64,7 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
     standin = new_standin(place, place.type.requires_grad)
     if real is not None and not real.is_leaf:
         with torch.enable_grad():
-            views_leaf = _views_a_leaf(real)
+            views_leaf, place.is_piece = _views_a_leaf(real), is_piece(real)
             standin = standin.view(standin.shape) if views_leaf else _NonLeaf.apply(standin)
     elif real is not None and real.requires_grad:
         place.forgets_views = real._is_view()

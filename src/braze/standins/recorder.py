@@ -164,7 +164,9 @@ class Recorder:
             self.data_writes.append(DataWrite(base, base.value, len(self.calls), step))
         base.is_counted = base.is_counted or (counted and step < 0)
         tracked = torch.is_grad_enabled() and not detached
-        if base.forgets_views and not tracked and self._has_views(base):
+        if base.is_piece and tracked:
+            raise Untraceable("a write to one of several views that one call made")
+        if base.forgets_views and not tracked and step < 0 and self._has_views(base):
             raise Untraceable("a write by which autograd loses the history of a leaf's views")
         if tracked:
             base.history = None
@@ -182,7 +184,9 @@ class Recorder:
         """Whether views of an input were made whose history autograd keeps."""
         original = self.input_values[base.input_index]
         return any(
-            grad_enabled and len(args) and args[0] is original and describe_op(op).kind is Kind.VIEW
+            grad_enabled
+            and (len(args) and args[0] is original)
+            and (op is not aten.detach.default and describe_op(op).kind is Kind.VIEW)
             for op, args, _, _, _, grad_enabled in self.calls
         )
 

@@ -48,7 +48,8 @@ class Place:
         of its own: autograd does not know that a write through it changes `x`.
     is_counted: of a base, whether a write raised the version of its memory.
     forgets_views: of an input, that it is a leaf of autograd's graph and itself a view: eager loses
-        the history of its views at a write that autograd does not see.
+        the history of its views at a write that autograd does not see. is_piece: of an input, that
+        autograd refuses to write to it: one of several views that one call made.
     """
 
     base: Place | None = None
@@ -62,7 +63,7 @@ class Place:
     new_leaf = False
     data_step = -1
     is_counted = False
-    forgets_views = False
+    forgets_views = is_piece = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False
