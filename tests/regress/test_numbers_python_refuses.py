@@ -95,3 +95,11 @@ def test_an_exponent_from_outside_stays_in_range() -> None:
     for n in (1, 2, 3, 5000, 4):
         x = torch.ones(2)
         assert str(_outcome(compiled, x, n)) == str(_outcome(scale, x, n))
+
+
+def test_a_module_without_a_name() -> None:
+    """Whether the code is an optimizer's is asked of its module, which may have no name."""
+    space: dict[str, Any] = {"__name__": None, "math": math}
+    exec("def root(x):\n    return x + math.sqrt(x.item())", space)
+    compiled = braze.compile(space["root"], backend="aot_eager")
+    assert compiled(torch.tensor(4.0)) == 6

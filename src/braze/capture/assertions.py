@@ -28,6 +28,7 @@ from braze.capture.recipes import RecipeWriter
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.compat.bytecode import Instruction, ends_by_raising
+from braze.compat.compiler_questions import is_optimizer
 from braze.ir.frame import Check, FromGraph
 from braze.ir.graph import Value
 from braze.ir.origin import Origin
@@ -92,8 +93,7 @@ def _may_assume(interpreter: Any, value: Any) -> bool:
 def assume_computable(interpreter: Any, condition: Value) -> None:
     """Take it that a condition on numbers holds, without which Python raises, or gives a complex
     number. Optimizers count steps from one: of what they compute it does hold."""
-    module = interpreter.frames[-1].globals.get("__name__", "")
-    if module.startswith(_COUNTS_STEPS):
+    if is_optimizer(interpreter.frames[-1].globals):
         return
     step, origin = interpreter.outer_step, interpreter.origin()
     if interpreter.assumed and interpreter.assumed[-1].of_numbers:
@@ -103,9 +103,6 @@ def assume_computable(interpreter: Any, condition: Value) -> None:
         step, origin = last.step, last.origin
     kept = new_standin(Place(condition.type, condition))
     interpreter.assumed.append(Assumed(kept, True, step, origin, of_numbers=True))
-
-
-_COUNTS_STEPS = "torch.optim."
 
 
 def finished_checks(interpreter: Any, writer: RecipeWriter) -> tuple[Check, ...]:

@@ -14,10 +14,10 @@ from braze.compat.ambient import MODE_ENTRIES
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
-    EAGER_MODULES,
     LABELS,
     NOT_TRACING,
     NOTHING,
+    is_optimizer,
 )
 from braze.compat.modules import MODULE_CALL
 from braze.standins.standin import Standin
@@ -36,7 +36,7 @@ def is_compiling(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     `torch.optim` is taken as eager runs it: it computes bias corrections on numbers of double
     precision, and for a compiler on tensors of single."""
     frame = interpreter.frames[-1]
-    if frame.globals.get("__name__", "").startswith(EAGER_MODULES):
+    if is_optimizer(frame.globals):
         return False
     return frame.function is not MODULE_CALL
 
