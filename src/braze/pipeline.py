@@ -547,7 +547,7 @@ def frame_request(
         local_values={n: v for n, v in values.locals.items() if n not in cells},
         cells=cells,
         make_tracer=Tracer,
-        function=request.function,
+        function=request.function,  # type: ignore[arg-type]
         offset=request.offset,
         stack=tuple(values.stack),
         options=options,

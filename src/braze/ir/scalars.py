@@ -30,7 +30,7 @@ from braze.ir.loops import (
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
 from braze.shapes.substitution import substitute
 
-Operand: TypeAlias = Scalar | bool | int | float
+Operand: TypeAlias = Scalar | bool | int | float | Expr
 
 # The float dtype in which arithmetic on a dtype happens, where it is not the dtype itself.
 COMPUTE_DTYPES: dict[torch.dtype, torch.dtype] = {

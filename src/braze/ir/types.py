@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -10,6 +11,17 @@ import torch
 from braze.shapes.expr import Expr, Symbol
 
 Size: TypeAlias = int | Expr
+
+
+def known_sizes(sizes: Iterable[Size]) -> tuple[int, ...] | None:
+    """The sizes where all are numbers, None where one is symbolic."""
+    numbers = []
+    for size in sizes:
+        if not isinstance(size, int):
+            return None
+        numbers.append(size)
+    return tuple(numbers)
+
 
 DTYPE_NAMES: dict[torch.dtype, str] = {
     torch.float64: "f64",

@@ -8,7 +8,7 @@ from typing import Any
 from braze.ir.graph import Value
 from braze.ir.loops import Guarded, Scalar
 from braze.ir.scalars import apply, cast, compute_dtype, literal
-from braze.ir.types import Size
+from braze.ir.types import Size, known_sizes
 from braze.lower.coordinates import (
     Coordinate,
     Coordinates,
@@ -117,7 +117,7 @@ def _roll_regions(
 ) -> Lowered:
     """The part that stays in order, and the part that wraps around."""
     shape = call.shape_of(self)
-    size = int(shape[dim])  # type: ignore[arg-type]
+    size = int(shape[dim])
     for length, source, target in ((size - shift, 0, shift), (shift, size - shift, 0)):
         if length:
             region = (*shape[:dim], length, *shape[dim + 1 :])
@@ -167,7 +167,7 @@ def lower_slice_scatter(
 def _between(coordinate: Coordinate, size: Size) -> Scalar:
     """0 <= coordinate < size."""
     scalar = as_scalar(coordinate)
-    return apply("and", apply("ge", scalar, 0), apply("lt", scalar, as_scalar(plus(ZERO, size))))  # type: ignore[arg-type]
+    return apply("and", apply("ge", scalar, 0), apply("lt", scalar, as_scalar(plus(ZERO, size))))
 
 
 def _replace_range(
@@ -326,12 +326,12 @@ def lower_constant_pad(
         condition: Scalar | None = None
         point = list(at)
         for dim, (before, after) in sides.items():
-            point[dim] = minus(at[dim], plus(ZERO, before))  # type: ignore[arg-type]
+            point[dim] = minus(at[dim], plus(ZERO, before))
             tests = []
             if before != 0 and not (isinstance(before, int) and before < 0):
                 tests.append(apply("ge", as_scalar(point[dim]), 0))
             if after != 0 and not (isinstance(after, int) and after < 0):
-                end = as_scalar(plus(ZERO, shape[dim]))  # type: ignore[arg-type]
+                end = as_scalar(plus(ZERO, shape[dim]))
                 tests.append(apply("lt", as_scalar(point[dim]), end))
             for test in tests:
                 condition = test if condition is None else apply("and", condition, test)
@@ -341,7 +341,7 @@ def lower_constant_pad(
     return body
 
 
-def _edge_map(kind: str) -> Callable[[Expr, int], Expr]:
+def _edge_map(kind: str) -> Callable[[Any, int], Expr]:
     """From a coordinate that may lie outside [0, size) to the one that its value comes from."""
 
     def replicated(place: Expr, size: int) -> Expr:
@@ -359,18 +359,16 @@ def _register_edge_padding() -> None:
     def padding(kind: str) -> Any:
         edge = _edge_map(kind)
 
-        def lower(call: OperatorCall, self: Value, padding: Sequence[int]) -> Lowered:
-            shape = call.shape_of(self)
-            rank = len(shape)
-            if not all(isinstance(size, int) for size in (*shape, *padding)):
+        def lower(call: OperatorCall, self: Value, padding: Sequence[Size]) -> Lowered:
+            shape, sides = known_sizes(call.shape_of(self)), known_sizes(padding)
+            if shape is None or sides is None:
                 return None
-            before = {rank - 1 - n // 2: padding[n] for n in range(0, len(padding), 2)}
+            rank = len(shape)
+            before = {rank - 1 - n // 2: sides[n] for n in range(0, len(sides), 2)}
 
             def body(at: Coordinates) -> Scalar:
                 point = tuple(
-                    edge(minus(c, plus(ZERO, before[n])), shape[n])  # type: ignore[arg-type]
-                    if n in before
-                    else c
+                    edge(minus(c, plus(ZERO, before[n])), shape[n]) if n in before else c
                     for n, c in enumerate(at)
                 )
                 return call.read(self, point)

@@ -199,7 +199,7 @@ def lower_glu_backward(call: OperatorCall, grad_output: Value, self: Value, dim:
     dtype = call.output().dtype
 
     def second(at: Coordinates) -> Coordinates:
-        return (*at[:dim], plus(at[dim], half), *at[dim + 1 :])  # type: ignore[arg-type]
+        return (*at[:dim], plus(at[dim], half), *at[dim + 1 :])
 
     def to_value(at: Coordinates) -> Scalar:
         gate = formulas.sigmoid(call.read_as(self, second(at), dtype))

@@ -210,8 +210,9 @@ class Lowering:
         origin = (ZERO,) * len(kind.shape)
         start = address(place.index(origin), root.stride, root.offset)
         if not place.is_strided and not _has_strides(place, kind, start):
-            self.places[value] = self.define(kind, lambda at: self.read(source, at), UNKNOWN)
-            return self.places[value].root
+            stored = self.define(kind, lambda at: self.read(source, at), UNKNOWN)
+            self.places[value] = stored
+            return stored.root
         assert isinstance(start, Expr)
         return BufferView(root.buffer, kind.shape, kind.stride, simplified(start), root.dtype)
 

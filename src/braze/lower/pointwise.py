@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 
@@ -400,7 +400,23 @@ def lower_mul(call: OperatorCall, self: Any, other: Any) -> Lowered:
     return elementwise(call, lambda x, y: apply("mul", x, y), self, other)
 
 
-_BINARY: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
+_Formula: TypeAlias = Callable[[Scalar, Scalar], Scalar]
+
+
+def _plain(op: str) -> _Formula:
+    return lambda x, y: apply(op, x, y)
+
+
+def _of_shifted(op: str) -> _Formula:
+    """A Chebyshev polynomial on [0, 1]."""
+    return lambda x, n: apply(op, apply("sub", apply("mul", x, 2.0), 1.0), n)
+
+
+def _times_log(logarithm: str) -> _Formula:
+    return lambda x, y: formulas.times_log(x, y, logarithm)
+
+
+_BINARY: dict[str, _Formula] = {
     "maximum": lambda x, y: apply("maximum", x, y),
     "minimum": lambda x, y: apply("minimum", x, y),
     "atan2": lambda x, y: apply("atan2", x, y),
@@ -428,32 +444,28 @@ _BINARY: dict[str, Callable[[Scalar, Scalar], Scalar]] = {
 }
 for _name in "zeta".split():
     for _form in ("", "self_scalar", "other_scalar"):
-        _BINARY[f"special_{_name}.{_form}".rstrip(".")] = lambda x, y, op=_name: apply(op, x, y)
+        _BINARY[f"special_{_name}.{_form}".rstrip(".")] = _plain(_name)
 for _name in (
     "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w "
     "hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p"
 ).split():
     _op = _name.replace("_polynomial", "")
     for _form in ("", ".x_scalar", ".n_scalar"):
-        _BINARY[f"special_{_name}{_form}"] = lambda x, n, op=_op: apply(op, x, n)
+        _BINARY[f"special_{_name}{_form}"] = _plain(_op)
         if "chebyshev" in _name:
-            _BINARY[f"special_shifted_{_name}{_form}"] = lambda x, n, op=_op: apply(
-                op, apply("sub", apply("mul", x, 2.0), 1.0), n
-            )
+            _BINARY[f"special_shifted_{_name}{_form}"] = _of_shifted(_op)
 for _family, _logarithm in (("xlogy", "log"), ("special_xlog1py", "log1p")):
     _scalar_forms = ("Tensor", "Scalar_Self", "Scalar_Other")
     if _family != "xlogy":
         _scalar_forms = ("", "self_scalar", "other_scalar")
     for _form in _scalar_forms:
-        _BINARY[f"{_family}.{_form}".rstrip(".")] = lambda x, y, logarithm=_logarithm: (
-            formulas.times_log(x, y, logarithm)
-        )
+        _BINARY[f"{_family}.{_form}".rstrip(".")] = _times_log(_logarithm)
 for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
     for _form in ("Tensor", "Scalar", "Scalar_Tensor"):
-        _BINARY[f"{_name}.{_form}"] = lambda x, y, op=_op: apply(op, x, y)
+        _BINARY[f"{_name}.{_form}"] = _plain(_op)
 for _op in ("and", "or", "xor"):
     for _form in ("Tensor", "Scalar"):
-        _BINARY[f"__{_op}__.{_form}"] = lambda x, y, op=_op: apply(op, x, y)
+        _BINARY[f"__{_op}__.{_form}"] = _plain(_op)
 
 
 def _register_binary() -> None:

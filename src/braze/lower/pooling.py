@@ -13,7 +13,7 @@ import torch
 from braze.ir.graph import Value
 from braze.ir.loops import Guarded, Scalar
 from braze.ir.scalars import apply, cast, index, literal
-from braze.ir.types import Size
+from braze.ir.types import Size, known_sizes
 from braze.lower.coordinates import (
     Coordinate,
     Coordinates,
@@ -178,15 +178,14 @@ def _max_pool(rank: int) -> Any:
 
 def _may_search(windows: Windows) -> bool:
     """Whether positions are found by comparing the elements of a window one by one."""
-    if not all(isinstance(size, int) for size in windows.kernel):
+    kernel, sizes = known_sizes(windows.kernel), known_sizes(windows.sizes)
+    if kernel is None or math.prod(kernel) > _MOST_COMPARED:
         return False
-    if math.prod(windows.kernel) > _MOST_COMPARED:  # type: ignore[arg-type]
-        return False
-    return not _is_static(windows) or math.prod(windows.sizes) < 2**31  # type: ignore[arg-type]
+    return sizes is None or math.prod(sizes) < 2**31
 
 
 def _is_static(windows: Windows) -> bool:
-    return all(isinstance(size, int) for size in windows.sizes)
+    return known_sizes(windows.sizes) is not None
 
 
 def _searched(
@@ -196,13 +195,16 @@ def _searched(
     number. As ATen finds them: the first maximum, or the last NaN. Where: how far it is from the
     window's start in the input; in an input of symbolic size, its number in the window. Both are
     int32, so that they fill vectors as floats do."""
-    counted = windows.sizes if _is_static(windows) else windows.kernel
-    steps = windows.dilation if _is_static(windows) else (1,) * rank
+    kernel = known_sizes(windows.kernel)
+    assert kernel is not None, "_may_search asks for it"
+    counted, steps = known_sizes(windows.sizes), windows.dilation
+    if counted is None:
+        counted, steps = kernel, (1,) * rank
 
     def search(at: Coordinates) -> tuple[Scalar, Scalar]:
         lead, out = at[:-rank], at[-rank:]
         best, chosen = _lowest(dtype), literal(-1, torch.int32)
-        for k in itertools.product(*map(range, windows.kernel)):  # type: ignore[arg-type]
+        for k in itertools.product(*map(range, kernel)):
             value = element(lead, out, tuple(map(as_expr, k)))
             wins = apply("gt", value, best)
             if dtype.is_floating_point:

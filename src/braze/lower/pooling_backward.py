@@ -152,8 +152,9 @@ def _upsample_nearest_backward(rank: int) -> Any:
         shape, outputs = call.output().shape[-rank:], call.shape_of(grad_output)[-rank:]
         if 0 in (*shape, *outputs):
             return None
-        factors = [whole_factor(*pair) for pair in zip(shape, outputs, strict=True)]
-        if None in factors:
+        found = [whole_factor(*pair) for pair in zip(shape, outputs, strict=True)]
+        factors = [factor for factor in found if factor is not None]
+        if len(factors) < rank:
             return None
         if any(scale is not None and scale not in factors for scale in scales):
             return None

@@ -12,7 +12,7 @@ from braze.ir.graph import Value
 from braze.ir.loops import Reduce, Scalar
 from braze.ir.scalars import apply, cast, compute_dtype, index, literal
 from braze.ir.types import Size
-from braze.lower.coordinates import Coordinates, axis_coordinates, make_axes, product
+from braze.lower.coordinates import Coordinate, Coordinates, axis_coordinates, make_axes, product
 from braze.lower.formulas import divide, square, where
 from braze.lower.lowering import OperatorCall, Readable
 from braze.lower.place import Stored
@@ -48,7 +48,7 @@ def fold(
 
     def reduced(at: Coordinates) -> Scalar:
         rest = iter(at)
-        point = []
+        point: list[Coordinate] = []
         for n in range(len(shape)):
             if n in folded:
                 point.append(folded[n])

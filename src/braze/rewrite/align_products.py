@@ -341,8 +341,8 @@ class _Writer:
         found = self._padded.get((value, added))
         if found is None:
             kind = _type(value)
-            *batch, rows, columns = kind.shape
-            shape = (*batch, _plus(rows, added[0]), _plus(columns, added[1]))
+            rows, columns = kind.shape[-2:]
+            shape = (*kind.shape[:-2], _plus(rows, added[0]), _plus(columns, added[1]))
             made = self._value(kind, shape, _dense_along(shape, _contiguous_dim(kind)))
             found = self._padded[value, added] = self._padding(value, added, made, near)
         return found

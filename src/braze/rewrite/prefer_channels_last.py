@@ -174,7 +174,9 @@ def _gaining(nodes: Iterable[Node], prices: Mapping[str, LayoutPrices]) -> dict[
 def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _Convolution | None:
     """What the layouts of a convolution are weighed by: what it needs not reorder is more than its
     weights. None: it does not gain, or is none."""
-    name, places = str(node.op), (0,)
+    other: Any
+    name = str(node.op)
+    places: tuple[int, ...] = (0,)
     if name == "aten.convolution.default":
         x, weight, _, _, _, _, transposed = node.args[:7]
         other, sides = node.outputs[0], 1

@@ -38,7 +38,7 @@ class GradientWatch:
         """The number of the first leaf that somebody watches or that has no gradient, or -1."""
         for number, leaf in enumerate(leaves):
             # Of a tensor without gradients libtorch must not be asked.
-            if not leaf.requires_grad or leaf._post_accumulate_grad_hooks:  # type: ignore[attr-defined]
+            if not leaf.requires_grad or leaf._post_accumulate_grad_hooks:
                 return number
         if self._ask is None and not self._is_ready():
             return 0 if leaves else -1
@@ -108,7 +108,7 @@ def _answers_right(ask: Callable[..., int]) -> bool:
             if not (is_watched(leaf) and is_watched(leaf)):
                 return False
             del history
-        leaf.register_hook(_same)
+        leaf.register_hook(_same)  # type: ignore[no-untyped-call]
         return is_watched(leaf)
 
 

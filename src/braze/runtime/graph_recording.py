@@ -58,7 +58,7 @@ class RecordingPool:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device)
+        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
         self.addresses: set[int] = set()
         self.unasked: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
         self.replaying = threading.Lock()
@@ -324,7 +324,7 @@ def captured(
     stream.wait_stream(outer)
     try:
         with torch.cuda.stream(stream), _no_collection():
-            graph.capture_begin(pool=handle, capture_error_mode="thread_local")
+            graph.capture_begin(pool=handle, capture_error_mode="thread_local")  # type: ignore[arg-type]
             try:
                 results = call(list(given))
             except Exception:

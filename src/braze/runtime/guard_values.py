@@ -58,7 +58,7 @@ def has_key(value: Any, key: Any) -> bool:
 def has_attribute(value: Any, name: str) -> bool:
     """hasattr() without `__getattr__`, whose answer is the program's own."""
     try:
-        type(value).__getattribute__(value, name)
+        type(value).__getattribute__(value, name)  # type: ignore[call-arg]
     except AttributeError:
         return False
     return True

@@ -249,7 +249,8 @@ def _cover_lookups(builder: _Builder, guard: Guard) -> bool:
 
 def _cover_no_hooks(builder: _Builder, guard: Guard) -> bool:
     pins = builder.pins
-    names, source = INSTANCE_HOOKS, guard.source
+    names: tuple[str, ...] = INSTANCE_HOOKS
+    source = guard.source
     if source is None:
         names, source = GLOBAL_HOOKS, ObjectSource("nn.modules.module", torch.nn.modules.module)
     found = pins.pin(source)

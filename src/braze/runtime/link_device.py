@@ -84,7 +84,8 @@ def link_device(
         names |= {"launch": segments.launch, "relaunch": segments.relaunch}
         names |= segments.addresses()
     frames = Frames(schedule, sources, (), has_arena=False)
-    made: Linked | RecordedGraph = Linked(program, dict(names), frames)
+    plain = Linked(program, dict(names), frames)
+    made: Linked | RecordedGraph = plain
     if options.mode is None or options.mode in RECORDING_MODES:
 
         def call_with(log: LaunchLog) -> Linked:
@@ -92,7 +93,7 @@ def link_device(
             noted["empty_result"] = outside_of_capture(log.library, device)
             return Linked(program, noted, frames)
 
-        made = _recorded(made, call_with, schedule, sources, options, device, role, report)
+        made = _recorded(plain, call_with, schedule, sources, options, device, role, report)
     return made if torch.cuda.device_count() == 1 else OnDevice(made, device.index)
 
 
@@ -144,7 +145,7 @@ def _recorded(
 def prepare() -> None:
     """Start what builds kernels, where the process uses a device; it takes a second, and capture
     goes on meanwhile."""
-    if torch.cuda.is_initialized() and triton_version() is not None:
+    if torch.cuda.is_initialized() and triton_version() is not None:  # type: ignore[no-untyped-call]
         BUILDER.start()
 
 

@@ -281,7 +281,7 @@ class _Program:
         op = step.out_op or call.op
         self.names[f"op{number}"] = FAST_CALLS.get(op) or direct_call(op)
         written, clones = _written_names(call.op), _Clones(self)
-        arguments = []
+        arguments: list[str] = []
         for name, value in (*zip(_argument_names(call.op), call.args), *call.kwargs):
             text = clones.text(value) if name in written else self._argument(value)
             is_positional = len(arguments) < len(call.args)

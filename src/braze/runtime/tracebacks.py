@@ -48,6 +48,6 @@ def without_driver_frames(exception: _Exception) -> _Exception:
     for entry in reversed(kept):
         line = entry.tb_lineno
         # An interrupt may fall on an instruction without a line: -1 stands for that.
-        line = -1 if line is None else line  # type: ignore[redundant-expr]
+        line = -1 if line is None else line
         chain = types.TracebackType(chain, entry.tb_frame, entry.tb_lasti, line)
     return exception.with_traceback(chain)

@@ -256,7 +256,7 @@ def _take_saved(
         ctx.inputs = ctx.kept = None
     else:
         ctx.kept = unpacked
-    return unpacked  # type: ignore[no-any-return]
+    return unpacked
 
 
 def _unpacked(

@@ -230,7 +230,7 @@ def median_time(start: Start | None, flushed: torch.Tensor) -> float:
     times = []
     for _ in range(_LAUNCHES):
         flushed.zero_()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
         begin.record(stream)
         code = start()
         end.record(stream)
@@ -238,4 +238,4 @@ def median_time(start: Start | None, flushed: torch.Tensor) -> float:
             return math.inf
         end.synchronize()
         times.append(begin.elapsed_time(end) * 1e3)
-    return statistics.median(times[1:])
+    return float(statistics.median(times[1:]))

@@ -10,6 +10,7 @@ import torch
 
 from braze.ir.loops import Buffer, ExternCall
 from braze.ir.schedule import ExternStep
+from braze.ir.types import Size
 from braze.schedule.memory import Plannable
 
 
@@ -41,7 +42,7 @@ def _out_overload(op: torch._ops.OpOverload) -> torch._ops.OpOverload | None:
 
 def _is_dense(buffer: Buffer) -> bool:
     """Contiguous: the layout that the operators above give their results."""
-    expected = 1
+    expected: Size = 1
     for size, stride in zip(reversed(buffer.shape), reversed(buffer.stride)):
         if size != 1 and stride != expected:
             return False

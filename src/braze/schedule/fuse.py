@@ -314,10 +314,10 @@ def _mapping_by_loads(group: Group, candidate: Candidate) -> dict[Symbol, Symbol
         for coordinate, canonical in pairs:
             symbol = _bare(coordinate)
             target = _bare(canonical)
-            if symbol in own and target in loops and symbol not in mapping:
+            if symbol in own and symbol not in mapping and target is not None and target in loops:
                 if target in mapping.values():
                     continue
-                mapping[symbol] = target  # type: ignore[assignment]
+                mapping[symbol] = target
     return mapping
 
 

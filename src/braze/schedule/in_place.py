@@ -11,7 +11,7 @@ that an extern call needs, or whose kernel reads the input at other places than 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
@@ -171,20 +171,23 @@ def _placed(step: Step, places: dict[Buffer, Buffer]) -> Step:
     if not places.keys() & {*step.memory}:
         return step
 
-    def moved(node: Scalar, below: object) -> Scalar:
+    def moved(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         if isinstance(node, Load) and node.buffer in places:
             return replace(node, buffer=places[node.buffer])
-        return replace_children(node, below)  # type: ignore[arg-type]
+        return replace_children(node, below)
+
+    def stored(store: Store) -> Store:
+        target = places.get(store.target, store.target)
+        return replace(store, target=target, value=rebuild(store.value, moved))
 
     def rewritten(statement: Store | Accumulate) -> Store | Accumulate:
-        target = places.get(statement.target, statement.target)
         if isinstance(statement, Store):
-            return replace(statement, target=target, value=rebuild(statement.value, moved))
+            return stored(statement)
         return replace(statement, body=rebuild(statement.body, moved))
 
     phases = tuple(
         [
-            replace(p, body=tuple(map(rewritten, p.body)), row=tuple(map(rewritten, p.row)))
+            replace(p, body=tuple(map(rewritten, p.body)), row=tuple(map(stored, p.row)))
             for p in step.phases
         ]
     )

@@ -9,11 +9,12 @@ one behind the other along one dimension and have known sizes there; reductions 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from braze.ir.loops import Buffer, Definition, Guarded, Reduce, Scalar, Statement
 from braze.ir.scalars import apply, index, substitute_symbols
+from braze.ir.types import Size
 from braze.schedule.normalise import Names
 from braze.schedule.use import Uses
 from braze.shapes.expr import ZERO, Symbol, as_expr, constant_value
@@ -45,8 +46,13 @@ def join_regions(statements: Sequence[Statement], uses: Uses, names: Names) -> l
         if whole is not None:
             joined[definitions[-1]] = whole
             dropped |= {*definitions[:-1]}
-    made = [joined.get(s, s) for s in statements if s not in dropped]  # type: ignore[arg-type,call-overload]
-    return list(made)
+    made: list[Statement] = []
+    for statement in statements:
+        if not isinstance(statement, Definition):
+            made.append(statement)
+        elif statement not in dropped:
+            made.append(joined.get(statement, statement))
+    return made
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -91,10 +97,10 @@ def _region(definition: Definition, dimension: int) -> _Region | None:
     return found if used == {*sizes} else None
 
 
-def _covers(symbol: Symbol | None, sizes: dict[Symbol, object], whole: object) -> bool:
+def _covers(symbol: Symbol | None, sizes: Mapping[Symbol, Size], whole: Size) -> bool:
     if symbol is None:
-        return constant_value(whole) == 1  # type: ignore[arg-type]
-    return as_expr(sizes[symbol]) == as_expr(whole)  # type: ignore[arg-type]
+        return constant_value(whole) == 1
+    return as_expr(sizes[symbol]) == as_expr(whole)
 
 
 def _choice(target: Buffer, regions: Sequence[_Region], dimension: int, names: Names) -> Definition:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeVar
 
-from braze.ir.loops import Buffer, Index, Load, Scalar
+from braze.ir.loops import Buffer, Index, Load, Reduce, Scalar
 from braze.ir.scalars import loads, replace_children, substitute_symbols, walk
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
 from braze.schedule.again import compute_again
@@ -18,7 +19,7 @@ from braze.schedule.cost import estimated
 from braze.schedule.divide import divide
 from braze.schedule.fuse import FULL, REDUCTION, ROW, Group, Member
 from braze.schedule.normalise import Names
-from braze.schedule.strides import best_vector_axis, load_accesses, stride_along
+from braze.schedule.strides import Access, best_vector_axis, load_accesses, stride_along
 from braze.schedule.target import Target
 from braze.shapes.expr import (
     ZERO,
@@ -36,6 +37,7 @@ _CHUNK = 4096  # elements of a task of a long loop
 _TILE = (32, 64)
 _LEAST_TILE = 8  # points of a loop that is worth a side of a tile
 _WANTED_TASKS = 8
+_At = TypeVar("_At")
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +82,11 @@ def build_kernel(
 
 
 def _order(group: Group) -> Order:
-    accesses = []
+    accesses: list[Access] = []
     for member in group.members:
         if member.kind == FULL:
-            accesses.append((None, offset(member.definition.target, member.store)))
+            target = member.definition.target
+            accesses.append((target, offset(target, member.store)))
         if member.kind != ROW:
             accesses.extend(load_accesses(member.body))
     space = dict(group.space)
@@ -260,8 +263,8 @@ def _phases(
             continue
         body = [relocate.statement(m) for m in members if m.kind != ROW]
         row = [relocate.result(m) for m in members if m.definition.target in relocate.values]
-        row += [relocate.statement(m) for m in members if m.kind == ROW]
-        phases.append(Phase(order.inner, tuple(body), tuple(row)))  # type: ignore[arg-type]
+        row += [relocate.store(m) for m in members if m.kind == ROW]
+        phases.append(Phase(order.inner, tuple(body), tuple(row)))
     return tuple(phases)
 
 
@@ -281,13 +284,19 @@ class _Relocation:
         return Store(target, member.store, value, member.definition.origin)
 
     def statement(self, member: Member) -> Store | Accumulate:
+        return self.fold(member) if member.kind == REDUCTION else self.store(member)
+
+    def fold(self, member: Member) -> Accumulate:
+        definition, fold = member.definition, member.definition.body
+        assert isinstance(fold, Reduce)
+        position = self._position(member) if fold.kind in ("argmax", "argmin") else None
+        target = self.values.get(definition.target, definition.target)
+        body = self._moved(member.body)
+        return Accumulate(target, fold.kind, fold.dtype, body, position, definition.origin)
+
+    def store(self, member: Member) -> Store:
         definition = member.definition
         body = self._moved(member.body)
-        if member.kind == REDUCTION:
-            kind, dtype = definition.body.kind, definition.body.dtype  # type: ignore[union-attr]
-            position = self._position(member) if kind in ("argmax", "argmin") else None
-            target = self.values.get(definition.target, definition.target)
-            return Accumulate(target, kind, dtype, body, position, definition.origin)
         target = self.scratch.get(definition.target)
         if target is None:
             return Store(definition.target, member.store, body, definition.origin)
@@ -300,9 +309,7 @@ class _Relocation:
             total = total * sizes[symbol] + symbol
         return total
 
-    def _inside(
-        self, store: Sequence[Expr], coordinates: Sequence[Expr | Scalar]
-    ) -> tuple[Expr | Scalar, ...]:
+    def _inside(self, store: Sequence[Expr], coordinates: Sequence[_At]) -> tuple[_At, ...]:
         at = {stored: read for stored, read in zip(store, coordinates) if stored != ZERO}
         return tuple(at[as_expr(symbol)] for symbol, _ in self.order.inner)
 
@@ -411,7 +418,8 @@ def _is_one_walk(
     if constant_value(size) == 0:
         return False
     for at in strides:
-        if at[outer] is None or at[inner] is None or at[outer] != at[inner] * size:
+        step, least = at[outer], at[inner]
+        if step is None or least is None or step != least * size:
             return False
     return True
 

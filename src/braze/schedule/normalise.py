@@ -13,6 +13,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 from braze.ir.loops import Apply, Buffer, Cast, Definition, Literal, Load, Reduce, Scalar
 from braze.ir.scalars import cast, rebuild, replace_children, substitute_symbols
@@ -27,7 +28,7 @@ class Names:
     buffers: Iterator[int]
     symbols: Iterator[int]
 
-    def buffer(self, like: Buffer, shape: tuple[int | Expr, ...], **changes: object) -> Buffer:
+    def buffer(self, like: Buffer, shape: tuple[int | Expr, ...], **changes: Any) -> Buffer:
         """A new contiguous buffer on the device of `like`."""
         stride: list[int | Expr] = []
         step: int | Expr = 1

@@ -153,7 +153,7 @@ def literal_text(literal: Literal) -> str:
     if dtype == torch.bool:
         return "true" if value else "false"
     if dtype in (torch.float16, torch.bfloat16):
-        bits = torch.tensor(value, dtype=dtype).view(torch.int16).item() & 0xFFFF
+        bits = int(torch.tensor(value, dtype=dtype).view(torch.int16).item()) & 0xFFFF
         return f"(u16){bits}"
     if dtype.is_floating_point:
         return _float_text(float(value), dtype)

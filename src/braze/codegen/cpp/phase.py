@@ -178,8 +178,8 @@ class PhaseWriter:
     ) -> list[str]:
         innermost = level == len(loops) + bool(self.kernel.lanes)
         if self.kernel.lanes and innermost:
-            header = [folds.pragma(faults), *lane_header(self.kernel)]
-            return [*filter(None, header), *indented(body, 1), "}"]
+            opening = [folds.pragma(faults), *lane_header(self.kernel)]
+            return [*filter(None, opening), *indented(body, 1), "}"]
         symbol, size = loops[level - 1]
         name, limit = symbol.name, index_text(as_expr(size), self.sizes)
         cut = self.kernel.chunks and self.kernel.chunks[level - 1]

@@ -140,11 +140,14 @@ def _inside(scope: Scope, load: Load, place: Term, guard: Guard) -> str | None:
         return None
     whole = offset(load.buffer, load.coordinates)
     for monomial, coefficient in whole.terms:
-        if len(monomial) != 1 or scope.levels.get(monomial[0]) != scope.depth:  # type: ignore[call-overload]
+        symbol = monomial[0]
+        if len(monomial) != 1 or not isinstance(symbol, Symbol):
+            continue
+        if scope.levels.get(symbol) != scope.depth:
             continue
         if abs(coefficient) != 1:
             return f"({place.text}) & -(i64){guard.text}"
-        rest = whole - as_expr(monomial[0])  # type: ignore[arg-type]
+        rest = whole - as_expr(symbol)
         start = scope.index(rest)
         if coefficient == 1 and max(start.level, guard.level) < scope.depth:
             level = max(start.level, guard.level)
