@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
 import torch
@@ -416,56 +416,55 @@ def _times_log(logarithm: str) -> _Formula:
     return lambda x, y: formulas.times_log(x, y, logarithm)
 
 
+def _forms(name: str, forms: str) -> list[str]:
+    return [f"{name}.{form}" for form in forms.split()]
+
+
+_SPECIAL_FORMS = ("", "self_scalar", "other_scalar")
+_POLYNOMIALS = """
+    chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w
+    hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p
+""".split()
+# Operators of ATen that one scalar operator computes.
+_ONE_OPERATOR: dict[str, Sequence[str]] = {
+    **{name: [name] for name in "maximum minimum atan2 hypot nextafter gcd".split()},
+    "copysign": _forms("copysign", "Tensor Scalar"),
+    "shl": [
+        *_forms("bitwise_left_shift", "Tensor Tensor_Scalar"),
+        *_forms("__lshift__", "Scalar Tensor"),
+    ],
+    "shr": [
+        *_forms("bitwise_right_shift", "Tensor Tensor_Scalar"),
+        *_forms("__rshift__", "Scalar Tensor"),
+    ],
+    **{
+        op: [
+            *_forms(f"bitwise_{op}", "Tensor Scalar Scalar_Tensor"),
+            *_forms(f"__{op}__", "Tensor Scalar"),
+        ]
+        for op in ("and", "or", "xor")
+    },
+    "zeta": [f"special_zeta.{form}".rstrip(".") for form in _SPECIAL_FORMS],
+}
 _BINARY: dict[str, _Formula] = {
-    "maximum": lambda x, y: apply("maximum", x, y),
-    "minimum": lambda x, y: apply("minimum", x, y),
-    "atan2": lambda x, y: apply("atan2", x, y),
-    "hypot": lambda x, y: apply("hypot", x, y),
-    "nextafter": lambda x, y: apply("nextafter", x, y),
-    "copysign.Tensor": lambda x, y: apply("copysign", x, y),
-    "copysign.Scalar": lambda x, y: apply("copysign", x, y),
+    **{name: _plain(op) for op, names in _ONE_OPERATOR.items() for name in names},
     "fmax": lambda x, y: apply("fmax" if x.dtype.is_floating_point else "maximum", x, y),
     "fmin": lambda x, y: apply("fmin" if x.dtype.is_floating_point else "minimum", x, y),
-    "bitwise_left_shift.Tensor": lambda x, y: apply("shl", x, y),
-    "bitwise_left_shift.Tensor_Scalar": lambda x, y: apply("shl", x, y),
-    "bitwise_right_shift.Tensor": lambda x, y: apply("shr", x, y),
-    "bitwise_right_shift.Tensor_Scalar": lambda x, y: apply("shr", x, y),
-    "__lshift__.Scalar": lambda x, y: apply("shl", x, y),
-    "__lshift__.Tensor": lambda x, y: apply("shl", x, y),
-    "__rshift__.Scalar": lambda x, y: apply("shr", x, y),
-    "__rshift__.Tensor": lambda x, y: apply("shr", x, y),
-    "gcd": lambda x, y: apply("gcd", x, y),
     "lcm": formulas.least_common_multiple,
     "logaddexp": lambda x, y: formulas.log_add(x, y, "exp", "log1p"),
     "logaddexp2": lambda x, y: formulas.log_add(x, y, "exp2", "log2"),
     "heaviside": lambda x, y: where(
         apply("eq", x, 0), y, where(apply("gt", x, 0), literal(1, y.dtype), 0)
     ),
+    **{name: _times_log("log") for name in _forms("xlogy", "Tensor Scalar_Self Scalar_Other")},
+    **{f"special_xlog1py.{form}".rstrip("."): _times_log("log1p") for form in _SPECIAL_FORMS},
 }
-for _name in "zeta".split():
-    for _form in ("", "self_scalar", "other_scalar"):
-        _BINARY[f"special_{_name}.{_form}".rstrip(".")] = _plain(_name)
-for _name in (
-    "chebyshev_polynomial_t chebyshev_polynomial_u chebyshev_polynomial_v chebyshev_polynomial_w "
-    "hermite_polynomial_h hermite_polynomial_he laguerre_polynomial_l legendre_polynomial_p"
-).split():
+for _name in _POLYNOMIALS:
     _op = _name.replace("_polynomial", "")
     for _form in ("", ".x_scalar", ".n_scalar"):
         _BINARY[f"special_{_name}{_form}"] = _plain(_op)
         if "chebyshev" in _name:
             _BINARY[f"special_shifted_{_name}{_form}"] = _of_shifted(_op)
-for _family, _logarithm in (("xlogy", "log"), ("special_xlog1py", "log1p")):
-    _scalar_forms = ("Tensor", "Scalar_Self", "Scalar_Other")
-    if _family != "xlogy":
-        _scalar_forms = ("", "self_scalar", "other_scalar")
-    for _form in _scalar_forms:
-        _BINARY[f"{_family}.{_form}".rstrip(".")] = _times_log(_logarithm)
-for _name, _op in (("bitwise_and", "and"), ("bitwise_or", "or"), ("bitwise_xor", "xor")):
-    for _form in ("Tensor", "Scalar", "Scalar_Tensor"):
-        _BINARY[f"{_name}.{_form}"] = _plain(_op)
-for _op in ("and", "or", "xor"):
-    for _form in ("Tensor", "Scalar"):
-        _BINARY[f"__{_op}__.{_form}"] = _plain(_op)
 
 
 def _register_binary() -> None:
