@@ -30,14 +30,6 @@ class ShapeProgram:
             x = step(x)
         return x
 
-    def largest(self, x: torch.Tensor) -> float:
-        """The largest magnitude on the way, at least 1: what rounding errors are measured by."""
-        found = 1.0
-        for _, step in self.steps:
-            x = step(x)
-            found = max(found, float(x.abs().max()))
-        return found
-
     def kinds(self) -> int:
         """How many kinds of call there are: sizes of zero and one, and gaps in memory, are programs
         of their own."""

@@ -3,8 +3,9 @@
 Without lanes, a fold is a scalar reduction of the vector loop; a cheap one over a row that the
 cache holds already (`warm`) runs in four strands, since one vector accumulator waits for its own
 last addition; from memory, four streams in a row are slower than one. argmax and argmin keep the
-best of each of `STRIDE` positions in small arrays. With lanes, accumulators are arrays over the
-block.
+best of each of `STRIDE` positions in small arrays. A sum in a loop that GCC makes no vectors of is
+one chain of additions, and what it adds is dear: it is kept in a wider type. With lanes,
+accumulators are arrays over the block.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ _LANE_BLOCK = 64  # values that a lane adds up before a wider type takes over
 _BLOCK_LENGTH = 256  # values of a block: sixteen or so a lane, as in eager's cascade
 _STRANDS = 4
 _STRANDED_LINES = 8  # of a loop body that is worth writing four times
+# A load that is made in some lanes only, from a place that takes a division: no vectors of these.
+_BRANCH = re.compile(r" \? p\d+\[.*(bz_floor_|[/%] \(?n\d)")
 STRIDE = 64
 
 
@@ -68,6 +71,7 @@ class Folds:
     scope: Scope
     warm: bool = False
     added: list[Accumulate] = field(default_factory=list)
+    wide: list[Accumulate] = field(default_factory=list)
 
     def name(self, statement: Accumulate) -> str:
         return f"{self.prefix}a{self.added.index(statement)}"
@@ -92,11 +96,20 @@ class Folds:
             combine = lane_combine(statement.kind, statement.dtype)
             lines.append(combine.format(partial, value.text) + ";")
             return
-        partial = f"{name}_part" if self._is_blocked(statement) else name
         fold = fold_of(statement.kind, statement.dtype)
+        if self._is_one_chain(statement, lines):
+            self.wide.append(statement)
+            lines.append(f"{name}_sum {fold.clause}= {value.text};")
+            return
+        partial = f"{name}_part" if self._is_blocked(statement) else name
         lines.append(fold.combine.format(partial, value.text) + ";")
         if keeps_nan(statement.kind, statement.dtype):
             lines.append(f"{name}_nan |= {value.text} != {value.text};")
+
+    def _is_one_chain(self, statement: Accumulate, lines: Sequence[str]) -> bool:
+        if not needs_blocks(statement.kind, statement.dtype) or statement.dtype != torch.float32:
+            return False
+        return any(_BRANCH.search(line) for line in lines)
 
     def _add_search(self, statement: Accumulate, value: str) -> None:
         assert statement.position is not None
@@ -145,7 +158,7 @@ class Folds:
         return [header, *indented(inner, 1), "}"]
 
     def _is_stranded(self, body: list[str], faults: bool) -> bool:
-        if faults or not self.warm or not self.added or len(body) > _STRANDED_LINES:
+        if faults or self.wide or not self.warm or not self.added or len(body) > _STRANDED_LINES:
             return False
         plain = all("const " in line or "_a" in line.split("=")[0] for line in body)
         length = constant_value(self.loops[-1][1])
@@ -180,6 +193,8 @@ class Folds:
         ]
 
     def _accumulators(self, s: Accumulate) -> list[str]:
+        if s in self.wide:
+            return [f"{self.name(s)}_sum"]
         partial = f"{self.name(s)}_part" if self._is_blocked(s) else self.name(s)
         return [partial, f"{self.name(s)}_nan"] if keeps_nan(s.kind, s.dtype) else [partial]
 
@@ -211,7 +226,7 @@ class Folds:
 
     def block(self, level: int, innermost: bool, size: object) -> Block | None:
         """How the loop at a level is cut, if partial results are kept there."""
-        blocked = [s for s in self.added if self._is_blocked(s)]
+        blocked = [s for s in self.added if self._is_blocked(s) and s not in self.wide]
         if not blocked:
             return None
         if self.kernel.lanes:
@@ -272,7 +287,7 @@ class Folds:
         if s.position is not None:
             return self._search_frame(s)
         fold = fold_of(s.kind, s.dtype)
-        if self._is_blocked(s):
+        if self._is_blocked(s) or s in self.wide:
             wide = WIDER[s.dtype]
             declared = [f"{wide} {name}_sum = {fold.start};"]
             return declared, [f"const {ctype} {name} = ({ctype}){name}_sum;"]
