@@ -36,7 +36,7 @@ from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakErro
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.fx_graph import to_fx
-from braze.interop.undo_writes import undoing_writes
+from braze.interop.torch_compilers import run_by_compiler
 from braze.ir.custom_gradient import is_custom, without_custom_gradients
 from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
@@ -48,7 +48,7 @@ from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
-from braze.ir.run_graph import bindings_of, checking_writes, compile_graph_runner, with_gradients
+from braze.ir.run_graph import bindings_of, compile_graph_runner, with_gradients
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import (
     BACKWARD,
@@ -321,7 +321,7 @@ class FrameCompiler:
         """The frame, and its graph with the backward where gradients are needed."""
         with recorder.stage("capture"):
             captured = self._captured(request, policy)
-            if _lacks_symbols(captured):
+            if _lacks_symbols(captured) or self._is_refused(captured):
                 recorder.emit("dynamic", "sizes are compiled as they are: one cannot be had")
                 captured = self._captured(request, dataclasses.replace(policy, dynamic=False))
         foreign = self.backend.level is Level.TORCH
@@ -337,13 +337,20 @@ class FrameCompiler:
     def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
         watch = None if foreign else WATCH.is_watched
-        return capture_frame(frame_request(request, self.options, policy, watch))
+        asked = frame_request(request, self.options, policy, watch)
+        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign))
+
+    def _is_refused(self, captured: CapturedFrame | Refused) -> bool:
+        """Whether the backend takes numbers for constants, and the graph needs one from outside."""
+        if self.backend.takes_numbers or not _is_symbolic(captured):
+            return False
+        return bool(captured.graph.sizes.numbers) and not captured.marked
 
     def _policy(self, request: CompileRequest) -> SizePolicy:
-        """Which sizes are symbols; a user's backend gets the sizes at hand."""
+        """Which sizes and numbers are symbols."""
         request.history.begin()
-        foreign = self.backend.level in (Level.TORCH, Level.JOINT)
-        return SizePolicy(False if foreign else self.options.dynamic, request.history)
+        dynamic = self.options.dynamic if self.backend.takes_sizes else False
+        return SizePolicy(dynamic, request.history, self.backend.takes_numbers)
 
     def _graph_callable(
         self,
@@ -440,18 +447,17 @@ class FrameCompiler:
         with recorder.stage("backend"):
             module = to_fx(captured)
             recorder.emit("graph_code", lambda: str(module.code))
-            example_inputs = compile_entry_check((), captured.inputs)(request.values)
+            example_inputs = compile_entry_check((), captured.inputs)(request.values) or []
             try:
-                compiled = compiler(module, example_inputs)
+                most = self.options.recompile_limit if _is_symbolic(captured) else 0
+                made = run_by_compiler(captured.graph, module, compiler, example_inputs, most)
             except Exception as error:
                 failure = BackendFailed(self.backend.name, error)
                 if not self.options.suppress_errors or self.options.fullgraph:
                     raise failure from error
                 instead = self._eager_instead(captured.graph, failure, recorder)
                 return instead if captured.grad_enabled else with_gradients(instead)
-        graph = captured.graph
-        checked = checking_writes(graph, lambda inputs: compiled(*inputs))
-        return keeping_versions(undoing_writes(graph, checked), graph)
+        return made
 
     def _eager_instead(
         self, graph: Graph, failure: BrazeError, recorder: Recorder

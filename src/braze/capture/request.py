@@ -27,6 +27,7 @@ class FrameRequest:
     max_inline_depth: of inlined calls.
     is_watched: whether somebody watches the gradient of a leaf; None: a backward breaks the graph.
     policy: which sizes and numbers are symbols; None: none is.
+    keeps_calls: whether torch-level calls are kept where sizes are symbols, too.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
     """
 
@@ -43,4 +44,5 @@ class FrameRequest:
     max_inline_depth: int = 400
     is_watched: Callable[[Any], bool] | None = None
     policy: SizePolicy | None = None
+    keeps_calls: bool = False
     puts_off_schedules: bool = True

@@ -45,6 +45,7 @@ import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.assertions import finished_checks
 from braze.capture.autograd_functions import finish_functions
 from braze.capture.break_reasons import CATALOGUE, graph_break
+from braze.capture.calls_of_sizes import kept_calls
 from braze.capture.data_writes import check_data_writes
 from braze.capture.dropped_gradients import dropped_leaves
 from braze.capture.dynamic_sizes import passed_sources
@@ -253,15 +254,13 @@ def _finish(
     interpreter.sizes.check_marks()
     guard_used_offsets(interpreter.world, interpreter.tracer)
     renamed = trace.expressions.value if trace.expressions is not None else _same
-    # Torch-level calls are for user backends, which get the sizes at hand.
-    calls = interpreter.calls if trace.expressions is None else ()
     names = interpreter.tensor_names
     return CapturedFrame(
         code=interpreter.request.code,
         guards=interpreter.world.all_guards(),
         inputs=(*[sources[i] for i in trace.inputs], *passed_sources(trace.sizes)),
         graph=without_autograd(trace.graph) if alone else trace.graph,
-        calls=tuple(calls),
+        calls=kept_calls(interpreter, trace.expressions),
         effects=tuple(effects),
         exit=exit_recipe,
         bytecodes=interpreter.steps_done,
@@ -301,7 +300,8 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     check_hooks(interpreter, results)
     check_written(interpreter)
     finish_functions(interpreter, results)
-    trace: FinishedTrace = interpreter.tracer.finish(results)
+    keeps_sized = interpreter.request.keeps_calls  # torch-level calls may ask for sizes of others
+    trace: FinishedTrace = interpreter.tracer.finish(results, keeps_sized)
     check_new_leaves(interpreter, results, trace.graph)
     check_data_writes(interpreter, results)
     return trace

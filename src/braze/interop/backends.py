@@ -42,12 +42,18 @@ class Level(enum.Enum):
 @dataclass(frozen=True, slots=True)
 class Backend:
     """A resolved backend. `compiler` is given at Level.TORCH and Level.JOINT, where it gets
-    forward graphs; `backward_compiler` at Level.JOINT alone."""
+    forward graphs; `backward_compiler` at Level.JOINT alone.
+
+    takes_sizes: whether sizes may be other ones at the next call: its graphs compute with them.
+    takes_numbers: the same of numbers that are inputs, which other compilers take for constants.
+    """
 
     name: str
     level: Level
     compiler: GraphCompiler | None = None
     backward_compiler: GraphCompiler | None = None
+    takes_sizes: bool = True
+    takes_numbers: bool = False
 
 
 def aot_backend(fw_compiler: GraphCompiler, bw_compiler: GraphCompiler | None = None) -> Backend:
@@ -62,7 +68,7 @@ def aot_backend(fw_compiler: GraphCompiler, bw_compiler: GraphCompiler | None = 
         if not callable(compiler):
             raise UserError(f"aot_backend takes compilers, not {compiler!r}")
     name = getattr(fw_compiler, "__name__", type(fw_compiler).__name__)
-    return Backend(f"aot({name})", Level.JOINT, fw_compiler, bw_compiler or fw_compiler)
+    return Backend(f"aot({name})", Level.JOINT, fw_compiler, bw_compiler or fw_compiler, False)
 
 
 def run_graph_module(
@@ -73,10 +79,12 @@ def run_graph_module(
 
 
 OWN: Mapping[str, Backend] = {
-    "braze": Backend("braze", Level.KERNELS),
-    "eager": Backend("eager", Level.TORCH, run_graph_module),
-    "aot_eager": Backend("aot_eager", Level.ATEN),
-    "aot_eager_decomp_partition": Backend("aot_eager_decomp_partition", Level.REWRITTEN_ATEN),
+    "braze": Backend("braze", Level.KERNELS, takes_numbers=True),
+    "eager": Backend("eager", Level.TORCH, run_graph_module, takes_numbers=True),
+    "aot_eager": Backend("aot_eager", Level.ATEN, takes_numbers=True),
+    "aot_eager_decomp_partition": Backend(
+        "aot_eager_decomp_partition", Level.REWRITTEN_ATEN, takes_numbers=True
+    ),
 }
 _DEBUG = frozenset({"eager", "aot_eager", "aot_eager_decomp_partition"})
 
@@ -132,9 +140,12 @@ class Backends:
         if backend in OWN:
             return OWN[backend]
         if backend == "inductor":
-            return Backend(backend, Level.TORCH, _inductor_compiler(mode, options, dynamic))
-        compiler = self._compiler_of(backend)
-        return Backend(backend, Level.TORCH, _with_arguments(compiler, mode, options))
+            made = _inductor_compiler(mode, options, dynamic)
+            return Backend(backend, Level.TORCH, made, takes_sizes=False)
+        compiler = _with_arguments(self._compiler_of(backend), mode, options)
+        with self._lock:
+            is_ours = backend in self._registered  # others look at the inputs' sizes
+        return Backend(backend, Level.TORCH, compiler, takes_sizes=is_ours)
 
     def _compiler_of(self, name: str) -> GraphCompiler:
         if (registered := self._registered.get(name)) is not None:

@@ -32,7 +32,7 @@ from braze.ir.graph import (
     values_in,
 )
 from braze.ir.origin import Origin
-from braze.ir.run_graph import bindings_of, flat_tensors
+from braze.ir.run_graph import flat_tensors
 from braze.ir.types import ScalarType, TensorType
 from braze.shapes.expr import Expr, Symbol
 
@@ -50,11 +50,11 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
 
     Values that no call names (what was done inside of a transform) are computed by ATen calls.
     Where such a value needs a tensor that calls have written to since, or a call needs one that
-    the graph does not make, or sizes are symbols, all is ATen calls. Raises NotExpressible where
+    the graph does not make, or numbers are computed, all is ATen calls. Raises NotExpressible where
     these cannot say it.
     """
     names = [placeholder_name(str(source)) for source in frame.inputs]
-    if has_symbols(frame.graph):
+    if _computes_numbers(frame.graph) or not frame.calls:
         return aten_to_fx(frame.graph, names, frame.grad_enabled)
     try:
         return _torch_level(frame, names)
@@ -94,11 +94,10 @@ def aten_to_fx(
     return builder.finish([builder.output(output) for output in graph.outputs])
 
 
-def has_symbols(graph: Graph) -> bool:
-    """Whether sizes, or numbers that the program reads of tensors, are not known before the graph
-    runs."""
+def _computes_numbers(graph: Graph) -> bool:
+    """Whether numbers that the program reads of tensors are not known before the graph runs."""
     made = [value for node in graph.nodes for value in node.outputs if value is not None]
-    return bool(bindings_of(graph)) or any(isinstance(value.type, ScalarType) for value in made)
+    return any(isinstance(value.type, ScalarType) for value in made)
 
 
 def placeholder_name(source: str) -> str:
@@ -130,6 +129,7 @@ class _Builder:
 
     def finish(self, outputs: Sequence[fx.Node]) -> fx.GraphModule:
         self.graph.output(tuple(outputs))
+        self.sizes.drop_unused()
         self.graph.lint()
         return fx.GraphModule(self.root, self.graph)
 
@@ -282,6 +282,10 @@ class _Builder:
         if isinstance(argument, slice):
             parts = (argument.start, argument.stop, argument.step)
             return slice(*(self._argument(part, producers) for part in parts))
+        if isinstance(argument, (Expr, Symbol)):
+            if not self.sizes.knows(argument):
+                raise _NotNamed(argument)
+            return self.sizes.number(argument)
         return argument
 
     def _name_result(self, result: Any, made: fx.Node) -> None:

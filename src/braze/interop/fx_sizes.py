@@ -18,7 +18,7 @@ from torch import fx
 from braze.ir.graph import Graph, Node, computed_symbol
 from braze.ir.run_graph import bindings_of
 from braze.shapes.binding import Binding, Check
-from braze.shapes.expr import Expr, Extremum, Mod, Symbol, as_expr
+from braze.shapes.expr import Expr, Extremum, Mod, Symbol, as_expr, symbols
 
 _COMPARED = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
 
@@ -32,6 +32,7 @@ class SizeNodes:
         self._graph = made
         self._symbols: dict[Symbol, Any] = {}
         self._checked: list[Check] = []
+        self._made: list[fx.Node] = []
 
     def bind(self, graph: Graph, inputs: Sequence[fx.Node]) -> None:
         """Find every symbol that inputs say; `inputs` are their nodes, and those of numbers."""
@@ -62,28 +63,43 @@ class SizeNodes:
             terms.append(functools.reduce(self._product, factors))
         return functools.reduce(self._sum, terms) if terms else 0
 
+    def knows(self, size: Expr | Symbol) -> bool:
+        """Whether every symbol of an expression has a node."""
+        return symbols(as_expr(size)) <= self._symbols.keys()
+
+    def drop_unused(self) -> None:
+        """Take out what nobody asked for."""
+        for node in reversed(self._made):
+            if not node.users:
+                self._graph.erase_node(node)
+
+    def _call(self, function: Any, operands: tuple[Any, ...]) -> fx.Node:
+        self._made.append(self._graph.call_function(function, operands))
+        return self._made[-1]
+
     def _product(self, left: Any, right: Any) -> Any:
-        return self._graph.call_function(operator.mul, (left, right))
+        return self._call(operator.mul, (left, right))
 
     def _sum(self, left: Any, right: Any) -> Any:
-        return self._graph.call_function(operator.add, (left, right))
+        return self._call(operator.add, (left, right))
 
     def _atom(self, atom: Any) -> Any:
         if isinstance(atom, Symbol):
             return self._symbols[atom]
         if isinstance(atom, Extremum):
             operands = tuple([self.number(operand) for operand in atom.operands])
-            return self._graph.call_function(max if atom.maximum else min, operands)
+            return self._call(max if atom.maximum else min, operands)
         done = operator.mod if isinstance(atom, Mod) else operator.floordiv
         operands = (self.number(atom.dividend), self.number(atom.divisor))
-        return self._graph.call_function(done, operands)
+        return self._call(done, operands)
 
     def _found(self, node: fx.Node, suffix: str) -> fx.Node:
         """The number at a place: `.size(0)` of an input, or the input itself."""
         if not suffix:
             return node
         method, _, dim = suffix.strip(".)").partition("(")
-        return self._graph.call_method(method, (node, int(dim)))
+        self._made.append(self._graph.call_method(method, (node, int(dim))))
+        return self._made[-1]
 
     def _bind(self, binding: Binding, place: Any) -> None:
         rest = self.number(binding.rest)
@@ -92,9 +108,9 @@ class SizeNodes:
         else:
             value = place
             if rest != 0:
-                value = self._graph.call_function(operator.sub, (value, rest))
+                value = self._call(operator.sub, (value, rest))
             if binding.factor != 1:
-                value = self._graph.call_function(operator.floordiv, (value, binding.factor))
+                value = self._call(operator.floordiv, (value, binding.factor))
         self._symbols[binding.symbol] = value
 
     def _check(self) -> None:

@@ -57,10 +57,12 @@ class SizeHistory:
 @final
 @dataclass(frozen=True, slots=True)
 class SizePolicy:
-    """dynamic: as `braze.compile` takes it; history: of the frame that is compiled."""
+    """dynamic: as `braze.compile` takes it; history: of the frame that is compiled; numbers:
+    whether ints and floats may be symbols, too."""
 
     dynamic: bool | None
     history: SizeHistory
+    numbers: bool = True
 
     def sizes(
         self,
@@ -89,11 +91,11 @@ class SizePolicy:
     def is_symbolic(self, name: str, number: int, *, is_argument: bool) -> bool:
         """Whether an int found at `name` is a symbol."""
         changed = self.history.changed(name, (number,))
-        if self.dynamic is False or number in (0, 1, -1):
+        if self.dynamic is False or not self.numbers or number in (0, 1, -1):
             return False
         return bool(changed) or (self.dynamic is True and is_argument)
 
     def is_lifted(self, name: str, number: float, *, expected: bool) -> bool:
         """Whether a float found at `name` is passed to the graph. expected: it will change."""
         changed = self.history.changed(name, (number,))
-        return self.dynamic is not False and (expected or bool(changed))
+        return self.dynamic is not False and self.numbers and (expected or bool(changed))

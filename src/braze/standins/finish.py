@@ -15,6 +15,7 @@ from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts, Unknown
 from braze.standins.layout import is_dense, same_layout
+from braze.standins.probing import has_symbols
 from braze.standins.recorder import Call, Recorder, data_step, is_detached, node_of
 from braze.standins.standin import Place, Standin
 from braze.standins.symbols import Expressions
@@ -47,8 +48,10 @@ def finish_trace(
     constants: Sequence[Constant],
     results: Sequence[torch.Tensor],
     facts: Facts | None = None,
+    keeps_sized: bool = False,
 ) -> FinishedTrace:
-    """Close a trace. `results` must be stand-ins of it."""
+    """Close a trace. `results` must be stand-ins of it. keeps_sized: inputs of symbolic size stay,
+    also where nothing but their sizes is used."""
     for result in results:
         if type(result) is not Standin:
             raise TypeError(f"finish() takes stand-ins of the trace, not {type(result).__name__}")
@@ -63,6 +66,8 @@ def finish_trace(
     outputs = _uncounted(_detached(outputs, results, inputs, pieces), places)
     used, calls = _live_calls(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
+    if keeps_sized and facts is not None:
+        used.update(value for value in original if has_symbols(value.type))
     kept = [index for index, value in enumerate(original) if value in used]
     graph = Graph(
         inputs=tuple(original[index] for index in kept),

@@ -168,8 +168,9 @@ class Tracer(dispatch.TorchDispatchMode):
         constants = {constant.value: constant.tensor for constant in self.constants}
         return known_data(self.recorder, constants, self.recorder.read(standin.place))
 
-    def finish(self, results: Sequence[torch.Tensor]) -> FinishedTrace:
-        """The graph that computes `results`, with aliases, write-backs and no dead nodes."""
+    def finish(self, results: Sequence[torch.Tensor], keeps_sized: bool = False) -> FinishedTrace:
+        """The graph that computes `results`, with aliases, write-backs and no dead nodes.
+        keeps_sized: as in `finish_trace`."""
         for result in results:
             if type(result) is Standin and result.requires_grad:
                 with torch.enable_grad():  # the program may have ended without gradients
@@ -186,6 +187,7 @@ class Tracer(dispatch.TorchDispatchMode):
             self.constants,
             results,
             self.facts,
+            keeps_sized,
         )
 
     # Not the base class's: it also notes in globals of the process that a mode is active, which

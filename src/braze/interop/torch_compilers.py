@@ -1,0 +1,91 @@
+"""User compilers of torch-level graphs: `compiler(torch.fx.GraphModule, example_inputs)`.
+
+A graph whose sizes are symbols computes with them, so that what runs it serves all sizes. A
+compiler that looks at its example inputs instead (it traces them, or hands them to one that takes
+sizes for constants) makes something that raises at other sizes: it is asked again, for those.
+"""
+
+from __future__ import annotations
+
+import copy
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, final
+
+import torch
+
+from braze.interop.undo_writes import undoing_writes
+from braze.ir.entry import GraphCallable, PartlyRun
+from braze.ir.graph import Graph
+from braze.ir.random_ops import uses_random
+from braze.ir.run_graph import checking_writes
+from braze.ir.versions import keeping_versions
+
+
+def run_by_compiler(
+    graph: Graph,
+    module: torch.fx.GraphModule,
+    compiler: Callable[..., Callable[..., Any]],
+    example_inputs: Sequence[Any],
+    most: int,
+) -> GraphCallable:
+    """What a user's compiler makes of a graph, whose torch-level calls are `module`; a fault leaves
+    the inputs as they were. most: how often it may be asked again, for other sizes."""
+    if not most:
+        compiled = compiler(module, example_inputs)
+        made = undoing_writes(graph, checking_writes(graph, lambda inputs: compiled(*inputs)))
+        return keeping_versions(made, graph)
+    by_sizes = _BySizes(module, compiler, example_inputs, most)
+    run = undoing_writes(graph, checking_writes(graph, by_sizes))
+
+    def run_or_compile(inputs: Sequence[Any]) -> Any:
+        try:
+            return run(inputs)
+        except PartlyRun:
+            raise
+        except Exception:
+            if not by_sizes.compile_again(inputs) or uses_random(graph):
+                raise  # random state is put back above
+        return run(inputs)
+
+    return keeping_versions(run_or_compile, graph)
+
+
+@final
+class _BySizes:
+    """A torch-level graph with symbolic sizes: compiled once, and again for sizes that what was
+    made does not serve."""
+
+    __slots__ = ("_by_sizes", "_compiled", "_compiler", "_lock", "_module", "_most")
+
+    def __init__(
+        self,
+        module: torch.fx.GraphModule,
+        compiler: Callable[..., Callable[..., Any]],
+        example_inputs: Sequence[Any],
+        most: int,
+    ) -> None:
+        self._module = module
+        self._compiler = compiler
+        self._most = most
+        self._compiled = compiler(copy.copy(module), example_inputs)
+        self._by_sizes: dict[tuple[Any, ...], Callable[..., Any]] = {}
+        self._by_sizes[_sizes(example_inputs)] = self._compiled
+        self._lock = threading.Lock()
+
+    def __call__(self, inputs: Sequence[Any]) -> Any:
+        return (self._by_sizes.get(_sizes(inputs)) or self._compiled)(*inputs)
+
+    def compile_again(self, inputs: Sequence[Any]) -> bool:
+        """After a fault: compile for the sizes of these inputs; whether that is worth a try."""
+        sizes = _sizes(inputs)
+        with self._lock:
+            if sizes in self._by_sizes or len(self._by_sizes) > self._most:
+                return False
+            made = self._compiler(copy.copy(self._module), list(inputs))
+            self._by_sizes[sizes] = made
+        return True
+
+
+def _sizes(inputs: Sequence[Any]) -> tuple[Any, ...]:
+    return tuple([(*x.shape, *x.stride()) if isinstance(x, torch.Tensor) else x for x in inputs])
