@@ -23,6 +23,16 @@ def P(*shape: int, start: int = 0) -> torch.Tensor:
     return T(*shape, start=start).requires_grad_()
 
 
+def T64(*shape: int, dtype: torch.dtype = torch.float64, start: int = 0) -> torch.Tensor:
+    """`T` for a program that computes in float64."""
+    return T(*shape, dtype=dtype, start=start)
+
+
+def P64(*shape: int, start: int = 0) -> torch.Tensor:
+    """`P` for such a program."""
+    return T64(*shape, start=start).requires_grad_()
+
+
 def tensors_in(value: Any) -> list[torch.Tensor]:
     """The tensors in a result, at any depth of lists, tuples and dicts."""
     if isinstance(value, torch.Tensor):

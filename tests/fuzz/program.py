@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 HEADER = """\
@@ -40,6 +40,28 @@ class Program:
         """The program as one file, which `parse` reads."""
         steps = "".join(f"    {step!r},\n" for step in self.steps)
         return f"{self.text}\n\nBACKEND = {self.backend!r}\nSTEPS = [\n{steps}]\n"
+
+
+def in_float64(program: Program) -> Program:
+    """The same program, which computes in float64 wherever it says nothing or float32."""
+
+    def precise(text: str) -> str:
+        for name, wide in _WIDER.items():
+            text = text.replace(name, wide)
+        return text
+
+    steps = tuple(map(precise, program.steps))
+    text = "import torch\ntorch.set_default_dtype(torch.float64)\n" + precise(program.text)
+    return replace(program, text=text, steps=steps)
+
+
+_WIDER = {
+    "from tests.fuzz.prelude import P, T, backward": (
+        "from tests.fuzz.prelude import P64 as P, T64 as T, backward"
+    ),
+    "torch.float32": "torch.float64",
+    ".float()": ".double()",
+}
 
 
 def parse(source: str, seed: int = -1) -> Program:

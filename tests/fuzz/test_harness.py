@@ -5,10 +5,11 @@ from __future__ import annotations
 import ast
 
 import pytest
+import torch
 
 from tests.fuzz.generator import generate
 from tests.fuzz.isolation import Checker
-from tests.fuzz.program import Program, parse
+from tests.fuzz.program import Program, in_float64, parse
 from tests.fuzz.runner import _checked, check
 from tests.fuzz.shrink import shrink
 from tests.fuzz.state import first_difference
@@ -64,6 +65,31 @@ def test_worlds_differ(kind: str) -> None:
     ((left,), (right,)) = worlds
     assert first_difference(left.state, left.state) is None
     assert first_difference(left.state, right.state) is not None
+
+
+# How compiled makes `t / 3` -> whether float64 says that it is as right as eager.
+QUOTIENTS = {
+    "a = t * (1 / 3)": True,
+    "a = torch.nextafter(t / 3, t)": True,
+    "a = t / 3 * (1 + 1e-6)": False,
+    "a = t / 3; a[0] = 0": False,
+    "a = (t / 3).clone().t().t()[:, :2]": False,
+    "a = (t / 3).requires_grad_()": False,
+    "a = (t / 3).tolist()": False,
+}
+
+
+@pytest.mark.parametrize("text", QUOTIENTS)
+def test_float64_judges_rounding(text: str) -> None:
+    programs = [
+        Program(f"{HEAD}t = T(2, 3)\ndef entry():\n  global a\n  {body}\n", ("run()",))
+        for body in ("a = t / 3", text)
+    ]
+    (left,), (right,) = (run_world(program, None) for program in programs)
+    (exact,) = run_world(in_float64(programs[0]), None)
+    assert first_difference(left.state, right.state) is not None
+    assert (first_difference(left.state, right.state, exact.state) is None) is QUOTIENTS[text]
+    assert torch.get_default_dtype() is torch.float32
 
 
 def test_a_failing_program_shrinks() -> None:

@@ -10,6 +10,7 @@ import torch
 
 from braze.capture.symbolic_floats import SymbolicFloat
 from braze.capture.world import World
+from braze.compat.backward import view_kind
 from braze.ir.graph import Graph
 from braze.ir.guard import GuardKind
 from braze.ir.source import ObjectSource, Source
@@ -76,12 +77,27 @@ _NOT_ASKED = frozenset(
 )
 
 
-def guard_used_offsets(world: World, tracer: Any) -> None:
+def guard_used_inputs(world: World, tracer: Any) -> None:
+    """Guard what the trace depends on of inputs, beside their metadata."""
+    _guard_offsets(world, tracer)
+    _guard_views(world, tracer)
+
+
+def _guard_offsets(world: World, tracer: Any) -> None:
     """Guard where inputs begin in their storages, of those on whose offset the trace depends."""
     for index, origin in tracer.used_offsets.items():
         real = tracer.inputs[index][1]
         offset = real.storage_offset()
         world.guard(world.input_sources[index], GuardKind.STORAGE_OFFSET, offset, origin)
+
+
+def _guard_views(world: World, tracer: Any) -> None:
+    """Guard what kind of view inputs are, of those whose kind the trace depends on: autograd
+    refuses to write to some, and forgets the history of others. A parameter is never a view."""
+    for (standin, real), source in zip(tracer.inputs, world.input_sources, strict=True):
+        place = standin.place.base or standin.place
+        if place.asks_view and real is not None and type(real) is not torch.nn.Parameter:
+            world.guard(source, GuardKind.VIEW, view_kind(real))
 
 
 def storage_of(real: torch.Tensor) -> int:

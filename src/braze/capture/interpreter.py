@@ -81,6 +81,7 @@ class Interpreter:
     numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
     entered_with: the values that a frame goes on with behind a break, by identity; noticed_ends:
     those whose end is noticed.
+    handles: of hooks that the frame registered, by identity, each with the step.
     """
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
@@ -142,6 +143,7 @@ class Interpreter:
         self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}
         self.entered_with: dict[int, Any] = {}
         self.noticed_ends: dict[int, Any] = {}
+        self.handles: dict[int, tuple[Any, int]] = {}
 
     def leave_managers(self) -> None:
         """Leave the context managers that are still entered. A second call does what an

@@ -161,10 +161,23 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except CaptureError:
         raise
     except Exception as exception:
+        _ask_views(args)  # it may be what autograd has against a view
         if reads_data(exception):
             detail = f"{call_name(function)} reads its memory"
             raise BreakRequested("data-dependent-value", detail) from None
         raise program_raised(exception) from None
+
+
+def ask_view(tensor: Any) -> None:
+    """The program depends on what kind of view the tensor is whose memory a stand-in names."""
+    (tensor.place.base or tensor.place).asks_view = True
+
+
+def _ask_views(args: tuple[Any, ...]) -> None:
+    for argument in args:
+        for part in argument if type(argument) in (list, tuple) else (argument,):
+            if type(part) is Standin:
+                ask_view(part)
 
 
 _NAME = Standin.__name__

@@ -8,7 +8,7 @@ import torch
 
 from braze.capture.overlay import DELETED
 from braze.capture.world import TENSORS
-from braze.compat.modules import has_hooks
+from braze.compat.modules import INSTANCE_HOOKS, global_hooks, has_hooks
 from braze.ir.guard import ABSENT
 from braze.ir.source import AttributeSource
 
@@ -66,7 +66,7 @@ def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any)
 def has_no_hooks(interpreter: Any, module: Any) -> bool:
     """Whether calling a module is calling its `forward`; guarded if so."""
     space = object.__getattribute__(module, "__dict__")
-    if has_hooks(space):
+    if has_hooks(space) or _are_hooks_written(interpreter.overlay, space):
         return False
     world = interpreter.world
     world.guard_no_hooks(None, None)
@@ -74,3 +74,15 @@ def has_no_hooks(interpreter: Any, module: Any) -> bool:
     if source is not None:
         world.guard_no_hooks(module, source)
     return True
+
+
+def _are_hooks_written(overlay: Any, space: dict[str, Any]) -> bool:
+    """Whether the frame wrote to a module's hooks, or to those of all modules."""
+    touched = overlay.touched
+    if not touched:
+        return False
+    if any(id(space.get(name)) in touched for name in INSTANCE_HOOKS):
+        return True
+    if any(id(hooks) in touched for hooks in global_hooks()):
+        return True
+    return any(overlay.written(space, name) is not ABSENT for name in INSTANCE_HOOKS)

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch.nn.utils import parametrize
-from torch.utils.hooks import RemovableHandle
 
 from braze.capture.handler_table import answers
 from braze.capture.module_attributes import module_entry
@@ -68,12 +67,6 @@ def _is_kept(interpreter: Any, function: Any, tensor: Any) -> bool:
     if type(tensor) not in TENSORS or interpreter.attribute(tensor, "grad") is not None:
         return False
     return interpreter.call(function, tensor) is tensor
-
-
-@answers(RemovableHandle)
-def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Hooks are numbered through the process."""
-    raise BreakRequested("hook-registration", "RemovableHandle()")
 
 
 def _set_up_backward_hook(function: Any) -> Any:

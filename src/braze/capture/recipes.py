@@ -12,12 +12,14 @@ import weakref
 from typing import Any, final
 
 import torch
+from torch.utils.hooks import RemovableHandle
 
 from braze.capture.attributes import instance_dict
 from braze.capture.frame_views import FrameView
 from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
 from braze.capture.histories import used_up_recipe
+from braze.capture.hook_handles import handle_recipe
 from braze.capture.iteration import GetitemIterator, ProtocolIterator
 from braze.capture.native_calls import Callback
 from braze.capture.new_leaves import leaf_recipe
@@ -308,6 +310,10 @@ class RecipeWriter:
         """An interpreted frame."""
         raise CannotRebuild("a frame that sys._getframe() gave")
 
+    def hook_handle(self, value: RemovableHandle) -> Recipe:
+        """What registering a hook gave."""
+        return handle_recipe(self._interpreter, value) or self._instance(value, RemovableHandle)
+
     def super(self, value: Any) -> Recipe:
         """A super() object."""
         return NewCall(super, self.recipes((value.__thisclass__, value.__self__)))
@@ -518,6 +524,7 @@ _MAKERS: dict[type, Any] = {
     types.CellType: RecipeWriter.cell,
     collections.deque: RecipeWriter.deque,
     super: RecipeWriter.super,
+    RemovableHandle: RecipeWriter.hook_handle,
     types.SimpleNamespace: RecipeWriter.namespace,
     Callback: RecipeWriter.callback,
     weakref.ReferenceType: RecipeWriter.weak_reference,

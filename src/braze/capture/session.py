@@ -59,9 +59,10 @@ from braze.capture.histories import (
     holds_all_gradients,
     without_autograd,
 )
+from braze.capture.hook_handles import check_handles
 from braze.capture.input_aliasing import (
     guard_distinct,
-    guard_used_offsets,
+    guard_used_inputs,
     guard_written_inputs,
 )
 from braze.capture.interpreter import Interpreter
@@ -252,7 +253,7 @@ def _finish(
         return _unsupported(interpreter, problem)
     guard_distinct(interpreter.world)
     interpreter.sizes.check_marks()
-    guard_used_offsets(interpreter.world, interpreter.tracer)
+    guard_used_inputs(interpreter.world, interpreter.tracer)
     renamed = trace.expressions.value if trace.expressions is not None else _same
     names = interpreter.tensor_names
     return CapturedFrame(
@@ -284,7 +285,8 @@ def _finish(
 
 
 def _check_left(interpreter: Interpreter) -> None:
-    """CannotRebuild where the frame leaves something open that would be closed."""
+    """CannotRebuild where the frame leaves something open that would be closed, or a hook."""
+    check_handles(interpreter)
     for manager in interpreter.entered:
         if type(manager) is torch.device:
             step = interpreter.devices_entered[id(manager)]

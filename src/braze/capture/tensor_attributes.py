@@ -8,12 +8,14 @@ from typing import Any
 import torch
 
 from braze.capture.dropped_gradients import note_dropped
-from braze.capture.leaf_calls import leaf_call, traced
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import ask_view, leaf_call, traced
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
 from braze.compat.backward import refuses_changed_memory
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource
+from braze.standins.recorder import is_detached
 from braze.standins.standin import Standin
 
 METADATA = frozenset(
@@ -65,7 +67,11 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
         return None
     if name in FORBIDDEN:
         raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
-    if name == "data" and _refuses_changes(interpreter.tracer.owner_of(tensor)):
+    if name == "_version":
+        return _version(interpreter, tensor)
+    if name == "_base" and _is_of_a_view(interpreter, tensor):
+        raise BreakRequested("unsupported-tensor", "Tensor._base of a view")
+    if name == "data" and _refuses_changes(interpreter, tensor):
         raise BreakRequested("unsupported-tensor", "Tensor.data of one of several views")
     meta = interpreter.world.lookup(cls, name)
     if meta is ABSENT:
@@ -84,14 +90,52 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     return interpreter.native(getattr, tensor, name)
 
 
+def _version(interpreter: Any, tensor: Any) -> Any:
+    """How often the memory was written to: of an input, before the frame and in it."""
+    written = interpreter.native(getattr, tensor, "_version")
+    real = interpreter.tracer.owner_of(tensor)
+    if real is None:
+        return written
+    if is_detached(tensor.place):
+        raise BreakRequested("unsupported-tensor", "Tensor._version of x.detach() or x.data")
+    world = interpreter.world
+    key = (id(real), "_version")
+    if key not in world.reads:
+        source = AttributeSource(world.known[id(real)][1], "_version")
+        world.reads[key] = world.adopt(real._version, source)
+    return world.reads[key] + written
+
+
+def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:
+    """Whether a tensor's memory is that of an input which is a view itself. Guarded."""
+    real = interpreter.tracer.owner_of(tensor)
+    if real is None:
+        return False
+    ask_view(tensor)
+    return bool(real._is_view())
+
+
+@answers(torch.Tensor._is_view)
+def is_view(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An input's stand-in is none, whatever the input is."""
+    (tensor,) = args
+    if type(tensor) is Standin and interpreter.tracer.real_of(tensor) is not None:
+        return _is_of_a_view(interpreter, tensor)
+    return leaf_call(interpreter, torch.Tensor._is_view, args, kwargs)
+
+
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))
 
 
-def _refuses_changes(real: torch.Tensor | None) -> bool:
+def _refuses_changes(interpreter: Any, tensor: Any) -> bool:
     """A write through `x.data` is none to `x` for autograd, one through `x.detach()` is. In a graph
     they are the same, so they are told apart where `x` is a view that cannot be used any more after
     such a write."""
-    return real is not None and refuses_changed_memory(real)
+    real = interpreter.tracer.owner_of(tensor)
+    if real is None or not real.requires_grad:
+        return False
+    ask_view(tensor)
+    return refuses_changed_memory(real)
 
 
 def _subclass_attribute(interpreter: Any, tensor: Any, real: Any, cls: type, name: str) -> Any:

@@ -129,6 +129,22 @@ def is_piece(tensor: torch.Tensor) -> bool:
     return tensor._is_view() and _creation_of(tensor) == _IS_PIECE
 
 
+def is_plain_view(view: torch.Tensor) -> bool:
+    """Whether autograd lets a view be written to like any tensor: a call that made no other made
+    it with gradients enabled."""
+    return bool(_creation_of(view) == _IS_PLAIN_VIEW)
+
+
+def view_kind(tensor: torch.Tensor) -> str:
+    """What autograd takes a tensor for where it is written to."""
+    if not tensor._is_view():
+        return "no view"
+    if not is_plain_view(tensor):
+        return f"a view of kind {_creation_of(tensor).name}"
+    assert tensor._base is not None
+    return "a view of a leaf" if tensor._base.is_leaf else "a view"
+
+
 def follows_its_base(tensor: torch.Tensor) -> bool:
     """Whether a tensor is a view that gets the history of a later write to its base: one made with
     gradients enabled, and not by `detach()`."""

@@ -28,9 +28,14 @@ def instance_hooks(attributes: dict[str, Any]) -> list[str]:
     return [name for name in INSTANCE_HOOKS if attributes.get(name)]
 
 
+def global_hooks() -> list[dict[int, Any]]:
+    """The dictionaries that hold the hooks for all modules."""
+    return [getattr(module_file, name) for name in GLOBAL_HOOKS]
+
+
 def has_global_hooks() -> bool:
     """Whether a hook for all modules is registered."""
-    return any(getattr(module_file, name) for name in GLOBAL_HOOKS)
+    return any(global_hooks())
 
 
 def has_hooks(attributes: dict[str, Any]) -> bool:

@@ -45,6 +45,8 @@ class GuardKind(enum.Enum):
     SAME_OBJECT = "SAME_OBJECT"  # the object at source is the object at expected [Source]
     DIFFERENT_OBJECT = "DIFFERENT_OBJECT"  # ... is not [Source]
     DISTINCT = "DISTINCT"  # no two of the sources are one object [tuple of Source]
+    VIEW = "VIEW"  # what autograd takes a tensor for where it is written to [str]: only of tensors
+    #   of which the program, or a write that gradients flow through, asked it
     STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
     SIZES = "SIZES"  # a relation between sizes and numbers; source is None [SizeCondition]
     AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]

@@ -29,9 +29,11 @@ from braze.runtime.guard_tensors import (
     explain_offset,
     explain_overlap,
     explain_tensor,
+    explain_view,
     write_none_watched,
     write_overlap,
     write_tensor,
+    write_view,
 )
 from braze.runtime.guard_values import (
     explain_contains,
@@ -196,6 +198,7 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
         lambda w, g: f"{w.read(g.source)}.storage_offset() == {g.expected}",
         explain_offset,
     ),
+    GuardKind.VIEW: GuardRow(450, write_view, explain_view),
     GuardKind.ABSTRACT_CLASSES: GuardRow(500, write_abstract, explain_abstract),
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
     GuardKind.DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.backward import view_kind
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, TensorFacts
 from braze.runtime.gradient_hooks import WATCH, none_watched
@@ -105,6 +106,20 @@ def explain_offset(guard: Guard, value: Any, frame: FrameValues) -> str | None:
         return None
     expected = guard.expected
     return f"tensor '{guard.source}' storage offset mismatch. expected {expected}, actual {actual}"
+
+
+def write_view(writer: SourceWriter, guard: Guard) -> str:
+    """The text of "autograd takes the tensor for such a view"."""
+    writer.namespace["view_kind"] = view_kind
+    return f"view_kind({writer.read(guard.source)}) == {guard.expected!r}"
+
+
+def explain_view(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+    """What autograd takes the tensor for now."""
+    actual = view_kind(value)
+    if actual == guard.expected:
+        return None
+    return f"tensor '{guard.source}' view mismatch. expected {guard.expected}, actual {actual}"
 
 
 def storage_key(tensor: torch.Tensor) -> int:

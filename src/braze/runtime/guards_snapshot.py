@@ -322,6 +322,7 @@ def _cover_nothing(builder: _Builder, guard: Guard) -> bool:
 _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.TENSOR_MATCH: _cover_tensor,
     GuardKind.STORAGE_OFFSET: _cover_nothing,
+    GuardKind.VIEW: _cover_nothing,
     GuardKind.TYPE_MATCH: _cover_type,
     GuardKind.ID_MATCH: _cover_identity,
     GuardKind.EQUALS_MATCH: _cover_equals,

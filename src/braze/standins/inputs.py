@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from braze.compat.backward import is_piece
+from braze.compat.backward import is_piece, is_plain_view
 from braze.compat.dispatch import (
     TorchFunction,
     has_custom_dispatch,
@@ -68,6 +68,8 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
             standin = standin.view(standin.shape) if views_leaf else _NonLeaf.apply(standin)
     elif real is not None and real.requires_grad:
         place.forgets_views = real._is_view()
+    elif real is not None and real._is_view():
+        place.refuses_gradients = not is_plain_view(real)
     if is_parameter(real):
         standin._is_param = True  # type: ignore[attr-defined]
     if getattr(real, "_is_buffer", False):

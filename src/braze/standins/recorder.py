@@ -164,7 +164,7 @@ class Recorder:
             self.data_writes.append(DataWrite(base, base.value, len(self.calls), step))
         base.is_counted = base.is_counted or (counted and step < 0)
         tracked = torch.is_grad_enabled() and not detached
-        if base.is_piece and tracked:
+        if base.is_piece and step < 0:
             raise Untraceable("a write to one of several views that one call made")
         if base.forgets_views and not tracked and step < 0 and self._has_views(base):
             raise Untraceable("a write by which autograd loses the history of a leaf's views")

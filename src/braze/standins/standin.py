@@ -50,6 +50,8 @@ class Place:
     forgets_views: of an input, that it is a leaf of autograd's graph and itself a view: eager loses
         the history of its views at a write that autograd does not see. is_piece: of an input, that
         autograd refuses to write to it: one of several views that one call made.
+        refuses_gradients: of an input without a history, that it refuses what carries gradients.
+    asks_view: of an input, that what it does depends on what kind of view it is.
     """
 
     base: Place | None = None
@@ -63,7 +65,7 @@ class Place:
     new_leaf = False
     data_step = -1
     is_counted = False
-    forgets_views = is_piece = False
+    forgets_views = is_piece = refuses_gradients = asks_view = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False

@@ -11,7 +11,11 @@ from braze.standins.standin import Place
 def check_write(place: Place, differentiable: bool) -> None:
     """Raise Untraceable for a write to a place that must happen eagerly. differentiable: whether
     gradients flow through what is written."""
-    for memory in (place.type, (place.base or place).type):
+    base = place.base or place
+    if differentiable and base.refuses_gradients:
+        raise Untraceable("gradients are written to a view that autograd refuses to change")
+    base.asks_view = base.asks_view or differentiable or base.type.requires_grad
+    for memory in (place.type, base.type):
         if overlaps_itself(memory.shape, memory.stride):  # type: ignore[arg-type]
             raise Untraceable("a write to elements that share memory, as after expand()")
     if differentiable and is_detached(place):
