@@ -241,15 +241,14 @@ CATALOGUE: dict[str, BreakReason] = {
         ),
     ),
     "hook-registration": BreakReason(
-        "the program registers a hook of a module: {detail}",
-        "register it before the compiled function is called",
+        "the program registers a hook of a module, which stays: {detail}",
+        "register it before the compiled function is called, or remove it in there",
         example=(
             "model = torch.nn.Linear(3, 3)\n"
             "\n\n"
             "def f(x):\n"
             "    handle = model.register_forward_hook(print)\n"
-            "    handle.remove()\n"
-            "    return model(x)"
+            "    return model(x), handle"
         ),
     ),
     "data-write": BreakReason(
