@@ -247,7 +247,7 @@ CATALOGUE: dict[str, BreakReason] = {
             "model = torch.nn.Linear(3, 3)\n"
             "\n\n"
             "def f(x):\n"
-            "    handle = model.register_forward_hook(print)\n"
+            "    handle = model.register_forward_hook(lambda m, x, y: y * 2)\n"
             "    return model(x), handle"
         ),
     ),
