@@ -226,6 +226,8 @@ def _joined(fusion: Fusion, group: Group, candidate: Candidate) -> str | None:
     definition = candidate.definition
     if len(group.members) >= fusion.limit:
         return f"the kernel has {fusion.limit} definitions already"
+    if definition.target in group.first_reads:
+        return f"it reads another part of {definition.target}"
     mapping = _mapping(group, candidate)
     if isinstance(mapping, str):
         return mapping

@@ -24,6 +24,7 @@ from braze.schedule.moments import SharedMoments, share_moments
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.products import ChooseProduct, fuse_products
+from braze.schedule.shared_regions import share_regions
 from braze.schedule.split import split
 from braze.schedule.strides import reduces_over_lanes
 from braze.schedule.target import CPU, Target
@@ -77,6 +78,7 @@ def _fused(program: LoopProgram, names: Names, options: Options, target: Target)
     statements = _normalised(program.statements, names)
     if target.joins:
         statements = join_regions(statements, find_uses(program, statements), names)
+        statements = share_regions(statements, find_uses(program, statements))
         statements = write_regions_early(statements)
     statements = inline(
         statements, find_uses(program, statements), broadcasts_count=not target.computes_again
