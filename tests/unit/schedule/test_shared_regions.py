@@ -19,8 +19,8 @@ from braze.runtime.recording_choice import held_bytes
 from braze.schedule import CUDA, schedule
 from braze.schedule.shared_regions import share_regions
 from braze.schedule.use import find_uses
-from braze.standins import Tracer
 from braze.shapes.expr import as_expr
+from braze.standins import Tracer
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view
 from tests.unit.codegen.running import OPTIONS
 
