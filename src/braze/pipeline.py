@@ -302,6 +302,8 @@ class FrameCompiler:
             captured, joint = self._traced(request, static, recorder)
         if isinstance(captured, Refused):
             return self._refused(captured, recorder)
+        if self.backend.level is not Level.TORCH:
+            captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
         if isinstance(captured.exit, Break):
             self._note_break(captured.exit, captured.graph, recorder)
         recorder.count("bytecodes", captured.bytecodes)

@@ -14,6 +14,7 @@ compile ends its `CompileRecord` goes to a `Journal`: the process-wide one, or o
 from __future__ import annotations
 
 import logging
+import sys
 import threading
 import time
 from collections import Counter, deque
@@ -180,11 +181,11 @@ class Recorder:
 
     def note_ops(self, ops: Iterable[str]) -> None:
         """The operators of the captured graph."""
-        self._ops = tuple(ops)
+        self._ops = tuple(map(sys.intern, ops))  # thousands, kept for good, of few names
 
     def note_extern_ops(self, ops: Iterable[str]) -> None:
         """The operators that run by their ATen kernels."""
-        self._extern_ops = tuple(ops)
+        self._extern_ops = tuple(map(sys.intern, ops))
 
     def note_guards(self, guards: Iterable[object]) -> None:
         """The guards of the entry; printed only where a report will show them."""

@@ -38,6 +38,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 # file -> why it imports inside a function.
 LATE_IMPORTS: dict[str, str] = {
     "src/braze/interop/backends.py": "foreign compilers cost seconds and are rarely asked for",
+    "src/braze/report/explain.py": "what prints tables takes memory, and is rarely asked for",
 }
 
 # Private names of torch go through compat; the class of an operator has no public name.

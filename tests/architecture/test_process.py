@@ -20,8 +20,8 @@ with torch.no_grad():
 print(json.dumps([share, after_import, sorted(set(sys.modules) - before)]))
 """
 
-# PyTorch's own compiler, and what it brings: one to four seconds.
-HEAVY = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "sympy")
+# PyTorch's own compiler, and what it brings: one to four seconds. What only prints: memory.
+HEAVY = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "sympy", "rich")
 
 
 def test_import_and_a_tiny_compile_load_nothing_heavy() -> None:

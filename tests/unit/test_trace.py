@@ -133,3 +133,11 @@ def test_a_block_left_suspended_writes_no_record() -> None:
     with pytest.raises(ValueError), Recorder(journal, "h", "model.py:1").finishing("graph"):
         raise ValueError
     assert [(r.function, r.outcome) for r in journal.records()] == [("g", "graph"), ("h", "failed")]
+
+
+def test_names_of_operators_are_kept_once() -> None:
+    recorder = Recorder(Journal(), "f", "model.py:1")
+    recorder.note_ops("".join(["aten", ".add"]) for _ in range(3))
+    recorder.note_extern_ops("".join(["aten", ".add"]) for _ in range(2))
+    record = recorder.finish()
+    assert len({id(name) for name in (*record.ops, *record.extern_ops)}) == 1

@@ -5,8 +5,13 @@ A source prints as the Python expression that a guard message shows: `L['self'].
 
 from __future__ import annotations
 
+import enum
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias, final
+
+# Keys that print as their contents; of others (`optimizer.state[p]`) that would be a tensor's
+# numbers or a whole model, or the program's own code.
+_SHOWN = (str, int, float, complex, bytes, tuple, frozenset, type, type(None), enum.Enum)
 
 
 @final
@@ -110,13 +115,14 @@ class InstanceDictSource:
 @dataclass(frozen=True, slots=True)
 class ItemSource:
     """`base[key]` of an exact builtin container (or through its base class's `__getitem__`);
-    key is a constant that prints and hashes."""
+    key is a constant that hashes."""
 
     base: Source
     key: Any
 
     def __str__(self) -> str:
-        return f"{self.base}[{self.key!r}]"
+        shown = repr if isinstance(self.key, _SHOWN) else object.__repr__
+        return f"{self.base}[{shown(self.key)}]"
 
 
 @final

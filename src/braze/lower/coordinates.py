@@ -35,7 +35,12 @@ def axis_symbol(prefix: str, position: int, size: Size) -> Symbol:
 
 def make_axes(prefix: str, sizes: Sequence[Size]) -> Axes:
     """One symbol a size: i0, i1, ... (or another prefix)."""
-    return tuple((axis_symbol(prefix, n, size), size) for n, size in enumerate(sizes))
+    return _axes(prefix, tuple(sizes))
+
+
+@lru_cache(maxsize=4096)
+def _axes(prefix: str, sizes: tuple[Size, ...]) -> Axes:
+    return tuple([(axis_symbol(prefix, n, size), size) for n, size in enumerate(sizes)])
 
 
 @lru_cache(maxsize=4096)

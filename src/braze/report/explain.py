@@ -2,22 +2,12 @@
 
 from __future__ import annotations
 
-import io
+import importlib
 from collections import Counter
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, final
 
-from rich.box import SIMPLE
-from rich.console import Console, Group, RenderableType
-from rich.table import Table
-from rich.text import Text
-
 from braze.trace import BreakNote, CompileRecord, Journal
-
-# Rows of the tables of operators and guards in the printed form; the object holds all.
-SHOWN_ROWS = 20
-TEXT_WIDTH = 100
 
 
 @final
@@ -98,17 +88,13 @@ class Explanation:
 
     def show(self) -> None:
         """Print to the terminal, in colour where it has colours."""
-        Console().print(self)
+        _tables().show(self)
 
-    def __rich__(self) -> RenderableType:
-        return Group(*_sections(self))
+    def __rich__(self) -> Any:
+        return _tables().as_group(self)
 
     def __str__(self) -> str:
-        buffer = io.StringIO()
-        console = Console(file=buffer, width=TEXT_WIDTH, color_system=None)
-        for section in _sections(self):
-            console.print(section, soft_wrap=isinstance(section, Text))  # messages stay whole
-        return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
+        return str(_tables().as_text(self))
 
     __repr__ = __str__
 
@@ -118,69 +104,6 @@ def summarise(function: str, journal: Journal, result: Any) -> Explanation:
     return Explanation(function, journal.records(), journal.fallbacks(), result)
 
 
-def _sections(explanation: Explanation) -> Iterable[RenderableType]:
-    yield _headline(explanation)
-    for number, note in enumerate(explanation.break_reasons, 1):
-        yield _break_text(number, note)
-    for fallback in explanation.fallbacks:
-        yield Text(f"Fallback: {fallback}", style="yellow")
-    if explanation.graph_count:
-        yield _ops_table(explanation)
-    if explanation.stage_seconds:
-        yield _times_table(explanation)
-    if explanation.guards:
-        yield _guard_text(explanation.guards)
-
-
-def _headline(explanation: Explanation) -> Text:
-    graphs, breaks = explanation.graph_count, explanation.break_count
-    text = Text(f"{explanation.function}: ", style="bold")
-    text.append(f"{_plural(graphs, 'graph')}, {_plural(breaks, 'break')}, ")
-    text.append(f"{_plural(explanation.op_count, 'operator')}, ")
-    text.append(f"compiled in {explanation.compile_seconds:.3f} s")
-    return text
-
-
-def _break_text(number: int, note: BreakNote) -> Text:
-    text = Text(f"Break {number}: ", style="bold red")
-    text.append(f"{note.origin} ", style="cyan")
-    text.append(f"{note.reason} [{note.code}]", style="default not bold")
-    if note.hint:
-        text.append(f"\n  {note.hint}", style="green not bold")
-    return text
-
-
-def _ops_table(explanation: Explanation) -> Table:
-    table = _table("Operators", "graph", "operator", "calls", "runs by")
-    extern = set(explanation.extern_ops)
-    for number, ops in enumerate(explanation.ops_per_graph, 1):
-        for name, calls in ops.most_common(SHOWN_ROWS):
-            table.add_row(str(number), name, str(calls), "ATen" if name in extern else "Braze")
-        if len(ops) > SHOWN_ROWS:
-            table.add_row(str(number), f"... {len(ops) - SHOWN_ROWS} more", "", "")
-    return table
-
-
-def _times_table(explanation: Explanation) -> Table:
-    table = _table("Time", "stage", "ms")
-    table.columns[1].justify = "right"
-    for name, seconds in explanation.stage_seconds.items():
-        table.add_row(name, f"{1e3 * seconds:.1f}")
-    return table
-
-
-def _table(title: str, *columns: str) -> Table:
-    return Table(*columns, title=title, title_justify="left", title_style="bold", box=SIMPLE)
-
-
-def _guard_text(guards: tuple[str, ...]) -> Text:
-    text = Text(_plural(len(guards), "guard"), style="bold")
-    for guard in guards[:SHOWN_ROWS]:
-        text.append(f"\n  {guard}", style="default not bold")
-    if len(guards) > SHOWN_ROWS:
-        text.append(f"\n  ... {len(guards) - SHOWN_ROWS} more", style="default not bold")
-    return text
-
-
-def _plural(count: int, noun: str) -> str:
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+def _tables() -> Any:
+    """Import late: what prints takes memory that a program which trains has no use for."""
+    return importlib.import_module("braze.report.tables")

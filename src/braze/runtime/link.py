@@ -66,8 +66,7 @@ class Linked:
             "restride": _restride,
             "reinterpret": _reinterpret,
         }
-        exec(compile(program.text, "<braze launch program>", "exec"), names)
-        self._call = names["call"]
+        self._call = program.define(names)
         self.text = program.text
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:

@@ -43,6 +43,7 @@ from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
+from braze.runtime.program_parts import in_parts
 from braze.runtime.sized_arena import symbols_of_arena
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
@@ -50,12 +51,24 @@ from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbo
 
 @dataclass(slots=True)
 class LaunchProgram:
-    """text: the source of `call`; names: what it refers to; views: the arena views that a frame
-    or its sized arena holds, in the order in which `call` unpacks them (on a device: none)."""
+    """parts: the source of `call`, behind that of the functions that it calls; names: what they
+    refer to; views: the arena views that a frame or its sized arena holds, in the order in which
+    `call` unpacks them (on a device: none)."""
 
-    text: str
+    parts: tuple[str, ...]
     names: dict[str, Any]
     views: tuple[BufferView, ...]
+
+    @property
+    def text(self) -> str:
+        """All of the source."""
+        return "".join(self.parts)
+
+    def define(self, names: dict[str, Any]) -> Any:
+        """`call`, with these names as its globals."""
+        for part in self.parts:
+            exec(compile(part, "<braze launch program>", "exec"), names)
+        return names["call"]
 
 
 def write_program(
@@ -151,8 +164,8 @@ class _Program:
             "give_frame(frame)",
             f"return [{', '.join(results)}]",
         ]
-        text = "\n".join(["def call(inputs):", *(f"    {line}" for line in lines if line), ""])
-        return LaunchProgram(text, self.names, tuple(self.kept))
+        parts = in_parts([line for line in lines if line])
+        return LaunchProgram(parts, self.names, tuple(self.kept))
 
     def _bind_sizes(self) -> list[str]:
         """Find the values of symbols in the inputs' shapes and strides, and in the numbers."""

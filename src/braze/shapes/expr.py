@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeAlias, final
 
 
@@ -206,6 +207,8 @@ class NotANumber(TypeError):
 IntLike: TypeAlias = int | Symbol | Expr
 
 ZERO = Expr(())
+# A large program's strides and sizes are tens of thousands of few numbers.
+_SMALL = (ZERO, *[Expr((((), number),)) for number in range(1, 257)])
 
 
 def as_expr(value: IntLike) -> Expr:
@@ -215,7 +218,8 @@ def as_expr(value: IntLike) -> Expr:
         return value  # type: ignore[return-value]
     if kind is Symbol:
         return Expr((((value,), 1),))  # type: ignore[arg-type]
-    return Expr((((), int(value)),)) if value else ZERO  # type: ignore[arg-type]
+    number = int(value)  # type: ignore[arg-type]
+    return _SMALL[number] if 0 <= number < len(_SMALL) else Expr((((), number),))
 
 
 def as_expr_of(atom: Atom) -> Expr:
@@ -335,8 +339,13 @@ def symbols(value: IntLike) -> frozenset[Symbol]:
                     named.add(atom)
                 else:
                     named |= _atom_symbols(atom)
-        found = expr._symbols = frozenset(named)
+        found = expr._symbols = _shared(frozenset(named))
     return found
+
+
+@lru_cache(maxsize=1024)
+def _shared(names: frozenset[Symbol]) -> frozenset[Symbol]:
+    return names  # a set is three times as large as the expression that it is found for
 
 
 # --- private ---------------------------------------------------------------------------------

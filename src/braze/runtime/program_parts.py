@@ -1,0 +1,74 @@
+"""A long launch program as several functions, each compiled by itself.
+
+    def call(inputs):                    def part0(held, inputs):
+        x0, x1, = inputs                     x0, x1, = inputs
+        t0 = op0(x0)            ->           t0 = op0(x0)
+        t1 = op1(t0, x1)                     held += (x1, t0)
+        return [t1]                      def part1(held):
+                                             x1, t0, = held
+                                             held.clear()
+                                             t1 = op1(t0, x1)
+                                             return [t1]
+                                         def call(inputs): ...
+
+Python's compiler takes 5 KiB a line of one function: as much as a large graph's values. A part lets
+go of what no later one reads; what they read is in `held` only while no part runs, so that `del`
+frees a tensor as it does in one function.
+
+Expected of the lines: the first takes the inputs, and the second is in the same part; each is one
+simple statement, or `if ...: ` and one; names are bound by assignments of names, and by nothing
+else.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+
+LONGEST_PART = 500  # lines
+
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_BOUND = re.compile(r"((?:[A-Za-z_]\w*, )*[A-Za-z_]\w*),? = ")
+
+
+def in_parts(lines: Sequence[str], longest: int = LONGEST_PART) -> tuple[str, ...]:
+    """The functions that `call(inputs)` consists of, itself last; each has the others' names as
+    globals. The last line returns."""
+    if len(lines) <= longest:
+        return (_function("call(inputs)", lines),)
+    pieces = [lines[start : start + longest] for start in range(0, len(lines), longest)]
+    later: list[set[str]] = [set()]
+    for piece in reversed(pieces[1:]):
+        later.append(later[-1] | _names(piece))
+    made, calls, taken = [], [], ""
+    bound: dict[str, None] = {}
+    for number, piece in enumerate(pieces):
+        wanted = later.pop()
+        _bind(piece, bound)
+        carried = "".join(f"{name}, " for name in bound if name in wanted)
+        begin = [f"{taken}= held", "held.clear()"] if taken else []
+        end = [f"held += ({carried})"] if carried else []
+        arguments = "held" if number else "held, inputs"
+        made.append(_function(f"part{number}({arguments})", [*begin, *piece, *end]))
+        calls.append(f"part{number}({arguments})")
+        taken = carried
+    calls[-1] = f"return {calls[-1]}"
+    return (*made, _function("call(inputs)", ["held = []", *calls]))
+
+
+def _function(signature: str, lines: Iterable[str]) -> str:
+    return "\n".join([f"def {signature}:", *(f"    {line}" for line in lines), ""])
+
+
+def _names(lines: Iterable[str]) -> set[str]:
+    return {name for line in lines for name in _NAME.findall(line)}
+
+
+def _bind(lines: Iterable[str], bound: dict[str, None]) -> None:
+    """Add the names that the lines bind, without those that they delete."""
+    for line in lines:
+        if line.startswith("del "):
+            for name in _NAME.findall(line)[1:]:
+                bound.pop(name, None)
+        elif found := _BOUND.match(line):
+            bound |= dict.fromkeys(_NAME.findall(found[1]))
