@@ -30,7 +30,6 @@ from braze.capture.truth import truth
 from braze.compat.bytecode import Instruction, ends_by_raising
 from braze.compat.compiler_questions import is_optimizer
 from braze.ir.frame import Check, FromGraph
-from braze.ir.graph import Value
 from braze.ir.origin import Origin
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.facts import Relation
@@ -90,7 +89,7 @@ def _may_assume(interpreter: Any, value: Any) -> bool:
     return type(value) is Standin and not interpreter.transforms and interpreter.looks_at_results
 
 
-def assume_computable(interpreter: Any, condition: Value) -> None:
+def assume_computable(interpreter: Any, condition: Any) -> None:
     """Take it that a condition on numbers holds, without which Python raises, or gives a complex
     number. Optimizers count steps from one: of what they compute it does hold."""
     if is_optimizer(interpreter.frames[-1].globals):

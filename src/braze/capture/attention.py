@@ -66,6 +66,9 @@ def kind_of_mask(data: torch.Tensor) -> MaskKind:
 
 def _kind_in_call(interpreter: Any, named: Mapping[str, Any]) -> MaskKind:
     """What the mask of a call does that can do without it."""
+    mask: Any
+    query: Any
+    key: Any
     mask, query, key = (named.get(name) for name in ("attn_mask", "query", "key"))
     if not all(interpreter.tracer.is_standin(x) and x.dim() >= 2 for x in (mask, query, key)):
         return MaskKind.OTHER

@@ -460,7 +460,7 @@ def _load_from_module(interpreter: Any, owner: types.ModuleType, name: str) -> A
     return world.read_namespace(space, name, None)
 
 
-def load_super_attribute(interpreter: Any, proxy: super, name: str) -> Any:
+def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
     """`super().name`: the MRO of the object's class after the class where `super` stands."""
     start, owner, cls = proxy.__thisclass__, proxy.__self__, proxy.__self_class__
     source = interpreter.world.source_of(proxy)

@@ -73,7 +73,7 @@ class InlinedContext(torch.autograd.function.FunctionCtx):
         self.materialize_grads = value
 
 
-@answers(torch.autograd.Function.apply.__func__)
+@answers(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
 def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Function.apply`."""
     cls, *values = args

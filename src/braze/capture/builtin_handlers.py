@@ -68,14 +68,14 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return issubclass(types.GeneratorType, classes)
     if type(value) in (ProgramInt, SymbolicFloat):
         number = interpreter.world.type_of(value)
-        return interpreter.native(issubclass, number, classes)  # type: ignore[no-any-return]
+        return interpreter.native(issubclass, number, classes)
     check = interpreter.world.lookup(type(classes), "__instancecheck__")
     own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__instancecheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
         return truth(interpreter, interpreter.call(check, classes, value))
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, type(value), classes)
-    return call_seen(interpreter, isinstance, (value, classes), {})  # type: ignore[no-any-return]
+    return call_seen(interpreter, isinstance, (value, classes), {})
 
 
 def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
@@ -85,8 +85,8 @@ def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
 
 
 def _tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
-    actual = interpreter.world.type_of(value)
-    if issubclass(type(cls), type) and type(cls).__instancecheck__ is not type.__instancecheck__:
+    actual, kind = interpreter.world.type_of(value), type(cls)
+    if issubclass(kind, type) and kind.__instancecheck__ is not type.__instancecheck__:
         real = interpreter.tracer.real_of(value)
         if real is not None:
             return isinstance(real, cls)
@@ -112,7 +112,7 @@ def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
         return truth(interpreter, interpreter.call(check, classes, cls))
     if check is abc.ABCMeta.__subclasscheck__ and issubclass(type(cls), type):
         note_abstract(interpreter, cls, classes)
-    return call_seen(interpreter, issubclass, (cls, classes), {})  # type: ignore[no-any-return]
+    return call_seen(interpreter, issubclass, (cls, classes), {})
 
 
 @answers(callable)

@@ -21,14 +21,14 @@ from braze.capture.late_calls import call_later, is_reorderable
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import may_be_leaf, takes_as_leaf
 from braze.capture.library_handlers import find_implementation
-from braze.capture.marked_calls import NOT_MARKED, Redirect, Whole, call_marked, call_whole
+from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked, call_whole
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin, is_bound, way_to_call
 from braze.capture.native_tables import identifier
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
-from braze.capture.transforms import Transformed, call_made_outside, call_transformed
+from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
 from braze.capture.world import is_constant, is_identity
 from braze.compat.ambient import call_untraced
 from braze.compat.compiler_questions import (
@@ -84,7 +84,7 @@ def prepare(
 ) -> Prepared:
     """(a frame to run, None), or (None, the call's result) where there is nothing to interpret."""
     if interpreter.reorders and is_reorderable(interpreter, function):
-        return None, call_later(interpreter, function, args, kwargs)
+        return None, call_later(interpreter, function, args, kwargs)  # type: ignore[func-returns-value]
     known = interpreter.known_calls
     if known.marks != MARKS.changes:
         known.forget()
@@ -92,7 +92,7 @@ def prepare(
         cls = type(function)
         if cls is types.FunctionType:
             route = known.routes.get(function, _prepare_function)
-            return route(interpreter, function, args, kwargs)  # type: ignore[no-any-return]
+            return route(interpreter, function, args, kwargs)
         if cls in known.instances:
             function, args = known.instances[cls], (function, *args)
             continue
@@ -220,7 +220,7 @@ def call_script(
         interpreter.world.source_of_function(python)
         return interpreter.call(python, *args, **kwargs)
     try:
-        with torch.jit.optimized_execution(False):
+        with torch.jit.optimized_execution(False):  # type: ignore[attr-defined]
             return leaf_call(interpreter, script, args, kwargs)
     except ProgramRaised as raised:
         name = getattr(script, "qualified_name", "a scripted function")
@@ -594,7 +594,7 @@ def _new_instance(
     if type(new) is types.FunctionType:
         return interpreter.call(new, cls, *args, **kwargs)
     if new is object.__new__:
-        if cls.__abstractmethods__ if "__abstractmethods__" in vars(cls) else False:
+        if vars(cls).get("__abstractmethods__"):
             return interpreter.native(cls, *args, **kwargs)
         return interpreter.native(object.__new__, cls)
     return call_builtin(interpreter, new, (cls, *args), kwargs)

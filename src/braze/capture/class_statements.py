@@ -23,7 +23,7 @@ from braze.compat.bytecode_versions import BYTECODE
 from braze.ir.guard import ABSENT
 
 
-@answers(builtins.__build_class__)  # type: ignore[attr-defined]
+@answers(builtins.__build_class__)
 def build_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`class name(*bases, **keywords): body`."""
     body, name, *given = args
@@ -119,6 +119,7 @@ def _prepared(
 
 def _run_body(interpreter: Any, body: types.FunctionType, space: Any) -> Any:
     frame, _ = make_frame(interpreter, body, (), {})
+    assert frame is not None, "the body of a class is no generator"
     frame.names = space
     return interpreter.run(frame)
 

@@ -66,7 +66,7 @@ def space_of(interpreter: Any, space: dict[str, Any]) -> dict[str, Any]:
     if id(space) in world.fresh:
         return space
     label = f"globals of {space.get('__name__', '?')}"
-    return world.enroll(space, ObjectSource(label, space))  # type: ignore[no-any-return]
+    return world.enroll(space, ObjectSource(label, space))
 
 
 @answers(compile)

@@ -36,11 +36,11 @@ def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     return _reduced(interpreter, owner, cls)
 
 
-@answers(object.__getstate__)  # type: ignore[attr-defined]
+@answers(object.__getstate__)
 def state_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (owner,) = args
     if id(owner) not in interpreter.world.known:
-        return call_natively(interpreter, object.__getstate__, args, kwargs)  # type: ignore[attr-defined]
+        return call_natively(interpreter, object.__getstate__, args, kwargs)
     return _state(interpreter, owner)
 
 

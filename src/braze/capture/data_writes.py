@@ -81,7 +81,7 @@ def _touched(call: Call, makers: dict[Value, Call]) -> set[Value]:
 def _root(value: Value, makers: dict[Value, Call]) -> Value:
     """The value behind views, `detach()` among them."""
     while (call := makers.get(value)) is not None and _is_view(call[0]):
-        value = call[1][0]  # type: ignore[assignment]
+        value = call[1][0]
     return value
 
 

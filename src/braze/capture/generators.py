@@ -217,7 +217,7 @@ class InlinedGenerator:
         if self.started and not self.finished:
             handled = self.frame.handled
             chain(exception, handled[-1] if handled else self._interpreter.handled())
-        region = self.frame.current[1].region
+        region: Any = self.frame.current[1].region
         if self.finished or not self.started or region is None:
             self.finished = True
             _raise(exception)

@@ -8,12 +8,12 @@ from typing import Any
 
 import torch
 
-from braze.capture.symbolic_floats import SymbolicFloat
 from braze.capture.world import World
 from braze.compat.backward import view_kind
 from braze.ir.graph import Graph
 from braze.ir.guard import GuardKind
 from braze.ir.source import ObjectSource, Source
+from braze.standins.numbers import SymbolicFloat
 
 
 def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> str | None:

@@ -323,7 +323,7 @@ def _positions(interpreter: Any, cls: type, count: int) -> tuple[str, ...]:
             kind = type(name).__name__
             message = f"__match_args__ elements must be strings (got {kind})"
             raise ProgramRaised(TypeError(message))
-    return positions[:count]  # type: ignore[no-any-return]
+    return positions[:count]
 
 
 _SELF_MATCHING = frozenset(

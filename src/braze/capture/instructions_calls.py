@@ -184,4 +184,4 @@ def set_function_attribute(interpreter: Any, frame: Frame, instruction: Instruct
 
 @opcode("LOAD_BUILD_CLASS")
 def load_build_class(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(builtins.__build_class__)  # type: ignore[attr-defined]
+    frame.stack.append(builtins.__build_class__)

@@ -191,7 +191,7 @@ def read_global(interpreter: Any, frame: Frame, name: str) -> Any:
     """A global or builtin; the program's NameError if there is none."""
     space = frame.globals
     overlay = interpreter.overlay
-    value = ABSENT
+    value: Any = ABSENT
     if id(space) in interpreter.world.fresh:
         value = space.get(name, DELETED)
     elif id(space) in overlay.touched:

@@ -184,7 +184,7 @@ def _is_part_of(exception: BaseException, original: BaseException) -> bool:
     return all(getattr(exception, n, None) is getattr(original, n, None) for n in names)
 
 
-def _leaves(exception: BaseException) -> list[int]:
+def _leaves(exception: Any) -> list[int]:
     if issubclass(type(exception), BaseExceptionGroup):
         return [leaf for part in exception.exceptions for leaf in _leaves(part)]
     return [id(exception)]

@@ -15,7 +15,7 @@ from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BINARY_SIGNS, BYTECODE
 from braze.standins.numbers import SymbolicFloat
 
-_OPERATOR_OF = [OPERATORS.get(sign) for sign in BINARY_SIGNS]
+_OPERATOR_OF: list[Any] = [OPERATORS.get(sign) for sign in BINARY_SIGNS]
 
 
 @opcode("BINARY_OP")
@@ -31,7 +31,7 @@ def compare_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None
     if SymbolicFloat in map(type, operands) and took_both(interpreter, frame, sign, *operands):
         return
     right = frame.stack.pop()
-    comparison = COMPARISONS.get(sign)
+    comparison = COMPARISONS[sign]
     result = binary(interpreter, comparison, frame.stack[-1], right)
     to_bool = BYTECODE.compare_to_bool_bit and instruction.arg & BYTECODE.compare_to_bool_bit
     if to_bool and type(result) not in TENSORS:  # of a tensor the jump behind it asks the truth

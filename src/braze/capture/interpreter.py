@@ -85,6 +85,7 @@ class Interpreter:
     """
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
+        self.outer_step = 0
         self.request = request
         self.tracer = tracer
         tracer.gives_numbers = request.is_watched is not None
@@ -103,7 +104,6 @@ class Interpreter:
         options = request.options
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.steps_done = 0
-        self.outer_step = 0
         self.leave_at = leave_at
         self.loops = 0
         self.returned: Any = None
@@ -338,7 +338,7 @@ class Interpreter:
         """The exception that is being handled, innermost."""
         for frame in reversed(self.frames):
             if frame.handled:
-                return frame.handled[-1]  # type: ignore[no-any-return]
+                return frame.handled[-1]
         return None
 
     def _resumable_step(self, step: int) -> int:

@@ -169,7 +169,9 @@ def _call_of_class(
     interpreter: Any, function: Any, owner: type, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin method bound to a class: a class method of it or of a base, or its metaclass's."""
-    for base in type(owner).__mro__:
+    found: Any
+    metaclass: Any = type(owner)
+    for base in metaclass.__mro__:
         found = vars(base).get(function.__name__)
         if isinstance(found, _OF_INSTANCES) and found.__get__(owner) == function:
             return call_builtin(interpreter, found, (owner, *args), kwargs)
@@ -398,7 +400,7 @@ def _special_functions(world: Any, cls: type) -> list[types.FunctionType]:
         found = special_functions(cls)
         if not world.made_classes:
             world.special_functions[cls] = found
-    return found  # type: ignore[no-any-return]
+    return found
 
 
 def call_with_key(interpreter: Any, function: Any, owner: Any, key: Any, *rest: Any) -> Any:
@@ -436,7 +438,7 @@ def _note_classes(
             return
         values = [value for value in values if type(value) not in flat]
     for value in values:
-        cls = type(value)
+        cls: Any = type(value)
         if cls in CONSTANTS or cls in TENSORS or is_identity(value) or id(value) in seen:
             continue
         for base, items in _ITEMS:
@@ -450,13 +452,13 @@ def _note_classes(
 
 
 @functools.lru_cache(maxsize=4096)
-def _is_flat(cls: type) -> bool:
+def _is_flat(cls: Any) -> bool:
     """Whether instances are all treated alike: they are neither containers nor functions."""
     return not (cls in MAYBE_BOUND or issubclass(cls, tuple(base for base, _ in _ITEMS)))
 
 
 @functools.lru_cache(maxsize=4096)
-def _runs_python(cls: type) -> bool:
+def _runs_python(cls: Any) -> bool:
     """Whether C code may run Python code of instances, which are no containers."""
     if cls in CONSTANTS or cls in TENSORS or is_identity_class(cls):
         return False

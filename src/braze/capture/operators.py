@@ -310,7 +310,7 @@ def _equal_items(interpreter: Any, first: Any, second: Any) -> bool:
         return first.keys() == second.keys() and all(
             _same_or_equal(interpreter, first[key], second[key]) for key in first
         )
-    return interpreter.native(operator.eq, first, second)  # type: ignore[no-any-return]
+    return interpreter.native(operator.eq, first, second)
 
 
 def _asks_each(value: Any) -> bool:

@@ -10,8 +10,7 @@ from __future__ import annotations
 from typing import Any, final
 
 from braze.capture.overlay import Overlay
-from braze.capture.recipes import CannotRebuild
-from braze.capture.signals import ProgramRaised
+from braze.capture.signals import CannotRebuild, ProgramRaised
 from braze.compat.iterators import (
     advance,
     can_be_looked_into,

@@ -294,7 +294,7 @@ class Overlay:
     def add(self, value: Any, function: Any, args: Any) -> bool:
         """Note that a container from outside grows, whatever is in it now. False where the call is
         of another kind, or the program knows the contents already."""
-        adding = _ADDING.get(type(value), ())
+        adding: tuple[Any, ...] = _ADDING.get(type(value), ())
         if function not in adding or len(args) != 1 or id(value) in self.shadows:
             return False
         (items,) = args

@@ -70,10 +70,11 @@ def _draw(function: Any) -> Any:
             return call_natively(interpreter, function, args, kwargs)
         given = _arguments(function, args[1:], kwargs)
         bounds = _bounds(function, args[1:], kwargs) if given is None else None
-        if (given is None and bounds is None) or not _is_plain(interpreter, args[0]):
-            raise BreakRequested("unseen-callable", f"random.{function.__name__}")
-        if bounds is not None:
+        is_plain = _is_plain(interpreter, args[0])
+        if bounds is not None and is_plain:
             return _drawn_integer(interpreter, args[0], function, args[1:], bounds)
+        if given is None or not is_plain:
+            raise BreakRequested("unseen-callable", f"random.{function.__name__}")
         return _drawn(interpreter, args[0], function, given)
 
     return draw

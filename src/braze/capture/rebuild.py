@@ -13,7 +13,7 @@ _HEAP_TYPE = 1 << 9
 
 def rebuild_iterator(kind: Any, arguments: tuple[Any, ...], state: Any) -> Iterator[Any]:
     """An iterator from what its `__reduce__` gave."""
-    iterator = kind(*arguments)
+    iterator: Any = kind(*arguments)
     if state is not None:
         iterator.__setstate__(state)
     return iterator
@@ -37,11 +37,11 @@ class _Empty:
 def rebuild_getitem_iterator(kind: Any, owner: Any, index: int) -> Iterator[Any]:
     """An iterator over an object with `__getitem__` alone, by `iter` or `reversed`."""
     if index < 0 and kind is iter:  # it has ended
-        ended = iter(_Empty())  # type: ignore[call-overload]
-        return next(ended, ended)  # type: ignore[no-any-return]
+        ended = iter(_Empty())
+        return next(ended, ended)
     iterator: Any = kind(owner)
     iterator.__setstate__(index)
-    return iterator  # type: ignore[no-any-return]
+    return iterator
 
 
 def rebuild_exception(
@@ -56,7 +56,7 @@ def rebuild_exception(
     exception = kind.__new__(kind, *arguments)
     builtin = next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
     with contextlib.suppress(TypeError):  # the program's `__init__` gave its base other arguments
-        builtin.__init__(exception, *arguments)
+        builtin.__init__(exception, *arguments)  # type: ignore[misc]
     exception.args = args
     if cause is not None:
         exception.__cause__ = cause

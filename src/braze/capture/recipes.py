@@ -450,7 +450,7 @@ def _settled(text: ShownText) -> str:
 def _of_exception(value: BaseException, cls: type) -> tuple[Any, Any]:
     """The arguments and the attributes of an exception, as its C code tells them to pickle."""
     builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
-    reduced = builtin.__reduce__(value)
+    reduced: Any = builtin.__reduce__(value)  # type: ignore[call-arg]
     return reduced[1], reduced[2] if len(reduced) > 2 else {}
 
 

@@ -10,7 +10,7 @@ from typing import TypeVar, final
 
 from braze.ir.origin import UNKNOWN, Origin
 
-_Signal = TypeVar("_Signal", "ProgramRaised", "BreakRequested")
+_Signal = TypeVar("_Signal", bound=BaseException)
 
 
 @final

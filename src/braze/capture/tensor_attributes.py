@@ -168,7 +168,7 @@ def _gradient(interpreter: Any, tensor: Any, real: Any) -> Any:
     world = interpreter.world
     if real is None:
         if id(tensor) in interpreter.retaining:
-            return traced(torch.Tensor.grad.__get__, (tensor,), {})  # type: ignore[attr-defined]
+            return traced(torch.Tensor.grad.__get__, (tensor,), {})  # type: ignore[union-attr]
         return interpreter.new_gradients.get(id(tensor))
     written = interpreter.overlay.slots.get((id(tensor), "grad"))
     if written is not None:

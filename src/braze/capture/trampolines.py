@@ -72,7 +72,7 @@ def code_of(function: types.FunctionType) -> types.CodeType:
     """The program's own code of a function."""
     code = function.__code__
     target = target_of(code)
-    return target.code if issubclass(type(target), Trampoline) else code
+    return target.code if isinstance(target, Trampoline) else code
 
 
 def special_functions(cls: type) -> list[types.FunctionType]:

@@ -82,7 +82,7 @@ class _Sized:
         self._found = found
 
     def __len__(self) -> int:
-        return self._found  # type: ignore[no-any-return]
+        return self._found
 
 
 def length(interpreter: Any, value: Any) -> int:
@@ -97,7 +97,7 @@ def length(interpreter: Any, value: Any) -> int:
     method = world.lookup(cls, "__len__")
     if isinstance(method, types.FunctionType):
         found = interpreter.call(method, value)
-        return interpreter.native(len, _Sized(found))  # type: ignore[no-any-return]
+        return interpreter.native(len, _Sized(found))
     if known and issubclass(type(value), CONTAINERS):
         return interpreter.overlay.length(value)
     if known:

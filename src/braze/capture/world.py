@@ -204,7 +204,7 @@ class World:
         self.new_leaves: dict[int, Any] = {}
         self.deep_copies: dict[tuple[int, int], Any] = {}
         self.input_sources: list[Source] = []
-        self.reads: dict[tuple[int, Any], Any] = {}
+        self.reads: dict[tuple[Any, ...], Any] = {}
         self.fresh: dict[int, Any] = {}
         self.made_classes: dict[int, int] = {}
         self.proxies: dict[int, WeakProxy] = {}
@@ -339,7 +339,7 @@ class World:
 
     def adopt(self, value: Any, source: Source) -> Any:
         """Take in a value read at `source`: guard it by its kind, and give what stands for it."""
-        cls = type(value)
+        cls: Any = type(value)
         if issubclass(cls, torch.Tensor):
             return self._adopt_tensor(value, source)
         if cls in PRIMITIVES:
@@ -379,7 +379,7 @@ class World:
         return self.enroll(value, source)
 
     def _adopt_primitive(self, value: Any, source: Source) -> Any:
-        cls = type(value)
+        cls: Any = type(value)
         if cls is int:
             number = self.sizes.number(source, value)
             if number is not None:
@@ -394,7 +394,7 @@ class World:
 
     def enroll(self, value: Any, source: Source) -> Any:
         """Make an object known without a guard: something already guarded holds it."""
-        cls = type(value)
+        cls: Any = type(value)
         if issubclass(cls, torch.Tensor):
             return self._adopt_tensor(value, source)
         if id(value) in self.by_code and type(source) is ObjectSource:

@@ -23,7 +23,7 @@ def quick_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
 def preset_context(function: type[torch.autograd.Function], **values: Any) -> None:
     """What the `ctx` of each call of a Function has until it is given something else."""
     for name, value in values.items():
-        setattr(function._backward_cls, name, value)  # type: ignore[attr-defined]
+        setattr(function._backward_cls, name, value)
 
 
 def gradients(
@@ -78,7 +78,7 @@ def history_nodes(roots: Sequence[Any]) -> list[Any]:
 def can_be_used_again(roots: Sequence[Any]) -> bool:
     """Whether a history lets a second backward through without `retain_graph`: none of its nodes
     saves a tensor."""
-    return not any(_saves_tensors(type(node)) for node in history_nodes(roots))
+    return not any(_saves_tensors(node) for node in history_nodes(roots))
 
 
 def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
@@ -89,7 +89,7 @@ def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
         return tuple([frozenset(known)] * len(roots))
     # A node has its identity while it is held.
     saving = {
-        n: {id(node): node for node in history_nodes([roots[n]]) if _saves_tensors(type(node))}
+        n: {id(node): node for node in history_nodes([roots[n]]) if _saves_tensors(node)}
         for n in known
     }
     return tuple(
@@ -106,14 +106,19 @@ def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
 _FEW = 8
 
 
+def _saves_tensors(node: Any) -> bool:
+    kind: Any = type(node)
+    return _is_saving(kind)
+
+
 @functools.cache
-def _saves_tensors(kind: type) -> bool:
+def _is_saving(kind: type) -> bool:
     is_python = issubclass(kind, torch.autograd.function.BackwardCFunction)
     return is_python or any(name.startswith("_raw_saved_") for name in dir(kind))
 
 
 # tensor -> how often it was written to.
-VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__
+VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__  # type: ignore[attr-defined]
 
 
 _creation_of: Callable[[torch.Tensor], Any] = torch._C._autograd._get_creation_meta

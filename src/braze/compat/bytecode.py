@@ -132,7 +132,8 @@ def meeting_point(code: types.CodeType, first: int, second: int) -> int:
     instructions = decode(code).instructions
 
     def ahead(start: int) -> tuple[set[int], set[int]]:
-        ways, seen, back = [start], {start}, set()
+        ways, seen = [start], {start}
+        back: set[int] = set()
         while ways:
             at = ways.pop()
             item = instructions[at]

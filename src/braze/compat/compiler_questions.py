@@ -39,8 +39,8 @@ DATA_DEPENDENT_STEPS: tuple[Any, ...] = (
 )
 NOT_TRACING: tuple[Any, ...] = (
     torch.compiler.is_exporting,
-    torch.jit.is_scripting,
-    torch.jit.is_tracing,
+    torch.jit.is_scripting,  # type: ignore[attr-defined]
+    torch.jit.is_tracing,  # type: ignore[attr-defined]
     torch.onnx.is_in_onnx_export,
     torch.overrides.has_torch_function,
     torch.overrides.has_torch_function_unary,
@@ -61,7 +61,7 @@ AMBIENT_MANAGERS: tuple[type, ...] = (
     torch.set_grad_enabled,
     torch.inference_mode,
     torch.amp.autocast,
-    torch.cpu.amp.autocast,
+    torch.cpu.amp.autocast,  # type: ignore[attr-defined]
     torch.cuda.amp.autocast,
 )
 

@@ -28,4 +28,4 @@ storage_references: Callable[[int], int] = torch._C._storage_Use_Count
 
 def end_allocation_to_pool(device: int, pool: tuple[int, int]) -> None:
     """Have the allocator forget a capture that failed."""
-    torch._C._cuda_endAllocateToPool(device, pool)  # type: ignore[attr-defined]
+    torch._C._cuda_endAllocateToPool(device, pool)

@@ -64,7 +64,8 @@ make_wrapper: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
 
 def has_custom_dispatch(tensor_class: type) -> bool:
     """Whether a tensor class intercepts operators below autograd."""
-    return tensor_class.__torch_dispatch__ is not disabled_torch_dispatch
+    found = tensor_class.__torch_dispatch__  # type: ignore[attr-defined]
+    return found is not disabled_torch_dispatch
 
 
 class TorchFunction(enum.Enum):
@@ -142,7 +143,7 @@ def find_overload(qualified_name: str, overload: str) -> torch._ops.OpOverload:
     """`find_overload("aten::add", "Tensor")`; raises AttributeError where there is none."""
     namespace, name = qualified_name.split("::")
     packet = getattr(getattr(torch.ops, namespace), name)
-    return getattr(packet, overload or "default")
+    return getattr(packet, overload or "default")  # type: ignore[no-any-return]
 
 
 def clear_autocast_cache() -> None:
@@ -187,7 +188,7 @@ FAST_CALLS: dict[Any, Callable[..., Any]] = _fast_calls()
 
 def storage_identity(tensor: torch.Tensor) -> int:
     """A number that tensors on one storage share."""
-    return tensor.untyped_storage()._cdata
+    return int(tensor.untyped_storage()._cdata)
 
 
 # Whether a call with symbolic sizes is made under `symbolic_dispatch`.

@@ -114,7 +114,16 @@ def _in_count(iterator: Any, place: int) -> Any:
 
 # By class: (how many items are left, the item that comes after so many others).
 _Row = tuple[Callable[[Any], int], Callable[[Any, int], Any]]
-_BY_SEQUENCE = ([], (), range(0), {}, {}.values(), {}.items(), set(), OrderedDict())
+_BY_SEQUENCE: tuple[Any, ...] = (
+    [],
+    (),
+    range(0),
+    {},
+    {}.values(),
+    {}.items(),
+    set(),
+    OrderedDict(),
+)
 _LOOKS: dict[type, _Row] = {
     **{type(iter(each)): (_left_in_sequence, _in_sequence) for each in _BY_SEQUENCE},
     type(reversed([])): (_left_backwards, _in_backwards),

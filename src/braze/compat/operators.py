@@ -16,7 +16,7 @@ class _WithData(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.braze.with_data.default(history, data)
+            return torch.ops.braze.with_data.default(history, data)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -24,7 +24,7 @@ class _WithData(torch.autograd.Function):
 
 
 def _autograd(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    return _WithData.apply(history, data)  # type: ignore[no-any-return]
+    return _WithData.apply(history, data)  # type: ignore[no-any-return,no-untyped-call]
 
 
 def _copy(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
@@ -48,7 +48,7 @@ class _Overwritten(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
         with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.braze.overwritten.default(before, data)
+            return torch.ops.braze.overwritten.default(before, data)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -56,7 +56,7 @@ class _Overwritten(torch.autograd.Function):
 
 
 def _autograd_of_overwritten(before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-    return _Overwritten.apply(before, data)  # type: ignore[no-any-return]
+    return _Overwritten.apply(before, data)  # type: ignore[no-any-return,no-untyped-call]
 
 
 _LIBRARY.impl("overwritten", _autograd_of_overwritten, "Autograd")

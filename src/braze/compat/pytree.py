@@ -23,6 +23,7 @@ def flatten_call(
     paths, spec = pytree.tree_flatten_with_path((args, kwargs))
     positional = _positional_names(parameters, len(args))
     names: list[str] = []
+    path: Any
     for number, (path, _) in enumerate(paths):
         first = positional[path[1].idx] if path[0].idx == 0 else str(path[1])
         text = first + "".join(map(str, path[2:]))

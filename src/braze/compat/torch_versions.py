@@ -17,7 +17,7 @@ LACKED_DTYPES: Mapping[str, frozenset[torch.dtype]] = {
 }
 
 # The backends that a version registers itself without a tag. Another version's registry is asked.
-_UNTAGGED = {
+_UNTAGGED: Mapping[tuple[int, ...], frozenset[str]] = {
     (2, 11): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
     (2, 13): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
 }

@@ -293,7 +293,7 @@ def _evaluate_load(scalar: Load, point: _Point) -> Tensor:
         if 0 in tensor.shape:
             return torch.zeros([1] * point.rank, dtype=tensor.dtype)
     _require_inside(coordinates, tensor.shape, f"load of {scalar.buffer}")
-    return tensor[tuple(torch.broadcast_tensors(*coordinates))]  # type: ignore[no-untyped-call]
+    return tensor[tuple(torch.broadcast_tensors(*coordinates))]
 
 
 def _require_inside(coordinates: Sequence[Tensor], shape: Sequence[int], what: str) -> None:

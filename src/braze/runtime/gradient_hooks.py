@@ -108,7 +108,7 @@ def _answers_right(ask: Callable[..., int]) -> bool:
             if not (is_watched(leaf) and is_watched(leaf)):
                 return False
             del history
-        leaf.register_hook(_same)  # type: ignore[no-untyped-call]
+        leaf.register_hook(_same)
         return is_watched(leaf)
 
 

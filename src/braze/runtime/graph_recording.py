@@ -58,7 +58,7 @@ class RecordingPool:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self.stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.stream = torch.cuda.Stream(device)
         self.addresses: set[int] = set()
         self.unasked: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
         self.replaying = threading.Lock()

@@ -145,7 +145,7 @@ def _recorded(
 def prepare() -> None:
     """Start what builds kernels, where the process uses a device; it takes a second, and capture
     goes on meanwhile."""
-    if torch.cuda.is_initialized() and triton_version() is not None:  # type: ignore[no-untyped-call]
+    if torch.cuda.is_initialized() and triton_version() is not None:
         BUILDER.start()
 
 

@@ -230,7 +230,7 @@ def median_time(start: Start | None, flushed: torch.Tensor) -> float:
     times = []
     for _ in range(_LAUNCHES):
         flushed.zero_()
-        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
         begin.record(stream)
         code = start()
         end.record(stream)
