@@ -140,10 +140,8 @@ def _inside(scope: Scope, load: Load, place: Term, guard: Guard) -> str | None:
         return None
     whole = offset(load.buffer, load.coordinates)
     for monomial, coefficient in whole.terms:
-        symbol = monomial[0]
-        if len(monomial) != 1 or not isinstance(symbol, Symbol):
-            continue
-        if scope.levels.get(symbol) != scope.depth:
+        symbol = monomial[0] if len(monomial) == 1 else None
+        if not isinstance(symbol, Symbol) or scope.levels.get(symbol) != scope.depth:
             continue
         if abs(coefficient) != 1:
             return f"({place.text}) & -(i64){guard.text}"
@@ -152,7 +150,7 @@ def _inside(scope: Scope, load: Load, place: Term, guard: Guard) -> str | None:
         if coefficient == 1 and max(start.level, guard.level) < scope.depth:
             level = max(start.level, guard.level)
             first = scope.assign(f"{guard.text} ? {start.text} : 0", torch.int64, level)
-            return f"{first.text} + {scope.index(as_expr(monomial[0])).text}"  # type: ignore[arg-type]
+            return f"{first.text} + {scope.index(as_expr(symbol)).text}"
         return None
     return None
 
