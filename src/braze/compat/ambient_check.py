@@ -7,6 +7,7 @@ compared as a whole.
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
@@ -15,6 +16,7 @@ from typing import Any
 import torch
 
 from braze.compat.ambient import AmbientState, default_device
+from braze.compat.tensor_interface import exported_address
 
 # A function, its argument (or None for none), and the answer that is expected.
 Question = tuple[Callable[..., Any], str | None, Any]
@@ -26,6 +28,19 @@ _SDPA = (
     torch._C._get_math_sdp_enabled,
     torch._C._get_cudnn_sdp_enabled,
 )
+
+
+# The same of C++: the address of a function that takes a small number, the number, and the answer.
+NativeQuestion = tuple[int, int, int]
+_NATIVE: dict[str, tuple[tuple[str, str, tuple[int, ...]], ...]] = {
+    "grad": (("libc10.so", "_ZN3c108GradMode10is_enabledEv", (0,)),),
+    "inference": (("libc10.so", "_ZN3c1013InferenceMode10is_enabledEv", (0,)),),
+    "autocast": (  # of the CPU and of CUDA devices
+        ("libtorch_cpu.so", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", (0, 1)),
+        ("libtorch_cpu.so", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", (0, 1)),
+    ),
+}
+_ASK = ctypes.CFUNCTYPE(ctypes.c_byte, ctypes.c_byte)
 
 
 def _one(function: Callable[[], Any]) -> Callable[[Any], list[Question]]:
@@ -77,3 +92,27 @@ def ambient_questions(state: Any) -> list[Question] | None:
     if not _QUESTIONS.keys() >= set(names):
         return None
     return [question for name in names for question in _QUESTIONS[name](getattr(state, name))]
+
+
+def quick_questions(state: Any) -> list[Question | NativeQuestion] | None:
+    """As `ambient_questions`, those that cost most asked of C++: of a state that holds now."""
+    questions = ambient_questions(state)
+    if questions is None or not state.holds():
+        return None if questions is None else [*questions]
+    found: list[Question | NativeQuestion] = []
+    for field in fields(state):
+        native = _native(field.name)
+        found.extend(native or _QUESTIONS[field.name](getattr(state, field.name)))
+    return found
+
+
+def _native(name: str) -> list[NativeQuestion]:
+    """The questions of a field and their answers now; none where PyTorch does not export them."""
+    found = []
+    for library, symbol, arguments in _NATIVE.get(name, ()):
+        address = exported_address(library, symbol)
+        if not address:
+            return []
+        ask = _ASK(address)
+        found += [(address, argument, ask(argument)) for argument in arguments]
+    return found

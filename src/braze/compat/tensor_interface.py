@@ -47,18 +47,19 @@ IS_LEAF: Any = torch._C.TensorBase.__dict__["is_leaf"]
 def metadata_functions() -> tuple[int, ...] | None:
     """The addresses of the functions, or None where this build of PyTorch lacks one. The last two
     tell `requires_grad` and `is_leaf`; they are 0 where they are not exported."""
-    found = [_address("libtorch_cpu.so", name) for name in _FUNCTIONS]
-    return (*found, *[_address(*flag) for flag in _FLAGS]) if all(found) else None
+    found = [exported_address("libtorch_cpu.so", name) for name in _FUNCTIONS]
+    return (*found, *[exported_address(*flag) for flag in _FLAGS]) if all(found) else None
 
 
 def hook_functions() -> tuple[int, int] | None:
     """The addresses of what finds a leaf's AccumulateGrad node, if it is alive, and a tensor's
     hooks; None where this build of PyTorch does not export them."""
-    node, hooks = (_address("libtorch_cpu.so", name) for name in _HOOKS)
+    node, hooks = (exported_address("libtorch_cpu.so", name) for name in _HOOKS)
     return (node, hooks) if node and hooks else None
 
 
-def _address(library: str, name: str) -> int:
+def exported_address(library: str, name: str) -> int:
+    """Where a function of one of PyTorch's libraries is; 0 where it is not exported."""
     try:
         function = getattr(ctypes.CDLL(str(_FOLDER / library)), name)
     except (OSError, AttributeError):

@@ -2,11 +2,19 @@
 
 // --- what comes before the steps; Python code may run ------------------------------------------
 
+typedef signed char (*Ask)(signed char);
+
+// Rows of (callable, argument or None, answer), or of (address of an Ask, argument, answer).
 static int questions_hold(PyObject* questions) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(questions); i++) {
         PyObject* row = PyTuple_GET_ITEM(questions, i);
         PyObject* argument = PyTuple_GET_ITEM(row, 1);
         PyObject* expected = PyTuple_GET_ITEM(row, 2);
+        if (PyLong_CheckExact(PyTuple_GET_ITEM(row, 0))) {
+            Ask ask = (Ask)PyLong_AsVoidPtr(PyTuple_GET_ITEM(row, 0));
+            if (ask((signed char)PyLong_AsLong(argument)) != PyLong_AsLong(expected)) return 0;
+            continue;
+        }
         PyObject* answer = PyObject_Vectorcall(
             PyTuple_GET_ITEM(row, 0), &argument, argument == Py_None ? 0 : 1, NULL);
         if (answer == NULL) {

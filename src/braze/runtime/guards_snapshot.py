@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-from braze.compat.ambient_check import ambient_questions
+from braze.compat.ambient_check import quick_questions
 from braze.compat.modules import GLOBAL_HOOKS, INSTANCE_HOOKS
 from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
 from braze.ir.entry import FrameValues
@@ -276,7 +276,7 @@ def _cover_abstract(builder: _Builder, guard: Guard) -> bool:
 
 
 def _cover_ambient(builder: _Builder, guard: Guard) -> bool:
-    questions = ambient_questions(guard.expected)
+    questions = quick_questions(guard.expected)
     builder.questions.extend(questions or ())
     return questions is not None
 

@@ -369,6 +369,18 @@ def test_ambient_state_is_compared(world: World) -> None:
     assert world.answer() is not None
 
 
+@pytest.mark.parametrize("device", ["cpu", "cuda"])
+def test_what_autocast_would_do_is_compared(world: World, device: str) -> None:
+    before = torch.get_autocast_dtype(device)
+    torch.set_autocast_dtype(device, torch.float64)
+    try:
+        world.compare()
+        assert world.answer() is None
+    finally:
+        torch.set_autocast_dtype(device, before)
+    assert world.answer() is not None
+
+
 def test_a_change_of_the_class_that_is_undone_is_forgiven(world: World) -> None:
     Scale.factor = 9.0
     assert world.answer() is None
