@@ -121,7 +121,8 @@ def _split_padded(
         parts: int = max(2, min(target.most_parts, target.enough_tasks // max(tasks, 1)))
         part: Expr = floor_div(as_expr(size) + (parts - 1), parts)
     else:
-        wanted = 4 * target.enough_tasks // max(tasks, 1)
+        most = target.lane_part_tasks if over_lanes else target.part_tasks
+        wanted = most // max(tasks, 1)
         parts = min(target.most_parts, wanted, work // max(tasks, 1) // target.least_part, length)
         if work < target.least_work or parts < 2:
             return [definition]

@@ -12,6 +12,8 @@ from typing import final
 class Target:
     """enough_tasks: results of a reduction that keep every processor busy; with fewer it is split.
     least_work, most_parts, least_part: of a split reduction; in elements, parts by number.
+    part_tasks: tasks that its parts are to be, where they have one length; lane_part_tasks: where
+        neighbours in memory are of different results.
     pads_parts: parts have one length, the last one guarded, and may be of unknown length; else the
         rest is a reduction of its own.
     small_points: up to so many, definitions that have nothing in common share a kernel, where
@@ -37,6 +39,8 @@ class Target:
     least_work: int
     most_parts: int
     least_part: int
+    part_tasks: int
+    lane_part_tasks: int
     pads_parts: bool
     small_points: int
     few_rows: int
@@ -59,6 +63,8 @@ CPU = Target(
     least_work=65536,
     most_parts=64,
     least_part=4096,
+    part_tasks=0,
+    lane_part_tasks=0,
     pads_parts=False,
     small_points=16384,
     few_rows=16,
@@ -81,8 +87,10 @@ CPU = Target(
 CUDA = Target(
     enough_tasks=264,
     least_work=262144,
-    most_parts=1024,
+    most_parts=4096,
     least_part=16384,
+    part_tasks=4096,
+    lane_part_tasks=512,
     pads_parts=True,
     small_points=131072,
     few_rows=128,

@@ -104,13 +104,15 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
         stages = _stages(kernel, row)
         return BlockSizes(0, row, max(1, min(16, row // 1024)), True, stages)
     reads_again = len(kernel.phases) > 1
-    limit = PERSISTENT_ROW if reads_again else 2048
+    searches = _has(kernel, "argmax", "argmin")
+    limit = PERSISTENT_ROW if reads_again else 8192 if searches else 2048
     kept = 1 + len(kernel.scratch)
     if known and (kernel.scratch or (row <= limit and row * kept <= _PERSISTENT_POINTS)):
         together = max(1, 1024 // row)
         while together > 1 and rows < together * _WANTED_PROGRAMS:
             together //= 2
-        warps = max(1, min(16, row * together // 512))
+        each = 2048 if searches else 512  # points of a warp
+        warps = max(1, min(16, row * together // each))
         return BlockSizes(together if together > 1 else 0, row, warps, True)
     if _walks(kernel) > 1:
         # One program a multiprocessor: the second walk finds most of the row in the cache.
@@ -120,11 +122,11 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
     if rows < _PROCESSORS:
         block = min(row, 8192)
         return BlockSizes(0, block, max(1, min(16, block // 512)))
-    heavy = _has(kernel, "argmax", "argmin")
-    block = min(row, 1024 if heavy else 2048)
+    block = min(row, 1024 if searches else 2048)
     exponential = _has(kernel, "max") and len(kernel.phases) > 1
-    stages = 1 if exponential else _stages(kernel, block)
-    return BlockSizes(0, block, max(1, block // 512), stages=stages)
+    if exponential:
+        return BlockSizes(0, block, max(1, block // 256))
+    return BlockSizes(0, block, max(1, block // 512), stages=_stages(kernel, block))
 
 
 def _stages(kernel: Kernel, block: int) -> int:
@@ -135,13 +137,14 @@ def _stages(kernel: Kernel, block: int) -> int:
 def _read_bytes(kernel: Kernel) -> int:
     """Bytes that are read for each point of a row."""
     bodies = [_value(s) for phase in kernel.phases for s in phase.body]
+    stored = {s.target for phase in kernel.phases for s in phase.body if isinstance(s, Store)}
     bodies += [column.body for column in kernel.columns]
     inner = {symbol for symbol, _ in kernel.phases[0].loops}
     read = {
         x
         for body in bodies
         for x in loads(body)
-        if symbols(offset(x.buffer, x.coordinates)) & inner
+        if x.buffer not in stored and symbols(offset(x.buffer, x.coordinates)) & inner
     }
     return sum(x.dtype.itemsize for x in read)
 

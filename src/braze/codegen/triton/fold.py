@@ -44,7 +44,7 @@ class Fold:
     def held(self) -> Term:
         """The result over a held row."""
         values = self._values()
-        return self._finished(*values)
+        return self._searched(*values) if self._is_search else self._finished(*values)
 
     def start(self) -> None:
         """The lanes before the loop."""
@@ -171,6 +171,20 @@ class Fold:
         if dtype.itemsize < 4:
             text = cast_text(text, torch.int32, dtype)
         return scope.assign(text, self.rows)
+
+    def _searched(self, value: str, place: str) -> Term:
+        """The first position of a held row's extreme: NaN where there is any."""
+        scope, kind = self.scope, "maximum" if self.kind == "argmax" else "minimum"
+        floats = self._value_dtype.is_floating_point
+        if floats:
+            text = f"tl.reduce({value}, {self.axis}, bz_{kind})"
+        else:
+            text = f"tl.{kind[:3]}({value}, {self.axis})"
+        extreme = scope.assign(self._kept(text), self.rows)
+        found = f"({value} == {extreme.text})" + (f" | ({value} != {value})" if floats else "")
+        at = scope.assign(f"tl.where({found}, {place}, {self._last})", self.everything)
+        first = self._kept(f"tl.min({at.text}, {self.axis})")
+        return scope.assign(f"{first}.to(tl.int64)", self.rows)
 
     def _kept(self, text: str) -> str:
         """The folded text with its axis of length one, where rows are an axis."""

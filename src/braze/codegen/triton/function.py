@@ -10,7 +10,7 @@ Names depend on the kernel's form alone: kernels that differ in their buffers on
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -25,7 +25,9 @@ from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads
 from braze.ir.schedule import Accumulate, Kernel, Product, Store
-from braze.shapes.expr import Expr, Symbol, as_expr, floor_div
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
+
+_LONG_WALK = 8  # blocks
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +251,7 @@ class _Writer:
         self._flush()
         if not walked:
             return
-        self._loop(back)
+        self._loop(back, any(s.position is not None for s in (f.statement for f in folds)))
         local = self.scope.local
         for fold in folds:
             local[fold.statement.target] = fold.finish()
@@ -269,24 +271,52 @@ class _Writer:
         reduced = self._reduced
         return 0 if reduced is None else reduced.block
 
-    def _loop(self, back: bool) -> None:
+    def _loop(self, back: bool, in_order: bool) -> None:
         """The lines of the loop so far, as one walk over the row. Walking back, it begins with
-        what the walk before read last, which the cache still has."""
+        what the walk before read last, which the cache still has. Of a long row, the blocks that
+        hold nothing but points need no mask; those at its ends are walked by themselves."""
         reduced = self._reduced
         assert reduced is not None
-        start, sizes = "r_start", self.scope.sizes
+        lines, sizes = self.scope.end_loop(), self.scope.sizes
+        masked: list[str] = []
+        self._points(reduced, "r_start + r_lane", masked)
+        stages = f"num_stages={self.tiling.stages}"
+        if not in_order and _has_ends(self.tiling):
+            self._ends(reduced, masked + lines)
+            first = "RB" if reduced.shift else "0"
+            self._walk(first, "r_whole", f"RB, {stages}", back, self._unmasked(masked) + lines)
+            return
+        count = operand_text(_blocks(reduced), sizes)
+        limit = "r_end" if reduced.shift else index_text(reduced.size, sizes)
+        self._walk("0", f"{count} * RB" if back else limit, f"RB, {stages}", back, masked + lines)
+
+    def _walk(self, first: str, limit: str, step: str, back: bool, body: Sequence[str]) -> None:
+        """A loop over blocks; back: from the last one to the first."""
         if back:
-            count = operand_text(_blocks(reduced), sizes)
-            start = f"({count} - 1 - r_turn) * RB"
-            head = f"for r_turn in tl.range(0, {count}, num_stages={self.tiling.stages}):"
+            self.lines.append(f"for r_turn in tl.range({first}, {limit}, {step}):")
+            self.lines.append(f"    r_start = {limit} - RB + {first} - r_turn")
         else:
-            limit = "r_end" if reduced.shift else index_text(reduced.size, sizes)
-            head = f"for r_start in tl.range(0, {limit}, RB, num_stages={self.tiling.stages}):"
-        body: list[str] = []
-        self._points(reduced, f"{start} + r_lane", body)
-        body += self.scope.end_loop()
-        self.lines.append(head)
+            self.lines.append(f"for r_start in tl.range({first}, {limit}, {step}):")
         self.lines += [f"    {line}" for line in body]
+
+    def _ends(self, reduced: Dimension, body: Sequence[str]) -> None:
+        """The blocks that are not full: the first, where rows begin anywhere, and the last."""
+        size = index_text(reduced.size, self.scope.sizes)
+        if reduced.shift:
+            self.lines.append(f"r_whole = (r_shift + {size}) // RB * RB")
+            self._walk("0", "r_end", "r_whole", False, body)
+        else:
+            self.lines.append(f"r_whole = {size} // RB * RB")
+            self._walk("r_whole", size, "RB", False, body)
+
+    def _unmasked(self, lines: Sequence[str]) -> list[str]:
+        """The lines that say where points are, of a block of which every one exists."""
+        everywhere = f"tl.full({self.scope.shape(frozenset('r'))}, True, tl.int1)"
+        return [
+            f"{name} = {everywhere}" if name in ("rm", "rc") else line
+            for line in lines
+            for name in [line.split(" = ", 1)[0]]
+        ]
 
     def _store(self, statement: Store) -> None:
         self.scope.store(statement.target, statement.coordinates, self._value(statement))
@@ -300,6 +330,14 @@ class _Writer:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _has_ends(tiling: Tiling) -> bool:
+    """Whether a row is so many blocks long that those at its ends are walked by themselves."""
+    walked = next(d for d in tiling.dimensions if d.walked)
+    size = constant_value(walked.size)
+    alone = tiling.axes == (walked,) and not walked.is_exact
+    return alone and size is not None and size >= _LONG_WALK * walked.block
 
 
 def _blocks(dimension: Dimension) -> Expr:

@@ -188,6 +188,13 @@ def bz_pair_second(x):
 
 
 @triton.jit
+def bz_exp_below(x):
+    """exp of what is not positive, to be added to such of zero: none below 2**-126."""
+    short: tl.constexpr = "ex2.approx.ftz.f32 $0, $1;"
+    return tl.inline_asm_elementwise(short, "=f,f", [x * 1.4426950408889634], tl.float32, True, 1)
+
+
+@triton.jit
 def bz_shift(top):
     """What is subtracted before exp: a maximum, where it is one."""
     return tl.where(top == float('-inf'), 0.0, top)

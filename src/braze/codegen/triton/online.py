@@ -131,9 +131,8 @@ class PairFold:
     def _exp(self, text: str) -> str:
         """Of gaps that are not positive: the short form's error grows with the gap, more slowly
         than the exponential falls, and so is lost in the sum."""
-        return (
-            f"tl.exp({text})" if self.pair.top.dtype == torch.float32 else f"libdevice.exp({text})"
-        )
+        short = self.pair.top.dtype == torch.float32
+        return f"{'bz_exp_below' if short else 'libdevice.exp'}({text})"
 
     def _kept(self, text: str) -> str:
         return f"tl.expand_dims({text}, {self.axis})" if self.rows else text
