@@ -20,9 +20,8 @@ from braze.ir.loops import Buffer, Load, Scalar
 from braze.ir.scalars import cast, loads, rebuild, replace_children, substitute_symbols
 from braze.ir.schedule import Accumulate, Column, Kernel, Step, Store
 from braze.schedule.in_place import Rewritten
-from braze.schedule.memory import written
+from braze.schedule.memory import may_move, memory_of, written
 from braze.schedule.normalise import Names
-from braze.schedule.use import extern_reads
 from braze.shapes.expr import Symbol, as_expr, constant_value, floor_div, modulo
 
 _WIDEST_ROW = 8192
@@ -60,7 +59,7 @@ def _merged_once(final: Rewritten, names: Names, tasks: int) -> Rewritten | None
                 continue
             if not isinstance(first, Kernel) or not _match(first, second, tasks):
                 continue
-            if not _may_move(steps, min(a, b), max(a, b)):
+            if not may_move(steps, min(a, b), max(a, b)):
                 continue
             made = _with_columns(first, second, partials, names, tasks)
             totals = _totals(steps, made, {p.target for p in partials})
@@ -114,19 +113,6 @@ def _match(first: Kernel, second: Kernel, tasks: int) -> bool:
     return bool(large - set(written(first)))
 
 
-def _may_move(steps: Sequence[Step], early: int, late: int) -> bool:
-    """Whether the later step may run at the place of the earlier one."""
-    step = steps[late]
-    assert isinstance(step, Kernel)
-    between = {b for other in steps[early:late] for b in written(other)}
-    touched = {b for other in steps[early:late] for b in _memory_of(other)}
-    return not between & {*step.memory} and not touched & {*written(step)}
-
-
-def _memory_of(step: Step) -> tuple[Buffer, ...]:
-    return step.memory if isinstance(step, Kernel) else tuple(extern_reads(step.call))
-
-
 def _with_columns(
     first: Kernel, second: Kernel, partials: Sequence[_Partial], names: Names, wanted: int
 ) -> tuple[Kernel, dict[Buffer, Buffer]]:
@@ -165,7 +151,7 @@ def _totals(
     tasks = -(-(constant_value(kernel.rows[0][1]) or 0) // kernel.block)
     found: dict[int, Step] = {}
     for number, step in enumerate(steps):
-        if not partials & {*_memory_of(step)} or partials & {*written(step)}:
+        if not partials & {*memory_of(step)} or partials & {*written(step)}:
             continue
         if not isinstance(step, Kernel) or len(step.phases) != 1 or len(step.phases[0].loops) != 1:
             return None

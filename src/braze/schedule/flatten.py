@@ -6,7 +6,7 @@ becomes
 
 What is cut into parts is so cut anywhere, not only between images or rows of them. A coordinate
 then says how far to go, beyond the extent of its own dimension: such a load is at no point that a
-definition writes, and is not fused with what writes it.
+definition writes, and is not fused with what writes it, but by `summed_points.py` at the end.
 """
 
 from __future__ import annotations

@@ -122,6 +122,20 @@ def written(step: Step) -> tuple[Buffer, ...]:
     return tuple(b for b in step.memory if b in stored)
 
 
+def may_move(steps: Sequence[Step], early: int, late: int) -> bool:
+    """Whether the later step, a kernel, may run at the place of the earlier one."""
+    step = steps[late]
+    assert isinstance(step, Kernel)
+    between = {b for other in steps[early:late] for b in written(other)}
+    touched = {b for other in steps[early:late] for b in memory_of(other)}
+    return not between & {*step.memory} and not touched & {*written(step)}
+
+
+def memory_of(step: Step) -> tuple[Buffer, ...]:
+    """The buffers that a step reads or gives contents."""
+    return step.memory if isinstance(step, Kernel) else tuple(extern_reads(step.call))
+
+
 # --- private ---------------------------------------------------------------------------------
 
 

@@ -27,6 +27,7 @@ from braze.schedule.products import ChooseProduct, fuse_products
 from braze.schedule.shared_regions import share_regions
 from braze.schedule.split import split
 from braze.schedule.strides import reduces_over_lanes
+from braze.schedule.summed_points import sum_where_made
 from braze.schedule.target import CPU, Target
 from braze.schedule.unroll import unroll
 from braze.schedule.use import extern_reads, find_uses
@@ -45,7 +46,7 @@ def schedule(
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
-        final = merge_columns(final, names, target.merges_columns)
+        final = sum_where_made(merge_columns(final, names, target.merges_columns))
     if choose is not None:
         fused = fuse_products(program, final.steps, final.settled, names, choose)
         settled = final.settled - (len(final.steps) - len(fused))
