@@ -124,11 +124,14 @@ def _merged(made: Kernel, sums: Kernel) -> Kernel | None:
     if len(folds) != len(phase.body) or sums.scratch or sums.columns:
         return None
     place = _place(made, sums, read)
-    stores = [place and place.store(s) for s in made.phases[0].body if isinstance(s, Store)]
-    memory = tuple(dict.fromkeys([*sums.memory, *made.memory]))
-    if None in stores or len(memory) > _MOST_BUFFERS:
+    if place is None:
         return None
-    body = (*(s for s in stores if s is not None), *folds)
+    points = [s for s in made.phases[0].body if isinstance(s, Store)]
+    stores = [moved for s in points if (moved := place.store(s)) is not None]
+    memory = tuple(dict.fromkeys([*sums.memory, *made.memory]))
+    if len(stores) < len(points) or len(memory) > _MOST_BUFFERS:
+        return None
+    body: tuple[Store | Accumulate, ...] = (*stores, *folds)
     return replace(sums, phases=(replace(phase, body=body),), memory=memory)
 
 
