@@ -2,12 +2,14 @@
 
     x.reshape(n, -1)    x.view(n, m), or a copy where the strides allow no view
     x.contiguous()      x, or a copy
+    torch.stft(x, ...)  frames of x times the window, transformed
 
 They do what C++ does. C++ would ask the nodes of sizes a hundred questions for one `reshape`.
 """
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
@@ -50,12 +52,55 @@ def _contiguous(*args: Any, **kwargs: Any) -> Any:
     return x.clone(memory_format=torch.contiguous_format)
 
 
+_STFT = inspect.signature(torch.stft)
+
+
+def _stft(*args: Any, **kwargs: Any) -> Any:
+    given = _STFT.bind(*args, **kwargs)
+    given.apply_defaults()
+    asked = given.arguments
+    x, window, size = asked["input"], asked["window"], asked["n_fft"]
+    if not _is_symbolic(x, ()) or x.dim() > 2 or not _takes_frames(asked):
+        return torch.stft(*args, **kwargs)
+    length, hop = asked["win_length"] or size, asked["hop_length"] or size // 4
+    signal = x if x.dim() == 2 else x[None]
+    if asked["center"]:
+        padding = [size // 2, size // 2]
+        signal = torch.nn.functional.pad(signal[None], padding, asked["pad_mode"])[0]
+    if not signal.shape[-1] >= size or not 0 < length <= size or window.shape != (length,):
+        return torch.stft(*args, **kwargs)
+    before = (size - length) // 2
+    if length < size:
+        window = torch.constant_pad_nd(window, (before, size - length - before))
+    frames = signal.unfold(-1, size, hop) * window
+    made = torch.ops.aten._fft_r2c.default(frames, [2], int(asked["normalized"]), True)
+    made = made.transpose(1, 2)
+    return made if x.dim() == 2 else made[0]
+
+
+def _takes_frames(asked: dict[str, Any]) -> bool:
+    """Whether it is what programs mostly ask for: numbers that are known, a window, half of a
+    transform as complex numbers."""
+    plain = asked["onesided"] is not False and asked["return_complex"] is True
+    numbers = [asked["n_fft"], asked["hop_length"] or 1, asked["win_length"] or 1]
+    if not plain or type(asked["window"]) is not Standin or asked.get("align_to_window"):
+        return False
+    positive = all(type(n) is int and n > 0 for n in numbers) and asked["n_fft"] >= 4
+    return positive and _are_real(asked["input"], asked["window"])
+
+
+def _are_real(*tensors: Any) -> bool:
+    return all(x.dtype in (torch.float32, torch.float64) for x in tensors)
+
+
 # By what programs call.
 IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
     {
         torch.Tensor.reshape: _reshape,
         torch.reshape: _reshape,
         torch.Tensor.contiguous: _contiguous,
+        torch.stft: _stft,
+        torch.Tensor.stft: _stft,
     }
 )
 

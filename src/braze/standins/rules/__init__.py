@@ -17,6 +17,7 @@ from braze.ir.types import TensorType
 from braze.standins.meta import infer_by_meta, infer_view_by_meta
 from braze.standins.probing import facts_of, has_symbols, in_numbers, infer_by_probing
 from braze.standins.rules import contractions as contractions
+from braze.standins.rules import fourier as fourier
 from braze.standins.rules import indexing as indexing
 from braze.standins.rules import losses as losses
 from braze.standins.rules import pointwise as pointwise
