@@ -20,7 +20,7 @@ from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute, store_tensor_attribute
 from braze.capture.trampolines import code_of
-from braze.capture.world import CONSTANTS, TENSORS, attribute_key
+from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, attribute_key
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ObjectSource
@@ -33,6 +33,7 @@ _C_METHODS = (
 )
 # What LOAD_METHOD leaves unbound, beside its owner.
 _PAIRED = frozenset({types.FunctionType, types.MethodDescriptorType})
+_OWN = TENSORS | NUMBERS.keys()
 
 
 def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
@@ -123,7 +124,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
         return load_attribute(interpreter, owner, name), NULL
     if (cls, name) in world.plain_attributes:
         return load_attribute(interpreter, owner, name), NULL
-    if cls not in TENSORS and not issubclass(type(owner), (type, types.ModuleType, super)):
+    if cls not in _OWN and not issubclass(type(owner), (type, types.ModuleType, super)):
         function = world.lookup(cls, name)
         if type(function) in _PAIRED:
             getattribute = world.lookup(cls, "__getattribute__")

@@ -29,7 +29,7 @@ from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
-from braze.capture.world import is_constant, is_identity
+from braze.capture.world import NUMBERS, is_constant, is_identity
 from braze.compat.ambient import call_untraced
 from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
@@ -54,7 +54,6 @@ from braze.ir.source import (
     ReferentSource,
 )
 from braze.marks import MARKS, Mark
-from braze.shapes.symbolic import ProgramInt
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
@@ -100,7 +99,7 @@ def prepare(
             if id(function) in interpreter.world.known:
                 args = (load_attribute(interpreter, function, "__self__"), *args)
                 function = load_attribute(interpreter, function, "__func__")
-            elif type(function.__self__) is ProgramInt:
+            elif type(function.__self__) in NUMBERS:
                 return None, interpreter.native(function, *args, **kwargs)
             else:
                 args = (function.__self__, *args)

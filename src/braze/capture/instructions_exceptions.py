@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from braze.capture.attributes import bind_attribute
@@ -32,7 +33,30 @@ def pop_except(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 def check_exc_match(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     kinds = interpreter.overlay.native(frame.stack.pop())
     _caught_classes(kinds)
-    frame.stack.append(isinstance(frame.stack[-1], kinds))
+    exception = frame.stack[-1]
+    matches = isinstance(exception, kinds)
+    if matches and frame.steps[frame.index + 1][1].name.startswith("STORE_"):  # except ... as e
+        _check_text(interpreter, exception)
+    frame.stack.append(matches)
+
+
+def _check_text(interpreter: Any, exception: BaseException) -> None:
+    """Break where an exception that the program is about to look at speaks of symbolic sizes: what
+    raised it is executed for real, and says which they were."""
+    facts = interpreter.sizes.facts
+    if facts is None:
+        return
+    words = {word for arg in exception.args if type(arg) is str for word in _WORD.findall(arg)}
+    if words.isdisjoint(map(str, facts.hints)):
+        return
+    kind = type(exception).__qualname__
+    asked = BreakRequested("unbuildable-object", f"the message of the {kind} that was raised")
+    asked.step = interpreter.raised[id(exception)][1]
+    asked.is_at_the_end = True
+    raise asked
+
+
+_WORD = re.compile(r"[a-z]+[0-9]+")
 
 
 def _caught_classes(kinds: Any) -> tuple[type, ...]:

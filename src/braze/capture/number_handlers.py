@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import types
 from typing import Any
 
@@ -13,7 +14,7 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
 from braze.capture.operators import OPERATORS, UNARY, Operator, binary, unary
 from braze.capture.symbolic_floats import float_size, is_number, whole_part
-from braze.capture.world import CONSTANTS, TENSORS
+from braze.capture.world import CONSTANTS, NUMBERS, TENSORS
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat
 
@@ -63,6 +64,8 @@ for _cls, _method in ((int, "__int__"), (float, "__float__"), (complex, "__compl
 def round_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if args and type(args[0]) in TENSORS:
         return leaf_call(interpreter, round, args, kwargs)
+    if args and type(args[0]) in NUMBERS:
+        return interpreter.native(round, *args, **kwargs)
     own = interpreter.world.lookup(type(args[0]), "__round__") if args else None
     if isinstance(own, types.FunctionType):
         given = {**dict(zip(("ndigits",), args[1:])), **kwargs}
@@ -79,6 +82,14 @@ def divmod_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     if len(args) != 2 or kwargs:
         return interpreter.native(divmod, *args, **kwargs)
     return binary(interpreter, _DIVMOD, *args)
+
+
+@answers(torch.Size.numel)
+def count_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of sizes among which are symbols: C would ask for their numbers."""
+    if len(args) == 1 and ProgramInt in map(type, args[0]):
+        return interpreter.native(math.prod, args[0])
+    return interpreter.native(torch.Size.numel, *args, **kwargs)
 
 
 @answers(pow)

@@ -8,13 +8,14 @@ from braze.capture.signals import BreakRequested
 from braze.shapes.data_symbols import SymbolicTruth
 
 
-def promise(interpreter: Any, condition: SymbolicTruth) -> bool:
+def promise(interpreter: Any, condition: SymbolicTruth, raises: bool = True) -> bool:
     """Take a condition as true; the program checks it when it runs. Of sizes of inputs it becomes
-    a guard: False where it does not hold of those at hand."""
+    a guard: False where it does not hold of those at hand. raises: the program raises where it does
+    not hold."""
     facts, relation = condition.facts, condition.relation
     if facts.data is None or not facts.data.concerns(facts.current(relation.expr)):
         return facts.promise(relation)
-    facts.data.check(relation, "the program promises")
+    facts.data.check(relation, "the program promises", raises=raises)
     return True
 
 
@@ -29,7 +30,7 @@ def truth_of(interpreter: Any, condition: SymbolicTruth) -> bool:
         return promise(interpreter, condition)
     if frame.globals.get("__name__") == _LIBRARY and condition.relation.kind != ">=":
         equal = condition if condition.relation.kind == "==" else negated(condition)
-        return promise(interpreter, equal) is (condition is equal)
+        return promise(interpreter, equal, raises=False) is (condition is equal)
     condition.facts.refuse_unseen(condition.relation)
     raise BreakRequested("data-dependent-size", f"whether {condition.relation}")
 

@@ -91,7 +91,7 @@ IDENTITIES: frozenset[type] = frozenset(
 # Tensors that the interpreter sees: stand-ins, and functorch's wrappers of them, which pass for
 # plain tensors. Real tensors never get on its stack.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
-_NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
+NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _NUMBERS_AND_TEXT = (str, int, float)  # programs may replace the builtins
 _HEAP_TYPE = 1 << 9
 # Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
@@ -497,7 +497,7 @@ class World:
         cls = type(value)
         if cls is Standin:
             return self.classes_of.get(id(value), torch.Tensor)
-        return _NUMBERS.get(cls, cls)
+        return NUMBERS.get(cls, cls)
 
     def lookup(self, cls: type, name: str) -> Any:
         """What the MRO of a class holds under a name, without descriptors; ABSENT if nothing."""

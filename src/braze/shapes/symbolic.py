@@ -139,9 +139,20 @@ class SymbolicSize(torch.SymInt):
         """Of an integer, itself."""
         return self
 
+    real = numerator = property(lambda self: self)
+    imag, denominator = 0, 1
+
     def bit_length(self) -> int:
         """Needs the number."""
         return int(self).bit_length()
+
+    def bit_count(self) -> int:
+        """Needs the number."""
+        return int(self).bit_count()
+
+    def to_bytes(self, *args: Any, **kwargs: Any) -> bytes:
+        """Needs the number."""
+        return int(self).to_bytes(*args, **kwargs)
 
     def as_integer_ratio(self) -> Any:
         """As `int.as_integer_ratio`."""
