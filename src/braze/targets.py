@@ -15,7 +15,7 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.modules import has_hooks
+from braze.compat.modules import MODULE_CALLS, has_hooks
 from braze.errors import InternalError, UserError
 from braze.interop.backends import Backend
 from braze.interop.export import Exported, export_graph, holds_size
@@ -111,6 +111,9 @@ class ModuleCalls:
 
 def call_function(module: torch.nn.Module) -> Any:
     """The function that a call of a module runs, with the module first."""
+    call = type(module).__call__
+    if call not in MODULE_CALLS and type(call) is types.FunctionType:
+        return call
     return torch.nn.Module.__call__ if has_hooks(module.__dict__) else _forward_function(module)
 
 

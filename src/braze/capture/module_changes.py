@@ -22,6 +22,7 @@ _ALWAYS = {
     "the sizes of a lazy module": torch.nn.modules.lazy.LazyModuleMixin._infer_parameters,
     "register_parametrization()": parametrize.register_parametrization,
     "remove_parametrizations()": parametrize.remove_parametrizations,
+    "swap_tensors()": torch.utils.swap_tensors,
 }
 
 

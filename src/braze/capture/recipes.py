@@ -276,7 +276,7 @@ class RecipeWriter:
                 return NewCall(rebuild_dict_iterator, arguments, after_effects=True)
         try:
             reduced = value.__reduce__()
-        except TypeError:
+        except (TypeError, DeprecationWarning):  # the program makes errors of warnings
             raise CannotRebuild(f"a {type(value).__qualname__}") from None
         kind, arguments = reduced[0], reduced[1]
         state = reduced[2] if len(reduced) > 2 else None
@@ -389,7 +389,7 @@ class RecipeWriter:
             return NewCall(rebuild_exception, (FromConstant(cls), *self.recipes(parts)))
         if issubclass(type(value), tuple):
             return self._tuple_subclass(value, cls)
-        if not cls.__flags__ & (1 << 9):
+        if not cls.__flags__ & _HEAP_TYPE or cls.__flags__ & _IMMUTABLE:
             if hasattr(cls, "__next__"):
                 return self.iterator(value)
             if cls in _SHARED_CLASSES:
@@ -455,7 +455,8 @@ def _of_exception(value: BaseException, cls: type) -> tuple[Any, Any]:
 
 
 _HEAP_TYPE = 1 << 9
-_OF_C = 1 << 7 | 1 << 8  # types that cannot be instantiated, or not be changed
+_IMMUTABLE = 1 << 8
+_OF_C = 1 << 7 | _IMMUTABLE  # types that cannot be instantiated, or not be changed
 _PLAIN_BASES = frozenset({object, list, tuple, *MAPPINGS})
 
 

@@ -35,16 +35,23 @@ def give_traceback(exception: object, code: types.CodeType, offset: int) -> None
         raised.__traceback__ = entry.tb_next
 
 
-def without_driver_frames(exception: _Exception) -> _Exception:
+def without_driver_frames(
+    exception: _Exception, known: types.TracebackType | None = None
+) -> _Exception:
     """The same exception, its traceback without frames of this package. The frame that raises it
-    again adds itself once more."""
-    kept = []
-    entry = exception.__traceback__
-    while entry is not None:
-        if not entry.tb_frame.f_code.co_filename.startswith(_HERE):
-            kept.append(entry)
+    again adds itself once more. known: where a part begins that has no such frames: a traceback
+    has an entry for each frame that is left, so each must not walk over all of them."""
+    kept: list[types.TracebackType] = []
+    since: list[types.TracebackType] = []
+    chain = entry = exception.__traceback__
+    while entry is not None and entry is not known:
+        if entry.tb_frame.f_code.co_filename.startswith(_HERE):
+            kept += since
+            since.clear()
+            chain = entry.tb_next
+        else:
+            since.append(entry)
         entry = entry.tb_next
-    chain: types.TracebackType | None = None
     for entry in reversed(kept):
         line = entry.tb_lineno
         # An interrupt may fall on an instruction without a line: -1 stands for that.
