@@ -21,9 +21,10 @@ import torch
 from braze.capture.rebuild import rebuild_used_up
 from braze.capture.signals import CannotRebuild
 from braze.compat.backward import can_be_used_again, history_nodes, is_refused_by_autograd
+from braze.compat.operators import TRAINING_FORMS
 from braze.ir.custom_gradient import without_custom_gradients
 from braze.ir.frame import NewCall, Recipe
-from braze.ir.graph import Graph, Value, operands
+from braze.ir.graph import Graph, Node, Value, operands
 
 
 def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
@@ -92,12 +93,18 @@ def without_autograd(graph: Graph) -> Graph:
     graph = without_custom_gradients(graph)
     return replace(
         graph,
-        nodes=tuple([replace(node, grad_enabled=False) for node in graph.nodes]),
+        nodes=tuple([_plain(node) for node in graph.nodes]),
         mutations=tuple([replace(mutation, tracked=False) for mutation in graph.mutations]),
     )
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _plain(node: Node) -> Node:
+    """The node under no grad mode, where its kernel does the same."""
+    op = TRAINING_FORMS.get(node.op, node.op) if node.grad_enabled else node.op
+    return replace(node, op=op, grad_enabled=False)
 
 
 def _used(interpreter: Any) -> dict[int, Any]:

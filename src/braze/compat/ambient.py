@@ -23,6 +23,7 @@ class AmbientState:
 
     autocast: (enabled, dtype) of each device type in turn. function_modes, dispatch_modes: how
     many are active; a compiled entry needs none but the one that stands for default_device.
+    anomaly: whether the engine looks for the origin of errors, and for NaN as well.
     """
 
     grad: bool
@@ -35,12 +36,14 @@ class AmbientState:
     sdpa: tuple[bool, ...]
     function_modes: int
     dispatch_modes: int
+    anomaly: tuple[bool, bool] = (False, False)
     default_device: torch.device | None = None
 
     def __str__(self) -> str:
         """Whether gradients are recorded, and all that a program has set otherwise than PyTorch
         begins with."""
         said = {"inference": self.inference, "deterministic": self.deterministic}
+        said["anomaly"] = self.anomaly[0]
         counted = {"function modes": self.function_modes, "dispatch modes": self.dispatch_modes}
         words = [f"grad mode {'on' if self.grad else 'off'}"]
         words += [f"{name} mode on" for name, on in said.items() if on]
@@ -84,8 +87,15 @@ def ambient_state() -> AmbientState:
         tuple([question() for question, _ in _SDPA_FLAGS]),
         len(_get_current_function_mode_stack()),
         len(_get_current_dispatch_mode_stack()),
+        anomaly_mode(),
         default_device(),
     )
+
+
+def anomaly_mode() -> tuple[bool, bool]:
+    """Whether anomalies of the backward are looked for, and NaN too."""
+    enabled = torch.is_anomaly_enabled()
+    return enabled, enabled and torch.is_anomaly_check_nan_enabled()
 
 
 def default_device() -> torch.device | None:
@@ -117,6 +127,9 @@ def set_ambient_state(state: AmbientState, deeper: int = 0) -> None:
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
     torch.set_autocast_cache_enabled(state.autocast_cache)
+    if anomaly_mode() != state.anomaly:
+        enabled, checks_nan = state.anomaly
+        torch.set_anomaly_enabled(enabled, checks_nan or not enabled)
     if torch.get_default_dtype() is not state.default_dtype:
         torch.set_default_dtype(state.default_dtype)
     if torch.are_deterministic_algorithms_enabled() is not state.deterministic:

@@ -59,6 +59,12 @@ def _sdpa(expected: Any) -> list[Question]:
     return [(function, None, flag) for function, flag in zip(_SDPA, expected, strict=True)]
 
 
+def _anomaly(expected: Any) -> list[Question]:
+    enabled, checks_nan = expected
+    questions: list[Question] = [(torch.is_anomaly_enabled, None, enabled)]
+    return questions + [(torch.is_anomaly_check_nan_enabled, None, checks_nan)] * enabled
+
+
 def _device(expected: Any) -> list[Question]:
     """Without a default device there is no mode, which is asked already."""
     return [] if expected is None else [(partial(_has_default_device, expected), None, True)]
@@ -79,6 +85,7 @@ _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
     "sdpa": _sdpa,
     "function_modes": _one(torch._C._len_torch_function_stack),
     "dispatch_modes": _one(torch._C._len_torch_dispatch_stack),
+    "anomaly": _anomaly,
     "default_device": _device,
 }
 
