@@ -105,7 +105,7 @@ class DynamicSizes:
             return None
         if not -MOST <= value <= MOST:
             return None
-        ends = (2, MOST) if value > 1 else (None, -2)
+        ends = (min(value, 2), MOST) if value >= 0 else (None, -2)
         made = program_value(self._symbol(source, value, Marked(DimensionMark.MAYBE, *ends)))
         self._numbers[source] = made
         return made
@@ -144,7 +144,7 @@ class DynamicSizes:
     def _symbol(self, source: Source, number: int, marked: Marked) -> Any:
         facts = self._opened()
         unseen = marked.mark is DimensionMark.UNBACKED
-        least = marked.least if number < 0 else max(marked.least or 2, 2)
+        least = marked.least if number < 2 else max(marked.least or 2, 2)
         least = 0 if unseen else least
         most = MOST if marked.most is None else marked.most
         strict = marked.mark in _STRICT

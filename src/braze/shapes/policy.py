@@ -4,7 +4,8 @@
     dynamic=True    every size of a tensor argument and every int argument, from the first compile
     dynamic=False   none
 
-Zero and one are never symbols: programs and kernels treat them apart.
+Zero and one are no symbols, since programs and kernels treat them apart; but a count of the
+program's that has begun to rise is one from the second compile on.
 """
 
 from __future__ import annotations
@@ -53,6 +54,11 @@ class SizeHistory:
                 }
         return frozenset(now.changed)
 
+    def rises(self, name: str, number: int) -> bool:
+        """Whether the number found at `name` was one less at the compile before."""
+        before = self._before.get(name)
+        return before is not None and before.numbers == (number - 1,)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -91,8 +97,10 @@ class SizePolicy:
     def is_symbolic(self, name: str, number: int, *, is_argument: bool) -> bool:
         """Whether an int found at `name` is a symbol."""
         changed = self.history.changed(name, (number,))
-        if self.dynamic is False or not self.numbers or number in (0, 1, -1):
+        if self.dynamic is False or not self.numbers or number == -1:
             return False
+        if number in (0, 1):
+            return not is_argument and self.history.rises(name, number)
         return bool(changed) or (self.dynamic is True and is_argument)
 
     def is_lifted(self, name: str, number: float, *, expected: bool) -> bool:
