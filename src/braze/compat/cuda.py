@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -29,3 +31,37 @@ storage_references: Callable[[int], int] = torch._C._storage_Use_Count
 def end_allocation_to_pool(device: int, pool: tuple[int, int]) -> None:
     """Have the allocator forget a capture that failed."""
     torch._C._cuda_endAllocateToPool(device, pool)
+
+
+def storage_at(address: int, size: int, device: torch.device, keeper: object) -> Any:
+    """Memory that somebody else owns as a storage, which keeps `keeper` alive."""
+    kind = _HostMemory if device.type == "cpu" else _DeviceMemory
+    return kind.tensor(address, size, device, keeper).untyped_storage()
+
+
+class _DeviceMemory:
+    """What PyTorch asks for memory that is not its own. It is kept by the tensor."""
+
+    def __init__(self, address: int, size: int, keeper: object) -> None:
+        self.keeper = keeper
+        self.__cuda_array_interface__ = {
+            "shape": (size,),
+            "typestr": "|u1",
+            "data": (address, False),
+            "strides": None,
+            "version": 3,
+        }
+
+    @classmethod
+    def tensor(cls, address: int, size: int, device: torch.device, keeper: object) -> torch.Tensor:
+        return torch.as_tensor(cls(address, size, keeper), device=device)
+
+
+class _HostMemory:
+    """The same of the host's."""
+
+    @staticmethod
+    def tensor(address: int, size: int, device: torch.device, keeper: object) -> torch.Tensor:
+        memory = (ctypes.c_char * size).from_address(address)
+        memory.keeper = keeper  # type: ignore[attr-defined]
+        return torch.frombuffer(memory, dtype=torch.uint8)

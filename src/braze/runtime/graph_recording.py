@@ -9,12 +9,15 @@ pointer: those are patched, so inputs are read and results written where they ar
     result that our kernel writes            fresh memory each time, patched
     result of a library call                 stays in the recording's memory as long as somebody
                                              refers to it (meanwhile it is not replayed), or copied
+
+The recording of a backward may be made in its forward's memory (lent_memory.py).
 """
 
 from __future__ import annotations
 
 import ctypes
 import gc
+import sys
 import threading
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -25,8 +28,9 @@ from typing import Any, final
 import torch
 
 from braze.compat.backward import note_write
-from braze.compat.cuda import end_allocation_to_pool, storage_references
+from braze.compat.cuda import copy_all, end_allocation_to_pool, storage_references
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
+from braze.runtime.lent_memory import HeldMemory, Loan, Reference, handed_out
 from braze.runtime.recording_facts import RecordingFacts
 
 _FROM_TABLE = (Kind.POINTER, Kind.VALUE)
@@ -49,9 +53,9 @@ class RecordingPool:
     A recording whose results stay (saved for a backward, gradients) has memory of its own:
     intermediate values of another may not lie on them. All others hold nothing after a replay but
     what is copied at once, and replays are in order: so they have one piece of memory together, as
-    large as the largest needs, but for the results that are copied.
+    large as the largest needs.
 
-    addresses: of results that stay in a recording's memory. replaying: held while one is replayed;
+    addresses: of results that stay in a recording's memory, and whose. replaying: held while one is replayed;
     recording: while one is made, since PyTorch frees no memory while another thread captures.
     unasked: bytes of recordings that nobody asked for.
     """
@@ -59,7 +63,7 @@ class RecordingPool:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream = torch.cuda.Stream(device)
-        self.addresses: set[int] = set()
+        self.addresses: weakref.WeakValueDictionary[int, Recording] = weakref.WeakValueDictionary()
         self.unasked: weakref.WeakKeyDictionary[Recording, int] = weakref.WeakKeyDictionary()
         self.replaying = threading.Lock()
         self.recording = threading.Lock()
@@ -79,6 +83,12 @@ class RecordingPool:
                 self._sharing = weakref.WeakSet()
             self._sharing.add(recording)
             return self._shared
+
+    def lender(self, inputs: Sequence[Any]) -> Recording | None:
+        """The recording in whose memory inputs of a backward lie, if it is one."""
+        tensors = [x for x in inputs if isinstance(x, torch.Tensor)]
+        found = {self.addresses.get(x.untyped_storage().data_ptr()) for x in tensors} - {None}
+        return found.pop() if len(found) == 1 else None
 
     def retire(self, handle: tuple[int, int]) -> None:
         """Take a handle out of use: a capture failed, and PyTorch may count it as a user."""
@@ -128,10 +138,12 @@ class KernelNode:
 
 @dataclass(slots=True)
 class LaunchLog:
-    """`launch` for the call that is recorded: starts the kernels and notes their nodes."""
+    """`launch` for the call that is recorded: starts the kernels and notes their nodes. outside:
+    addresses of what is allocated outside of the recording's memory."""
 
     library: Any
     nodes: list[KernelNode] = field(default_factory=list)
+    outside: set[int] = field(default_factory=set)
 
     def launch(self, plan: int, table: int, sizes: int, stream: int, *bound: Any) -> int:
         """As the launcher's; slower."""
@@ -176,6 +188,7 @@ class Recording:
 
     call: the launch program with the log's `launch`. moving: numbers of the inputs that are copied
     before each replay. kept_from: results from that number on may stay in the recording's memory.
+    loan: what the recording is made in the memory of; none of its results stay.
     Raises NotRecordable.
     """
 
@@ -189,50 +202,85 @@ class Recording:
         pool: RecordingPool,
         patches: Any,
         kept_from: int,
+        loan: Loan | None = None,
     ) -> None:
         self._facts, self._pool, self._patches = facts, pool, patches
+        self._borrowers: weakref.WeakSet[Recording] = weakref.WeakSet()
         given = list(inputs)
         self._copied = [(number, _static(given[number])) for number in sorted(moving)]
         for number, static in self._copied:
             given[number] = static
-        fixed = [n for n in facts.fixed_inputs if n not in moving]
+        borrowed = [] if loan is None else loan.borrowed(given)
+        fixed = sorted({*facts.fixed_inputs, *borrowed} - {*moving})
         self._expected = _array([len(fixed), *[x for n in fixed for x in (n, _at(inputs[n]))]])
-        handle = pool.memory_for(self, bool(facts.staying(kept_from)))
+        reads = _Reads.of(given, facts)
+        elsewhere = {_start(x) for n, x in enumerate(given) if n not in borrowed}
+        if loan is None:
+            copies, stay = {*facts.copied(kept_from)}, facts.staying(kept_from)
+            handle = pool.memory_for(self, bool(stay))
+        else:
+            copies = {*facts.copied(sys.maxsize)} | facts.staying(sys.maxsize)
+            stay, handle = frozenset(), loan.handle
+            loan.take(given)
         try:
+            self._graph: torch.cuda.CUDAGraph | None
             self._graph, results = captured(call, given, pool, handle)
         except NotRecordable:
             pool.retire(handle)
             raise
         self._layouts = [_layout(result) for result in results]
-        self._offsets = _offsets(results, given, facts)
-        self._program = self._patch_program(log, given, results)
-        self._copies = facts.copied(kept_from)
-        held = facts.staying(kept_from) | {*self._copies} | facts.constant_results
-        self._results = {n: results[n] for n in sorted(held)}
-        del results, given
-        self._owned = self._find_owned()
+        self._offsets = {
+            n: results[n].storage_offset() - start
+            for n, start in reads.starts(results, facts).items()
+        }
+        self._program = self._patch_program(log, reads, results)
+        self._copies = sorted(copies)
+        held = {n: results[n] for n in sorted({*stay, *copies})}
+        self._results, owners = handed_out(held, elsewhere | log.outside, self._graph)
+        self._results |= {n: results[n] for n in facts.constant_results}
+        self._held = HeldMemory(handle)
+        self._references = [] if loan is None else list(loan.references)
+        del results, held
+        self._hold(stay, owners)
+
+    def is_alive(self) -> bool:
+        """Whether it has its memory still."""
+        return self._graph is not None
 
     def agrees(self, inputs: Sequence[Any]) -> bool:
         """Whether library calls would read what this call is about."""
-        return bool(self._patches.agrees(inputs, ctypes.addressof(self._expected)))
+        at = ctypes.addressof(self._expected)
+        return self.is_alive() and bool(self._patches.agrees(inputs, at))
 
     def is_free(self) -> bool:
-        """Whether nobody refers to results in the recording's memory."""
-        return all(storage_references(cdata) == alone for _, cdata, alone in self._owned)
+        """Whether nobody refers to results in the recording's memory; to what a call of it writes
+        over, nobody but that call."""
+        return all(storage_references(r.identity) == r.count for r in self._references)
+
+    def lend(self, inputs: Sequence[Any], least: int) -> Loan | None:
+        """What the recording of a backward that reads these inputs is made in the memory of."""
+        return self._held.lend(inputs, least)
+
+    def serve(self, borrower: Recording) -> None:
+        """That one was made in this one's memory, and goes with it."""
+        self._borrowers.add(borrower)
 
     def replay(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
         """The call with these inputs; None where one is not aligned."""
         facts, layouts = self._facts, self._layouts
         made = {n: layouts[n].make() for n in facts.fresh_results}
         slots = [inputs[n] for n in facts.kernel_inputs]
-        numbers = [inputs[n] for n in facts.number_inputs]
-        at = ctypes.addressof(self._program)
-        code = self._patches.patch(at, *slots, *made.values(), *numbers)
-        if code == MISALIGNED:
-            return None
-        if code:
-            raise NotRecordable(f"the driver refused new pointers: error {code}")
+        slots += made.values()
+        slots += [inputs[n] for n in facts.number_inputs]
+        made |= {n: layouts[n].make() for n in self._copies}
         with self._pool.replaying:
+            if self._graph is None:
+                return None
+            code = self._patches.patch(ctypes.addressof(self._program), *slots)
+            if code == MISALIGNED:
+                return None
+            if code:
+                raise NotRecordable(f"the driver refused new pointers: error {code}")
             self._pool.follow()
             for number, static in self._copied:
                 static.copy_(inputs[number])
@@ -240,34 +288,37 @@ class Recording:
             for number, static in self._copied:
                 if number in facts.copied_back:
                     inputs[number].copy_(static)
-            for n in self._copies:
-                made[n] = layouts[n].make().copy_(self._results[n])
+            self._copy_results(made)
         if facts.written:
             note_write(tuple([inputs[n] for n in facts.written]))
         return [self._result(n, inputs, made) for n in range(len(layouts))]
 
     def reset(self) -> None:
-        """Give the memory back to the pool."""
-        for storage, _, _ in self._owned:
-            self._pool.addresses.discard(storage.data_ptr())
-        self._graph.reset()
+        """Let go of the memory, and with it of what was recorded there; what somebody still refers
+        to keeps it."""
+        for borrower in [*self._borrowers]:
+            borrower.reset()
+        with self._pool.replaying:
+            for reference in self._held.references:
+                self._pool.addresses.pop(reference.storage.data_ptr(), None)
+            self._graph, self._held = None, HeldMemory((0, 0))
+            self._results, self._references, self._copied = {}, [], []
         self._pool.forget(self)
-        self._results, self._owned, self._copied = {}, [], []
 
     # --- making ------------------------------------------------------------------------------
 
     def _patch_program(
-        self, log: LaunchLog, given: Sequence[Any], results: Sequence[torch.Tensor]
+        self, log: LaunchLog, reads: _Reads, results: Sequence[torch.Tensor]
     ) -> Any:
         """As graph_patches.cpp reads it."""
+        assert self._graph is not None
         facts = self._facts
         places = [facts.places[n] for n in facts.kernel_inputs]
         places += [facts.result_places[n] for n in facts.fresh_results]
         places += [facts.places[n] for n in facts.number_inputs]
         slot_of = {place: slot for slot, place in enumerate(places)}
-        pointers = [_at(given[n]) for n in facts.kernel_inputs]
-        pointers += [_at(results[n]) for n in facts.fresh_results]
-        pointers += [ctypes.c_long.from_address(_at(given[n])).value for n in facts.number_inputs]
+        pointers = [*reads.pointers, *[_at(results[n]) for n in facts.fresh_results]]
+        pointers += reads.numbers
         nodes = []
         for node in log.nodes:
             patches = [(n, slot_of[p]) for n, p in enumerate(node.places) if p in slot_of]
@@ -284,15 +335,28 @@ class Recording:
             head += kernel.values
         return _array(head)
 
-    def _find_owned(self) -> list[tuple[Any, int, int]]:
-        """(storage, its identity, references when nobody else has it) of the results that stay."""
-        found = {}
-        for number, result in self._results.items():
-            if number not in self._copies and number not in self._facts.constant_results:
-                storage = result.untyped_storage()
-                found[storage._cdata] = storage
-                self._pool.addresses.add(storage.data_ptr())
-        return [(storage, cdata, storage_references(cdata)) for cdata, storage in found.items()]
+    def _hold(self, stay: Collection[int], owners: dict[int, torch.UntypedStorage]) -> None:
+        """Keep the owners of what stays, and note how many references there are to it now."""
+        storages = {}
+        for number in stay:
+            storage = self._results[number].untyped_storage()
+            storages[storage._cdata] = storage
+        for at, storage in storages.items():
+            self._held.references.append(Reference(storage, at, storage_references(at)))
+            if storage.data_ptr():
+                self._pool.addresses[storage.data_ptr()] = self
+            if at in owners:
+                self._held.owners[at] = owners[at]
+        self._references += self._held.references
+
+    def _copy_results(self, made: dict[int, torch.Tensor]) -> None:
+        """Results that leave the recording's memory, before something else is replayed in it."""
+        if len(self._copies) == 1:
+            (n,) = self._copies
+            made[n].copy_(self._results[n])
+        elif self._copies:
+            copies = self._copies
+            copy_all([made[n] for n in copies], [self._results[n] for n in copies])
 
     def _result(
         self, number: int, inputs: Sequence[Any], made: dict[int, torch.Tensor]
@@ -313,12 +377,12 @@ class Recording:
 
 def captured(
     call: Callable[[list[Any]], list[torch.Tensor]],
-    given: Sequence[Any],
+    given: list[Any],
     pool: RecordingPool,
     handle: tuple[int, int],
 ) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
     """The CUDA graph of a call, made in the memory of that handle, and its results, which have no
-    contents yet. Raises NotRecordable where the call does what cannot be recorded."""
+    contents yet. given: the call's inputs, which it may take over. Raises NotRecordable where the call does what cannot be recorded."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     stream, outer = pool.stream, torch.cuda.current_stream(pool.device)
     stream.wait_stream(outer)
@@ -326,7 +390,7 @@ def captured(
         with torch.cuda.stream(stream), _no_collection():
             graph.capture_begin(pool=handle, capture_error_mode="thread_local")  # type: ignore[arg-type]
             try:
-                results = call(list(given))
+                results = call(given)
             except Exception:
                 _abandon(graph, pool, handle)
                 raise
@@ -338,10 +402,11 @@ def captured(
     return graph, results
 
 
-def outside_of_capture(library: Any, device: torch.device) -> Callable[..., torch.Tensor]:
-    """`empty_strided` that takes ordinary memory while a call is recorded: a result of a kernel of
-    ours has fresh memory at each replay, and what the recording had for it would lie idle.
-    library: the driver's."""
+def outside_of_capture(log: LaunchLog, device: torch.device) -> Callable[..., torch.Tensor]:
+    """`empty_strided` that takes ordinary memory while a call is recorded, and notes it: a result
+    of a kernel of ours has fresh memory at each replay, and what the recording had for it would
+    lie idle."""
+    library = log.library
     outer = torch.cuda.current_stream(device)
 
     def empty_result(*layout: Any, **kind: Any) -> torch.Tensor:
@@ -349,7 +414,9 @@ def outside_of_capture(library: Any, device: torch.device) -> Callable[..., torc
         library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
         try:
             with torch.cuda.stream(outer):
-                return torch.empty_strided(*layout, **kind)
+                made = torch.empty_strided(*layout, **kind)
+                log.outside.add(_start(made))
+                return made
         finally:
             library.cuThreadExchangeStreamCaptureMode(ctypes.byref(mode))
 
@@ -393,13 +460,34 @@ def _end(graph: torch.cuda.CUDAGraph, pool: RecordingPool, handle: tuple[int, in
         raise
 
 
-def _offsets(
-    results: Sequence[torch.Tensor], given: Sequence[Any], facts: RecordingFacts
-) -> dict[int, int]:
-    """Of results that are views of an input or of another result, where they begin in it."""
-    bases = {n: given[source] for n, source in facts.input_results.items()}
-    bases |= {n: results[same] for n, same in facts.same_results.items()}
-    return {n: results[n].storage_offset() - base.storage_offset() for n, base in bases.items()}
+@final
+@dataclass(frozen=True, slots=True)
+class _Reads:
+    """What a recording has to know of the inputs of its call, which takes them. pointers, numbers:
+    of what our kernels take; begins: where those begin that results are views of."""
+
+    pointers: list[int]
+    numbers: list[int]
+    begins: dict[int, int]
+
+    @classmethod
+    def of(cls, given: Sequence[Any], facts: RecordingFacts) -> _Reads:
+        return cls(
+            [_at(given[n]) for n in facts.kernel_inputs],
+            [ctypes.c_long.from_address(_at(given[n])).value for n in facts.number_inputs],
+            {n: int(given[n].storage_offset()) for n in facts.input_results.values()},
+        )
+
+    def starts(self, results: Sequence[torch.Tensor], facts: RecordingFacts) -> dict[int, int]:
+        """Of results that are views of an input or of another result, where that begins."""
+        found = {n: self.begins[source] for n, source in facts.input_results.items()}
+        same = facts.same_results.items()
+        return found | {n: int(results[base].storage_offset()) for n, base in same}
+
+
+def _start(value: Any) -> int:
+    """Where the memory of a tensor begins."""
+    return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
 
 
 def _static(tensor: torch.Tensor) -> torch.Tensor:

@@ -15,6 +15,7 @@ from braze.ir.kernel import KernelSources, Launch
 from braze.ir.schedule import Schedule
 from braze.ir.training import PLAIN, Role
 from braze.options import Options
+from braze.runtime import lent_memory
 from braze.runtime.cubins import BUILDER, build_cubins, triton_version
 from braze.runtime.cuda_driver import DRIVERS, CudaError
 from braze.runtime.device_plan import (
@@ -90,7 +91,7 @@ def link_device(
 
         def call_with(log: LaunchLog) -> Linked:
             noted = {**names, "launch": log.launch, "relaunch": log.relaunch}
-            noted["empty_result"] = outside_of_capture(log.library, device)
+            noted["empty_result"] = outside_of_capture(log, device)
             return Linked(program, noted, frames)
 
         made = _recorded(plain, call_with, schedule, sources, options, device, role, report)
@@ -131,9 +132,13 @@ def _recorded(
         if not asked and sum(pool.unasked.values()) + choice.held > choice.most:
             raise NoRoom(f"recordings that nobody asked for hold {choice.most >> 20} MiB already")
         call = call_with(log)
+        lender = pool.lender(inputs) if role.takes_inputs and facts.may_be_copied() else None
+        loan = None if lender is None else lender.lend(inputs, lent_memory.LEAST_LENT)
         with pool.recording:
             torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
-            made = Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from)
+            made = Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from, loan)
+        if lender is not None and loan is not None:
+            lender.serve(made)
         if not asked:
             pool.unasked[made] = choice.held
         return made

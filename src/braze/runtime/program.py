@@ -25,7 +25,8 @@ On a device the arena is allocated by each call, on its stream, and `launch` sta
     arena = empty(4096, dtype=uint8, device=device)
     fault = launch(segment0, table, sizes, stream, 2, arena, 0, x0, 1, b2)
 
-and results are allocated by `empty_result`: a recording has them in other memory than the rest.
+and results that our kernels alone write and read are allocated by `empty_result`: a recording has
+them in other memory than the rest.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.runtime.program_parts import in_parts
+from braze.runtime.result_memory import fresh_results, is_whole
 from braze.runtime.sized_arena import symbols_of_arena
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
@@ -90,17 +92,6 @@ def rounded(size: int) -> int:
     return -(-size // ALIGNMENT) * ALIGNMENT
 
 
-def is_whole(view: BufferView) -> bool:
-    """Whether the view is its buffer."""
-    buffer = view.buffer
-    return (
-        view.shape == buffer.shape
-        and view.stride == buffer.stride
-        and view.offset == 0
-        and view.dtype == buffer.dtype
-    )
-
-
 def whole(buffer: Buffer) -> BufferView:
     """The buffer as a view."""
     return BufferView(buffer, buffer.shape, buffer.stride, 0, buffer.dtype)
@@ -129,6 +120,7 @@ class _Program:
     passed: set[int] = field(default_factory=set)
     checked: list[Check] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
+    fresh: frozenset[Buffer] = frozenset()
 
     def write(self) -> LaunchProgram:
         schedule = self.schedule
@@ -141,6 +133,7 @@ class _Program:
         head = self._bind_sizes()
         self.known = frozenset(self.sizes) if schedule.sized else frozenset()
         if self.device is not None:
+            self.fresh = frozenset(fresh_results(schedule))
             head += self._device_head(self.device)
         self._steps()
         for place, symbol in enumerate(self.sources.sizes):
@@ -282,8 +275,7 @@ class _Program:
         shape, stride = self._sizes(buffer.shape), self._sizes(buffer.stride)
         dtype = self._name_of(buffer.dtype)
         device = "" if buffer.device.type == "cpu" else f", device={self._name_of(buffer.device)}"
-        is_result = any(view.buffer is buffer for view in self.schedule.outputs)
-        make = "empty_result" if is_result and self.device is not None else "empty_strided"
+        make = "empty_result" if buffer in self.fresh else "empty_strided"
         self.body.append(f"{name} = {make}({shape}, {stride}, dtype={dtype}{device})")
 
     def _extern(self, number: int, step: ExternStep) -> None:

@@ -115,9 +115,17 @@ class RecordedGraph:
             if recording.agrees(inputs):
                 agreeing = True
                 if recording.is_free():
-                    return recording.replay(inputs)
+                    return self._replay(recording, inputs)
         made = self._new(sized, inputs, agreeing)
-        return None if made is None else made.replay(inputs)
+        return None if made is None else self._replay(made, inputs)
+
+    def _replay(self, recording: Recording, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
+        try:
+            return recording.replay(inputs)
+        except NotRecordable as reason:
+            self._refused = True
+            self._say(str(reason))
+            return None
 
     def _new(self, sized: _Sized, inputs: Sequence[Any], agreeing: bool) -> Recording | None:
         """Another recording, where that is of use. agreeing: there are some whose results are
@@ -140,6 +148,7 @@ class RecordedGraph:
         if sized.attempts >= _MOST_ATTEMPTS:
             self._say("its inputs come at ever new addresses")
             return None
+        sized.recordings = [r for r in sized.recordings if r.is_alive()]
         if len(sized.recordings) >= MOST_RECORDINGS:
             idle = [r for r in sized.recordings if r.is_free()]
             if agreeing or not idle:
@@ -149,7 +158,9 @@ class RecordedGraph:
             idle[0].reset()
         sized.attempts += 1
         try:
-            made = self._record(inputs, sized.moving)
+            # What moved while the other graph was not recorded yet has its place now.
+            settled = {n for n in sized.moving if inputs[n].data_ptr() in self._pool.addresses}
+            made = self._record(inputs, sized.moving - settled)
         except (NotRecordable, torch.OutOfMemoryError) as reason:
             self._refused = not isinstance(reason, NoRoom)
             self._say(str(reason).split("\n")[0])

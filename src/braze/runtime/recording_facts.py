@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -10,8 +11,8 @@ from braze.compat.dispatch import needs_data
 from braze.ir.kernel import KernelSources
 from braze.ir.loops import Buffer, BufferView
 from braze.ir.schedule import ExternStep, Schedule
-from braze.runtime.program import is_whole
-from braze.shapes.expr import symbols
+from braze.runtime.result_memory import fresh_results, given_to_library, views_of, whole_results
+from braze.shapes.expr import constant_value, symbols
 
 
 @final
@@ -26,7 +27,8 @@ class RecordingFacts:
     whole_results: the first that is all of its memory. fresh_results: those of them that our
     kernels write and that nothing else reads; result_places: of each in the table.
     same_results: views of the memory of a whole one. input_results: views of inputs.
-    constant_results: views of constants. results: how many there are.
+    constant_results: views of constants. results: how many there are. expanded_results: those of
+    which elements share memory.
     """
 
     count: int
@@ -44,6 +46,7 @@ class RecordingFacts:
     input_results: Mapping[int, int]
     constant_results: frozenset[int]
     results: int = 0
+    expanded_results: frozenset[int] = frozenset()
 
     def copied(self, kept_from: int) -> list[int]:
         """Results of library calls that leave a recording as copies. kept_from: from that number
@@ -56,6 +59,10 @@ class RecordingFacts:
         made |= {n for n, base in self.same_results.items() if base in made}
         return frozenset(range(self.results)) - made - {*self.input_results, *self.constant_results}
 
+    def may_be_copied(self) -> bool:
+        """Whether all results may leave a recording's memory as copies."""
+        return self.expanded_results.isdisjoint(self.staying(sys.maxsize))
+
 
 def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> RecordingFacts | str:
     """The facts, or why calls cannot be recorded. kind: of the kernels' device."""
@@ -65,12 +72,12 @@ def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> Re
     inputs = {buffer: number for number, buffer in enumerate(schedule.inputs)}
     places = {buffer: place for place, buffer in enumerate(sources.table)}
     targets = [target for target, _ in schedule.mutations]
-    foreign = _given_to_library(schedule)
+    foreign = given_to_library(schedule)
     ours = {b: n for b, n in inputs.items() if b not in foreign and b in places}
     if any(b.device.type != kind and b not in ours for b in inputs):
         return "it takes a tensor on the CPU, and not as a number"
-    bases = _bases(schedule)
-    fresh = sorted([n for b, n in bases.items() if b not in foreign and b in places])
+    bases = whole_results(schedule)
+    fresh = sorted([n for b, n in fresh_results(schedule).items() if b in places])
     return RecordingFacts(
         count=len(inputs),
         sized=tuple([n for b, n in inputs.items() if _is_symbolic(b)]),
@@ -91,6 +98,9 @@ def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> Re
         },
         constant_results=_constant_results(schedule),
         results=len(schedule.outputs),
+        expanded_results=frozenset(
+            [n for n, v in enumerate(schedule.outputs) if 0 in map(constant_value, v.stride)]
+        ),
     )
 
 
@@ -104,7 +114,7 @@ def _refused(schedule: Schedule, kind: str) -> str:
             continue
         if needs_data(step.call.op):
             return f"{step.call.op} waits for the device"
-        if any(view.is_number for view in _views(step)):
+        if any(view.is_number for view in views_of(step)):
             return f"{step.call.op} takes a number that is computed on the CPU"
         if any(b is not None and b.device.type != kind for b in step.call.outputs):
             return "a part of it runs on the CPU"
@@ -112,38 +122,6 @@ def _refused(schedule: Schedule, kind: str) -> str:
     if any(v.buffer in inputs and v.dtype != v.buffer.dtype for v in schedule.outputs):
         return "a result is an input as another dtype"
     return ""
-
-
-def _views(step: ExternStep) -> list[BufferView]:
-    return list(_views_in((*step.call.args, *(value for _, value in step.call.kwargs))))
-
-
-def _views_in(arguments: Iterable[Any]) -> Iterator[BufferView]:
-    for argument in arguments:
-        if isinstance(argument, BufferView):
-            yield argument
-        elif isinstance(argument, (list, tuple)):
-            yield from _views_in(argument)
-
-
-def _given_to_library(schedule: Schedule) -> set[Buffer]:
-    found = {target for target, _ in schedule.mutations}
-    found |= {view.buffer for _, view in schedule.mutations}
-    for step in schedule.steps:
-        if isinstance(step, ExternStep):
-            found |= {view.buffer for view in _views(step)}
-            found |= {buffer for buffer in step.call.outputs if buffer is not None}
-    return found
-
-
-def _bases(schedule: Schedule) -> dict[Buffer, int]:
-    """The first result that is all of a buffer which is neither an input nor a constant."""
-    given = {*schedule.inputs, *(b for b, _ in schedule.constants)}
-    found: dict[Buffer, int] = {}
-    for number, view in enumerate(schedule.outputs):
-        if view.buffer not in given and is_whole(view):
-            found.setdefault(view.buffer, number)
-    return found
 
 
 def _same_results(schedule: Schedule, bases: Mapping[Buffer, int]) -> dict[int, int]:

@@ -6,6 +6,7 @@ import ctypes
 import dataclasses
 import gc
 import itertools
+import weakref
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ class Graph:
 
 
 @pytest.fixture
-def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     made = Driver()
     made.stream = type("OneStream", (Stream,), {"driver": made})()
     numbers = itertools.count(1)
@@ -90,7 +91,8 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
-    return made
+    yield made
+    MEMORY.clear()
 
 
 # Two results of a library call, all of their memory, and a view of the first.
@@ -115,9 +117,18 @@ LIBRARY = SimpleNamespace(cuGraphExecKernelNodeSetParams_v2=_SET(lambda: 0))
 PATCHES = SimpleNamespace(patch=lambda at, *slots: 0, agrees=lambda inputs, at: True)
 
 
+# What the allocator has for recordings: it stays where it is when the tensors in it go.
+MEMORY: list[bytearray] = []
+
+
+def _recorded_value(values: torch.Tensor) -> torch.Tensor:
+    MEMORY.append(bytearray(values.nbytes))
+    return torch.frombuffer(MEMORY[-1], dtype=values.dtype).copy_(values)
+
+
 def _call(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
-    first = torch.arange(4.0)
-    return [first, torch.ones(3), first[1:]]
+    first = _recorded_value(torch.arange(4.0))
+    return [first, _recorded_value(torch.ones(3)), first[1:]]
 
 
 def _failing(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -235,7 +246,8 @@ def test_results_of_a_replay(driver: Driver) -> None:
     assert staying.is_free()
     results = staying.replay([torch.zeros(2)])
     assert results and not staying.is_free()
-    assert {r.untyped_storage().data_ptr() for r in results} <= pool.addresses
+    assert torch.equal(results[0], torch.arange(4.0)), "what nobody owns any more is kept"
+    assert {r.untyped_storage().data_ptr() for r in results} <= {*pool.addresses}
     del results
     assert staying.is_free()
     staying.reset()
@@ -260,10 +272,140 @@ def test_results_are_outside_of_the_recordings_memory(
 
     monkeypatch.setattr(torch.cuda, "stream", stream)
     library = SimpleNamespace(cuThreadExchangeStreamCaptureMode=exchange)
-    empty_result = outside_of_capture(library, DEVICE)
+    empty_result = outside_of_capture(LaunchLog(library), DEVICE)
     made = empty_result((2, 3), (1, 2), dtype=torch.float64)
     assert made.stride() == (1, 2) and made.dtype == torch.float64
     assert streams == [(driver.stream, 2)] and modes == [1]
     with pytest.raises(RuntimeError):
         empty_result((-1,), (1,), dtype=torch.float32)
     assert modes == [1]
+
+
+# --- a backward in its forward's memory ----------------------------------------------------------
+
+
+@dataclass
+class Backward:
+    """A call that notes whether each input's memory was given back before the next step."""
+
+    gone: list[bool] = field(default_factory=list)
+
+    def __call__(self, inputs: list[Any]) -> list[torch.Tensor]:
+        first, second, part = inputs
+        inputs.clear()
+        owner = weakref.ref(first.untyped_storage())
+        gradients = [_recorded_value(first + 1), _recorded_value(second * 2)]
+        del first
+        self.gone.append(owner() is None)
+        del part
+        self.gone.append(owner() is None)
+        return [*gradients, gradients[0][1:]]
+
+
+READS = dataclasses.replace(FACTS, count=3, fixed_inputs=(0, 1))
+
+
+def _backward(
+    pool: RecordingPool, forward: Recording, inputs: list[Any], call: Any
+) -> Recording | None:
+    lender = pool.lender(inputs)
+    assert lender is forward
+    loan = lender.lend(inputs, 1)
+    if loan is None:
+        return None
+    log = LaunchLog(LIBRARY)
+    made = Recording(call, log, inputs, (), READS, pool, PATCHES, 0, loan)
+    lender.serve(made)
+    return made
+
+
+def test_a_backward_takes_the_memory_of_its_forward(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    forward, call = _recorded(pool, 0), Backward()
+    saved = forward.replay([torch.zeros(2)]) or []
+    backward = _backward(pool, forward, saved, call)
+    assert backward is not None and driver.handles[0] == driver.handles[1]
+    assert call.gone == [False, True], "a view of it was left"
+    assert backward.is_free() and not forward.is_free() and backward.agrees(saved)
+    results = backward.replay(saved) or []
+    saved.clear()
+    assert backward.is_free() is False, "its forward's values are not there"
+    assert forward.is_free(), "gradients are the caller's"
+    assert len(results) == 3 and {r.untyped_storage().data_ptr() for r in results}.isdisjoint(
+        pool.addresses
+    )
+
+
+def test_what_somebody_else_refers_to_is_not_lent_nor_written_over(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    forward = _recorded(pool, 0)
+    saved = forward.replay([torch.zeros(2)]) or []
+    kept = [saved[0].detach()]
+    assert _backward(pool, forward, saved, Backward()) is None
+    kept.clear()
+    assert forward.lend(saved, 1 << 20) is None, "too little"
+    backward = _backward(pool, forward, saved, Backward())
+    assert backward is not None and backward.is_free()
+    kept = [saved[1][:1]]
+    assert not backward.is_free(), "retain_graph=True"
+    assert _backward(pool, forward, saved, Backward()) is None, "it is lent already"
+    kept.clear()
+    assert backward.is_free()
+
+
+def test_another_forwards_values_are_not_taken_for_these(driver: Driver) -> None:
+    """Even where no library call reads them, and two forwards wait for their backwards."""
+    pool = RecordingPool(DEVICE)
+    first, second = _recorded(pool, 0), _recorded(pool, 0)
+    ours, theirs = (f.replay([torch.zeros(2)]) or [] for f in (first, second))
+    loan = first.lend(ours, 1)
+    assert loan is not None
+    facts = dataclasses.replace(READS, fixed_inputs=())
+    expected: list[list[int]] = []
+
+    def agrees(inputs: Any, at: int) -> bool:
+        count = ctypes.c_long.from_address(at).value
+        pairs = (ctypes.c_long * (2 * count)).from_address(at + 8)
+        expected.append([*pairs])
+        return all(inputs[n].data_ptr() == x for n, x in zip(pairs[::2], pairs[1::2]))
+
+    patches = SimpleNamespace(patch=lambda at, *slots: 0, agrees=agrees)
+    backward = Recording(Backward(), LaunchLog(LIBRARY), ours, (), facts, pool, patches, 0, loan)
+    assert backward.agrees(ours) and not backward.agrees(theirs)
+    assert len(expected[0]) == 6
+    assert pool.lender([ours[0], theirs[1]]) is None
+
+
+def test_a_backward_goes_with_its_forwards_memory(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    forward = _recorded(pool, 0)
+    saved = forward.replay([torch.zeros(2)]) or []
+    backward = _backward(pool, forward, saved, Backward())
+    assert backward is not None
+    graph = weakref.ref(backward._graph)
+    forward.reset()
+    assert not forward.is_alive() and not backward.is_alive() and graph() is None
+    assert not backward.agrees(saved) and backward.replay(saved) is None
+    assert pool.lender(saved) is None
+
+
+def test_memory_lives_as_long_as_what_lies_in_it(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    forward = _recorded(pool, 0)
+    graph = weakref.ref(forward._graph)
+    saved = forward.replay([torch.zeros(2)]) or []
+    forward.reset()
+    assert graph() is not None
+    saved.clear()
+    assert graph() is None
+
+
+def test_a_failed_capture_in_lent_memory_leaves_the_values(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    forward = _recorded(pool, 0)
+    saved = forward.replay([torch.zeros(2)]) or []
+    with pytest.raises(NotRecordable, match="not permitted"):
+        _backward(pool, forward, saved, _failing)
+    assert len(saved) == 3 and forward.lend(saved, 1) is None
+    saved.clear()
+    assert forward.is_free() and forward.replay([torch.zeros(2)])

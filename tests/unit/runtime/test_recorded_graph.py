@@ -42,6 +42,7 @@ class FakeRecording:
     free: bool = True
     replays: int = 0
     is_reset: bool = False
+    refuses: str = ""
 
     def agrees(self, inputs: Sequence[torch.Tensor]) -> bool:
         here = [x.data_ptr() for x in inputs]
@@ -52,7 +53,12 @@ class FakeRecording:
     def is_free(self) -> bool:
         return self.free
 
+    def is_alive(self) -> bool:
+        return not self.is_reset
+
     def replay(self, inputs: Sequence[torch.Tensor]) -> list[Any]:
+        if self.refuses:
+            raise NotRecordable(self.refuses)
         self.replays += 1
         return ["replayed"]
 
@@ -191,6 +197,35 @@ def test_results_that_are_held_ask_for_another_recording() -> None:
     assert len(setting.said) == 1 and "still in use" in setting.said[0]
     setting.made[2].free = True
     assert graph(inputs) == ["replayed"] and setting.made[2].replays == 2
+
+
+def test_what_moved_before_it_had_a_place_is_not_copied() -> None:
+    """A forward that is recorded later than its backward's first call."""
+    setting = Setting(decide=lambda seconds: "")
+    graph, (first, *saved) = setting.graph(), _tensors(4)
+    for one in saved[:2]:
+        graph([first, one])
+    setting.addresses = {saved[2].data_ptr()}
+    assert graph([first, saved[2]]) == ["replayed"]
+    assert [made.moving for made in setting.made] == [frozenset()]
+
+
+def test_a_recording_whose_memory_went_is_replaced() -> None:
+    setting = Setting()
+    graph, inputs = setting.graph(), _tensors(2)
+    for _ in range(3):
+        graph(inputs)
+    setting.made[0].is_reset, setting.made[0].pointers = True, [0, 0]
+    assert graph(inputs) == ["replayed"] and len(setting.made) == 2
+
+
+def test_pointers_that_the_driver_refuses_are_no_error() -> None:
+    setting = Setting()
+    graph, inputs = setting.graph(), _tensors(2)
+    graph(inputs), graph(inputs)
+    setting.made[0].refuses = "the driver refused new pointers: error 1"
+    assert [graph(inputs)[0] for _ in range(2)] == ["plain"] * 2  # type: ignore[comparison-overlap]
+    assert len(setting.said) == 1 and "refused new pointers" in setting.said[0]
 
 
 def test_what_cannot_be_recorded_runs_as_compiled() -> None:

@@ -1,0 +1,63 @@
+"""Which buffers of a schedule library calls are given, and which results have fresh memory."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from braze.ir.loops import Buffer, BufferView
+from braze.ir.schedule import ExternStep, Schedule
+
+
+def is_whole(view: BufferView) -> bool:
+    """Whether the view is its buffer."""
+    buffer = view.buffer
+    return (
+        view.shape == buffer.shape
+        and view.stride == buffer.stride
+        and view.offset == 0
+        and view.dtype == buffer.dtype
+    )
+
+
+def views_of(step: ExternStep) -> list[BufferView]:
+    """The tensors that a library call is given."""
+    return list(_views_in((*step.call.args, *(value for _, value in step.call.kwargs))))
+
+
+def given_to_library(schedule: Schedule) -> set[Buffer]:
+    """What library calls read or make, the copies at the end among them."""
+    found = {target for target, _ in schedule.mutations}
+    found |= {view.buffer for _, view in schedule.mutations}
+    for step in schedule.steps:
+        if isinstance(step, ExternStep):
+            found |= {view.buffer for view in views_of(step)}
+            found |= {buffer for buffer in step.call.outputs if buffer is not None}
+    return found
+
+
+def whole_results(schedule: Schedule) -> dict[Buffer, int]:
+    """The first result that is all of a buffer which is neither an input nor a constant."""
+    given = {*schedule.inputs, *(b for b, _ in schedule.constants)}
+    found: dict[Buffer, int] = {}
+    for number, view in enumerate(schedule.outputs):
+        if view.buffer not in given and is_whole(view):
+            found.setdefault(view.buffer, number)
+    return found
+
+
+def fresh_results(schedule: Schedule) -> dict[Buffer, int]:
+    """Those of them that our kernels alone write and read: a replay gives them fresh memory."""
+    foreign = given_to_library(schedule)
+    return {b: n for b, n in whole_results(schedule).items() if b not in foreign}
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _views_in(arguments: Iterable[Any]) -> Iterator[BufferView]:
+    for argument in arguments:
+        if isinstance(argument, BufferView):
+            yield argument
+        elif isinstance(argument, (list, tuple)):
+            yield from _views_in(argument)
