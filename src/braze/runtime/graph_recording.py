@@ -55,9 +55,9 @@ class RecordingPool:
     what is copied at once, and replays are in order: so they have one piece of memory together, as
     large as the largest needs.
 
-    addresses: of results that stay in a recording's memory, and whose. replaying: held while one is replayed;
-    recording: while one is made, since PyTorch frees no memory while another thread captures.
-    unasked: bytes of recordings that nobody asked for.
+    addresses: of results that stay in a recording's memory, and whose. replaying: held while one is
+    replayed; recording: while one is made, since PyTorch frees no memory while another thread
+    captures. unasked: bytes of recordings that nobody asked for.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -307,9 +307,7 @@ class Recording:
 
     # --- making ------------------------------------------------------------------------------
 
-    def _patch_program(
-        self, log: LaunchLog, reads: _Reads, results: Sequence[torch.Tensor]
-    ) -> Any:
+    def _patch_program(self, log: LaunchLog, reads: _Reads, results: Sequence[torch.Tensor]) -> Any:
         """As graph_patches.cpp reads it."""
         assert self._graph is not None
         facts = self._facts
@@ -382,7 +380,8 @@ def captured(
     handle: tuple[int, int],
 ) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
     """The CUDA graph of a call, made in the memory of that handle, and its results, which have no
-    contents yet. given: the call's inputs, which it may take over. Raises NotRecordable where the call does what cannot be recorded."""
+    contents yet. given: the call's inputs, which it may take over. Raises NotRecordable where the
+    call does what cannot be recorded."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     stream, outer = pool.stream, torch.cuda.current_stream(pool.device)
     stream.wait_stream(outer)

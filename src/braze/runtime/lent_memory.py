@@ -82,8 +82,7 @@ class HeldMemory:
         tensors = {id(x): x for x in inputs}
         readers = Counter(map(identity, tensors.values()))
         wanted = [
-            Reference(r.storage, r.identity, r.count + readers[r.identity])
-            for r in self.references
+            Reference(r.storage, r.identity, r.count + readers[r.identity]) for r in self.references
         ]
         if not all(reference.holds() for reference in wanted):
             return None

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from braze.compat.dispatch import needs_data
 from braze.ir.kernel import KernelSources
-from braze.ir.loops import Buffer, BufferView
+from braze.ir.loops import Buffer
 from braze.ir.schedule import ExternStep, Schedule
 from braze.runtime.result_memory import fresh_results, given_to_library, views_of, whole_results
 from braze.shapes.expr import constant_value, symbols
