@@ -61,7 +61,6 @@ class Linked:
             "take_frame": frames.take,
             "give_frame": frames.give,
             "threads": torch.get_num_threads,
-            "empty_strided": torch.empty_strided,
             "flatten": _flatten,
             "restride": _restride,
             "reinterpret": _reinterpret,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import functools
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -76,8 +77,6 @@ def link_device(
     program = write_program(schedule, sources, role.takes_inputs, device)
     names: dict[str, Any] = {
         **program.names,
-        "empty": torch.empty,
-        "empty_result": torch.empty_strided,
         "current_stream": current_stream,
     }
     if sources.segments:
@@ -91,7 +90,9 @@ def link_device(
 
         def call_with(log: LaunchLog) -> Linked:
             noted = {**names, "launch": log.launch, "relaunch": log.relaunch}
-            noted["empty_result"] = outside_of_capture(log, device)
+            make = outside_of_capture(log, device)
+            for name, dtype in program.allocates.items():
+                noted[name] = functools.partial(make, dtype=dtype, device=device)
             return Linked(program, noted, frames)
 
         made = _recorded(plain, call_with, schedule, sources, options, device, role, report)

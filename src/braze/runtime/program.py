@@ -4,7 +4,7 @@ def call(inputs):
     x0, x1 = inputs
     frame = take_frame()
     table, sizes, arena1 = frame
-    b2 = empty_strided((4, 8), (8, 1), dtype=float32, device=cpu)
+    b2 = new_float32((4, 8), (8, 1))
     fault = run(segment0, table, sizes, threads(), 0, x0, 1, b2)
     if fault: raise_fault(fault)
     op0(x1, b2, out=arena1)
@@ -22,11 +22,12 @@ Where sizes are symbols, the frame holds an arena that is laid out for the sizes
 On a device the arena is allocated by each call, on its stream, and `launch` starts the kernels:
 
     stream = current_stream(0)
-    arena = empty(4096, dtype=uint8, device=device)
+    arena = new_uint8((4096,), (1,))
     fault = launch(segment0, table, sizes, stream, 2, arena, 0, x0, 1, b2)
 
-and results that our kernels alone write and read are allocated by `empty_result`: a recording has
-them in other memory than the rest.
+and results that our kernels alone write and read are allocated by `result_float32`: a recording has
+them in other memory than the rest. Such names are methods of an empty tensor, which costs less than
+a function that is told dtype and device.
 """
 
 from __future__ import annotations
@@ -55,11 +56,13 @@ from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbo
 class LaunchProgram:
     """parts: the source of `call`, behind that of the functions that it calls; names: what they
     refer to; views: the arena views that a frame or its sized arena holds, in the order in which
-    `call` unpacks them (on a device: none)."""
+    `call` unpacks them (on a device: none). allocates: the names of what allocates
+    results that a recording has in other memory, and the dtype of each."""
 
     parts: tuple[str, ...]
     names: dict[str, Any]
     views: tuple[BufferView, ...]
+    allocates: dict[str, torch.dtype] = field(default_factory=dict)
 
     @property
     def text(self) -> str:
@@ -121,6 +124,7 @@ class _Program:
     checked: list[Check] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     fresh: frozenset[Buffer] = frozenset()
+    allocates: dict[str, torch.dtype] = field(default_factory=dict)
 
     def write(self) -> LaunchProgram:
         schedule = self.schedule
@@ -158,7 +162,7 @@ class _Program:
             f"return [{', '.join(results)}]",
         ]
         parts = in_parts([line for line in lines if line])
-        return LaunchProgram(parts, self.names, tuple(self.kept))
+        return LaunchProgram(parts, self.names, tuple(self.kept), self.allocates)
 
     def _bind_sizes(self) -> list[str]:
         """Find the values of symbols in the inputs' shapes and strides, and in the numbers."""
@@ -205,10 +209,8 @@ class _Program:
         if self.sources.segments:
             lines.append(f"stream = current_stream({device.index})")
         if self.arena:
-            size, where = rounded(self.schedule.arena_size), self._name_of(device)
-            lines.append(
-                f"arena = empty({size}, dtype={self._name_of(torch.uint8)}, device={where})"
-            )
+            make = self._allocator("new", torch.uint8, device)
+            lines.append(f"arena = {make}(({rounded(self.schedule.arena_size)},), (1,))")
         return lines
 
     def _number(self, call: ExternCall, symbol: Symbol) -> None:
@@ -273,10 +275,21 @@ class _Program:
     def _allocate(self, buffer: Buffer) -> None:
         name = self.tensors[buffer] = f"t{len(self.tensors)}"
         shape, stride = self._sizes(buffer.shape), self._sizes(buffer.stride)
-        dtype = self._name_of(buffer.dtype)
-        device = "" if buffer.device.type == "cpu" else f", device={self._name_of(buffer.device)}"
-        make = "empty_result" if buffer in self.fresh else "empty_strided"
-        self.body.append(f"{name} = {make}({shape}, {stride}, dtype={dtype}{device})")
+        kind = "result" if buffer in self.fresh else "new"
+        make = self._allocator(kind, buffer.dtype, buffer.device)
+        self.body.append(f"{name} = {make}({shape}, {stride})")
+
+    def _allocator(self, kind: str, dtype: torch.dtype, device: torch.device) -> str:
+        """The name of what allocates by shape and stride."""
+        main = torch.device("cpu") if self.device is None else self.device
+        name = f"{kind}_{str(dtype).split('.')[-1]}"
+        if device.type != main.type:
+            name = f"{name}_{device.type}"
+        if name not in self.names:
+            self.names[name] = torch.empty(0, dtype=dtype, device=device).new_empty_strided
+        if kind == "result":
+            self.allocates[name] = dtype
+        return name
 
     def _extern(self, number: int, step: ExternStep) -> None:
         call = step.call

@@ -150,7 +150,9 @@ def test_kernels_around_an_extern_call(driver: FakeDriver) -> None:
 def test_the_arena_belongs_to_a_call(driver: FakeDriver) -> None:
     function = _linked(_with_product(4), ["twice", "next"])
     text = function.text  # type: ignore[attr-defined]
-    assert "arena = empty(" in text and "empty_result(" in text and "current_stream(0)" in text
+    assert (
+        "arena = new_uint8(" in text and "result_float32(" in text and "current_stream(0)" in text
+    )
     assert "take_frame()" in text and "arena0 = arena_float32.as_strided((4, 4), (4, 1)" in text
 
 
