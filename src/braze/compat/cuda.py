@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+import sys
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -26,6 +27,21 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _absent
 copy_all: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
 # How many references there are to a storage, by its `_cdata`.
 storage_references: Callable[[int], int] = torch._C._storage_Use_Count
+
+
+def is_alone(tensors: Sequence[torch.Tensor], number: int) -> bool:
+    """Whether a sequence has the only reference to a tensor of it: in Python, and to what is behind
+    that, in C++."""
+    return sys.getrefcount(tensors[number]) == _OF_A_SEQUENCE and tensors[number]._use_count() == 1
+
+
+def _references_of_one() -> int:
+    """How many Python counts where a sequence has the only one; it adds some of its own."""
+    values = [object()]
+    return sys.getrefcount(values[0])
+
+
+_OF_A_SEQUENCE = _references_of_one()
 
 
 def end_allocation_to_pool(device: int, pool: tuple[int, int]) -> None:

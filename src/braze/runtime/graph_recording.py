@@ -30,7 +30,7 @@ import torch
 from braze.compat.backward import note_write
 from braze.compat.cuda import copy_all, end_allocation_to_pool, storage_references
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
-from braze.runtime.lent_memory import HeldMemory, Loan, Reference, handed_out
+from braze.runtime.lent_memory import HeldMemory, Loan, Reference, are_alone, handed_out
 from braze.runtime.recording_facts import RecordingFacts
 
 _FROM_TABLE = (Kind.POINTER, Kind.VALUE)
@@ -188,7 +188,8 @@ class Recording:
 
     call: the launch program with the log's `launch`. moving: numbers of the inputs that are copied
     before each replay. kept_from: results from that number on may stay in the recording's memory.
-    loan: what the recording is made in the memory of; none of its results stay.
+    loan: what the recording is made in the memory of; none of its results stay. needs: bytes that
+    it is known to take of its memory.
     Raises NotRecordable.
     """
 
@@ -203,6 +204,7 @@ class Recording:
         patches: Any,
         kept_from: int,
         loan: Loan | None = None,
+        needs: int = 0,
     ) -> None:
         self._facts, self._pool, self._patches = facts, pool, patches
         self._borrowers: weakref.WeakSet[Recording] = weakref.WeakSet()
@@ -210,7 +212,7 @@ class Recording:
         self._copied = [(number, _static(given[number])) for number in sorted(moving)]
         for number, static in self._copied:
             given[number] = static
-        borrowed = [] if loan is None else loan.borrowed(given)
+        self._borrowed = borrowed = [] if loan is None else loan.borrowed(given)
         fixed = sorted({*facts.fixed_inputs, *borrowed} - {*moving})
         self._expected = _array([len(fixed), *[x for n in fixed for x in (n, _at(inputs[n]))]])
         reads = _Reads.of(given, facts)
@@ -218,13 +220,14 @@ class Recording:
         if loan is None:
             copies, stay = {*facts.copied(kept_from)}, facts.staying(kept_from)
             handle = pool.memory_for(self, bool(stay))
+            needs = needs if stay else 0
         else:
             copies = {*facts.copied(sys.maxsize)} | facts.staying(sys.maxsize)
-            stay, handle = frozenset(), loan.handle
+            stay, handle, needs = frozenset(), loan.handle, 0
             loan.take(given)
         try:
             self._graph: torch.cuda.CUDAGraph | None
-            self._graph, results = captured(call, given, pool, handle)
+            self._graph, results = captured(call, given, pool, handle, needs)
         except NotRecordable:
             pool.retire(handle)
             raise
@@ -239,7 +242,7 @@ class Recording:
         self._results, owners = handed_out(held, elsewhere | log.outside, self._graph)
         self._results |= {n: results[n] for n in facts.constant_results}
         self._held = HeldMemory(handle)
-        self._references = [] if loan is None else list(loan.references)
+        self._lent = () if loan is None else loan.references
         del results, held
         self._hold(stay, owners)
 
@@ -252,10 +255,14 @@ class Recording:
         at = ctypes.addressof(self._expected)
         return self.is_alive() and bool(self._patches.agrees(inputs, at))
 
-    def is_free(self) -> bool:
-        """Whether nobody refers to results in the recording's memory; to what a call of it writes
-        over, nobody but that call."""
-        return all(storage_references(r.identity) == r.count for r in self._references)
+    def is_free(self, inputs: Sequence[Any] = ()) -> bool:
+        """Whether nobody refers to results in the recording's memory; to what a call with these
+        inputs writes over, nobody but that call."""
+        if not all(reference.holds() for reference in self._held.references):
+            return False
+        if not self._borrowed or not inputs:
+            return True
+        return all(r.holds() for r in self._lent) and are_alone(inputs, self._borrowed)
 
     def lend(self, inputs: Sequence[Any], least: int) -> Loan | None:
         """What the recording of a backward that reads these inputs is made in the memory of."""
@@ -302,7 +309,7 @@ class Recording:
             for reference in self._held.references:
                 self._pool.addresses.pop(reference.storage.data_ptr(), None)
             self._graph, self._held = None, HeldMemory((0, 0))
-            self._results, self._references, self._copied = {}, [], []
+            self._results, self._lent, self._copied = {}, (), []
         self._pool.forget(self)
 
     # --- making ------------------------------------------------------------------------------
@@ -345,7 +352,6 @@ class Recording:
                 self._pool.addresses[storage.data_ptr()] = self
             if at in owners:
                 self._held.owners[at] = owners[at]
-        self._references += self._held.references
 
     def _copy_results(self, made: dict[int, torch.Tensor]) -> None:
         """Results that leave the recording's memory, before something else is replayed in it."""
@@ -378,10 +384,12 @@ def captured(
     given: list[Any],
     pool: RecordingPool,
     handle: tuple[int, int],
+    needs: int = 0,
 ) -> tuple[torch.cuda.CUDAGraph, list[torch.Tensor]]:
     """The CUDA graph of a call, made in the memory of that handle, and its results, which have no
-    contents yet. given: the call's inputs, which it may take over. Raises NotRecordable where the
-    call does what cannot be recorded."""
+    contents yet. given: the call's inputs, which it may take over. needs: bytes that are taken of
+    the device in one piece, so that all sizes find their place there one after the other. Raises
+    NotRecordable where the call does what cannot be recorded."""
     graph = torch.cuda.CUDAGraph(keep_graph=True)
     stream, outer = pool.stream, torch.cuda.current_stream(pool.device)
     stream.wait_stream(outer)
@@ -389,6 +397,8 @@ def captured(
         with torch.cuda.stream(stream), _no_collection():
             graph.capture_begin(pool=handle, capture_error_mode="thread_local")  # type: ignore[arg-type]
             try:
+                if needs:
+                    torch.empty(needs, dtype=torch.uint8, device=pool.device)
                 results = call(given)
             except Exception:
                 _abandon(graph, pool, handle)

@@ -11,18 +11,21 @@ later lies where it was. So a step needs the memory that it needs where nothing 
 Such a backward writes over what it reads. It is replayed only where nobody but its call refers to
 that (no `retain_graph=True`, no tensor that the program got at); else another recording is used, or
 the call runs as compiled. Its results are copied: they may be held when the forward comes again.
+
+Who refers to a saved value holds its storage, by another tensor; the tensor, in C++, as autograd
+does; or the Python object.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
 
-from braze.compat.cuda import storage_at, storage_references
+from braze.compat.cuda import is_alone, storage_at, storage_references
 
 # Less is not worth the copies of the results.
 LEAST_LENT = 64 << 20
@@ -79,15 +82,20 @@ class HeldMemory:
         somebody else refers to that, where it is lent, or less than so many bytes."""
         if not self.owners or sum(o.nbytes() for o in self.owners.values()) < least:
             return None
-        tensors = {id(x): x for x in inputs}
-        readers = Counter(map(identity, tensors.values()))
+        readers = Counter(map(identity, inputs))
         wanted = [
             Reference(r.storage, r.identity, r.count + readers[r.identity]) for r in self.references
         ]
-        if not all(reference.holds() for reference in wanted):
+        read = [n for n, x in enumerate(inputs) if identity(x) in self.owners]
+        if not all(reference.holds() for reference in wanted) or not are_alone(inputs, read):
             return None
         owners, self.owners = self.owners, {}
         return Loan(self.handle, owners, tuple(wanted))
+
+
+def are_alone(inputs: Sequence[Any], numbers: Iterable[int]) -> bool:
+    """Whether nobody but the sequence refers to these tensors."""
+    return all(is_alone(inputs, number) for number in numbers)
 
 
 def identity(value: Any) -> int:

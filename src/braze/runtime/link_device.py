@@ -40,8 +40,14 @@ from braze.runtime.launch import build_extension_module
 from braze.runtime.link import Frames, Linked
 from braze.runtime.program import write_program
 from braze.runtime.recorded_graph import RecordedGraph
-from braze.runtime.recording_choice import copied_bytes, recording_choice, total_memory
+from braze.runtime.recording_choice import (
+    copied_bytes,
+    piece_bytes,
+    recording_choice,
+    total_memory,
+)
 from braze.runtime.recording_facts import recording_facts
+from braze.runtime.result_memory import fresh_results
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 from braze.shapes.expr import as_expr
 
@@ -120,6 +126,8 @@ def _recorded(
         say(f"calls are not replayed as a CUDA graph: {refused}")
         return plain
     assert device.index is not None
+    has_symbols = bool(facts.sized or schedule.sizes.numbers)
+    piece = 0 if has_symbols else piece_bytes(schedule, fresh_results(schedule))
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
 
     def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
@@ -135,9 +143,13 @@ def _recorded(
         call = call_with(log)
         lender = pool.lender(inputs) if role.takes_inputs and facts.may_be_copied() else None
         loan = None if lender is None else lender.lend(inputs, lent_memory.LEAST_LENT)
+        if lender is not None:
+            choice.say(f"a backward is recorded in {'its own' if loan is None else 'lent'} memory")
         with pool.recording:
             torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
-            made = Recording(call, log, inputs, moving, facts, pool, patches, role.kept_from, loan)
+            made = Recording(
+                call, log, inputs, moving, facts, pool, patches, role.kept_from, loan, piece
+            )
         if lender is not None and loan is not None:
             lender.serve(made)
         if not asked:

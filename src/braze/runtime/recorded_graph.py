@@ -114,7 +114,7 @@ class RecordedGraph:
         for recording in sized.recordings:
             if recording.agrees(inputs):
                 agreeing = True
-                if recording.is_free():
+                if recording.is_free(inputs):
                     return self._replay(recording, inputs)
         made = self._new(sized, inputs, agreeing)
         return None if made is None else self._replay(made, inputs)

@@ -45,6 +45,7 @@ ASKED_SHARE = 1 / 4
 ALL_SHARE = 1 / 16
 COPIED_SHARE = 1 / 512
 _RATIO_SMALL = 2.0
+LEAST_PIECE = 64 << 20
 # Launches that one replay costs as much as.
 LEAST_STEPS = 6
 
@@ -172,6 +173,13 @@ def held_bytes(schedule: Schedule) -> int:
         for buffer in [b for b in alive if last.get(b, number + 1) <= number]:
             del alive[buffer]
     return most + schedule.arena_size
+
+
+def piece_bytes(schedule: Schedule, fresh: Iterable[Buffer]) -> int:
+    """What a recording takes of its memory, where that is worth one piece; fresh: results that are
+    not in it."""
+    size = held_bytes(schedule) - sum(map(_bytes, fresh))
+    return size if size >= LEAST_PIECE else 0
 
 
 def copied_bytes(

@@ -326,10 +326,10 @@ def test_a_backward_takes_the_memory_of_its_forward(driver: Driver) -> None:
     backward = _backward(pool, forward, saved, call)
     assert backward is not None and driver.handles[0] == driver.handles[1]
     assert call.gone == [False, True], "a view of it was left"
-    assert backward.is_free() and not forward.is_free() and backward.agrees(saved)
+    assert backward.is_free(saved) and not forward.is_free() and backward.agrees(saved)
     results = backward.replay(saved) or []
     saved.clear()
-    assert backward.is_free() is False, "its forward's values are not there"
+    assert backward.is_free(), "nothing of it stays"
     assert forward.is_free(), "gradients are the caller's"
     assert len(results) == 3 and {r.untyped_storage().data_ptr() for r in results}.isdisjoint(
         pool.addresses
@@ -340,17 +340,49 @@ def test_what_somebody_else_refers_to_is_not_lent_nor_written_over(driver: Drive
     pool = RecordingPool(DEVICE)
     forward = _recorded(pool, 0)
     saved = forward.replay([torch.zeros(2)]) or []
+    kept = [saved[1]]
+    assert _backward(pool, forward, saved, Backward()) is None, "the object itself"
     kept = [saved[0].detach()]
     assert _backward(pool, forward, saved, Backward()) is None
     kept.clear()
     assert forward.lend(saved, 1 << 20) is None, "too little"
     backward = _backward(pool, forward, saved, Backward())
-    assert backward is not None and backward.is_free()
+    assert backward is not None and backward.is_free(saved)
     kept = [saved[1][:1]]
-    assert not backward.is_free(), "retain_graph=True"
+    assert not backward.is_free(saved), "its memory"
+    kept = [saved[1]]
+    assert not backward.is_free(saved), "the object"
     assert _backward(pool, forward, saved, Backward()) is None, "it is lent already"
     kept.clear()
-    assert backward.is_free()
+    assert backward.is_free(saved)
+
+
+class Keeper(torch.autograd.Function):
+    """Holds a tensor as autograd does: neither its object nor another of its memory."""
+
+    @staticmethod
+    def forward(ctx: Any, x: torch.Tensor, saved: torch.Tensor) -> torch.Tensor:
+        ctx.save_for_backward(saved)
+        return x * 2
+
+    @staticmethod
+    def backward(ctx: Any, tangent: torch.Tensor) -> Any:
+        return tangent, None
+
+
+def test_what_autograd_keeps_for_another_backward_is_not_written_over(driver: Driver) -> None:
+    pool = RecordingPool(DEVICE)
+    forward = _recorded(pool, 0)
+    saved = forward.replay([torch.zeros(2)]) or []
+    history = Keeper.apply(torch.ones(2, requires_grad=True), saved[0])
+    assert _backward(pool, forward, saved, Backward()) is None
+    del history
+    backward = _backward(pool, forward, saved, Backward())
+    assert backward is not None and backward.is_free(saved)
+    history = Keeper.apply(torch.ones(2, requires_grad=True), saved[1])
+    assert not backward.is_free(saved)
+    del history
+    assert backward.is_free(saved)
 
 
 def test_another_forwards_values_are_not_taken_for_these(driver: Driver) -> None:

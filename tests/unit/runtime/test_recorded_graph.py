@@ -50,7 +50,7 @@ class FakeRecording:
             a == b for n, (a, b) in enumerate(zip(here, self.pointers)) if n not in self.moving
         )
 
-    def is_free(self) -> bool:
+    def is_free(self, inputs: Sequence[Any] = ()) -> bool:
         return self.free
 
     def is_alive(self) -> bool:

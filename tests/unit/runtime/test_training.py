@@ -14,6 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import braze
+from braze import pipeline
+from braze.compat.cuda import is_alone
 from braze.trace import Journal
 
 
@@ -415,3 +417,32 @@ def test_an_input_that_retains_its_gradient_and_is_written_to(journal: Journal) 
     assert hidden.grad is not None and hidden.grad.tolist() == [0.0, 1.0, 2.0]
     assert len(journal.fallbacks()) == 1
     journal.clear()
+
+
+@pytest.mark.parametrize("retain", [False, True])
+def test_a_backward_has_the_only_references_to_what_was_saved(
+    retain: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its memory may be used again: a recording on a GPU relies on that."""
+    seen: list[list[bool]] = []
+    real = pipeline.link
+
+    def spying(plan: Any, sources: Any, options: Any, takes_inputs: bool = False) -> Any:
+        linked = real(plan, sources, options, takes_inputs)
+
+        def call(inputs: list[Any]) -> Any:
+            if takes_inputs:
+                numbers = [n for n, x in enumerate(inputs) if not x.requires_grad]
+                seen.append([is_alone(inputs, n) for n in numbers])
+            return linked(inputs)  # type: ignore[operator]
+
+        return call
+
+    monkeypatch.setattr(pipeline, "link", spying)
+    model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
+    loss = braze.compile(model)(torch.randn(3, 8)).square().sum()
+    loss.backward(retain_graph=retain)
+    (alone,) = seen
+    # The gradient that comes in is the engine's, too.
+    assert sum(alone) == (0 if retain else len(alone) - 1)
+    assert len(alone) > 3
