@@ -27,12 +27,16 @@ current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _absent
 copy_all: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
 # How many references there are to a storage, by its `_cdata`.
 storage_references: Callable[[int], int] = torch._C._storage_Use_Count
+# How many references there are to the C++ object behind a tensor: one is the Python object's.
+_TENSOR_REFERENCES: Callable[[torch.Tensor], int] = torch._C.TensorBase.__dict__["_use_count"]
 
 
 def is_alone(tensors: Sequence[torch.Tensor], number: int) -> bool:
     """Whether a sequence has the only reference to a tensor of it: in Python, and to what is behind
     that, in C++."""
-    return sys.getrefcount(tensors[number]) == _OF_A_SEQUENCE and tensors[number]._use_count() == 1
+    if sys.getrefcount(tensors[number]) != _OF_A_SEQUENCE:
+        return False
+    return _TENSOR_REFERENCES(tensors[number]) == 1
 
 
 def _references_of_one() -> int:
