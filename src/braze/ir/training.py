@@ -33,6 +33,11 @@ class Role:
     takes_inputs: bool = False
     kept_from: int = sys.maxsize
 
+    @property
+    def saved_from(self) -> int:
+        """The results from that number on wait for a backward."""
+        return sys.maxsize if self.takes_inputs else self.kept_from
+
 
 PLAIN = Role()
 BACKWARD = Role(takes_inputs=True, kept_from=0)

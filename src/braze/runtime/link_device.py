@@ -80,7 +80,7 @@ def link_device(
     if sources.segments and triton_version() is None:
         return NoTriton()
     assert device.index is not None
-    program = write_program(schedule, sources, role.takes_inputs, device)
+    program = write_program(schedule, sources, role.takes_inputs, device, role.saved_from)
     names: dict[str, Any] = {
         **program.names,
         "current_stream": current_stream,
@@ -119,7 +119,7 @@ def _recorded(
     call_with: the graph, its launches noted."""
     asked = options.mode is not None
     choice = recording_choice(schedule, asked, total_memory(device))
-    facts = recording_facts(schedule, sources, device.type)
+    facts = recording_facts(schedule, sources, device.type, role.saved_from)
     refused = facts if isinstance(facts, str) else choice.plain
     say = report if asked else choice.say
     if isinstance(facts, str) or refused:
@@ -127,7 +127,7 @@ def _recorded(
         return plain
     assert device.index is not None
     has_symbols = bool(facts.sized or schedule.sizes.numbers)
-    piece = 0 if has_symbols else piece_bytes(schedule, fresh_results(schedule))
+    piece = 0 if has_symbols else piece_bytes(schedule, fresh_results(schedule, role.saved_from))
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
 
     def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:

@@ -32,6 +32,7 @@ a function that is told dtype and device.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,13 +82,15 @@ def write_program(
     sources: KernelSources,
     takes_inputs: bool = False,
     device: torch.device | None = None,
+    saved_from: int = sys.maxsize,
 ) -> LaunchProgram:
     """The launch program; `run`, `take_frame`, ... are added to its names by the linker.
 
     takes_inputs: it empties the list of its inputs, so that each can go after its last use.
-    device: that of the kernels, where it is not the CPU.
+    device: that of the kernels, where it is not the CPU. saved_from: results from that number on
+    wait for a backward.
     """
-    return _Program(schedule, sources, takes_inputs, device).write()
+    return _Program(schedule, sources, takes_inputs, device, saved_from).write()
 
 
 def rounded(size: int) -> int:
@@ -111,6 +114,7 @@ class _Program:
     sources: KernelSources
     takes_inputs: bool
     device: torch.device | None
+    saved_from: int
     names: dict[str, Any] = field(default_factory=dict)
     tensors: dict[Buffer, str] = field(default_factory=dict)
     arena: dict[Buffer, None] = field(default_factory=dict)
@@ -137,7 +141,7 @@ class _Program:
         head = self._bind_sizes()
         self.known = frozenset(self.sizes) if schedule.sized else frozenset()
         if self.device is not None:
-            self.fresh = frozenset(fresh_results(schedule))
+            self.fresh = frozenset(fresh_results(schedule, self.saved_from))
             head += self._device_head(self.device)
         self._steps()
         for place, symbol in enumerate(self.sources.sizes):

@@ -64,8 +64,11 @@ class RecordingFacts:
         return self.expanded_results.isdisjoint(self.staying(sys.maxsize))
 
 
-def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> RecordingFacts | str:
-    """The facts, or why calls cannot be recorded. kind: of the kernels' device."""
+def recording_facts(
+    schedule: Schedule, sources: KernelSources, kind: str, saved_from: int = sys.maxsize
+) -> RecordingFacts | str:
+    """The facts, or why calls cannot be recorded. kind: of the kernels' device. saved_from: results
+    from that number on wait for a backward."""
     refused = _refused(schedule, kind)
     if refused:
         return refused
@@ -77,7 +80,7 @@ def recording_facts(schedule: Schedule, sources: KernelSources, kind: str) -> Re
     if any(b.device.type != kind and b not in ours for b in inputs):
         return "it takes a tensor on the CPU, and not as a number"
     bases = whole_results(schedule)
-    fresh = sorted([n for b, n in fresh_results(schedule).items() if b in places])
+    fresh = sorted([n for b, n in fresh_results(schedule, saved_from).items() if b in places])
     return RecordingFacts(
         count=len(inputs),
         sized=tuple([n for b, n in inputs.items() if _is_symbolic(b)]),

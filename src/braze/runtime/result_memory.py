@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
@@ -46,10 +47,15 @@ def whole_results(schedule: Schedule) -> dict[Buffer, int]:
     return found
 
 
-def fresh_results(schedule: Schedule) -> dict[Buffer, int]:
-    """Those of them that our kernels alone write and read: a replay gives them fresh memory."""
-    foreign = given_to_library(schedule)
-    return {b: n for b, n in whole_results(schedule).items() if b not in foreign}
+def fresh_results(schedule: Schedule, saved_from: int = sys.maxsize) -> dict[Buffer, int]:
+    """Those of them that our kernels alone write and read: a replay gives them fresh memory.
+
+    saved_from: results from that number on wait for a backward, whose library calls read them at
+    one place: where others of them stay in a recording's memory, these do, too."""
+    foreign, whole = given_to_library(schedule), whole_results(schedule)
+    some_stay = any(n >= saved_from for b, n in whole.items() if b in foreign)
+    least = saved_from if some_stay else sys.maxsize
+    return {b: n for b, n in whole.items() if b not in foreign and n < least}
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -293,6 +293,11 @@ def test_facts_of_a_schedule() -> None:
     assert facts.input_results == {3: 1}
     assert facts.whole_results == {0, 1, 2}
     assert [sources.table[facts.result_places[n]] for n in facts.fresh_results] == [y, z]
+    saving = recording_facts(plan, sources, "cpu", saved_from=1)
+    assert isinstance(saving, RecordingFacts) and saving.fresh_results == (0,)
+    assert saving.staying(1) == {1, 2, 4}, "beside the library's result a kernel's waits"
+    none = recording_facts(plan, sources, "cpu", saved_from=2)
+    assert isinstance(none, RecordingFacts) and none.fresh_results == (0, 2)
 
 
 def test_what_waits_for_the_device_is_refused() -> None:
