@@ -281,6 +281,22 @@ def test_results_are_outside_of_the_recordings_memory(
     assert modes == [1]
 
 
+@pytest.mark.parametrize("kept_from", [0, 99])
+def test_what_stays_is_taken_in_one_piece(
+    driver: Driver, kept_from: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken, real = [], torch.empty
+
+    def noted(*size: Any, **kind: Any) -> torch.Tensor:
+        taken.append(size)
+        return real(*size, **kind)
+
+    monkeypatch.setattr(torch, "empty", noted)
+    pool, log = RecordingPool(DEVICE), LaunchLog(LIBRARY)
+    Recording(_call, log, [torch.zeros(2)], (), FACTS, pool, PATCHES, kept_from, None, 12345)
+    assert ((12345,) in taken) == (kept_from == 0), "others share memory that is there"
+
+
 # --- a backward in its forward's memory ----------------------------------------------------------
 
 

@@ -17,6 +17,7 @@ from braze.runtime.recording_choice import (
     copied_bytes,
     device_seconds,
     held_bytes,
+    piece_bytes,
     recording_choice,
 )
 from braze.schedule import CUDA, schedule
@@ -106,6 +107,16 @@ def test_what_a_recording_holds() -> None:
         [first, second],
     )
     assert held_bytes(schedule(both, OPTIONS, CUDA)) == 2 * 4 * size
+
+
+def test_the_piece_that_a_recording_takes() -> None:
+    """What it holds, without results that are elsewhere, where that is much."""
+    size = 8192
+    plan, small = _plan(size, 3), _plan(64, 3)
+    assert piece_bytes(plan, ()) == held_bytes(plan)
+    (result,) = [view.buffer for view in plan.outputs]
+    assert piece_bytes(plan, [result]) == held_bytes(plan) - 4 * size**2
+    assert piece_bytes(small, ()) == 0
 
 
 def test_what_is_not_asked_for_has_to_be_known_and_small() -> None:
