@@ -45,31 +45,59 @@ def truth(interpreter: Any, value: Any) -> bool:
     return True
 
 
-_OF_COUNTS = {
-    torch.ops.aten.eq.Scalar: operator.eq,
-    torch.ops.aten.ne.Scalar: operator.ne,
-    torch.ops.aten.gt.Scalar: operator.gt,
+aten = torch.ops.aten
+_OF_COUNTS = {aten.eq.Scalar: operator.eq, aten.ne.Scalar: operator.ne, aten.gt.Scalar: operator.gt}
+# The least and, beyond it, the greatest number that each may give.
+_DRAWS = dict.fromkeys((aten.rand.default, aten.rand_like.default), (0.0, 1.0))
+_EXACT_DRAWS = (torch.float32, torch.float64)  # others round to the upper end
+# What a comparison is where the other number is at the lower end or below; at the upper or above.
+_OF_DRAWS = {
+    aten.lt.Scalar: (False, True),
+    aten.le.Scalar: (None, True),
+    aten.gt.Scalar: (None, False),
+    aten.ge.Scalar: (True, False),
 }
 
 
-def _known_truth(interpreter: Any, value: Any) -> bool | None:
-    """Of a comparison with zero of what is interpreted for zero, or for more."""
-    number = interpreter.tracer.value_of(value)
+def _maker(interpreter: Any, number: Any) -> tuple[Any, Any]:
+    """The operator and the arguments that gave a number of the graph; (None, ()) for an input."""
     for op, args, _, outputs, *_ in reversed(interpreter.tracer.recorder.calls):
         if outputs == (number,):
-            is_known = op in _OF_COUNTS and args[0] in interpreter.known_counts and args[1] == 0
-            return _OF_COUNTS[op](interpreter.known_counts[args[0]], 0) if is_known else None
-    return None
+            return op, args
+    return None, ()
+
+
+def _truth_of_count(interpreter: Any, value: Any) -> bool | None:
+    """Of a comparison with zero of what is interpreted for zero, or for more."""
+    op, args = _maker(interpreter, interpreter.tracer.value_of(value))
+    is_known = op in _OF_COUNTS and args[0] in interpreter.known_counts and args[1] == 0
+    return _OF_COUNTS[op](interpreter.known_counts[args[0]], 0) if is_known else None
+
+
+def _truth_of_draw(interpreter: Any, value: Any) -> bool | None:
+    """Of a comparison of a random number with one that it cannot reach, as layers that are dropped
+    with a probability of zero ask it."""
+    op, args = _maker(interpreter, interpreter.tracer.value_of(value))
+    if op not in _OF_DRAWS or type(args[1]) not in (int, float):
+        return None
+    drawn = _DRAWS.get(_maker(interpreter, args[0])[0])
+    if drawn is None or args[0].type.dtype not in _EXACT_DRAWS:
+        return None
+    (least, end), (below, above) = drawn, _OF_DRAWS[op]
+    return below if args[1] <= least else above if args[1] >= end else None
 
 
 def _tensor_truth(interpreter: Any, value: Any) -> bool:
     if interpreter.known_counts:
-        known = _known_truth(interpreter, value)
+        known = _truth_of_count(interpreter, value)
         if known is not None:
             return known
     try:
         return bool(value)
     except DataDependent as request:
+        known = _truth_of_draw(interpreter, value)
+        if known is not None:
+            return known
         raise BreakRequested("data-dependent-branch", str(request)) from None
     except Exception as exception:
         raise ProgramRaised(exception) from None
