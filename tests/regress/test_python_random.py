@@ -119,6 +119,57 @@ def test_integers_are_numbers_of_one_graph(backend):
     assert all(len(compiled(X)[0]) == 2 for _ in range(12))
 
 
+@BACKENDS
+def test_a_choice_of_numbers_is_a_number(backend):
+    def program(x):
+        y = x * random.choice([0.5, 1.5, 2.5]) + random.choice(steps)
+        return y + random.choice(range(4)), random.choice((3, 1)), x[random.choice([0, 2])]
+
+    steps = [1, 5, 9]
+    random.seed(0)
+    explained = braze.explain(program)(X)
+    assert (explained.graph_count, explained.break_count) == (1, 0)
+    compiled = agree(program, calls=8, backend=backend)
+    steps.append(1000)
+    random.seed(3)
+    expected = [program(X) for _ in range(8)]
+    random.seed(3)
+    torch.testing.assert_close([compiled(X) for _ in range(8)], expected)
+
+
+def test_a_choice_of_other_things():
+    def program(x):
+        y = random.choice([torch.sin, torch.cos])(x)
+        return y, ord(random.choice("abc")), random.choice([1, 2.5]), random.choice([4])
+
+    agree(program)
+
+
+@BACKENDS
+def test_a_number_that_is_kept_for_the_next_call(backend):
+    def program(x):
+        y = x * random.gauss(0, 1) + random.triangular(1, 4)
+        return y, random.gauss(1, 2), random.gauss(0, 3)
+
+    random.seed(0)
+    explained = braze.explain(program)(X)
+    assert (explained.graph_count, explained.break_count) == (1, 0)
+    agree(program, calls=5, backend=backend)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_a_seed_beside_a_number_that_is_kept(first):
+    def program(x):
+        if first:
+            random.seed(5)
+        y = x * random.gauss(0, 1)
+        if not first:
+            random.seed(5)
+        return y + random.random()
+
+    agree(program)
+
+
 def test_what_python_does_with_integers():
     def program(x):
         items, n = ["a", "b", "c"], random.randint(0, 2)

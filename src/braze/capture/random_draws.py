@@ -3,9 +3,9 @@ runs, and a float that it gives is a symbolic float. So the generator's state go
 and another number is no other program.
 
 Methods that give floats (and `seed`) are asked as a whole, and so are those that give an integer:
-it is a symbol, between bounds, that is known when the program runs. What gives items of a sequence,
-or shuffles one, breaks the graph: it is asked for real. A generator made in the frame is the
-frame's business.
+it is a symbol, between bounds, that is known when the program runs; a choice of one of a few
+numbers is such a number. What gives other items of a sequence, or shuffles one, breaks the graph:
+it is asked for real. A generator made in the frame is the frame's business.
 """
 
 from __future__ import annotations
@@ -32,11 +32,13 @@ from braze.standins.data_sizes import integer_of
 from braze.standins.numbers import NUMBER, SymbolicFloat
 
 # They read nothing of a generator but its state in C, through `random()`. (`gauss` keeps a number
-# in an attribute, `triangular` may give an integer.)
+# in an attribute for its next call.)
 _GIVE_FLOATS = frozenset(
     {
         RANDOM_CORE.random,
         random.Random.uniform,
+        random.Random.triangular,
+        random.Random.gauss,
         random.Random.normalvariate,
         random.Random.lognormvariate,
         random.Random.expovariate,
@@ -45,6 +47,7 @@ _GIVE_FLOATS = frozenset(
         random.Random.paretovariate,
         random.Random.weibullvariate,
         random.Random.vonmisesvariate,
+        random.Random.choice,
     }
 )
 # What those methods call of their generator.
@@ -58,8 +61,10 @@ _GIVE_INTEGERS: dict[Any, Callable[..., tuple[int, int]]] = {
         (0, start - 1) if stop is None else (start, stop - 1)
     ),
     RANDOM_CORE.getrandbits: lambda bits: (0, (1 << bits) - 1),
+    random.Random.choice: lambda numbers: (min(numbers), max(numbers)),
 }
 _MOST = 1 << 48
+_MOST_CHOICES = 1 << 10
 
 
 def _draw(function: Any) -> Any:
@@ -68,9 +73,11 @@ def _draw(function: Any) -> Any:
             if type(function) is types.FunctionType:
                 return interpreter.call_python(function, args, kwargs)
             return call_natively(interpreter, function, args, kwargs)
+        if function is random.Random.choice:
+            args = _with_constants(interpreter, args)
         given = _arguments(function, args[1:], kwargs)
         bounds = _bounds(function, args[1:], kwargs) if given is None else None
-        is_plain = _is_plain(interpreter, args[0])
+        is_plain = _is_plain(interpreter, args[0], function)
         if bounds is not None and is_plain:
             return _drawn_integer(interpreter, args[0], function, args[1:], bounds)
         if given is None or not is_plain:
@@ -86,6 +93,8 @@ def _arguments(
     """The arguments of a method that gives a float for them; None otherwise."""
     if function not in _GIVE_FLOATS or kwargs:
         return None
+    if function is random.Random.choice:
+        return args if len(args) == 1 and args[0] and _are_all(args[0], float) else None
     if not all(type(value) in _NUMBERS for value in args):
         return None
     try:
@@ -99,7 +108,8 @@ def _bounds(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     """The least and the greatest integer that a method gives for its arguments; None where it is
     none that gives integers, or refuses them, or there is but one."""
     limits = _GIVE_INTEGERS.get(function)
-    if limits is None or kwargs or not all(type(value) is int for value in args):
+    given = args[0] if function is random.Random.choice and len(args) == 1 else args
+    if limits is None or kwargs or not _are_all(given, int):
         return None
     try:
         function(random.Random(0), *args)
@@ -109,11 +119,30 @@ def _bounds(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tup
     return (least, greatest) if -_MOST < least < greatest < _MOST else None
 
 
-def _is_plain(interpreter: Any, generator: Any) -> bool:
-    """Whether a generator's methods are those of its class, which is the standard one. Guarded."""
+def _with_constants(interpreter: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a choice; a few numbers that it chooses from as the tuple that they are."""
+    if len(args) != 2 or type(args[1]) not in (list, tuple, range):
+        return args
+    generator, sequence = args
+    if len(sequence) > _MOST_CHOICES or not all(type(item) in _NUMBERS for item in sequence):
+        return args
+    numbers = sequence if type(sequence) is range else interpreter.overlay.contents(sequence)
+    return generator, tuple(numbers)
+
+
+def _are_all(values: Any, kind: type) -> bool:
+    return type(values) is tuple and all(type(value) is kind for value in values)
+
+
+def _is_plain(interpreter: Any, generator: Any, function: Any) -> bool:
+    """Whether a generator's methods are those of its class, which is the standard one. Guarded.
+    `gauss` wants its attribute, too, as it was before the frame."""
     world = interpreter.world
     space = instance_dict(generator)
     if type(generator) is not random.Random or space is None:
+        return False
+    is_gauss = function is random.Random.gauss
+    if is_gauss and interpreter.overlay.written(space, "gauss_next") is not ABSENT:
         return False
     for name in _CALLED:
         if name in space or world.lookup(random.Random, name) is ABSENT:
