@@ -35,12 +35,16 @@ def axis_symbol(prefix: str, position: int, size: Size) -> Symbol:
 
 def make_axes(prefix: str, sizes: Sequence[Size]) -> Axes:
     """One symbol a size: i0, i1, ... (or another prefix)."""
-    return _axes(prefix, tuple(sizes))
+    # Symbolic sizes of another program may be equal and have other hints.
+    known = all(type(size) is int for size in sizes)
+    return _kept_axes(prefix, tuple(sizes)) if known else _axes(prefix, tuple(sizes))
 
 
-@lru_cache(maxsize=4096)
 def _axes(prefix: str, sizes: tuple[Size, ...]) -> Axes:
     return tuple([(axis_symbol(prefix, n, size), size) for n, size in enumerate(sizes)])
+
+
+_kept_axes = lru_cache(maxsize=4096)(_axes)
 
 
 @lru_cache(maxsize=4096)

@@ -339,13 +339,13 @@ def symbols(value: IntLike) -> frozenset[Symbol]:
                     named.add(atom)
                 else:
                     named |= _atom_symbols(atom)
-        found = expr._symbols = _shared(frozenset(named))
+        found = expr._symbols = _shared(frozenset([(s, s.hint) for s in named]))
     return found
 
 
-@lru_cache(maxsize=1024)
-def _shared(names: frozenset[Symbol]) -> frozenset[Symbol]:
-    return names  # a set is three times as large as the expression that it is found for
+@lru_cache(maxsize=1024)  # a set is three times as large as the expression that it is found for
+def _shared(hinted: frozenset[tuple[Symbol, int | None]]) -> frozenset[Symbol]:
+    return frozenset([symbol for symbol, _ in hinted])
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -16,9 +16,10 @@ from braze.ir.run_loops import run_loops
 from braze.ir.types import TensorType
 from braze.ir.verify_loops import verify_loops
 from braze.lower import lower
+from braze.lower.coordinates import make_axes
 from braze.lower.rules import RULES, add_rule
 from braze.options import Options
-from braze.shapes.expr import Symbol, as_expr
+from braze.shapes.expr import Symbol, as_expr, symbols
 
 CPU = torch.device("cpu")
 aten = torch.ops.aten
@@ -324,3 +325,10 @@ def test_write_backs_are_views() -> None:
     run_loops(program, [x])
     assert x.tolist() == [1, 1, 1]
     assert len(_definitions(program)) == 1
+
+
+def test_axes_of_symbolic_sizes_are_the_programs_own() -> None:
+    """Sizes of another program are equal to them, and have other hints."""
+    for hint in (6, 10):
+        ((_, size), (_, known)) = make_axes("hinted", (as_expr(Symbol("hinted", 2, None, hint)), 3))
+        assert [s.hint for s in symbols(size)] == [hint] and known == 3

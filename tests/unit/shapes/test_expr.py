@@ -132,3 +132,10 @@ def test_symbolic_divisions_keep_their_value() -> None:
         total = floor_div(r, divisor) * by[0] * rest + modulo(r, divisor) * rest * times
         expected = values[r] // number * by[1] + values[r] % number * times
         assert evaluate(total, values) == expected * values[rest], (str(total), values)
+
+
+def test_symbols_of_an_expression_have_its_own_hints() -> None:
+    """Those of another program are equal to them."""
+    for hint in (None, 6, 10):
+        (symbol,) = symbols(as_expr(Symbol("hinted", 2, None, hint)) * 3 + 1)
+        assert symbol.hint == hint
