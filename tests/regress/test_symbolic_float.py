@@ -4,6 +4,9 @@ the program to the float, which compiled again for each value: only the answer i
 
 from __future__ import annotations
 
+import math
+
+import pytest
 import torch
 
 import braze
@@ -39,3 +42,30 @@ def test_a_float_that_is_compared() -> None:
     for p in (0.0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.05, 0.0, 2.5, 0.25, -1.0, -2.0):
         model.p = p
         torch.testing.assert_close(compiled(x), model(x), rtol=0, atol=0)
+
+
+def test_functions_of_a_float_that_changes(journal: Journal) -> None:
+    """Each value compiled anew; of what takes every positive number, the sign alone is guarded."""
+
+    def program(x: torch.Tensor, s: float) -> torch.Tensor:
+        return x * math.sqrt(s) + math.log(s) - math.tanh(s)
+
+    compiled = braze.compile(program, backend="aot_eager", fullgraph=True)
+    x = torch.ones(3)
+    for s in (2.0, 3.0, 4.5, 0.25, 700.0):
+        torch.testing.assert_close(compiled(x, s), program(x, s))
+    assert len(journal.records()) == 2
+    with pytest.raises(ValueError, match="math domain error"):
+        compiled(x, -1.0)
+    with pytest.raises(ValueError):
+        compiled(x, 0.0)
+    assert compiled(x, math.inf).isinf().all()
+    assert not journal.fallbacks()
+
+
+def test_a_sine_of_infinity_raises() -> None:
+    compiled = braze.compile(lambda x, s: x * math.sin(s), backend="aot_eager")
+    for s in (2.0, 3.0):
+        compiled(torch.ones(2), s)
+    with pytest.raises(ValueError):
+        compiled(torch.ones(2), math.inf)

@@ -28,6 +28,7 @@ from braze.standins.numbers import (
     float_of,
     holds_number,
     is_from_outside,
+    is_guarded_positive,
     number_of,
     number_value,
 )
@@ -90,7 +91,8 @@ def _function(python: Callable[..., float], op: Any) -> None:
     def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         args = tuple([float_size(interpreter, value) for value in args])
         if len(args) == 1 and is_from_outside(args[0]) and not kwargs:
-            if args[0].is_positive and python in _SAFE:
+            safe = python in _SAFE and args[0].is_positive
+            if safe or (python in _SAFE_TO_INFINITY and _is_positive(interpreter, args[0])):
                 return interpreter.native(calculated, op, args, python)
             return interpreter.native(python, interpreter.native(float, args[0]))
         if len(args) == 1 and type(args[0]) is SymbolicFloat and not kwargs:
@@ -98,8 +100,14 @@ def _function(python: Callable[..., float], op: Any) -> None:
         return interpreter.native(python, *args, **kwargs)
 
 
-# Functions that neither raise nor overflow for a positive number.
+def _is_positive(interpreter: Any, number: Any) -> bool:
+    found: bool = interpreter.native(is_guarded_positive, number)
+    return found
+
+
+# What neither raises nor overflows for a positive number, and of that what takes infinity, too.
 _SAFE = (math.sqrt, math.log, math.sin, math.cos, math.tanh)
+_SAFE_TO_INFINITY = (math.sqrt, math.log, math.tanh)
 
 
 for _name in "sqrt exp log sin cos tanh".split():

@@ -38,7 +38,8 @@ def is_dense(shape: Shape, stride: Shape) -> bool:
     if 0 in shape:
         return True
     expected = 1
-    for step, size in sorted((st, sz) for sz, st in zip(shape, stride) if sz != 1):
+    steps = [(step, size) for size, step in zip(shape, stride) if size != 1]
+    for step, size in sorted(steps, key=lambda pair: pair[0]):  # sizes are asked nothing
         if step != expected:
             return False
         expected *= size

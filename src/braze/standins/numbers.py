@@ -422,7 +422,7 @@ def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
         asked = left if is_power else right
         whole = is_power and type(right) is int and right >= 0
         is_open = is_from_outside(right) or (is_power and is_from_outside(left) and not whole)
-        if is_open and not (_is_safe(asked) or _is_guarded_positive(asked)):
+        if is_open and not (_is_safe(asked) or is_guarded_positive(asked)):
             left = float(left) if is_power and is_from_outside(left) else left
             right = float(right) if is_from_outside(right) else right
         if is_power:
@@ -450,7 +450,7 @@ def _is_safe(operand: Any) -> bool:
     return type(operand) in (int, float, SymbolicFloat) and _is_positive(operand)
 
 
-def _is_guarded_positive(operand: Any) -> bool:
+def is_guarded_positive(operand: Any) -> bool:
     """Whether a number from outside is positive, which ties the program to that alone."""
     if type(operand) is not SymbolicFloat or operand.compared is None or not operand.hint:
         return False

@@ -416,3 +416,28 @@ def test_gradient_of_symbolically_many_steps(journal: Journal) -> None:
         spaced(theirs).square().sum().backward()
         torch.testing.assert_close(mine.grad, theirs.grad)
     assert len([r for r in journal.records() if "backward" not in r.function]) == 1
+
+
+def reflected(x: torch.Tensor) -> torch.Tensor:
+    return nn.functional.pad(x, (2, 1), mode="reflect")
+
+
+def largest(x: torch.Tensor) -> torch.Tensor:
+    return x.max() - x.min()
+
+
+@pytest.mark.parametrize(
+    ("program", "size"), [(reflected, 2), (largest, 0)], ids=lambda p: getattr(p, "__name__", "")
+)
+def test_sizes_at_which_the_program_raises_are_no_faults(
+    journal: Journal, program: Callable[..., Any], size: int
+) -> None:
+    compiled = braze.compile(program, dynamic=True, backend="aot_eager")
+    for columns in (8, 4, 9):
+        x = rand(3, columns)
+        torch.testing.assert_close(compiled(x), program(x))
+    with pytest.raises(RuntimeError) as expected:
+        program(rand(3, size))
+    with pytest.raises(RuntimeError) as found:
+        compiled(rand(3, size))
+    assert str(found.value) == str(expected.value) and not journal.fallbacks()

@@ -20,6 +20,7 @@ from braze.standins.rules import contractions as contractions
 from braze.standins.rules import fourier as fourier
 from braze.standins.rules import indexing as indexing
 from braze.standins.rules import losses as losses
+from braze.standins.rules import padding as padding
 from braze.standins.rules import pointwise as pointwise
 from braze.standins.rules import reductions as reductions
 from braze.standins.rules import views as views

@@ -86,9 +86,23 @@ def _extreme(x: TensorType, dims: Any = (), keepdim: bool = False) -> Any:
     return reduced(x, dims, keepdim, x.dtype)
 
 
-@rule(aten.max.default, aten.min.default)
-def _extreme_all(x: TensorType) -> Any:
-    return contiguous(x.dtype, (), x.device) if not _is_empty(x) else NotImplemented
+@rule(aten.max.default)
+def _largest(x: TensorType) -> Any:
+    return _extreme_all(x, "max")
+
+
+@rule(aten.min.default)
+def _smallest(x: TensorType) -> Any:
+    return _extreme_all(x, "min")
+
+
+def _extreme_all(x: TensorType, name: str) -> TensorType:
+    if _is_empty(x):
+        raise RuntimeError(
+            f"{name}(): Expected reduction dim to be specified for input.numel() == 0. Specify the "
+            "reduction dim with the 'dim' argument."
+        )
+    return contiguous(x.dtype, (), x.device)
 
 
 @rule(aten.max.dim, aten.min.dim)

@@ -1,0 +1,23 @@
+"""Padding with what the tensor holds: there has to be as much of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from braze.ir.types import TensorType
+from braze.shapes.symbolic import must_be_positive
+from braze.standins.rules.table import rule
+
+aten = torch.ops.aten
+
+
+@rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)
+def _reflected(x: TensorType, padding: Sequence[Any]) -> Any:
+    """Asks whether sizes are larger than what is reflected; the meta kernel says all else."""
+    for dim, pair in enumerate(zip(padding[::2], padding[1::2]), start=1):
+        if dim > len(x.shape) or not all(must_be_positive(x.shape[-dim] - n) for n in pair):
+            break
+    return NotImplemented
