@@ -23,6 +23,7 @@ from braze.schedule.memory import Plannable, place
 from braze.schedule.moments import SharedMoments, share_moments
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
+from braze.schedule.numbers import join_numbers
 from braze.schedule.products import ChooseProduct, fuse_products
 from braze.schedule.shared_regions import share_regions
 from braze.schedule.split import split
@@ -46,7 +47,8 @@ def schedule(
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
-        final = sum_where_made(merge_columns(final, names, target.merges_columns))
+        final = merge_columns(final, names, target.merges_columns)
+        final = join_numbers(sum_where_made(final))
     if choose is not None:
         fused = fuse_products(program, final.steps, final.settled, names, choose)
         settled = final.settled - (len(final.steps) - len(fused))

@@ -1,4 +1,4 @@
-"""Functions that are given their sizes: by Triton's interpreter, beside the loop evaluator."""
+"""Fewer functions and fewer kernels: by Triton's interpreter, beside the loop evaluator."""
 
 from __future__ import annotations
 
@@ -7,12 +7,21 @@ from collections.abc import Iterator, Sequence
 import pytest
 import torch
 
-from braze.codegen.triton import shared
+from braze.codegen.triton import generate, shared
 from braze.ir.kernel import DeviceFunction
 from braze.ir.loops import LoopProgram
 from braze.ir.scalars import apply
+from braze.ir.schedule import Kernel
 from tests.unit.codegen.programs import axes, buffer, define, load, program, total
-from tests.unit.codegen.triton_running import MARKS, check, generated, interpreting
+from tests.unit.codegen.test_triton_products import planned
+from tests.unit.codegen.triton_running import (
+    MARKS,
+    OPTIONS,
+    check,
+    generated,
+    interpreting,
+    run_sources,
+)
 
 pytestmark = MARKS
 
@@ -68,3 +77,24 @@ def test_widths_that_are_multiples_of_16_have_their_own() -> None:
 def test_large_kernels_know_their_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shared, "_MOST_BYTES", 1000)
     assert not any("i32" in f.signature for f in _functions(_layers((1040, 1072, 1104))))
+
+
+def test_counters_are_one_kernel() -> None:
+    """As the batches that each norm of a model has seen; one is read by what follows."""
+
+    def count(*given: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        made = []
+        for x, number in zip(given[::2], given[1::2], strict=True):
+            made.append(x.sum(1) * number)
+            number.add_(len(made))
+        return tuple(made)
+
+    inputs = [[torch.randn(300, 1000 + 8 * n), torch.tensor(n)] for n in range(12)]
+    given = [x for pair in inputs for x in pair]
+    program_, plan = planned(count, given)
+    kernels = [s for s in plan.steps if isinstance(s, Kernel)]
+    assert sum(not k.rows and not k.phases[0].loops for k in kernels) == 1
+    mine, theirs = [[x.clone() for x in given] for _ in range(2)]
+    found, right = run_sources(program_, plan, generate(plan, OPTIONS), mine), count(*theirs)
+    for a, b in zip([*found, *mine], [*right, *theirs], strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)

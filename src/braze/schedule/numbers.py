@@ -1,0 +1,64 @@
+"""Kernels of single numbers that follow each other, as one.
+
+    kernel a: steps0[] = steps0[] + 1
+    kernel b: steps1[] = steps1[] + 1        ->      kernel a: both
+
+A model in training counts the batches of each of its norms. The counts are written last, far from
+where each was made, so that they stand beside each other only in the end. None may write what
+another one reads or writes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from braze.ir.loops import Buffer
+from braze.ir.schedule import Kernel, Step, Store
+from braze.schedule.in_place import Rewritten
+from braze.schedule.memory import written
+
+_MOST_BUFFERS = 40  # behind pointers
+
+
+def join_numbers(final: Rewritten) -> Rewritten:
+    """The steps with such kernels joined; those that write in place with such only."""
+    made: list[Step] = []
+    settled = final.settled
+    for number, step in enumerate(final.steps):
+        before = made[-1] if made and number != final.settled else None
+        joined = _joined(before, step)
+        if joined is None:
+            made.append(step)
+        else:
+            made[-1] = joined
+            settled -= number < final.settled
+    return replace(final, steps=tuple(made), settled=settled)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _joined(first: Step | None, second: Step) -> Kernel | None:
+    if not isinstance(first, Kernel) or not isinstance(second, Kernel):
+        return None
+    if not (_is_of_numbers(first) and _is_of_numbers(second)):
+        return None
+    if _touches(second, written(first)):
+        return None
+    memory = tuple(dict.fromkeys([*first.memory, *second.memory]))
+    if len(memory) > _MOST_BUFFERS or _touches(first, written(second)):
+        return None
+    (phase,), (other,) = first.phases, second.phases
+    return replace(first, phases=(replace(phase, body=(*phase.body, *other.body)),), memory=memory)
+
+
+def _is_of_numbers(kernel: Kernel) -> bool:
+    """Whether it stores numbers, in no loop."""
+    if kernel.rows or len(kernel.phases) != 1 or kernel.product is not None:
+        return False
+    (phase,) = kernel.phases
+    return not phase.loops and not phase.row and all(isinstance(s, Store) for s in phase.body)
+
+
+def _touches(kernel: Kernel, buffers: tuple[Buffer, ...]) -> bool:
+    return bool({*kernel.memory} & {*buffers})
