@@ -212,6 +212,30 @@ def test_a_rotary_embedding_by_complex_numbers() -> None:
     torch.testing.assert_close(braze.compile(turned)(q, turns), turned(q, turns))
 
 
+@pytest.mark.parametrize("layout", [torch.contiguous_format, torch.channels_last])
+@pytest.mark.parametrize("window", [(3, 2, 1), (2, 2, 0), (3, 1, 1)])
+def test_gradients_behind_a_pool_and_a_norm(
+    window: tuple[int, int, int], layout: torch.memory_format
+) -> None:
+    """A norm, a relu and max pooling; nearly all maxima are ones of their own."""
+    torch.manual_seed(0)
+    norm = nn.BatchNorm2d(64, device="cuda")
+    scale = torch.randn(64, 1, 1, device="cuda")
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        return nn.functional.max_pool2d(norm(x * scale).relu(), *window).square().sum()
+
+    def gradients(called: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return torch.autograd.grad(called(x), [x, *norm.parameters()])
+
+    compiled = braze.compile(function)
+    for _ in range(3):
+        x = torch.randn(8, 64, 56, 56, device="cuda").to(memory_format=layout).requires_grad_()
+        for mine, right in zip(gradients(compiled, x), gradients(function, x), strict=True):
+            assert (mine - right).norm() <= 1e-4 * right.norm()
+            assert mine.stride() == right.stride()
+
+
 def test_recordings_that_share_memory() -> None:
     """Three graphs in turn, whose intermediate values lie on each other."""
     torch.manual_seed(0)
