@@ -54,7 +54,7 @@ def split(
     if target.pads_parts:
         if over_lanes:
             definition = flattened(definition, names)
-        return _split_padded(definition, work, tasks, names, target, over_lanes)
+        return _split_padded(definition, results, work, tasks, names, target, over_lanes)
     symbol, length = _axis_to_cut(body, target.enough_tasks)
     if work < target.least_work or length < 4:
         return [definition]
@@ -106,6 +106,7 @@ def _cut(
 
 def _split_padded(
     definition: Definition,
+    results: int,
     work: int,
     tasks: int,
     names: Names,
@@ -121,8 +122,9 @@ def _split_padded(
         parts: int = max(2, min(target.most_parts, target.enough_tasks // max(tasks, 1)))
         part: Expr = floor_div(as_expr(size) + (parts - 1), parts)
     else:
-        most = target.lane_part_tasks if over_lanes else target.part_tasks
-        wanted = most // max(tasks, 1)
+        whole = results == 1 and symbol == body.axes[0][0]
+        usual = target.lane_part_tasks if over_lanes else target.part_tasks
+        wanted = (target.whole_part_tasks if whole else usual) // max(tasks, 1)
         parts = min(target.most_parts, wanted, work // max(tasks, 1) // target.least_part, length)
         if work < target.least_work or parts < 2:
             return [definition]

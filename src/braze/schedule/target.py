@@ -13,7 +13,7 @@ class Target:
     """enough_tasks: results of a reduction that keep every processor busy; with fewer it is split.
     least_work, most_parts, least_part: of a split reduction; in elements, parts by number.
     part_tasks: tasks that its parts are to be, where they have one length; lane_part_tasks: where
-        neighbours in memory are of different results.
+        neighbours in memory are of different results; whole_part_tasks: where there is one result.
     pads_parts: parts have one length, the last one guarded, and may be of unknown length; else the
         rest is a reduction of its own.
     small_points: up to so many, definitions that have nothing in common share a kernel, where
@@ -41,6 +41,7 @@ class Target:
     least_part: int
     part_tasks: int
     lane_part_tasks: int
+    whole_part_tasks: int
     pads_parts: bool
     small_points: int
     few_rows: int
@@ -65,6 +66,7 @@ CPU = Target(
     least_part=4096,
     part_tasks=0,
     lane_part_tasks=0,
+    whole_part_tasks=0,
     pads_parts=False,
     small_points=16384,
     few_rows=16,
@@ -89,8 +91,9 @@ CUDA = Target(
     least_work=262144,
     most_parts=4096,
     least_part=16384,
-    part_tasks=4096,
+    part_tasks=1056,
     lane_part_tasks=512,
+    whole_part_tasks=4096,
     pads_parts=True,
     small_points=131072,
     few_rows=128,

@@ -16,6 +16,7 @@ from tests.unit.codegen.programs import axes, buffer, define, load, program, tot
 from tests.unit.codegen.test_triton_products import planned
 from tests.unit.codegen.triton_running import (
     MARKS,
+    ON_DEVICE,
     OPTIONS,
     check,
     generated,
@@ -96,5 +97,6 @@ def test_counters_are_one_kernel() -> None:
     assert sum(not k.rows and not k.phases[0].loops for k in kernels) == 1
     mine, theirs = [[x.clone() for x in given] for _ in range(2)]
     found, right = run_sources(program_, plan, generate(plan, OPTIONS), mine), count(*theirs)
-    for a, b in zip([*found, *mine], [*right, *theirs], strict=True):
+    kept = ([], []) if ON_DEVICE else (mine, theirs)  # a device has copies of its own
+    for a, b in zip([*found, *kept[0]], [*right, *kept[1]], strict=True):
         torch.testing.assert_close(a, b, rtol=1e-4, atol=1e-3)

@@ -111,7 +111,7 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
         together = max(1, 1024 // row)
         while together > 1 and rows < together * _WANTED_PROGRAMS:
             together //= 2
-        each = 2048 if searches else 512  # points of a warp
+        each = 1024 if searches else 512  # points of a warp
         warps = max(1, min(16, row * together // each))
         return BlockSizes(together if together > 1 else 0, row, warps, True)
     if _walks(kernel) > 1:
