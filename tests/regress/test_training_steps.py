@@ -98,6 +98,18 @@ def test_a_recurrent_layer_in_a_step_is_compiled() -> None:
     assert check(Training.step, make, size=(2, 3, 6)) == ["graph", "graph"]
 
 
+def test_gradients_are_no_views() -> None:
+    def step(training: Training, x: torch.Tensor) -> list[torch.Tensor | None]:
+        training.loss(x).backward()
+        return [p.grad for p in training.model.parameters()]
+
+    training = Training()
+    kept = braze.compile(step, backend="aot_eager")(training, torch.randn(4, 6))
+    for p, gradient in zip(training.model.parameters(), kept):
+        assert p.grad is gradient and p.grad is not None and not p.grad._is_view()
+        p.grad.detach_().zero_()  # as optimizers did before they set gradients to None
+
+
 # --- counts of the program's own -----------------------------------------------------------------
 
 

@@ -215,6 +215,7 @@ def _accumulate(interpreter: Any, leaf: Any, gradient: Any) -> None:
         return
     if before is None:
         interpreter.overlay.slots[(id(leaf), "grad")] = (leaf, gradient)
+        interpreter.assigned_gradients[id(gradient)] = gradient
         return
     if type(before) is not Standin or before.requires_grad:
         raise _needs_history("backward() to such a gradient")

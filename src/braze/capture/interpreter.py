@@ -67,6 +67,7 @@ class Interpreter:
     backwards: of each backward in the frame, the nodes it began at, the outermost step that made
     it, and whether it left the history usable.
     hooked: the steps at which tensors of the frame got hooks.
+    assigned_gradients: what a backward assigned to `.grad`, by identity.
     new_gradients: `.grad` of leaves that began in the frame; left_leaves: those that leave it.
     dropped_gradients: leaves whose `.grad` the frame dropped before it did anything to tensors.
     retaining: computed tensors that keep their gradients.
@@ -86,12 +87,12 @@ class Interpreter:
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.outer_step = 0
-        self.request = request
+        self.request, options = request, request.options
         self.tracer = tracer
         tracer.gives_numbers = request.is_watched is not None
-        if tracer.gives_numbers and request.options is not None:
-            tracer.gives_integers = request.options.capture_scalar_outputs
-            tracer.gives_sizes = request.options.capture_dynamic_output_shape_ops
+        if tracer.gives_numbers and options is not None:
+            tracer.gives_integers = options.capture_scalar_outputs
+            tracer.gives_sizes = options.capture_dynamic_output_shape_ops
         if request.is_watched is not None:
             tracer.step_now = lambda: self.outer_step
             tracer.check_number = functools.partial(assume_computable, self)
@@ -101,7 +102,6 @@ class Interpreter:
         self.overlay = Overlay(self.world)
         self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
-        options = request.options
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.steps_done = 0
         self.leave_at = leave_at
@@ -130,6 +130,7 @@ class Interpreter:
         self.applications: list[Any] = []
         self.hooked: list[int] = []
         self.new_gradients: dict[int, Any] = {}
+        self.assigned_gradients: dict[int, Any] = {}
         self.dropped_gradients: dict[int, Any] = {}
         self.left_leaves: set[int] = set()
         self.retaining: dict[int, Any] = {}
@@ -170,6 +171,7 @@ class Interpreter:
         self.applications.clear()
         self.custom_views.clear()
         self.new_gradients.clear()
+        self.assigned_gradients.clear()
         self.dropped_gradients.clear()
         self.retaining.clear()
         self.tracer.step_now = self.tracer.check_number = None

@@ -80,6 +80,11 @@ def rebuild_leaf(
     return made
 
 
+def rebuild_gradient(gradient: torch.Tensor) -> torch.Tensor:
+    """What a backward assigns to `.grad` is no view, whatever computed it."""
+    return gradient.detach() if gradient._is_view() else gradient
+
+
 class _UsedUp(torch.autograd.Function):
     """The history of a tensor whose backward ran inside of a compiled frame."""
 

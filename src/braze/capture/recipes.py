@@ -29,6 +29,7 @@ from braze.capture.rebuild import (
     rebuild_dict_iterator,
     rebuild_exception,
     rebuild_getitem_iterator,
+    rebuild_gradient,
     rebuild_iterator,
 )
 from braze.capture.shown_text import ShownText
@@ -196,6 +197,8 @@ class RecipeWriter:
         if leaf is not None:
             return leaf
         made = used_up_recipe(self._interpreter, value, self.result)
+        if id(value) in self._interpreter.assigned_gradients:
+            made = NewCall(rebuild_gradient, (made,))
         cls = self._world.classes_of.get(id(value))
         if cls is not None and cls is not torch.Tensor:
             return NewCall(torch.Tensor.as_subclass, (made, FromConstant(cls)))
