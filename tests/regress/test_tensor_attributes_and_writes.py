@@ -438,6 +438,7 @@ BREAKS = {
     "attr_set_on_tensor": ("unsupported-attribute",),
     "attr_set_on_new": ("unsupported-attribute",),
     "leaf_inplace_error": ("raises",),
+    "version_read": ("unsupported-tensor",),
 }
 
 

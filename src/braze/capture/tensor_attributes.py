@@ -15,7 +15,6 @@ from braze.capture.world import CONSTANTS
 from braze.compat.backward import refuses_changed_memory
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource
-from braze.standins.recorder import is_detached
 from braze.standins.standin import Standin
 
 METADATA = frozenset(
@@ -91,19 +90,11 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
 
 
 def _version(interpreter: Any, tensor: Any) -> Any:
-    """How often the memory was written to: of an input, before the frame and in it."""
-    written = interpreter.native(getattr, tensor, "_version")
-    real = interpreter.tracer.owner_of(tensor)
-    if real is None:
-        return written
-    if is_detached(tensor.place):
-        raise BreakRequested("unsupported-tensor", "Tensor._version of x.detach() or x.data")
-    world = interpreter.world
-    key = (id(real), "_version")
-    if key not in world.reads:
-        source = AttributeSource(world.known[id(real)][1], "_version")
-        world.reads[key] = world.adopt(real._version, source)
-    return world.reads[key] + written
+    """How often the memory was written to. Of an input that is another number at each call, which
+    the graph's own writes change before a result could be made of it."""
+    if interpreter.tracer.owner_of(tensor) is not None:
+        raise BreakRequested("unsupported-tensor", "Tensor._version of an input")
+    return interpreter.native(getattr, tensor, "_version")
 
 
 def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:

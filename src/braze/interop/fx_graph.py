@@ -32,7 +32,7 @@ from braze.ir.graph import (
     values_in,
 )
 from braze.ir.origin import Origin
-from braze.ir.run_graph import flat_tensors
+from braze.ir.run_graph import bindings_of, flat_tensors
 from braze.ir.types import ScalarType, TensorType
 from braze.shapes.expr import Expr, Symbol
 
@@ -54,7 +54,8 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
     these cannot say it.
     """
     names = [placeholder_name(str(source)) for source in frame.inputs]
-    if _computes_numbers(frame.graph) or not frame.calls:
+    is_sized = bool(bindings_of(frame.graph))
+    if _computes_numbers(frame.graph) or (is_sized and not frame.calls):
         return aten_to_fx(frame.graph, names, frame.grad_enabled)
     try:
         return _torch_level(frame, names)
