@@ -17,7 +17,9 @@ from torch.overrides import TorchFunctionMode
 
 _STEP = 2.0**-23  # between neighbours of float32
 _LEAST = 1e-37  # below, float32 has less digits, or none
-_RUNS = 8
+# Of 10,000 programs' millions of elements, with eight runs some have only errors that are an eighth
+# of what they may be; with these none has.
+_RUNS = 32
 # What may be between the largest of the runs' errors and a program's: kernels take exponentials to
 # some units in the last place, and add up in lanes.
 _TIMES = 8
