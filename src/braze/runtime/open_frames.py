@@ -199,13 +199,13 @@ def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
     """Run the rest of a frame natively, from its instruction or by raising there."""
     host.observe("native", f"{frame.code.co_qualname} at {frame.offset}")
     exception = how.take()
-    known = None if exception is None else exception.__traceback__
+    known = 0 if exception is None else id(exception.__traceback__)
+    rest = _rest(host, frame, exception)
+    del exception  # what it holds ends when the program lets go of it
     try:
-        result = _rest(host, frame, exception)()
+        result = rest()
     except BaseException as raised:
         return _Failed(without_driver_frames(raised, known))
-    finally:
-        del exception, known  # a frame that is in the traceback must not hold it
     if how.refused is not None:
         host.note_return(how.refused)
     return Finished(result)

@@ -35,16 +35,15 @@ def give_traceback(exception: object, code: types.CodeType, offset: int) -> None
         raised.__traceback__ = entry.tb_next
 
 
-def without_driver_frames(
-    exception: _Exception, known: types.TracebackType | None = None
-) -> _Exception:
+def without_driver_frames(exception: _Exception, known: int = 0) -> _Exception:
     """The same exception, its traceback without frames of this package. The frame that raises it
-    again adds itself once more. known: where a part begins that has no such frames: a traceback
-    has an entry for each frame that is left, so each must not walk over all of them."""
+    again adds itself once more. known: identity of the entry where a part begins that has no such
+    frames: a traceback has an entry for each frame that is left, so each must not walk over all of
+    them. It is not held: it would keep the frames' values."""
     kept: list[types.TracebackType] = []
     since: list[types.TracebackType] = []
     chain = entry = exception.__traceback__
-    while entry is not None and entry is not known:
+    while entry is not None and id(entry) != known:
         if entry.tb_frame.f_code.co_filename.startswith(_HERE):
             kept += since
             since.clear()

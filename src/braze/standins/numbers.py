@@ -136,6 +136,14 @@ class SymbolicFloat(torch.SymFloat):
         """Needs the number."""
         return float(self).is_integer()
 
+    def as_integer_ratio(self) -> tuple[int, int]:
+        """Needs the number."""
+        return float(self).as_integer_ratio()
+
+    def hex(self) -> str:
+        """Needs the number."""
+        return float(self).hex()
+
     def __deepcopy__(self, memory: Any) -> Any:
         return self
 
