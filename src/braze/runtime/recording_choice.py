@@ -32,6 +32,7 @@ import torch
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
 from braze.ir.types import Size
+from braze.runtime.result_memory import views_of
 from braze.shapes.expr import as_expr, symbols
 from braze.shapes.substitution import evaluate
 
@@ -224,7 +225,7 @@ def _seconds(step: Step, rates: DeviceRates) -> float:
         first, second = step.product.first, step.product.second
         done = 2 * _count(first.shape) * _number(second.shape[-1])
         return max(moved / rates.memory, done / rates.products[first.dtype.itemsize])
-    views = list(_views((*step.call.args, *(value for _, value in step.call.kwargs))))
+    views = views_of(step)
     made = [b for b in step.call.outputs if b is not None]
     moved = sum(_count(v.shape) * v.dtype.itemsize for v in views) + sum(map(_bytes, made))
     if not views:
@@ -251,14 +252,6 @@ def _operations(call: ExternCall, views: list[BufferView]) -> float:
         query, key = views[1:3] if backward else views[:2]
         return 4 * _count(query.shape) * _number(key.shape[-2]) * (2.5 if backward else 1)
     return 0
-
-
-def _views(arguments: Iterable[Any]) -> Iterator[BufferView]:
-    for argument in arguments:
-        if isinstance(argument, BufferView):
-            yield argument
-        elif isinstance(argument, (list, tuple)):
-            yield from _views(argument)
 
 
 def _bytes(buffer: Buffer) -> int:
