@@ -1,5 +1,6 @@
 """Architectures beyond the demo's: right, and one graph each but for those that say why not.
 
+So are their results at several sizes, for which they compile once more and not each time.
 `make test` takes a choice of different kinds; `make zoo` takes them all.
 """
 
@@ -7,13 +8,15 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.zoo import ALL, BREAKS, judge
+from tests.models.zoo import ALL, BREAKS, COMPILES_AT_EACH, VARYING, judge, judge_sizes
 
 CHOICE = frozenset(
     """big_bird bloom canine deberta-v2 falcon jamba longformer mamba2 mixtral modernbert
     rwkv switch_transformers xlnet convnextv2 mobilevit segformer swin
     torchvision/efficientnet_b0 torchvision/googlenet torchvision/shufflenet_v2_x1_0""".split()
 )
+
+CHOICE_OF_SIZES = frozenset("bert bloom falcon gptj mobilenet_v2".split())
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -31,5 +34,18 @@ def test_model(name: str) -> None:
         assert (found.graphs, found.breaks) == (1, 0), found
 
 
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=() if n in CHOICE_OF_SIZES else pytest.mark.zoo) for n in ALL]
+)
+def test_sizes(name: str) -> None:
+    found = judge_sizes(name)
+    assert not found.wrong, found
+    assert not found.fallbacks
+    if name in COMPILES_AT_EACH:
+        assert found.compiling > 1 + VARYING, f"{name} serves all sizes now: take it off the list"
+    else:
+        assert found.compiling <= 1 + VARYING, found
+
+
 def test_lists_name_models() -> None:
-    assert set(ALL) >= CHOICE | set(BREAKS)
+    assert set(ALL) >= CHOICE | CHOICE_OF_SIZES | set(BREAKS) | set(COMPILES_AT_EACH)

@@ -2,6 +2,7 @@
 small, with random weights and inputs.
 
     python -m tests.models.zoo mamba swin_t     # these; without names, all of them
+    python -m tests.models.zoo --sizes mamba    # called at four sizes: how many compile anything
 """
 
 from __future__ import annotations
@@ -9,9 +10,11 @@ from __future__ import annotations
 import argparse
 import copy
 import inspect
+import logging
 import sys
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -57,6 +60,36 @@ BREAKS: dict[str, str] = {
     "longformer": "asks whether the attention is global anywhere",
     "mra": "calls requires_grad_() on an intermediate",
     "xlm": "compares a tensor's maximum",
+}
+
+# (batch, tokens) of calls; of images (batch, how much larger a side is). The last is no extreme.
+_TEXT_SIZES = ((2, 16), (3, 24), (5, 56), (4, 40))
+_IMAGE_SIZES = ((2, 0), (3, 32), (5, 96), (4, 64))
+VARYING = 2  # dimensions in which these calls differ
+
+# Why a model compiles more often than its varying dimensions ask for, by name.
+COMPILES_AT_EACH: dict[str, str] = {
+    "bloom": "keys are joined to an empty cache",
+    "canine": "max_pool1d, and what is padded behind it",
+    "codegen": "gathers rows of a table",
+    "ctrl": "numpy's numbers are guarded by identity",
+    "falcon": "a dimension indexed by a list",
+    "falcon_mamba": "associative_scan halves a length",
+    "flaubert": "keys are joined to an empty cache",
+    "fnet": "the fft of three dimensions",
+    "gpt_neo": "keys are joined to an empty cache",
+    "gpt_neox_japanese": "keys are joined to an empty cache",
+    "gptj": "gathers rows of a table",
+    "jamba": "associative_scan halves a length",
+    "led": "its chunks",
+    "longformer": "its chunks",
+    "mamba": "associative_scan halves a length",
+    "mpt": "one of its sizes cannot be had",
+    "recurrent_gemma": "a loop over its tokens",
+    "rwkv": "a loop over its tokens",
+    "xglm": "keys are joined to an empty cache",
+    "xlm": "keys are joined to an empty cache",
+    "xlnet": "positions that are embedded",
 }
 
 # Fields of a configuration that make a model small, where it has them.
@@ -136,6 +169,24 @@ class Verdict:
     accuracy: Accuracy
 
 
+@final
+@dataclass(frozen=True, slots=True)
+class SizesVerdict:
+    """What calls of one model at several sizes showed.
+
+    compiling: how many of the calls compiled anything, be it a part behind a graph break.
+    sizes: what the calls were made with. wrong: at which of these a result was wrong.
+    causes: what specialised a size behind the second call, and which guards failed there.
+    """
+
+    name: str
+    compiling: int
+    sizes: tuple[tuple[int, int], ...]
+    wrong: tuple[tuple[int, int], ...]
+    fallbacks: tuple[str, ...]
+    causes: tuple[str, ...]
+
+
 def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
     """A model in eval mode and the keyword arguments of a call ("": a positional one)."""
     torch.manual_seed(0)
@@ -159,11 +210,7 @@ def _build_transformer(name: str) -> tuple[nn.Module, dict[str, Any]]:
     if name in IMAGE:
         side = getattr(config, "image_size", None) or _IMAGE_SIDE
         return model, {"pixel_values": torch.rand(1, 3, *_pair(side))}
-    tokens = torch.randint(3, 100, (_BATCH, _TOKENS))
-    given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
-    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
-        given["decoder_input_ids"] = tokens[:, : _TOKENS // 2]
-    return model, given
+    return model, _tokens(model, _BATCH, _TOKENS)
 
 
 def _pair(side: Any) -> tuple[int, int]:
@@ -186,28 +233,101 @@ def tensors_in(output: Any, seen: frozenset[int] = frozenset()) -> list[torch.Te
 
 
 def judge(name: str) -> Verdict:
-    """Build a model, call it eagerly and compiled with the same random numbers, and compare; where
-    they differ by more than rounding, both are compared with a float64 run."""
+    """Build a model, call it eagerly and compiled with the same random numbers, and compare."""
     model, given = build(name)
-    args = [given.pop("")] if "" in given else []
     with torch.no_grad():
-        eager = _call(model, args, given)
         with recorded() as journal:
             compiled = braze.compile(model, options={"suppress_errors": False})
-        outputs = _call(compiled, args, given)
-        found = summarise("", journal, None)
-        accuracy = compare(outputs, eager)
-        if not accuracy.right:
-            with Float64Everywhere():
-                wide = {key: _widened(value) for key, value in given.items()}
-                exact = _call(copy.deepcopy(model).double(), [_widened(a) for a in args], wide)
-            accuracy = compare(outputs, eager, exact)
+        accuracy = _compared(model, compiled, given)
+    found = summarise("", journal, None)
     return Verdict(name, found.graph_count, found.break_count, found.fallbacks, accuracy)
 
 
-def _call(model: Any, args: Sequence[Any], given: Mapping[str, Any]) -> list[torch.Tensor]:
+def _compared(model: nn.Module, compiled: Any, given: Mapping[str, Any]) -> Accuracy:
+    """A compiled call beside an eager one; where they differ by more than rounding, both are
+    compared with a float64 run."""
+    eager = _call(model, given)
+    outputs = _call(compiled, given)
+    accuracy = compare(outputs, eager)
+    if accuracy.right:
+        return accuracy
+    wide = {key: _widened(value) for key, value in given.items()}
+    with Float64Everywhere():
+        exact = _call(copy.deepcopy(model).double(), wide)
+    return compare(outputs, eager, exact)
+
+
+def judge_sizes(name: str) -> SizesVerdict:
+    """Build a model and call it at several sizes, each beside eager: how often it compiles, whether
+    every result is right, and what kept the sizes from being symbols."""
+    model, first = build(name)
+    calls = _calls_of_sizes(name, model, first)
+    compiling, wrong, causes = 0, [], []
+    with torch.no_grad(), recorded() as journal:
+        compiled = braze.compile(model, options={"suppress_errors": False})
+        for place, (sizes, given) in enumerate(calls):
+            before = len(journal.records())
+            with _size_notes() as notes:
+                accuracy = _compared(model, compiled, given)
+            compiling += len(journal.records()) > before
+            wrong += [] if accuracy.right else [sizes]
+            causes += notes if place else []
+    found = summarise("", journal, None)
+    made = tuple(sizes for sizes, _ in calls)
+    counted = tuple(dict.fromkeys(causes))
+    return SizesVerdict(name, compiling, made, tuple(wrong), found.fallbacks, counted)
+
+
+def _calls_of_sizes(
+    name: str, model: nn.Module, first: Mapping[str, Any]
+) -> list[tuple[tuple[int, int], dict[str, Any]]]:
+    """(sizes, keyword arguments) of each call. A model that asserts the size of its image, which
+    eager says, is called with other batches only."""
+    if "input_ids" in first:
+        return [(sizes, _tokens(model, *sizes)) for sizes in _TEXT_SIZES]
+    ((key, image),) = first.items()
+    sides = image.shape[2:]
+    try:
+        _call(model, {key: torch.rand(1, 3, *(side + _IMAGE_SIZES[1][1] for side in sides))})
+        made = _IMAGE_SIZES
+    except (RuntimeError, ValueError, AssertionError):
+        made = tuple((batch, 0) for batch, _ in _IMAGE_SIZES)
+    return [(s, {key: torch.rand(s[0], 3, *(side + s[1] for side in sides))}) for s in made]
+
+
+def _tokens(model: nn.Module, batch: int, length: int) -> dict[str, Any]:
+    tokens = torch.randint(3, 100, (batch, length))
+    given = {"input_ids": tokens, "attention_mask": torch.ones_like(tokens)}
+    if "decoder_input_ids" in inspect.signature(model.forward).parameters:
+        given["decoder_input_ids"] = tokens[:, : length // 2]
+    return given
+
+
+@contextmanager
+def _size_notes() -> Iterator[list[str]]:
+    """What the logs say meanwhile of sizes that became numbers and of guards that failed."""
+    notes: list[str] = []
+    handler = logging.Handler()
+    handler.emit = lambda record: notes.append(record.getMessage())  # type: ignore[method-assign]
+    loggers = [logging.getLogger(f"braze.{name}") for name in ("dynamic", "recompiles")]
+    levels = [logger.level for logger in loggers]
+    for logger in loggers:
+        logger.addHandler(handler)
+        logger.setLevel(logging.INFO)
+    try:
+        yield notes
+    finally:
+        for logger, level in zip(loggers, levels):
+            logger.removeHandler(handler)
+            logger.setLevel(level)
+    notes[:] = [note for note in notes if " now)" not in note]  # a size that became a symbol
+
+
+def _call(model: Any, given: Mapping[str, Any]) -> list[torch.Tensor]:
     torch.manual_seed(1)
-    return [tensor.clone() for tensor in tensors_in(model(*args, **given))]
+    named = {key: value for key, value in given.items() if key}
+    unnamed = [given[""]] if "" in given else []
+    return [tensor.clone() for tensor in tensors_in(model(*unnamed, **named))]
 
 
 def _widened(value: torch.Tensor) -> torch.Tensor:
@@ -215,23 +335,45 @@ def _widened(value: torch.Tensor) -> torch.Tensor:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Judge models and print a line each; 1 if one is wrong, breaks unexpectedly or raises."""
+    """Judge models and print a line each; 1 if one is wrong, breaks or compiles unexpectedly, or
+    raises."""
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("names", nargs="*", help="models (default: all)")
-    names = options.parse_args(arguments).names or ALL
+    options.add_argument("--sizes", action="store_true", help="call each at several sizes")
+    chosen = options.parse_args(arguments)
     warnings.filterwarnings("ignore")
-    bad = 0
-    for name in names:
-        found = judge(name)
-        expected = found.graphs == 1 or name in BREAKS
-        right = found.accuracy.right and expected and not found.fallbacks
-        bad += not right
-        print(
-            f"{'right' if right else 'WRONG'} {name:32} graphs {found.graphs} breaks "
-            f"{found.breaks} error {found.accuracy.largest_error:.1e} {found.fallbacks or ''}",
-            flush=True,
-        )
-    return bool(bad)
+    report = _report_sizes if chosen.sizes else _report
+    return bool([name for name in chosen.names or ALL if not report(name)])
+
+
+def _report(name: str) -> bool:
+    found = judge(name)
+    expected = found.graphs == 1 or name in BREAKS
+    right = found.accuracy.right and expected and not found.fallbacks
+    print(
+        f"{'right' if right else 'WRONG'} {name:32} graphs {found.graphs} breaks "
+        f"{found.breaks} error {found.accuracy.largest_error:.1e} {found.fallbacks or ''}",
+        flush=True,
+    )
+    return right
+
+
+def _report_sizes(name: str) -> bool:
+    try:
+        found = judge_sizes(name)
+    except Exception as error:
+        print(f"WRONG {name:32} {type(error).__name__}: {str(error).splitlines()[0][:120]}")
+        return False
+    settled = found.compiling <= 1 + VARYING
+    right = not found.wrong and not found.fallbacks and (settled or name in COMPILES_AT_EACH)
+    print(
+        f"{'right' if right else 'WRONG'} {name:32} {found.compiling} of {len(found.sizes)} calls "
+        f"compile; wrong at {found.wrong or 'none'} {found.fallbacks or ''}",
+        *(f"    {line}" for cause in found.causes if not settled for line in cause.split("\n")),
+        sep="\n",
+        flush=True,
+    )
+    return right
 
 
 if __name__ == "__main__":
