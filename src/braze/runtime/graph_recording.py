@@ -209,37 +209,43 @@ class Recording:
         self._facts, self._pool, self._patches = facts, pool, patches
         self._borrowers: weakref.WeakSet[Recording] = weakref.WeakSet()
         given = list(inputs)
-        self._copied = [(number, _static(given[number])) for number in sorted(moving)]
-        for number, static in self._copied:
-            given[number] = static
-        self._borrowed = borrowed = [] if loan is None else loan.borrowed(given)
+        borrowed = [] if loan is None else loan.borrowed(given)
+        self._borrowed = borrowed = [n for n in borrowed if n not in moving]
         fixed = sorted({*facts.fixed_inputs, *borrowed} - {*moving})
         self._expected = _array([len(fixed), *[x for n in fixed for x in (n, _at(inputs[n]))]])
-        reads = _Reads.of(given, facts)
-        elsewhere = {_start(x) for n, x in enumerate(given) if n not in borrowed}
+        self._copied: list[tuple[int, torch.Tensor]] = []
         if loan is None:
             copies, stay = {*facts.copied(kept_from)}, facts.staying(kept_from)
             handle = pool.memory_for(self, bool(stay))
             needs = needs if stay else 0
+            self._fix(given, moving)
         else:
             copies = {*facts.copied(sys.maxsize)} | facts.staying(sys.maxsize)
             stay, handle, needs = frozenset(), loan.handle, 0
             loan.take(given)
+        reads: list[_Reads] = []
+
+        def begun(given: list[Any]) -> list[torch.Tensor]:
+            if loan is not None:  # on what the program saw and nobody needs any more: its logits
+                self._fix(given, moving)
+            reads.append(_Reads.of(given, facts, borrowed))
+            return call(given)
+
         try:
             self._graph: torch.cuda.CUDAGraph | None
-            self._graph, results = captured(call, given, pool, handle, needs)
+            self._graph, results = captured(begun, given, pool, handle, needs)
         except NotRecordable:
             pool.retire(handle)
             raise
         self._layouts = [_layout(result) for result in results]
         self._offsets = {
             n: results[n].storage_offset() - start
-            for n, start in reads.starts(results, facts).items()
+            for n, start in reads[0].starts(results, facts).items()
         }
-        self._program = self._patch_program(log, reads, results)
+        self._program = self._patch_program(log, reads[0], results)
         self._copies = sorted(copies)
         held = {n: results[n] for n in sorted({*stay, *copies})}
-        self._results, owners = handed_out(held, elsewhere | log.outside, self._graph)
+        self._results, owners = handed_out(held, reads[0].memory | log.outside, self._graph)
         self._results |= {n: results[n] for n in facts.constant_results}
         self._held = HeldMemory(handle)
         self._lent = () if loan is None else loan.references
@@ -313,6 +319,12 @@ class Recording:
         self._pool.forget(self)
 
     # --- making ------------------------------------------------------------------------------
+
+    def _fix(self, given: list[Any], moving: Collection[int]) -> None:
+        """Give the inputs that are new each time a place."""
+        for number in sorted(moving):
+            given[number] = static = _static(given[number])
+            self._copied.append((number, static))
 
     def _patch_program(self, log: LaunchLog, reads: _Reads, results: Sequence[torch.Tensor]) -> Any:
         """As graph_patches.cpp reads it."""
@@ -473,18 +485,21 @@ def _end(graph: torch.cuda.CUDAGraph, pool: RecordingPool, handle: tuple[int, in
 @dataclass(frozen=True, slots=True)
 class _Reads:
     """What a recording has to know of the inputs of its call, which takes them. pointers, numbers:
-    of what our kernels take; begins: where those begin that results are views of."""
+    of what our kernels take; begins: where those begin that results are views of; memory: addresses
+    of what is not the recording's."""
 
     pointers: list[int]
     numbers: list[int]
     begins: dict[int, int]
+    memory: set[int]
 
     @classmethod
-    def of(cls, given: Sequence[Any], facts: RecordingFacts) -> _Reads:
+    def of(cls, given: Sequence[Any], facts: RecordingFacts, borrowed: Collection[int]) -> _Reads:
         return cls(
             [_at(given[n]) for n in facts.kernel_inputs],
             [ctypes.c_long.from_address(_at(given[n])).value for n in facts.number_inputs],
             {n: int(given[n].storage_offset()) for n in facts.input_results.values()},
+            {_start(x) for n, x in enumerate(given) if n not in borrowed},
         )
 
     def starts(self, results: Sequence[torch.Tensor], facts: RecordingFacts) -> dict[int, int]:

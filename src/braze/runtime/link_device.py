@@ -127,7 +127,8 @@ def _recorded(
         return plain
     assert device.index is not None
     has_symbols = bool(facts.sized or schedule.sizes.numbers)
-    piece = 0 if has_symbols else piece_bytes(schedule, fresh_results(schedule, role.saved_from))
+    fresh = fresh_results(schedule, role.saved_from)
+    piece = 0 if has_symbols else piece_bytes(schedule, fresh, role.kept_from)
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
 
     def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:

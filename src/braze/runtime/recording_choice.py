@@ -160,10 +160,11 @@ def device_seconds(schedule: Schedule, rates: DeviceRates = RATES) -> float:
     return sum(max(rates.step, _seconds(step, rates)) for step in schedule.steps)
 
 
-def held_bytes(schedule: Schedule) -> int:
-    """Most bytes that are allocated at once, and are not the inputs'."""
+def held_bytes(schedule: Schedule, elsewhere: Collection[Buffer] = ()) -> int:
+    """Most bytes that are allocated at once, and are not the inputs' nor elsewhere."""
     last = dict(schedule.last_use)
     given = {*schedule.inputs, *(b for b, _ in schedule.constants), *dict(schedule.slots)}
+    given |= {*elsewhere}
     alive: dict[Buffer, int] = {}
     most = 0
     for number, step in enumerate(schedule.steps):
@@ -176,10 +177,17 @@ def held_bytes(schedule: Schedule) -> int:
     return most + schedule.arena_size
 
 
-def piece_bytes(schedule: Schedule, fresh: Iterable[Buffer]) -> int:
-    """What a recording takes of its memory, where that is worth one piece; fresh: results that are
-    not in it."""
-    size = held_bytes(schedule) - sum(map(_bytes, fresh))
+def piece_bytes(schedule: Schedule, fresh: Iterable[Buffer], kept_from: int) -> int:
+    """What a recording takes of its memory in one piece, where that is worth one.
+
+    fresh: results that are not in it. kept_from: of the results before that number, which the
+    program sees, a large one that a library call makes is a block of its own: it comes last, when
+    what is free of the piece lies between what is saved.
+    """
+    seen = {view.buffer for view in schedule.outputs[:kept_from]}
+    calls = [step.call for step in schedule.steps if isinstance(step, ExternStep)]
+    made = {b for call in calls for b in call.outputs if b is not None and b in seen}
+    size = held_bytes(schedule, {*fresh, *(b for b in made if _bytes(b) >= LEAST_PIECE)})
     return size if size >= LEAST_PIECE else 0
 
 

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from braze.ir.loops import Buffer, BufferView
 from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.types import Size
+from braze.shapes.expr import Expr, as_expr, constant_value
 
 
 def is_whole(view: BufferView) -> bool:
@@ -18,6 +20,17 @@ def is_whole(view: BufferView) -> bool:
         and view.stride == buffer.stride
         and view.offset == 0
         and view.dtype == buffer.dtype
+    )
+
+
+def fills(view: BufferView) -> bool:
+    """Whether the view has each element of its buffer, in the order of memory: logits that a
+    program sees as (batch, length, words), and that are computed as (rows, words)."""
+    buffer = view.buffer
+    return (
+        view.dtype == buffer.dtype
+        and constant_value(view.offset) == 0
+        and _runs(view.shape, view.stride) == _runs(buffer.shape, buffer.stride)
     )
 
 
@@ -38,11 +51,15 @@ def given_to_library(schedule: Schedule) -> set[Buffer]:
 
 
 def whole_results(schedule: Schedule) -> dict[Buffer, int]:
-    """The first result that is all of a buffer which is neither an input nor a constant."""
+    """The first result that is all of a buffer which is neither an input nor a constant; in another
+    shape, only of what no library call is given: the rest can be left where it is."""
     given = {*schedule.inputs, *(b for b, _ in schedule.constants)}
+    foreign = given_to_library(schedule)
     found: dict[Buffer, int] = {}
     for number, view in enumerate(schedule.outputs):
-        if view.buffer not in given and is_whole(view):
+        if view.buffer in given:
+            continue
+        if is_whole(view) or (view.buffer not in foreign and fills(view)):
             found.setdefault(view.buffer, number)
     return found
 
@@ -59,6 +76,19 @@ def fresh_results(schedule: Schedule, saved_from: int = sys.maxsize) -> dict[Buf
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _runs(shape: Sequence[Size], stride: Sequence[Size]) -> list[tuple[Expr, Expr]]:
+    """Size and stride of the dimensions, those joined that lie in memory as one."""
+    found: list[tuple[Expr, Expr]] = []
+    for size, step in zip(map(as_expr, shape), map(as_expr, stride), strict=True):
+        if constant_value(size) == 1:
+            continue
+        if found and found[-1][1] == size * step:
+            found[-1] = (found[-1][0] * size, step)
+        else:
+            found.append((size, step))
+    return found
 
 
 def _views_in(arguments: Iterable[Any]) -> Iterator[BufferView]:

@@ -424,6 +424,53 @@ def test_another_forwards_values_are_not_taken_for_these(driver: Driver) -> None
     assert pool.lender([ours[0], theirs[1]]) is None
 
 
+def test_what_is_new_each_time_is_copied_to_lent_memory(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Allocated while the backward is captured, when nothing of what was lent and is not read is
+    there any more; else before, in memory of everybody's."""
+    ended: list[int] = []
+    monkeypatch.setattr(torch.cuda.CUDAGraph, "capture_end", lambda _: ended.append(1))
+    captures: list[tuple[int, int]] = []
+    made = graph_recording._static
+
+    def static(tensor: torch.Tensor) -> torch.Tensor:
+        captures.append((len(driver.handles), len(ended)))
+        return made(tensor)
+
+    monkeypatch.setattr(graph_recording, "_static", static)
+    pool, log = RecordingPool(DEVICE), LaunchLog(LIBRARY)
+    forward = Recording(_call, log, [torch.zeros(2)], [0], FACTS, pool, PATCHES, 0)
+    saved: list[Any] = forward.replay([torch.ones(2)]) or []
+    assert captures == [(0, 0)]
+    loan = forward.lend([*saved], 1)
+    assert loan is None, "the program holds it"
+    tangent = torch.full((3,), 5.0)
+
+    def backward(inputs: list[Any]) -> list[torch.Tensor]:
+        result = _recorded_value(inputs[3])
+        inputs.clear()
+        return [result]
+
+    loan = forward.lend(saved, 1)
+    assert loan is not None
+    facts = dataclasses.replace(
+        FACTS, count=4, fixed_inputs=(3,), whole_results=frozenset({0}), same_results={}, results=1
+    )
+    given = [*saved, tangent]
+    del saved
+    recording = Recording(backward, log, given, [3], facts, pool, PATCHES, 0, loan)
+    assert captures[1:] == [(2, 1)], "inside of the second capture"
+    (_, place) = recording._copied[0]
+
+    def replay() -> None:
+        recording._results[0].copy_(place + 1)
+
+    driver.on_replay = replay
+    (result,) = recording.replay([*given[:3], torch.full((3,), 7.0)]) or []
+    assert torch.equal(result, torch.full((3,), 8.0))
+
+
 def test_a_backward_goes_with_its_forwards_memory(driver: Driver) -> None:
     pool = RecordingPool(DEVICE)
     forward = _recorded(pool, 0)

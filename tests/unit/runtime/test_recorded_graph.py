@@ -13,7 +13,7 @@ import torch
 
 from braze.codegen.segments import host_sources
 from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import ExternCall
+from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel
 from braze.options import Options
@@ -22,6 +22,7 @@ from braze.runtime.graph_recording import NoRoom, NotRecordable
 from braze.runtime.launch import build_extension_module
 from braze.runtime.recorded_graph import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
 from braze.runtime.recording_facts import RecordingFacts, recording_facts
+from braze.runtime.result_memory import fills, fresh_results, whole_results
 from braze.runtime.toolchain import Toolchain, find_toolchain
 from braze.schedule import schedule
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view
@@ -298,6 +299,26 @@ def test_facts_of_a_schedule() -> None:
     assert saving.staying(1) == {1, 2, 4}, "beside the library's result a kernel's waits"
     none = recording_facts(plan, sources, "cpu", saved_from=2)
     assert isinstance(none, RecordingFacts) and none.fresh_results == (0, 2)
+
+
+def test_a_result_in_another_shape_has_fresh_memory_too() -> None:
+    """Logits that are computed by rows; not a part of them, nor what a library call made."""
+    x, w, p, y = (buffer(name, (12, 4)) for name in ("x", "w", "p", "y"))
+    (i, _), (j, _) = over = axes((12, 4))
+    call = ExternCall(torch.ops.aten.mm.default, (view(x), view(w)), (), (p,))
+    made = define(y, over, apply("add", load(p, i, j), 1.0))
+
+    def seen(made: Buffer, shape: tuple[int, ...], stride: tuple[int, ...]) -> BufferView:
+        return BufferView(made, shape, stride, 0, made.dtype)
+
+    batched, part = seen(y, (3, 4, 1, 4), (16, 4, 4, 1)), seen(y, (3, 4, 3), (16, 4, 1))
+    turned, foreign = seen(y, (4, 12), (1, 4)), seen(p, (48,), (1,))
+    outputs = [part, turned, batched, view(y), foreign]
+    given = dataclasses.replace(program([x, w], [call, made], [y]), outputs=tuple(outputs))
+    plan = schedule(given, OPTIONS)
+    assert fills(batched) and fills(seen(y, (48,), (1,)))
+    assert not fills(part) and not fills(turned) and not fills(seen(y, (6, 4), (8, 1)))
+    assert whole_results(plan) == fresh_results(plan) == {y: 2}
 
 
 def test_what_waits_for_the_device_is_refused() -> None:

@@ -10,7 +10,7 @@ import torch
 
 from braze.ir.loops import Buffer, ExternCall, LoopProgram
 from braze.ir.scalars import apply
-from braze.ir.schedule import Schedule
+from braze.ir.schedule import Kernel, Schedule
 from braze.runtime.recording_choice import (
     RATES,
     RecordingChoice,
@@ -113,10 +113,26 @@ def test_the_piece_that_a_recording_takes() -> None:
     """What it holds, without results that are elsewhere, where that is much."""
     size = 8192
     plan, small = _plan(size, 3), _plan(64, 3)
-    assert piece_bytes(plan, ()) == held_bytes(plan)
+    assert piece_bytes(plan, (), 9) == held_bytes(plan)
     (result,) = [view.buffer for view in plan.outputs]
-    assert piece_bytes(plan, [result]) == held_bytes(plan) - 4 * size**2
-    assert piece_bytes(small, ()) == 0
+    made = {b for step in plan.steps if isinstance(step, Kernel) for b in step.memory}
+    assert result in made and held_bytes(plan) >= 2 * 4 * size**2
+    assert piece_bytes(plan, [result], 9) == held_bytes(plan, [result])
+    assert piece_bytes(plan, made, 9) == 0, "nothing is left"
+    assert piece_bytes(small, (), 9) == 0
+
+
+def test_a_large_result_of_a_library_call_is_a_block_of_its_own() -> None:
+    """Where the program sees it: what is saved for a backward lies beside what was before."""
+    size = 8192
+    x, w, a, p = (buffer(name, (size, size)) for name in ("x", "w", "a", "p"))
+    (i, _), (j, _) = over = axes((size, size))
+    call = ExternCall(torch.ops.aten.mm.default, (view(a), view(w)), (), (p,))
+    doubled = define(a, over, apply("mul", load(x, i, j), 2.0))
+    plan = schedule(program([x, w], [doubled, call], [p, a]), OPTIONS, CUDA)
+    one = 4 * size**2
+    assert held_bytes(plan) == 2 * one
+    assert piece_bytes(plan, (), 1) == one and piece_bytes(plan, (), 0) == 2 * one
 
 
 def test_what_is_not_asked_for_has_to_be_known_and_small() -> None:
