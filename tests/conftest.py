@@ -75,6 +75,8 @@ def _state_of_process() -> tuple[Any, ...]:
         sys.getprofile(),
         sys.getswitchinterval(),
         os.getcwd(),
+        torch._C._autograd._top_saved_tensors_default_hooks(False),
+        torch._C._functorch.get_dynamic_layer_stack_depth(),
     )
 
 

@@ -133,6 +133,8 @@ def thread_state() -> tuple[Any, ...]:
         sys.getprofile(),
         gc.isenabled(),
         torch.compiler.is_compiling(),
+        torch._C._autograd._top_saved_tensors_default_hooks(False),
+        torch._C._functorch.get_dynamic_layer_stack_depth(),
     )
 
 
@@ -244,6 +246,29 @@ def test_the_lock_of_an_interrupted_compile_is_free(interrupts: Any) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_compile_interrupted_anywhere_leaves_nothing(interrupts: Any, program: str) -> None:
     check_program(interrupts, program, 12)
+
+
+def test_an_interrupt_where_hooks_on_saved_tensors_begin_and_end(
+    interrupts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Left on the thread, they turn off autograd's look at what was saved and then written to."""
+    borders: list[int] = []
+    hooks = torch.autograd.graph.saved_tensors_hooks
+    for name in ("__enter__", "__exit__"):
+        method = getattr(hooks, name)
+
+        def noted(*arguments: Any, method: Any = method) -> Any:
+            borders.append(interrupts.count())
+            return method(*arguments)
+
+        monkeypatch.setattr(hooks, name, noted)
+    check_point(interrupts, "training", sys.maxsize, 0)
+    borders.clear()
+    check_point(interrupts, "training", sys.maxsize, 0)
+    assert len(borders) == 2  # of the one compile: the two calls behind it find it made
+    points = [border + step for border in borders for step in range(-8, 16)]
+    interrupted = [check_point(interrupts, "training", at, sys.maxsize) for at in points]
+    assert all(interrupted)
 
 
 @pytest.mark.slow

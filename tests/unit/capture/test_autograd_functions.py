@@ -318,9 +318,6 @@ def test_a_backward_with_effects() -> None:
     assert x.grad is not None and torch.equal(x.grad, torch.full((3, 4), 4.0))
 
 
-@pytest.mark.xfail(
-    strict=False, reason="in one of two runs of the whole suite nothing was raised: not understood"
-)
 def test_saved_and_then_written_to() -> None:
     """Eager's error, from eager."""
 
