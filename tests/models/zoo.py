@@ -55,11 +55,9 @@ ALL = (*TEXT, *IMAGE, *TORCHVISION)
 # Why a model's forward pass is more than one graph, by name; all others are one graph.
 BREAKS: dict[str, str] = {
     "ctrl": "numpy's power, on numbers",
-    "flaubert": "compares a tensor's maximum",
     "led": "asks whether the attention is global anywhere",
     "longformer": "asks whether the attention is global anywhere",
     "mra": "calls requires_grad_() on an intermediate",
-    "xlm": "compares a tensor's maximum",
 }
 
 # (batch, tokens) of calls; of images (batch, how much larger a side is). The last is no extreme.
@@ -69,17 +67,10 @@ VARYING = 2  # dimensions in which these calls differ
 
 # Why a model compiles more often than its varying dimensions ask for, by name.
 COMPILES_AT_EACH: dict[str, str] = {
-    "bloom": "keys are joined to an empty cache",
     "canine": "max_pool1d, and what is padded behind it",
-    "codegen": "gathers rows of a table",
     "ctrl": "numpy's numbers are guarded by identity",
-    "falcon": "a dimension indexed by a list",
     "falcon_mamba": "associative_scan halves a length",
-    "flaubert": "keys are joined to an empty cache",
     "fnet": "the fft of three dimensions",
-    "gpt_neo": "keys are joined to an empty cache",
-    "gpt_neox_japanese": "keys are joined to an empty cache",
-    "gptj": "gathers rows of a table",
     "jamba": "associative_scan halves a length",
     "led": "its chunks",
     "longformer": "its chunks",
@@ -87,8 +78,6 @@ COMPILES_AT_EACH: dict[str, str] = {
     "mpt": "one of its sizes cannot be had",
     "recurrent_gemma": "a loop over its tokens",
     "rwkv": "a loop over its tokens",
-    "xglm": "keys are joined to an empty cache",
-    "xlm": "keys are joined to an empty cache",
     "xlnet": "positions that are embedded",
 }
 
@@ -115,8 +104,6 @@ _HEADS = {"num_attention_heads": 4, "num_key_value_heads": 4}
 _EXPERTS = {**_HEADS, "num_experts_per_tok": 2, "num_hidden_layers": 2}
 # What else an architecture needs, whose sizes depend on each other.
 _OWN_SIZES: dict[str, dict[str, Any]] = {
-    "codegen": {"rotary_dim": 8},
-    "gptj": {"rotary_dim": 8},
     "deepseek_v3": {
         **_EXPERTS,
         "n_group": 2,
@@ -128,7 +115,6 @@ _OWN_SIZES: dict[str, dict[str, Any]] = {
         "v_head_dim": 16,
     },
     "esm": {"vocab_size": 128, "mask_token_id": 32, "pad_token_id": 1},
-    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "jamba": {
         "num_hidden_layers": 4,
         "attn_layer_period": 2,

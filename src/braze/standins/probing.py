@@ -146,7 +146,7 @@ def _numbers(argument: Any, facts: Facts, values: dict[Symbol, int]) -> Any:
 
 def _known_probes(facts: Facts, sizes: Sequence[SymbolicSize]) -> Iterable[dict[Symbol, int]]:
     """Other values of the symbols for which all that is known holds."""
-    free = _free_symbols(facts, sizes)
+    free = _linked(facts, _free_symbols(facts, sizes))
     if free not in facts.probes:
         facts.probes[free] = [], iter(_probes(facts, free))
     found, further = facts.probes[free]
@@ -162,6 +162,18 @@ def _free_symbols(facts: Facts, sizes: Sequence[SymbolicSize]) -> tuple[Symbol, 
     for symbol, meaning in facts.derived():
         if symbol in named:
             named |= symbols(meaning)
+    return tuple(sorted(named, key=str))
+
+
+def _linked(facts: Facts, free: tuple[Symbol, ...]) -> tuple[Symbol, ...]:
+    """With the symbols that an assumed relation ties to these: where a mask is as long as the
+    tokens at least, no longer tokens are found while the mask stays as it is."""
+    relations = [symbols(facts.current(known.relation.expr)) for known in facts.assumed]
+    open_relations = [named for named in relations if len(named) > 1]
+    named, size = set(free), -1
+    while open_relations and len(named) != size:
+        size = len(named)
+        named.update(*(tied for tied in open_relations if not named.isdisjoint(tied)))
     return tuple(sorted(named, key=str))
 
 

@@ -45,3 +45,21 @@ def test_gradient_of_a_pad_to_windows(journal: Journal) -> None:
         torch.testing.assert_close(mine.grad, theirs.grad)
     frames = [r for r in journal.records() if "backward" not in r.function]
     assert len(frames) <= 2  # paddings by nothing may be programs of their own
+
+
+def rows_of_masked(x: torch.Tensor, mask: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
+    """The mask is as long as x at least: x alone cannot be longer than it is now."""
+    if mask.shape[1] < x.shape[1]:
+        raise ValueError(mask.shape)
+    places = x.long().unsqueeze(-1).repeat(1, 1, table.shape[-1])
+    rows = torch.gather(table.repeat(x.shape[0], 1, 1), 1, places)
+    return torch.cat([torch.tensor([]), rows], 1) + mask[:, : x.shape[1], None]
+
+
+def test_sizes_that_are_tied_are_probed_together(journal: Journal) -> None:
+    compiled = braze.compile(rows_of_masked)
+    table = torch.randn(8, 4)
+    for batch, length in ((2, 16), (3, 24), (5, 56), (4, 40)):
+        x, mask = torch.randint(0, 8, (batch, length)), torch.ones(batch, length)
+        torch.testing.assert_close(compiled(x, mask, table), rows_of_masked(x, mask, table))
+    assert len(journal.records()) == 2

@@ -127,14 +127,16 @@ def _is_row_major(x: TensorType) -> bool:
 
 @rule(aten.cat.default)
 def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
-    """Channels-last where every part is taken for it, else row-major."""
-    first = tensors[0]
+    """Channels-last where every part is taken for it, else row-major. An empty vector joins
+    anything: so do caches begin."""
+    parts = [t for t in tensors if t.shape != (0,)]
+    first = parts[0] if parts else tensors[0]
     rank = len(first.shape)
-    if not rank or any(len(t.shape) != rank for t in tensors):
+    if not rank or any(len(t.shape) != rank for t in parts):
         return NotImplemented
     dim = wrap_dim(dim, rank)
     total = 0
-    for tensor in tensors:
+    for tensor in parts:
         if tensor is not first and any(
             d != dim and not must_equal(size, first.shape[d]) for d, size in enumerate(tensor.shape)
         ):
