@@ -70,15 +70,12 @@ COMPILES_AT_EACH: dict[str, str] = {
     "canine": "max_pool1d, and what is padded behind it",
     "ctrl": "numpy's numbers are guarded by identity",
     "falcon_mamba": "associative_scan halves a length",
-    "fnet": "the fft of three dimensions",
     "jamba": "associative_scan halves a length",
     "led": "its chunks",
     "longformer": "its chunks",
     "mamba": "associative_scan halves a length",
-    "mpt": "one of its sizes cannot be had",
     "recurrent_gemma": "a loop over its tokens",
     "rwkv": "a loop over its tokens",
-    "xlnet": "positions that are embedded",
 }
 
 # Fields of a configuration that make a model small, where it has them.

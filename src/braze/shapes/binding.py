@@ -26,7 +26,8 @@ from braze.shapes.expr import (
 @final
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before.
+    """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before. factor may
+    be negative: `2048 - s0` is a size, too.
     place None: the symbol is `rest` itself."""
 
     symbol: Symbol
@@ -198,6 +199,5 @@ def _solved(place: Any, expr: Expr, symbol: Symbol) -> Binding | None:
         else:
             rest.append((monomial, coefficient))
     others = Expr(tuple(rest))
-    return (
-        None if factor <= 0 or symbol in symbols(others) else Binding(symbol, place, factor, others)
-    )
+    is_solved = factor != 0 and symbol not in symbols(others)
+    return Binding(symbol, place, factor, others) if is_solved else None

@@ -100,15 +100,24 @@ def _arange(start: Any, end: Any, step: Any = 1, *, dtype: Any = None, **options
     numbers = (start, end, step)
     if not all(type(number) in (int, float, SymbolicSize) for number in numbers) or not step:
         return NotImplemented
-    whole = not any(type(number) is float for number in numbers)
-    length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
-    if length < 0:
-        return NotImplemented
     if dtype is None:
-        dtype = torch.int64 if whole else torch.get_default_dtype()
-    elif not whole and not dtype.is_floating_point:
+        is_float = any(type(number) is float for number in numbers)
+        dtype = torch.get_default_dtype() if is_float else torch.int64
+    start, end, step = map(_as_whole, numbers)
+    whole = not any(type(number) is float for number in (start, end, step))
+    length = -(-(end - start) // step) if whole else math.ceil((end - start) / step)
+    if length < 0 or not (whole or dtype.is_floating_point):
         return NotImplemented
     return _filled((length,), dtype=dtype, **options)
+
+
+def _as_whole(number: Any) -> Any:
+    """`1.0` as `1`: with the integers beside it, which may be symbols, it says a length."""
+    exact = type(number) is float and abs(number) < _EXACT and number.is_integer()
+    return int(number) if exact else number
+
+
+_EXACT = 1 << 53  # below it floats hold every integer
 
 
 @rule(aten.linspace.default)

@@ -304,6 +304,33 @@ def _diagonal(x: TensorType, offset: int, shift: int = 0, dim1: int = 0, dim2: i
     return _made(x, shape, stride), offset  # type: ignore[arg-type]
 
 
+_REAL = {torch.complex64: torch.float32, torch.complex128: torch.float64}
+
+
+@_view_rule(aten.view_as_real.default)
+def _view_as_real(x: TensorType, offset: int) -> Any:
+    """Real and imaginary parts side by side, in elements of half the size."""
+    if x.dtype not in _REAL:
+        return NotImplemented
+    stride = (*(2 * step for step in x.stride), 1)  # type: ignore[operator]
+    return tensor_type(_REAL[x.dtype], (*x.shape, 2), stride, x.device), 2 * offset
+
+
+@_view_rule(aten.view_as_complex.default)
+def _view_as_complex(x: TensorType, offset: int) -> Any:
+    """Only of pairs that lie side by side, at even places; eager says which are not."""
+    dtype = _COMPLEX.get(x.dtype)
+    if dtype is None or not x.shape or x.shape[-1] != 2 or x.stride[-1] != 1:
+        return NotImplemented
+    if not all(must_equal(number % 2, 0) for number in (*x.stride[:-1], offset)):  # type: ignore[operator]
+        return NotImplemented
+    stride = tuple(step // 2 for step in x.stride[:-1])  # type: ignore[operator]
+    return tensor_type(dtype, x.shape[:-1], stride, x.device), offset // 2
+
+
+_COMPLEX = {real: number for number, real in _REAL.items()}
+
+
 @_view_rule(aten.unbind.int)
 def _unbind(x: TensorType, offset: int, dim: int = 0) -> tuple[View, ...]:
     dim = wrap_dim(dim, len(x.shape))
