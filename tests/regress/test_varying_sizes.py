@@ -33,10 +33,26 @@ def from_the_end_of_a_table(x: torch.Tensor) -> Any:
     return table[:, max(0, table.size(1) - x.size(1)) :] + x[:, :, 0]
 
 
+def pooled_rows(x: torch.Tensor) -> Any:
+    """CANINE: C++ asks for the length of what it pools in one dimension."""
+    pool = torch.nn.functional.max_pool1d
+    rows = x.transpose(1, 2)
+    return pool(rows.contiguous(), 3, ceil_mode=True), pool(rows, kernel_size=(2,), padding=1)
+
+
+def chunks_of_a_range(x: torch.Tensor) -> Any:
+    """CANINE: how many chunks there are is the program, not how long the last one is."""
+    ends = [(start, min(x.shape[1], start + 128)) for start in range(0, x.shape[1], 128)]
+    back = [place for place in range(-1, -x.shape[1], -300)]  # noqa: C416
+    return torch.cat([x[:, start:end] * 2 for start, end in ends], 1), x + len(back)
+
+
 PROGRAMS: tuple[Program, ...] = (
     complex_parts,
     whole_floats_in_arange,
     from_the_end_of_a_table,
+    pooled_rows,
+    chunks_of_a_range,
 )
 
 
@@ -50,6 +66,15 @@ def test_two_compiles(journal: Journal, program: Program) -> None:
             assert mine.stride() == theirs.stride()
     assert not journal.fallbacks()
     assert len(journal.records()) == 2
+
+
+def test_more_chunks_are_another_program(journal: Journal) -> None:
+    compiled = braze.compile(chunks_of_a_range)
+    for length, compiles in ((100, 1), (120, 2), (140, 3), (200, 3), (256, 3), (257, 4), (5, 4)):
+        x = torch.randn(2, length, 3)
+        for mine, theirs in zip(compiled(x), chunks_of_a_range(x), strict=True):
+            torch.testing.assert_close(mine, theirs)
+        assert len(journal.records()) == compiles, length
 
 
 def _tensors(result: Any) -> tuple[torch.Tensor, ...]:

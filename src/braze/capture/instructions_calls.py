@@ -17,6 +17,7 @@ from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
+from braze.shapes.symbolic import ProgramInt
 
 _DEFAULTS, _KEYWORD_DEFAULTS, _ANNOTATIONS, _CLOSURE = 1, 2, 4, 8
 
@@ -53,9 +54,23 @@ def _call(interpreter: Any, frame: Frame, count: int, names: tuple[str, ...]) ->
     if function is locals or (function is vars and not args):
         stack.append(local_variables(interpreter, frame))
         return False
+    if function is range and frame.steps[frame.index][1].name == "GET_ITER":
+        args = counted(args)
     if BYTECODE.callable_first and names:
         operands = [*operands, names]
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
+
+
+def counted(args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a range that is only iterated, in numbers, where it goes in steps to a
+    symbol: `range(0, n, 128)` ties the program to how many steps that is, not to `n`."""
+    if len(args) != 3 or type(args[0]) is not int or type(args[2]) is not int:
+        return args
+    start, stop, step = args
+    if type(stop) is not ProgramInt or -2 < step < 2:
+        return args
+    count = int(-((start - stop) // step))
+    return start, start + max(count, 0) * step, step
 
 
 def local_variables(interpreter: Any, frame: Frame) -> Any:

@@ -52,9 +52,8 @@ def leaf_call(
     gradients = torch.is_grad_enabled()
     recorder = interpreter.tracer.recorder
     before = recorder.progress
-    if interpreter.world.sizes.facts is None:
-        result = traced(function, args, kwargs)
-    elif not COMPOSES_IN_NUMBERS or function in IN_PYTHON:
+    is_static = interpreter.world.sizes.facts is None
+    if is_static or not COMPOSES_IN_NUMBERS or function in IN_PYTHON:
         result = traced(IN_PYTHON.get(function, function), args, kwargs)
     else:
         with symbolic_dispatch(function):

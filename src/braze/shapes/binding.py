@@ -26,8 +26,8 @@ from braze.shapes.expr import (
 @final
 @dataclass(frozen=True, slots=True)
 class Binding:
-    """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before. factor may
-    be negative: `2048 - s0` is a size, too.
+    """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before.
+    factor may be negative: `2048 - s0` is a size, too.
     place None: the symbol is `rest` itself."""
 
     symbol: Symbol

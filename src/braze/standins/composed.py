@@ -1,8 +1,9 @@
-"""Composite functions that C++ makes of others, in Python, where sizes are symbolic.
+"""Composite functions that C++ makes of others, in Python: mostly where sizes are symbolic.
 
     x.reshape(n, -1)    x.view(n, m), or a copy where the strides allow no view
     x.contiguous()      x, or a copy
     torch.stft(x, ...)  frames of x times the window, transformed
+    max_pool1d(x, 4)    max_pool2d of x as an image of one row
 
 They do what C++ does. C++ would ask the nodes of sizes a hundred questions for one `reshape`.
 """
@@ -15,6 +16,7 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch.nn import functional
 
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import ProgramInt, plain_size
@@ -93,6 +95,43 @@ def _are_real(*tensors: Any) -> bool:
     return all(x.dtype in (torch.float32, torch.float64) for x in tensors)
 
 
+def _as_in_max_pool1d(
+    input: Any,
+    kernel_size: Any,
+    stride: Any = None,
+    padding: Any = 0,
+    dilation: Any = 1,
+    ceil_mode: Any = False,
+    return_indices: Any = False,
+) -> Any: ...
+
+
+_MAX_POOL1D = inspect.signature(_as_in_max_pool1d)
+
+
+def _max_pool1d(*args: Any, **kwargs: Any) -> Any:
+    given = _MAX_POOL1D.bind(*args, **kwargs)
+    given.apply_defaults()
+    x, kernel, stride, padding, dilation, ceil_mode, indices = given.arguments.values()
+    numbers = [_only(n) for n in (kernel, kernel if stride is None else stride, padding, dilation)]
+    plain = all(type(n) is int for n in numbers) and not indices and type(ceil_mode) is bool
+    if not plain or type(x) is not Standin or x.dim() not in (2, 3) or not x.is_floating_point():
+        return functional.max_pool1d(*args, **kwargs)
+    window, step, pad, apart = numbers
+    image = functional.max_pool2d(
+        x.unsqueeze(-2), (1, window), (1, step), (0, pad), (1, apart), ceil_mode
+    )
+    pooled = image.squeeze(-2)
+    keeps_strides = x.device.type != "cpu" or (x.requires_grad and torch.is_grad_enabled())
+    return pooled if keeps_strides else pooled.contiguous()  # a kernel of its own, on the CPU
+
+
+def _only(number: Any) -> Any:
+    """A number, or the only one of a tuple."""
+    is_alone = isinstance(number, (tuple, list)) and len(number) == 1
+    return number[0] if is_alone else number
+
+
 # By what programs call.
 IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
     {
@@ -101,6 +140,7 @@ IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
         torch.Tensor.contiguous: _contiguous,
         torch.stft: _stft,
         torch.Tensor.stft: _stft,
+        functional.max_pool1d: _max_pool1d,
     }
 )
 
