@@ -17,17 +17,27 @@ def adopt_slice(world: Any, value: slice, source: Source) -> slice:
 
 
 def adopt_changing(world: Any, value: tuple[Any, ...], source: Source) -> tuple[Any, ...] | None:
-    """A tuple of floats of which some changed between compiles (an optimizer's `betas` under a
-    schedule of momentum), item by item; None for another one, which is guarded by value."""
-    if set(map(type, value)) != {float}:
+    """A tuple of numbers of which some changed between compiles (an optimizer's `betas` under a
+    schedule of momentum, a `torch.Size` that is kept over a graph break), item by item; None for
+    another one, which is guarded by value."""
+    if not value or not _NUMBERS.issuperset(map(type, value)):
         return None
     places = [ItemSource(source, index) for index in range(len(value))]
-    changed = [world.sizes.is_lifted(p, item) for p, item in zip(places, value, strict=True)]
+    changed = [_changes(world, item, place) for item, place in zip(value, places, strict=True)]
     if not any(changed):
         return None
-    world.guard(source, GuardKind.TYPE_MATCH, tuple)
+    cls = type(value)
+    world.guard(source, GuardKind.TYPE_MATCH, cls)
     world.guard(source, GuardKind.LENGTH, len(value))
-    adopted = [world.adopt(item, place) for place, item in zip(places, value, strict=True)]
-    made = tuple(adopted)
+    made = cls([world.adopt(item, place) for place, item in zip(places, value, strict=True)])
     world.constants[id(made)] = made, source
     return made
+
+
+_NUMBERS = frozenset({int, float})
+
+
+def _changes(world: Any, item: Any, place: Source) -> bool:
+    if type(item) is float:
+        return bool(world.sizes.is_lifted(place, item))
+    return world.sizes.number(place, item) is not None

@@ -19,6 +19,7 @@ from braze.capture.world import TENSORS
 from braze.compat.promises import CHECKS, SIZE_CHECKS
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
+from braze.standins.known_sizes import known_size
 
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
@@ -27,7 +28,11 @@ _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16
 def reads_number(interpreter: Any, cls: type, value: Any) -> bool:
     """Whether `cls(value)`, or `value.item()`, is a number that becomes a symbol."""
     tracer = interpreter.tracer
-    if type(value) not in TENSORS or not tracer.gives_integers or interpreter.transforms:
+    if type(value) not in TENSORS or interpreter.transforms:
+        return False
+    if cls is int and known_size(tracer, value) is not None:
+        return True
+    if not tracer.gives_integers:
         return False
     one = all(type(n) is int and n == 1 for n in value.shape)
     if not one or tracer.known_data(value) is not None:

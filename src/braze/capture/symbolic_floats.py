@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from braze.capture.handler_table import answers
-from braze.capture.leaf_calls import leaf_call, unnoted_call
+from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
 from braze.compat.operators import PYTHON_FUNCTIONS
 from braze.shapes.symbolic import ProgramInt
@@ -30,7 +30,6 @@ from braze.standins.numbers import (
     is_from_outside,
     is_guarded_positive,
     number_of,
-    number_value,
 )
 
 aten = torch.ops.aten
@@ -52,36 +51,6 @@ def is_number(interpreter: Any, tensor: Any) -> bool:
     if interpreter.transforms or not holds_number(tracer, tensor):
         return False
     return tracer.known_data(tensor) is None
-
-
-def _tensor_of(make: Any) -> None:
-    """`torch.tensor(number)`, and of a list of numbers, where some are symbolic."""
-
-    @answers(make)
-    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        given = dict(zip(("data", "dtype", "device"), args)) | kwargs
-        data, asks = given.pop("data", None), given.pop("requires_grad", False)
-        numbers = data if type(data) in (list, tuple) else [data]
-        kinds = set(map(type, numbers))
-        if SymbolicFloat not in kinds or not kinds <= {float, int, SymbolicFloat} or asks:
-            return leaf_call(interpreter, make, args, kwargs)
-        if given.pop("pin_memory", False) or not given.keys() <= {"dtype", "device"}:
-            return leaf_call(interpreter, make, args, kwargs)
-        wanted = {
-            "dtype": given.get("dtype") or torch.get_default_dtype(),
-            "device": given.get("device") or torch.get_default_device(),
-        }
-        tracer = interpreter.tracer
-        items = [tracer.standin_for(number_value(tracer, number)) for number in numbers]
-        whole = (
-            items[0] if numbers[0] is data else unnoted_call(interpreter, torch.stack, (items,), {})
-        )
-        plain = unnoted_call(interpreter, torch.Tensor.detach, (whole,), {})  # a number's history
-        return unnoted_call(interpreter, torch.Tensor.to, (plain,), {**wanted, "copy": True})
-
-
-_tensor_of(torch.tensor)
-_tensor_of(torch.as_tensor)
 
 
 def _function(python: Callable[..., float], op: Any) -> None:

@@ -385,8 +385,9 @@ class World:
             if number is not None:
                 self.guard(source, GuardKind.TYPE_MATCH, int)
                 return number
-        if cls is float:
-            changing = self._lifted(source, value)
+        if cls is float or cls is torch.Size:
+            take = self._lifted if cls is float else functools.partial(adopt_changing, self)
+            changing = take(value, source)
             if changing is not None:
                 return changing
         self.guard(source, GuardKind.EQUALS_MATCH, value)
@@ -405,7 +406,7 @@ class World:
             self.known[id(value)] = (value, source)
         return value
 
-    def _lifted(self, source: Source, value: float) -> SymbolicFloat | None:
+    def _lifted(self, value: float, source: Source) -> SymbolicFloat | None:
         """What stands for a float from outside that may change; None where its value is guarded."""
         known = self.lifted.get(source) if self.lifted else None
         if known is None and self.sizes.is_lifted(source, value):

@@ -17,6 +17,7 @@ from braze.standins.data_sizes import (
     integer_of,
 )
 from braze.standins.errors import DataDependent, Untraceable
+from braze.standins.known_sizes import known_size
 from braze.standins.layout import contiguous_stride, is_contiguous
 from braze.standins.numbers import holds_number, number_of
 from braze.standins.standin import Standin, Step
@@ -84,12 +85,15 @@ def _index(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 @_special(aten._local_scalar_dense.default)
 def _scalar(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The number in a literal (`torch.tensor(3).item()`) is known."""
+    """The number in a literal (`torch.tensor(3).item()`) is known, and one made of sizes."""
     literal = tracer.literal_of(args[0])
     if literal is None:
         literal = tracer.known_data(args[0])
     if literal is not None:
         return literal.item()
+    size = known_size(tracer, args[0])
+    if size is not None:
+        return size
     if holds_number(tracer, args[0]):
         return number_of(tracer, args[0])
     return integer_of(tracer, args[0]) if holds_integer(tracer, args[0]) else NotImplemented

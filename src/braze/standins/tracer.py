@@ -166,7 +166,8 @@ class Tracer(dispatch.TorchDispatchMode):
         if type(standin) is not Standin:
             return None
         constants = {constant.value: constant.tensor for constant in self.constants}
-        return known_data(self.recorder, constants, self.recorder.read(standin.place))
+        with dispatch.WithoutMode(self):
+            return known_data(self.recorder, constants, self.recorder.read(standin.place))
 
     def finish(self, results: Sequence[torch.Tensor], keeps_sized: bool = False) -> FinishedTrace:
         """The graph that computes `results`, with aliases, write-backs and no dead nodes.

@@ -1,0 +1,67 @@
+"""`torch.tensor` of numbers some of which are symbols: operators of the graph compute it.
+
+torch.tensor([n, 2])      stack([full([], s0), full([], 2)])
+torch.tensor([0.5, lr])   stack([full([], 0.5), %lr])
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from braze.capture.handler_table import answers
+from braze.capture.leaf_calls import leaf_call, unnoted_call
+from braze.shapes.symbolic import ProgramInt
+from braze.standins.numbers import SymbolicFloat, number_value
+
+_WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16})
+
+
+def _tensor_of(make: Any) -> None:
+    @answers(make)
+    def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        given = dict(zip(("data", "dtype", "device"), args)) | kwargs
+        data, asks = given.pop("data", None), given.pop("requires_grad", False)
+        numbers = list(data) if type(data) in (list, tuple, torch.Size) else [data]
+        kinds = set(map(type, numbers))
+        changing = kinds & {SymbolicFloat, ProgramInt}
+        if not changing or asks or not kinds <= {float, int, SymbolicFloat, ProgramInt}:
+            return leaf_call(interpreter, make, args, kwargs)
+        if given.pop("pin_memory", False) or not given.keys() <= {"dtype", "device"}:
+            return leaf_call(interpreter, make, args, kwargs)
+        wanted: dict[str, Any]
+        whole = not kinds & {float, SymbolicFloat}
+        wanted = {
+            "dtype": given.get("dtype") or (torch.int64 if whole else torch.get_default_dtype()),
+            "device": given.get("device") or torch.get_default_device(),
+        }
+        is_row = type(data) in (list, tuple, torch.Size)
+        if SymbolicFloat in kinds:
+            return _of_floats(interpreter, numbers, is_row, wanted)
+        if not _fit(numbers, wanted["dtype"], whole):
+            return leaf_call(interpreter, make, args, kwargs)
+        items = [leaf_call(interpreter, torch.full, ((), n), wanted) for n in numbers]
+        return leaf_call(interpreter, torch.stack, (items,), {}) if is_row else items[0]
+
+
+def _fit(numbers: list[Any], dtype: torch.dtype, whole: bool) -> bool:
+    """Whether no number is beyond the type, which may become a guard."""
+    if dtype is torch.int32 and whole:
+        ends = torch.iinfo(dtype)
+        return all(ends.min <= n and n <= ends.max for n in numbers)
+    return dtype in _WIDE or (dtype is torch.int64 and whole)
+
+
+def _of_floats(interpreter: Any, numbers: list[Any], is_row: bool, wanted: dict[str, Any]) -> Any:
+    tracer = interpreter.tracer
+    if ProgramInt in map(type, numbers):
+        numbers = [interpreter.call(float, n) if type(n) is ProgramInt else n for n in numbers]
+    items = [tracer.standin_for(number_value(tracer, number)) for number in numbers]
+    whole = unnoted_call(interpreter, torch.stack, (items,), {}) if is_row else items[0]
+    plain = unnoted_call(interpreter, torch.Tensor.detach, (whole,), {})  # a number's history
+    return unnoted_call(interpreter, torch.Tensor.to, (plain,), {**wanted, "copy": True})
+
+
+_tensor_of(torch.tensor)
+_tensor_of(torch.as_tensor)
