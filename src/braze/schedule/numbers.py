@@ -3,9 +3,10 @@
     kernel a: steps0[] = steps0[] + 1
     kernel b: steps1[] = steps1[] + 1        ->      kernel a: both
 
-A model in training counts the batches of each of its norms. The counts are written last, far from
-where each was made, so that they stand beside each other only in the end. None may write what
-another one reads or writes.
+A model in training counts the batches of each of its norms, an optimizer its steps. The counts are
+written last, far from where each was made; there they come first, so that they stand beside each
+other, and so does what else is written last: kernels of one form can be started together then. None
+may write what another one reads or writes.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ def join_numbers(final: Rewritten) -> Rewritten:
     """The steps with such kernels joined; those that write in place with such only."""
     made: list[Step] = []
     settled = final.settled
-    for number, step in enumerate(final.steps):
+    for number, step in enumerate(_numbers_first(final)):
         before = made[-1] if made and number != final.settled else None
         joined = _joined(before, step)
         if joined is None:
@@ -36,6 +37,24 @@ def join_numbers(final: Rewritten) -> Rewritten:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _numbers_first(final: Rewritten) -> list[Step]:
+    """The steps; of those that write in place, kernels of numbers that need no other come first."""
+    numbers: list[Step] = []
+    others: list[Step] = []
+    blocked: set[Buffer] = set()  # what others write
+    touched: set[Buffer] = set()
+    for step in final.steps[final.settled :]:
+        assert isinstance(step, Kernel)
+        writes = {*written(step)}
+        if _is_of_numbers(step) and not blocked & {*step.memory} and not touched & writes:
+            numbers.append(step)
+        else:
+            others.append(step)
+            blocked |= writes
+            touched |= {*step.memory}
+    return [*final.steps[: final.settled], *numbers, *others]
 
 
 def _joined(first: Step | None, second: Step) -> Kernel | None:

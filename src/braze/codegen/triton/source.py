@@ -17,6 +17,7 @@ from braze.codegen.triton.functions import functions_in
 from braze.codegen.triton.operators import POINTERS
 from braze.codegen.triton.shared import share_functions
 from braze.codegen.triton.tiling import Tiling
+from braze.codegen.triton.together import launch_together
 from braze.ir.kernel import DeviceFunction, KernelSources, Launch
 from braze.ir.loops import Buffer
 from braze.ir.schedule import Kernel, Schedule
@@ -37,14 +38,13 @@ def launches(
     """The launches of each step, by the tilings given and the cost model's where none is."""
     names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
     sources = _Sources(names, numerics)
-    return share_functions(
-        [
-            (sources.launch(step, tilings.get(step) or first_tiling(step)),)
-            if isinstance(step, Kernel)
-            else ()
-            for step in schedule.steps
-        ]
-    )
+    each = [
+        (sources.launch(step, tilings.get(step) or first_tiling(step)),)
+        if isinstance(step, Kernel)
+        else ()
+        for step in schedule.steps
+    ]
+    return launch_together(schedule, share_functions(each))
 
 
 def alternatives(schedule: Schedule, options: Options) -> list[tuple[Launch, ...]]:
