@@ -51,12 +51,12 @@ from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import bindings_of, compile_graph_runner, with_gradients
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import (
-    BACKWARD,
     PLAIN,
     Backward,
     ForwardBackward,
     JointGraph,
     Role,
+    backward_role,
     print_joint,
 )
 from braze.ir.verify_graph import verify_graph
@@ -222,7 +222,7 @@ def compile_with_backward(
         if given != everything or casts:
             with recorder.stage("autograd"):
                 backward = _backward_for(joint.source, pair, given, casts, recorder)
-        return backward, compile_one(backward.graph, recorder, BACKWARD)
+        return backward, compile_one(backward.graph, recorder, backward_role(pair))
 
     def compile_backward(given: tuple[bool, ...], casts: Casts) -> tuple[Backward, GraphCallable]:
         recorder = backward_recorder()
@@ -414,7 +414,7 @@ class FrameCompiler:
 
     def _by_user_compilers(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         """The ATen graph by one of the compilers of an `aot_backend`, when it first runs."""
-        compiler = self.backend.backward_compiler if role is BACKWARD else self.backend.compiler
+        compiler = self.backend.backward_compiler if role.takes_inputs else self.backend.compiler
         assert compiler is not None, self.backend
 
         def instead(error: Exception) -> GraphCallable:

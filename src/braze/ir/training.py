@@ -28,10 +28,13 @@ class Role:
     takes_inputs: a call empties the list of its inputs and frees each after its last use.
     kept_from: the program sees the results before that number; the others are saved for a
     backward, or are gradients on their way.
+    parameters: of a backward, inputs that are the forward's and want a gradient: most stay where
+    they are from call to call.
     """
 
     takes_inputs: bool = False
     kept_from: int = sys.maxsize
+    parameters: frozenset[int] = frozenset()
 
     @property
     def saved_from(self) -> int:
@@ -40,7 +43,6 @@ class Role:
 
 
 PLAIN = Role()
-BACKWARD = Role(takes_inputs=True, kept_from=0)
 
 
 @final
@@ -162,6 +164,19 @@ class ForwardBackward:
     freed_by: tuple[frozenset[int], ...] = ()
     computed: tuple[Symbol, ...] = ()
     moved: tuple[tuple[Value, Value], ...] = ()
+
+
+def backward_role(pair: ForwardBackward) -> Role:
+    """What the backward is for its caller."""
+    kinds = [value.type for value in pair.forward.inputs]
+    parameters = [
+        number
+        for number, saved in enumerate(pair.saved)
+        if isinstance(saved, SavedInput)
+        and isinstance(kind := kinds[saved.index], TensorType)
+        and kind.requires_grad
+    ]
+    return Role(takes_inputs=True, kept_from=0, parameters=frozenset(parameters))
 
 
 def tangent_stride(kind: TensorType) -> tuple[Size, ...]:

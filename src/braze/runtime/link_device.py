@@ -136,7 +136,7 @@ def _recorded(
         if patches is None:
             raise NotRecordable("it needs a C++ compiler")
         held = pool.addresses if role.takes_inputs else None
-        copied = copied_bytes(inputs, moving, facts.fixed_inputs, held)
+        copied = copied_bytes(inputs, moving, facts.fixed_inputs, held, role.parameters)
         if copied > choice.most_copied:
             raise NotRecordable(f"{copied >> 20} MiB of inputs would be copied at each call")
         if not asked and sum(pool.unasked.values()) + choice.held > choice.most:

@@ -181,13 +181,11 @@ def piece_bytes(schedule: Schedule, fresh: Iterable[Buffer], kept_from: int) -> 
     """What a recording takes of its memory in one piece, where that is worth one.
 
     fresh: results that are not in it. kept_from: of the results before that number, which the
-    program sees, a large one that a library call makes is a block of its own: it comes last, when
-    what is free of the piece lies between what is saved.
+    program sees, a large one is a block of its own: it is made last, when what is free of the piece
+    lies between what is saved, and its backward finds the block free for its gradient.
     """
-    seen = {view.buffer for view in schedule.outputs[:kept_from]}
-    calls = [step.call for step in schedule.steps if isinstance(step, ExternStep)]
-    made = {b for call in calls for b in call.outputs if b is not None and b in seen}
-    size = held_bytes(schedule, {*fresh, *(b for b in made if _bytes(b) >= LEAST_PIECE)})
+    large = [v.buffer for v in schedule.outputs[:kept_from] if _bytes(v.buffer) >= LEAST_PIECE]
+    size = held_bytes(schedule, {*fresh, *large})
     return size if size >= LEAST_PIECE else 0
 
 
@@ -196,17 +194,18 @@ def copied_bytes(
     moving: Collection[int],
     fixed: Collection[int],
     held: Collection[int] | None,
+    parameters: Collection[int] = (),
 ) -> int:
     """Bytes of library calls' inputs that are, or will be, somewhere else at each call.
 
     moving, fixed: numbers of those that were, and of all. held: for a backward, the addresses of
     what recordings of forwards hold: what else was saved, but for parameters, moves sooner or
-    later; None: the graph is no backward.
+    later; None: the graph is no backward. parameters: numbers of those that are such, or views.
     """
     numbers = {*moving}
     if held is not None:
         loose = [n for n in fixed if inputs[n].data_ptr() not in held]
-        numbers |= {n for n in loose if not inputs[n].requires_grad}
+        numbers |= {n for n in loose if not inputs[n].requires_grad and n not in parameters}
     return sum(int(inputs[n].nbytes) for n in numbers)
 
 

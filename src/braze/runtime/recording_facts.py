@@ -79,7 +79,7 @@ def recording_facts(
     ours = {b: n for b, n in inputs.items() if b not in foreign and b in places}
     if any(b.device.type != kind and b not in ours for b in inputs):
         return "it takes a tensor on the CPU, and not as a number"
-    bases = whole_results(schedule)
+    bases = whole_results(schedule, saved_from)
     fresh = sorted([n for b, n in fresh_results(schedule, saved_from).items() if b in places])
     return RecordingFacts(
         count=len(inputs),

@@ -50,16 +50,18 @@ def given_to_library(schedule: Schedule) -> set[Buffer]:
     return found
 
 
-def whole_results(schedule: Schedule) -> dict[Buffer, int]:
-    """The first result that is all of a buffer which is neither an input nor a constant; in another
-    shape, only of what no library call is given: the rest can be left where it is."""
+def whole_results(schedule: Schedule, saved_from: int = sys.maxsize) -> dict[Buffer, int]:
+    """The first result that is all of a buffer which is neither an input nor a constant.
+
+    In another shape, only of what no library call is given, and where nothing is saved for a
+    backward: the rest can be left where it is, and a gradient of its size finds a place there."""
     given = {*schedule.inputs, *(b for b, _ in schedule.constants)}
-    foreign = given_to_library(schedule)
+    foreign, any_shape = given_to_library(schedule), saved_from >= len(schedule.outputs)
     found: dict[Buffer, int] = {}
     for number, view in enumerate(schedule.outputs):
         if view.buffer in given:
             continue
-        if is_whole(view) or (view.buffer not in foreign and fills(view)):
+        if is_whole(view) or (any_shape and view.buffer not in foreign and fills(view)):
             found.setdefault(view.buffer, number)
     return found
 
@@ -69,7 +71,7 @@ def fresh_results(schedule: Schedule, saved_from: int = sys.maxsize) -> dict[Buf
 
     saved_from: results from that number on wait for a backward, whose library calls read them at
     one place: where others of them stay in a recording's memory, these do, too."""
-    foreign, whole = given_to_library(schedule), whole_results(schedule)
+    foreign, whole = given_to_library(schedule), whole_results(schedule, saved_from)
     some_stay = any(n >= saved_from for b, n in whole.items() if b in foreign)
     least = saved_from if some_stay else sys.maxsize
     return {b: n for b, n in whole.items() if b not in foreign and n < least}

@@ -319,6 +319,7 @@ def test_a_result_in_another_shape_has_fresh_memory_too() -> None:
     assert fills(batched) and fills(seen(y, (48,), (1,)))
     assert not fills(part) and not fills(turned) and not fills(seen(y, (6, 4), (8, 1)))
     assert whole_results(plan) == fresh_results(plan) == {y: 2}
+    assert fresh_results(plan, 5) == {y: 2} and whole_results(plan, 3) == {y: 3}
 
 
 def test_what_waits_for_the_device_is_refused() -> None:

@@ -113,16 +113,16 @@ def test_the_piece_that_a_recording_takes() -> None:
     """What it holds, without results that are elsewhere, where that is much."""
     size = 8192
     plan, small = _plan(size, 3), _plan(64, 3)
-    assert piece_bytes(plan, (), 9) == held_bytes(plan)
+    assert piece_bytes(plan, (), 0) == held_bytes(plan)
     (result,) = [view.buffer for view in plan.outputs]
     made = {b for step in plan.steps if isinstance(step, Kernel) for b in step.memory}
     assert result in made and held_bytes(plan) >= 2 * 4 * size**2
-    assert piece_bytes(plan, [result], 9) == held_bytes(plan, [result])
-    assert piece_bytes(plan, made, 9) == 0, "nothing is left"
-    assert piece_bytes(small, (), 9) == 0
+    assert piece_bytes(plan, [result], 0) == held_bytes(plan, [result])
+    assert piece_bytes(plan, made, 0) == 0, "nothing is left"
+    assert piece_bytes(small, (), 0) == 0
 
 
-def test_a_large_result_of_a_library_call_is_a_block_of_its_own() -> None:
+def test_a_large_result_is_a_block_of_its_own() -> None:
     """Where the program sees it: what is saved for a backward lies beside what was before."""
     size = 8192
     x, w, a, p = (buffer(name, (size, size)) for name in ("x", "w", "a", "p"))
@@ -164,6 +164,9 @@ def test_what_is_copied_at_each_call() -> None:
     assert copied_bytes(inputs, set(), (0, 1, 2), None) == 0
     assert copied_bytes(inputs, set(), (0, 2), set()) == 4 * 16
     assert copied_bytes(inputs, {1}, (0, 1, 2), {saved.data_ptr()}) == 4 * 8
+    transposed = [weight.detach(), image, saved]
+    assert copied_bytes(transposed, set(), (0, 2), set()) == 4 * 20
+    assert copied_bytes(transposed, set(), (0, 2), set(), {0}) == 4 * 16
 
 
 GIB = 1 << 30
