@@ -67,7 +67,6 @@ VARYING = 2  # dimensions in which these calls differ
 
 # Why a model compiles more often than its varying dimensions ask for, by name.
 COMPILES_AT_EACH: dict[str, str] = {
-    "ctrl": "numpy's numbers are guarded by identity",
     "falcon_mamba": "associative_scan halves a length",
     "jamba": "associative_scan halves a length",
     "led": "its chunks",

@@ -1,4 +1,5 @@
-"""Values from outside that are taken in part by part: slices, and tuples of numbers that change."""
+"""Values from outside that are taken in part by part (slices, tuples of numbers that change) or by
+value, though each call may bring another object."""
 
 from __future__ import annotations
 
@@ -41,3 +42,19 @@ def _changes(world: Any, item: Any, place: Source) -> bool:
     if type(item) is float:
         return bool(world.sizes.is_lifted(place, item))
     return world.sizes.number(place, item) is not None
+
+
+def is_numpys_float(cls: type) -> bool:
+    """Whether values are NumPy's floats of double precision, which are Python floats, too."""
+    is_builtin = issubclass(cls, float) and not cls.__flags__ & _HEAP_TYPE
+    return is_builtin and cls.__module__ == "numpy"
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def adopt_by_value(world: Any, value: Any, source: Source) -> Any:
+    """Take in something immutable, of which each call may bring another equal one."""
+    world.guard(source, GuardKind.EQUALS_MATCH, value)
+    world.constants.setdefault(id(value), (value, source))
+    return value

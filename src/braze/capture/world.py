@@ -18,7 +18,12 @@ from typing import Any, final
 
 import torch
 
-from braze.capture.adopted_parts import adopt_changing, adopt_slice
+from braze.capture.adopted_parts import (
+    adopt_by_value,
+    adopt_changing,
+    adopt_slice,
+    is_numpys_float,
+)
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.opaque_objects import keeps_state_in_c
 from braze.capture.signals import BreakRequested
@@ -361,16 +366,14 @@ class World:
                 return adopt_slice(self, value, source)
             if cls is types.FunctionType and is_made_often(value, source):
                 return self._adopt_code(value, source)
+            if is_numpys_float(cls):
+                return adopt_by_value(self, value, source)
             if is_identity(value):
                 self.guard(source, GuardKind.ID_MATCH, value)
                 return self.enroll(value, ObjectSource(name_of(value, source), value))
             if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
                 changing = adopt_changing(self, value, source) if cls is tuple else None
-                if changing is not None:
-                    return changing
-                self.guard(source, GuardKind.EQUALS_MATCH, value)
-                self.constants.setdefault(id(value), (value, source))
-                return value
+                return adopt_by_value(self, value, source) if changing is None else changing
             if keeps_state_in_c(cls):
                 self.opaque.add(id(value))
         self.guard(source, GuardKind.TYPE_MATCH, cls)

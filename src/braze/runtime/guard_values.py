@@ -24,7 +24,7 @@ def same_constant(value: Any, expected: Any) -> bool:
         return False
     if value is expected:
         return True
-    if cls is float:
+    if issubclass(cls, float):
         return struct.pack("<d", value) == struct.pack("<d", expected)
     if cls is complex:
         return same_constant(value.real, expected.real) and same_constant(value.imag, expected.imag)
