@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +10,7 @@ import pytest
 import torch
 
 import braze
+from braze.standins.rules import infer
 from braze.trace import Journal
 
 Program = Callable[[torch.Tensor], Any]
@@ -47,13 +49,37 @@ def chunks_of_a_range(x: torch.Tensor) -> Any:
     return torch.cat([x[:, start:end] * 2 for start, end in ends], 1), x + len(back)
 
 
+def uneven_pieces(x: torch.Tensor) -> Any:
+    """How many pieces there are is the program, not whether the last one is shorter."""
+    chunks = [chunk * place for place, chunk in enumerate(x.chunk(3, 1))]
+    halves = [half + place for place, half in enumerate(torch.tensor_split(x, 4, dim=1))]
+    return torch.cat(chunks, 1), torch.cat(halves, 1), x.tensor_split(2, 1)[1] * 2
+
+
+def back_from_frequencies(x: torch.Tensor) -> Any:
+    """The gradient transforms what lies in another order than it has."""
+    return torch.fft.irfft(torch.fft.rfft(x, dim=1) * 2, n=x.shape[1], dim=1).square()
+
+
+def triangles(x: torch.Tensor) -> Any:
+    """Factories whose C++ takes numbers, and whose results' sizes follow from these."""
+    count = x.shape[1]
+    upper = torch.triu_indices(count, count, 1)
+    lower = torch.tril_indices(x.shape[0], col=count, offset=-1, dtype=torch.int32)
+    return upper, lower, (x @ x.transpose(1, 2))[:, upper[0], upper[1]]
+
+
 PROGRAMS: tuple[Program, ...] = (
     complex_parts,
     whole_floats_in_arange,
     from_the_end_of_a_table,
     pooled_rows,
     chunks_of_a_range,
+    uneven_pieces,
+    back_from_frequencies,
+    triangles,
 )
+SMOOTH: tuple[Program, ...] = (complex_parts, pooled_rows, uneven_pieces, back_from_frequencies)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
@@ -66,6 +92,27 @@ def test_two_compiles(journal: Journal, program: Program) -> None:
             assert mine.stride() == theirs.stride()
     assert not journal.fallbacks()
     assert len(journal.records()) == 2
+
+
+@pytest.mark.parametrize("program", SMOOTH, ids=lambda program: program.__name__)
+def test_two_compiles_of_gradients(journal: Journal, program: Program) -> None:
+    compiled = braze.compile(program)
+    for batch, length in ((2, 16), (3, 24), (5, 56), (4, 40), (6, 31)):
+        given = torch.randn(batch, length, 6)
+        mine, theirs = (given.clone().requires_grad_() for _ in range(2))
+        for x, function in ((mine, compiled), (theirs, program)):
+            results = [r for r in _tensors(function(x)) if r.is_floating_point()]
+            torch.cat([result.square().flatten() for result in results]).sum().backward()
+        torch.testing.assert_close(mine.grad, theirs.grad)
+    assert not journal.fallbacks()
+    assert len([r for r in journal.records() if not r.function.endswith("(backward)")]) == 2
+
+
+def test_triangles_of_any_matrix() -> None:
+    for rows, columns, offset in itertools.product(range(5), range(5), range(-6, 7)):
+        for op in (torch.ops.aten.tril_indices.default, torch.ops.aten.triu_indices.default):
+            found = infer(op, (rows, columns, offset), {})
+            assert found.shape == op(rows, columns, offset).shape, (rows, columns, offset)
 
 
 def test_more_chunks_are_another_program(journal: Journal) -> None:

@@ -4,6 +4,7 @@
     x.contiguous()      x, or a copy
     torch.stft(x, ...)  frames of x times the window, transformed
     max_pool1d(x, 4)    max_pool2d of x as an image of one row
+    x.tensor_split(3)   slices of (n + 2) // 3, (n + 1) // 3 and n // 3
 
 They do what C++ does. C++ would ask the nodes of sizes a hundred questions for one `reshape`.
 """
@@ -26,7 +27,13 @@ from braze.standins.standin import Standin
 
 _SIZES = frozenset((int, ProgramInt))
 # Operators of no tensors, whose schemas have sizes as numbers: recorded as they are.
-TAKES_NUMBERS = frozenset((torch.ops.aten.linspace.default,))
+TAKES_NUMBERS = frozenset(
+    (
+        torch.ops.aten.linspace.default,
+        torch.ops.aten.tril_indices.default,
+        torch.ops.aten.triu_indices.default,
+    )
+)
 
 
 def _reshape(*args: Any, **kwargs: Any) -> Any:
@@ -126,6 +133,29 @@ def _max_pool1d(*args: Any, **kwargs: Any) -> Any:
     return pooled if keeps_strides else pooled.contiguous()  # a kernel of its own, on the CPU
 
 
+def _as_in_tensor_split(
+    input: Any, indices_or_sections: Any = None, dim: Any = 0, **named: Any
+) -> Any: ...
+
+
+_TENSOR_SPLIT = inspect.signature(_as_in_tensor_split)
+
+
+def _tensor_split(*args: Any, **kwargs: Any) -> Any:
+    given = _TENSOR_SPLIT.bind(*args, **kwargs)
+    given.apply_defaults()
+    x, sections, dim, named = given.arguments.values()
+    sections = named.pop("sections", sections)
+    plain = type(sections) is int and sections > 0 and type(dim) is int and not named
+    if not plain or not _is_symbolic(x, ()) or not -x.dim() <= dim < x.dim():
+        return torch.tensor_split(*args, **kwargs)
+    total, end, pieces = x.shape[dim], 0, []
+    for place in range(sections):
+        start, end = end, end + (total + sections - 1 - place) // sections
+        pieces.append(torch.ops.aten.slice.Tensor(x, dim, start, end))
+    return tuple(pieces)
+
+
 def _only(number: Any) -> Any:
     """A number, or the only one of a tuple."""
     is_alone = isinstance(number, (tuple, list)) and len(number) == 1
@@ -141,6 +171,8 @@ IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
         torch.stft: _stft,
         torch.Tensor.stft: _stft,
         functional.max_pool1d: _max_pool1d,
+        torch.tensor_split: _tensor_split,
+        torch.Tensor.tensor_split: _tensor_split,
     }
 )
 

@@ -20,6 +20,7 @@ from braze.standins.errors import DataDependent, Untraceable
 from braze.standins.known_sizes import known_size
 from braze.standins.layout import contiguous_stride, is_contiguous
 from braze.standins.numbers import holds_number, number_of
+from braze.standins.rules.views import piece_count
 from braze.standins.standin import Standin, Step
 from braze.standins.strided import strided_scatter
 
@@ -268,11 +269,14 @@ def _unbind_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: in
 def _split_piece(type: TensorType, args: Any, kwargs: dict[str, Any], index: int) -> Step:
     size = args[0]
     dim = args[1] if len(args) > 1 else 0
-    is_even = isinstance(size, (int, torch.SymInt))
-    starts = size * index if is_even else sum(size[:index])
-    length = size if is_even else size[index]
-    end = min(starts + length, type.shape[dim])
-    return Step(aten.slice.Tensor, (dim, starts, end), {})
+    if not isinstance(size, (int, torch.SymInt)):
+        start = sum(size[:index])
+        return Step(aten.slice.Tensor, (dim, start, start + size[index]), {})
+    total: Any = type.shape[dim]
+    is_last = not total or index == piece_count(total, size) - 1
+    return Step(
+        aten.slice.Tensor, (dim, size * index, total if is_last else size * (index + 1)), {}
+    )
 
 
 SPECIAL_VIEW_PIECES: dict[Any, Callable[..., Step]] = {

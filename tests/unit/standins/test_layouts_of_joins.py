@@ -1,4 +1,5 @@
-"""Joins, integer indices, triangles and group norm in random layouts: rules and kernels agree."""
+"""Joins, integer indices, triangles, group norm and Fourier transforms in random layouts: rules and
+kernels agree."""
 
 from __future__ import annotations
 
@@ -39,6 +40,8 @@ def _join(chance: random.Random) -> tuple[Any, ...]:
     for _ in range(chance.randint(1, 3)):
         shape[dim] = chance.choice((0, 1, 2, 3))
         parts.append(_laid_out(torch.zeros(shape), chance))
+    if chance.random() < 0.2:
+        parts.insert(chance.randint(0, len(parts)), torch.zeros(0, dtype=torch.float64))
     return parts, dim
 
 
@@ -63,6 +66,18 @@ def _normed(chance: random.Random) -> tuple[Any, ...]:
     return x, weight, weight, shape[0], shape[1], shape[2] * shape[3], 2, 1e-5
 
 
+def _transformed(kind: str) -> Any:
+    def make(chance: random.Random) -> tuple[Any, ...]:
+        shape = [chance.randint(1, 4) for _ in range(chance.randint(1, 4))]
+        dim = chance.randrange(len(shape))
+        x = torch.zeros(shape, dtype=torch.float32 if kind == "real" else torch.complex64)
+        whole = 2 * (shape[dim] - 1) or 1
+        last = {"real": True, "half": whole, "complex": chance.random() < 0.5}[kind]
+        return _laid_out(x, chance), [dim], 0, last
+
+    return make
+
+
 @pytest.mark.parametrize(
     ("op", "make", "least"),
     [
@@ -70,8 +85,11 @@ def _normed(chance: random.Random) -> tuple[Any, ...]:
         (aten.index.Tensor, _indexed, 300),
         (aten.tril.default, _matrices, 300),
         (aten.native_group_norm.default, _normed, 100),
+        (aten._fft_r2c.default, _transformed("real"), 300),
+        (aten._fft_c2r.default, _transformed("half"), 300),
+        (aten._fft_c2c.default, _transformed("complex"), 300),
     ],
-    ids=["cat", "index", "tril", "group norm"],
+    ids=["cat", "index", "tril", "group norm", "r2c", "c2r", "c2c"],
 )
 def test_rules_say_what_kernels_give(op: Any, make: Any, least: int) -> None:
     chance = random.Random(11)

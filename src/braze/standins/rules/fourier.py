@@ -1,7 +1,8 @@
-"""Transforms between real and complex numbers on the CPU, of which half a dimension is kept."""
+"""Fourier transforms on the CPU; between real and complex numbers half a dimension is kept."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -31,17 +32,39 @@ def _complex_to_real(x: TensorType, dims: Sequence[int], normalization: int, las
     return _transformed(x, dims, last, _REAL[x.dtype]) if x.dtype in _REAL else NotImplemented
 
 
+@rule(aten._fft_c2c.default)
+def _complex_to_complex(
+    x: TensorType, dims: Sequence[int], normalization: int, forward: bool
+) -> Any:
+    if x.dtype not in _REAL or len(dims) != 1 or not x.shape:
+        return NotImplemented
+    return _transformed(x, dims, x.shape[dims[0]], x.dtype)
+
+
 def _transformed(x: TensorType, dims: Sequence[int], last: Any, dtype: torch.dtype) -> Any:
-    """Batch dimensions outermost, then those transformed, in the order asked for."""
+    """Batch dimensions outermost, those with the longest steps first, then the transformed ones, of
+    contiguous values in the order asked for."""
     rank = len(x.shape)
     chosen = [dim % rank for dim in dims] if rank else []
     if x.device.type != "cpu" or not 0 < len(chosen) <= _MOST_DIMS:
         return NotImplemented
-    if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
+    if len(chosen) > 1 and not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
         return NotImplemented
     shape = [*x.shape]
     shape[chosen[-1]] = last
-    order = [dim for dim in range(rank) if dim not in chosen] + chosen
+    order = _batch_dims(x, chosen) + chosen
     steps = contiguous_stride(tuple(shape[dim] for dim in order))  # type: ignore[misc]
     stride = tuple(step for _, step in sorted(zip(order, steps, strict=True), key=lambda p: p[0]))
     return tensor_type(dtype, tuple(shape), stride, x.device)  # type: ignore[arg-type]
+
+
+def _batch_dims(x: TensorType, chosen: list[int]) -> list[int]:
+    """The other dimensions by descending stride; among equal strides the last one stands where the
+    transformed one was, as `std::partition` leaves them."""
+    dims = [*range(len(x.shape))]
+    if len(chosen) == 1:
+        dims[chosen[0]] = dims[-1]
+        dims.pop()
+    batch = [dim for dim in dims if dim not in chosen]
+    stride: Sequence[Any] = x.stride
+    return sorted(batch, key=functools.cmp_to_key(lambda a, b: -1 if stride[a] > stride[b] else 1))

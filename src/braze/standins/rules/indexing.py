@@ -247,6 +247,35 @@ def _triangle(x: TensorType, diagonal: int = 0) -> Any:
     return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]
 
 
+@rule(aten.tril_indices.default)
+def _lower_indices(
+    rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, **options: Any
+) -> Any:
+    count = _in_lower_triangle(rows, columns, offset)
+    return _filled((2, count), dtype=dtype or torch.int64, **options)
+
+
+@rule(aten.triu_indices.default)
+def _upper_indices(
+    rows: Any, columns: Any, offset: Any = 0, *, dtype: Any = None, **options: Any
+) -> Any:
+    count = rows * columns - _in_lower_triangle(rows, columns, offset - 1)
+    return _filled((2, count), dtype=dtype or torch.int64, **options)
+
+
+def _in_lower_triangle(rows: Any, columns: Any, offset: Any) -> Any:
+    """How many elements of a matrix are on or below a diagonal: rows that grow by one, then whole
+    ones."""
+    if rows == 0 or columns == 0:
+        return 0
+    first = min(columns, 1 + offset) if offset > 0 else int(bool(rows + offset > 0))
+    last = max(0, min(columns, rows + offset))
+    growing = last - first + 1
+    whole = max(0, min(rows, rows + offset)) - growing
+    count = (first + last) * growing // 2
+    return count + whole * columns if whole > 0 else count
+
+
 def _is_empty(size: Any) -> bool:
     """Whether a padded size is none; what is not known of it is at least zero."""
     return not is_computed(size) and bool(size <= 0)

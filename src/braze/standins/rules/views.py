@@ -343,8 +343,14 @@ def _split(x: TensorType, offset: int, size: int, dim: int = 0) -> Any:
     total: int = x.shape[dim]  # type: ignore[assignment]
     if size <= 0 or not total:
         return NotImplemented
-    pieces = range(int((total + size - 1) // size))  # their number is the program's
-    return tuple([_slice(x, offset, dim, n * size, (n + 1) * size) for n in pieces])
+    ends = [*((n + 1) * size for n in range(piece_count(total, size) - 1)), total]
+    return tuple([_slice(x, offset, dim, n * size, end) for n, end in enumerate(ends)])
+
+
+def piece_count(total: Any, size: Any) -> int:
+    """How many pieces of a size there are, the last one maybe shorter: that is the program's, so
+    whether it is shorter need not be asked."""
+    return int((total + size - 1) // size)
 
 
 @_view_rule(aten.split_with_sizes.default)
