@@ -69,6 +69,16 @@ def triangles(x: torch.Tensor) -> Any:
     return upper, lower, (x @ x.transpose(1, 2))[:, upper[0], upper[1]]
 
 
+LSTM = torch.nn.LSTM(6, 5, num_layers=2, bidirectional=True, batch_first=True)
+WITHOUT_BIAS = torch.nn.LSTM(6, 4, bias=False)
+
+
+def lstm(x: torch.Tensor) -> Any:
+    """C++ asks how many elements there are before it looks for symbols: it ran eagerly."""
+    rows, (hidden, cell) = LSTM(x)
+    return rows * 2, hidden, cell + 1, WITHOUT_BIAS(x)[0]
+
+
 PROGRAMS: tuple[Program, ...] = (
     complex_parts,
     whole_floats_in_arange,
@@ -78,8 +88,15 @@ PROGRAMS: tuple[Program, ...] = (
     uneven_pieces,
     back_from_frequencies,
     triangles,
+    lstm,
 )
-SMOOTH: tuple[Program, ...] = (complex_parts, pooled_rows, uneven_pieces, back_from_frequencies)
+SMOOTH: tuple[Program, ...] = (
+    complex_parts,
+    pooled_rows,
+    uneven_pieces,
+    back_from_frequencies,
+    lstm,
+)
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

@@ -18,12 +18,7 @@ from typing import Any, final
 
 import torch
 
-from braze.capture.adopted_parts import (
-    adopt_by_value,
-    adopt_changing,
-    adopt_slice,
-    is_numpys_float,
-)
+from braze.capture.adopted_parts import adopt_by_value, adopt_changing, adopt_slice, is_numpys_float
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.opaque_objects import keeps_state_in_c
 from braze.capture.signals import BreakRequested

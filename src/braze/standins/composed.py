@@ -22,6 +22,7 @@ from torch.nn import functional
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import ProgramInt, plain_size
 from braze.standins.layout import is_contiguous
+from braze.standins.recurrent import lstm
 from braze.standins.rules.views import completed_shape, numel_of, view_stride
 from braze.standins.standin import Standin
 
@@ -171,6 +172,7 @@ IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
         torch.stft: _stft,
         torch.Tensor.stft: _stft,
         functional.max_pool1d: _max_pool1d,
+        torch.lstm: lstm,
         torch.tensor_split: _tensor_split,
         torch.Tensor.tensor_split: _tensor_split,
     }
