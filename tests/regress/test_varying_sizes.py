@@ -125,6 +125,25 @@ def test_two_compiles_of_gradients(journal: Journal, program: Program) -> None:
     assert len([r for r in journal.records() if not r.function.endswith("(backward)")]) == 2
 
 
+PROJECTED = torch.nn.LSTM(6, 5, proj_size=3, batch_first=True)
+
+
+def test_what_takes_numbers_is_run_by_itself(journal: Journal) -> None:
+    """An LSTM with projections asks for numbers in C++: a break, where all of it ran eagerly."""
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return PROJECTED(x * 2)[0] + 1
+
+    compiled = braze.compile(program)
+    counts = []
+    for length in (16, 24, 56, 40, 31):
+        x = torch.randn(2, length, 6)
+        torch.testing.assert_close(compiled(x), program(x))
+        counts.append(len(journal.records()))
+    assert counts[2] == counts[-1], counts
+    assert not journal.fallbacks()
+
+
 def test_triangles_of_any_matrix() -> None:
     for rows, columns, offset in itertools.product(range(5), range(5), range(-6, 7)):
         for op in (torch.ops.aten.tril_indices.default, torch.ops.aten.triu_indices.default):

@@ -164,7 +164,14 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if reads_data(exception):
             detail = f"{call_name(function)} reads its memory"
             raise BreakRequested("data-dependent-value", detail) from None
+        if _TAKES_NUMBERS in str(exception):
+            detail = f"{call_name(function)} takes sizes as numbers"
+            raise BreakRequested("unsupported-tensor", detail) from None
         raise program_raised(exception) from None
+
+
+# What C++ says where it was not written for symbols.
+_TAKES_NUMBERS = "on tensor with symbolic sizes/strides"
 
 
 def ask_view(tensor: Any) -> None:
