@@ -99,6 +99,9 @@ _HEADS = {"num_attention_heads": 4, "num_key_value_heads": 4}
 _EXPERTS = {**_HEADS, "num_experts_per_tok": 2, "num_hidden_layers": 2}
 # What else an architecture needs, whose sizes depend on each other.
 _OWN_SIZES: dict[str, dict[str, Any]] = {
+    "codegen": {"rotary_dim": 8},
+    "gptj": {"rotary_dim": 8},
+    "gpt_neo": {"attention_types": [[["global", "local"], 1]]},
     "deepseek_v3": {
         **_EXPERTS,
         "n_group": 2,
