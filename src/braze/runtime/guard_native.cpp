@@ -163,7 +163,7 @@ static int storages_are_apart(const Apart* apart, const Frame* frame) {
         if (libtorch.data(handle, &start) || start == NULL) return 0;
         if (libtorch.storage_offset(handle, &offset)) return 0;
         start -= offset * apart->item_sizes[i];
-        size_t slot = ((size_t)start >> 4) * 0x9E3779B97F4A7C15ull >> 54;
+        size_t slot = ((size_t)start >> 4) * 0x9E3779B97F4A7C15ull >> 51;
         while (seen[slot] != NULL && seen[slot] != start) slot = (slot + 1) % (2 * MAX_STORAGES);
         if (seen[slot] == start) return 0;
         seen[slot] = start;
@@ -271,6 +271,7 @@ static int read_step(Step* step, PyObject* row) {
         case CELL: step->other = other == absent ? NULL : other; return 0;
         case SIZE: step->count = (int)PyLong_AsLong(other); return 0;
         case SEQUENCE:
+        case MEMBERS:
             step->count = (int)PyTuple_GET_SIZE(other);
             step->items = addresses_of(other);
             return step->items ? 0 : -1;
@@ -426,7 +427,7 @@ static void dealloc(PyObject* object) {
     PyObject_GC_UnTrack(self);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         Step* step = &self->steps[i];
-        if (step->kind == SEQUENCE) PyMem_Free(step->items);
+        if (step->kind == SEQUENCE || step->kind == MEMBERS) PyMem_Free(step->items);
         if (step->kind != DICT) continue;
         if (step->content) PyMem_Free(step->content->entries);
         PyMem_Free(step->content);

@@ -99,7 +99,7 @@ struct Watch;
 
 // --- data ----------------------------------------------------------------------------------------
 
-enum Kind { INSTANCE, DICT, SIZE, SEQUENCE, CELL };
+enum Kind { INSTANCE, DICT, SIZE, SEQUENCE, CELL, MEMBERS };
 
 // What a DICT step compares once its dict has changed.
 struct Content {
@@ -112,6 +112,7 @@ struct Content {
 // INSTANCE: object is of `type`, its __dict__ is `other`.
 // DICT: a dict of `type` with `content`. SIZE: a dict of `type` with `count` entries.
 // SEQUENCE: a list or tuple of `type` with these `items`. CELL: a cell that holds `other`.
+// MEMBERS: a dict of `type` whose keys and values are these `items`, in order.
 struct Step {
     int kind;
     int count;
@@ -156,7 +157,7 @@ struct Apart {
     int64* item_sizes;  // of tensors whose storages are apart too: names first; or NULL
     int name_count, count;
 };
-enum { MAX_APART = 8, MAX_STORAGES = 512 };
+enum { MAX_APART = 8, MAX_STORAGES = 4096 };
 
 struct Snapshot {
     PyObject_HEAD
@@ -356,6 +357,16 @@ static int items_hold(const Step* step) {
     return 1;
 }
 
+static int members_hold(const Step* step) {
+    PyObject *key, *value;
+    Py_ssize_t position = 0;
+    int i = 0;
+    if (2 * PyDict_GET_SIZE(step->object) != step->count) return 0;
+    for (; i < step->count && PyDict_Next(step->object, &position, &key, &value); i += 2)
+        if (key != step->items[i] || value != step->items[i + 1]) return 0;
+    return i == step->count;
+}
+
 static int step_holds(Step* step) {
     if (Py_TYPE(step->object) != step->type) return 0;
     switch (step->kind) {
@@ -368,6 +379,7 @@ static int step_holds(Step* step) {
         case SIZE: return PyDict_GET_SIZE(step->object) == step->count;
         case SEQUENCE: return items_hold(step);
         case CELL: return PyCell_GET(step->object) == step->other;
+        case MEMBERS: return members_hold(step);
     }
     return 0;
 }

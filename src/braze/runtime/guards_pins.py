@@ -14,11 +14,12 @@ generated Python.
 from __future__ import annotations
 
 import types
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT
 from braze.ir.source import (
@@ -26,6 +27,7 @@ from braze.ir.source import (
     CellObjectSource,
     CellSource,
     ClosureSource,
+    DictKeySource,
     FunctionGlobalSource,
     GlobalSource,
     InstanceDictSource,
@@ -40,7 +42,7 @@ from braze.runtime.guard_namespaces import ClassLookups, raw_lookup
 from braze.runtime.source_code import dict_of
 
 # The kinds of steps, and the places of roots, as guard_native.cpp numbers them.
-_INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL = range(5)
+_INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL, _MEMBERS = range(6)
 _LOCAL, _STACK, _GLOBALS = range(3)
 
 _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
@@ -158,6 +160,17 @@ class Pins:
             return False
         if id(value) not in self._nodes:
             self._add(value, [_SEQUENCE, value, type(value), tuple(value)])
+        return True
+
+    def members(self, value: Any) -> bool:
+        """Pin all keys and values of a pinned dict by tensors: the state of an optimizer."""
+        if type(value) is not defaultdict or not value:
+            return False
+        if id(value) not in self._nodes:
+            if not all(type(key) in PLAIN_TENSOR_CLASSES for key in value):
+                return False
+            members = tuple([x for pair in value.items() for x in pair])
+            self._add(value, [_MEMBERS, value, defaultdict, members])
         return True
 
     def lookup(self, cls: type, name: str) -> Any:
@@ -349,9 +362,18 @@ def _pin_item(pins: Pins, source: ItemSource) -> tuple[Any] | None:
     if type(container) in _PLAIN_DICTS:
         node = pins.dict_of(container)
         return None if node is None else _present(pins.entry(node, key))
+    if type(key) in PLAIN_TENSOR_CLASSES and pins.members(container):
+        return (container[key],) if key in container else None
     if pins.items(container) and type(key) is int and -len(container) <= key < len(container):
         return (container[key],)
     return None
+
+
+def _pin_key(pins: Pins, source: DictKeySource) -> tuple[Any] | None:
+    base = pins.pin(source.base)
+    if base is None or not pins.members(base[0]) or source.index >= len(base[0]):
+        return None
+    return (list(base[0])[source.index],)
 
 
 def _pin_type(pins: Pins, source: TypeSource) -> tuple[Any] | None:
@@ -385,6 +407,7 @@ _PIN: dict[type, Any] = {
     AttributeSource: _pin_attribute,
     InstanceDictSource: _pin_instance_dict,
     ItemSource: _pin_item,
+    DictKeySource: _pin_key,
     TypeSource: _pin_type,
     ClosureSource: _pin_closure,
     FunctionGlobalSource: _pin_function_global,

@@ -29,7 +29,7 @@ Check = Callable[[FrameValues], "list[Any] | None"]
 CompileCheck = Callable[[Sequence[Guard], Sequence[Source]], Check]
 
 _APART_LOCALS = 16
-_APART_STORAGES = 512
+_APART_STORAGES = 4096
 
 
 class Taken(NamedTuple):
@@ -195,7 +195,7 @@ def _cover_length(builder: _Builder, guard: Guard) -> bool:
         if node is not None:
             node.size = len(found[0])
         return node is not None
-    return builder.pins.items(found[0])
+    return builder.pins.items(found[0]) or builder.pins.members(found[0])
 
 
 def _cover_keys(builder: _Builder, guard: Guard) -> bool:

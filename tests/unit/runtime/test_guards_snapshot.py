@@ -18,6 +18,7 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.source import LocalSource
 from braze.options import config
+from braze.runtime import guards_snapshot
 from braze.runtime.binding import make_binder
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.guards_native import LOADER
@@ -455,3 +456,105 @@ def test_a_tensor_that_is_given_twice_is_noticed() -> None:
     assert entry.check(frame) is not None
     frame.locals["x"].data = model.count.data
     assert entry.check(frame) is None
+
+
+# --- the state of an optimizer, by its parameters ------------------------------------------------
+
+
+class Trained:
+    """A step with an optimizer, its frame, and both checks of its entry."""
+
+    def __init__(self) -> None:
+        torch.manual_seed(0)
+        self.parameters = [nn.Parameter(torch.randn(n)) for n in (3, 4)]
+        self.optimizer = torch.optim.Adam(self.parameters, lr=0.1)
+        self.run()
+        dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
+        function: Any = _step_of
+        for _ in range(3):
+            dispatcher.compiled(function)(self.optimizer)
+        self.entry = dispatcher.caches()[0].entries[0]
+        self.frame = FrameValues({"optimizer": self.optimizer}, (), function.__globals__)
+        assert self.entry.check(self.frame) is not None
+        self.memory = self.entry.check.memory  # type: ignore[attr-defined]
+
+    def run(self) -> None:
+        _step_of(self.optimizer)
+
+    def compare(self) -> bool:
+        """Whether the guards hold, by the generated check; the snapshot says no more often only."""
+        expected = self.memory.generated(self.frame)
+        found = [check(self.frame) for check in self.memory.checks]
+        assert expected is not None or found == [None] * len(found)
+        for inputs in found:
+            if inputs is not None and expected is not None:
+                assert [*map(id, inputs)] == [*map(id, expected)]
+        return expected is not None
+
+
+def _step_of(optimizer: torch.optim.Optimizer) -> None:
+    for parameter in optimizer.param_groups[0]["params"]:
+        parameter.grad = parameter.detach() * 2
+    optimizer.step()
+
+
+def _moment(state: dict[Any, Any], parameters: list[nn.Parameter]) -> None:
+    state[parameters[0]]["exp_avg"] = torch.zeros(7)
+
+
+def _other_dtype(state: dict[Any, Any], parameters: list[nn.Parameter]) -> None:
+    moment = state[parameters[1]]["exp_avg_sq"]
+    moment.data = moment.data.double()
+
+
+def _same_moments(state: dict[Any, Any], parameters: list[nn.Parameter]) -> None:
+    state[parameters[0]]["exp_avg_sq"] = state[parameters[0]]["exp_avg"]
+
+
+def _same_memory(state: dict[Any, Any], parameters: list[nn.Parameter]) -> None:
+    of = state[parameters[0]]
+    of["exp_avg_sq"].data = of["exp_avg"].data
+
+
+def _other_state(state: dict[Any, Any], parameters: list[nn.Parameter]) -> None:
+    state[parameters[0]] = {name: x.clone() for name, x in state[parameters[0]].items()}
+
+
+STATES: dict[str, Callable[[dict[Any, Any], list[nn.Parameter]], Any]] = {
+    "a moment of another size": _moment,
+    "a moment of another dtype": _other_dtype,
+    "one moment for two": _same_moments,
+    "one memory for two": _same_memory,
+    "a parameter without": lambda state, parameters: state.pop(parameters[1]),
+    "a parameter more": lambda state, _: state.update({nn.Parameter(torch.ones(2)): {}}),
+    "a key that is none": lambda state, _: state.update(other={}),
+    "nothing": lambda state, _: state.clear(),
+    "without a name": lambda state, parameters: state[parameters[0]].pop("exp_avg"),
+    "other dicts of the same": _other_state,
+}
+
+
+def test_the_state_of_an_optimizer_is_read_by_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of it is left to generated Python, but that tensors are no two the same."""
+    left: list[Guard] = []
+    finish = guards_snapshot._Builder.finish
+
+    def noted(builder: Any, residual: Any, compile_check: Any) -> Any:
+        left.extend(residual)
+        return finish(builder, residual, compile_check)
+
+    monkeypatch.setattr(guards_snapshot._Builder, "finish", noted)
+    trained = Trained()
+    assert trained.compare() and len(trained.memory.checks) == 1
+    assert left and not [guard for guard in left if ".state" in str(guard.source)]
+    state = trained.optimizer.state[trained.parameters[0]]
+    assert any(x is state["exp_avg"] for x in trained.memory.checks[0](trained.frame))
+
+
+@pytest.mark.parametrize("change", STATES)
+def test_changes_of_an_optimizers_state_are_noticed(change: str) -> None:
+    trained = Trained()
+    assert trained.compare()
+    STATES[change](trained.optimizer.state, trained.parameters)
+    holds = trained.compare()
+    assert holds == (change == "other dicts of the same")
