@@ -21,7 +21,14 @@ print(json.dumps([share, after_import, sorted(set(sys.modules) - before)]))
 """
 
 # PyTorch's own compiler, and what it brings: one to four seconds. What only prints: memory.
-HEAVY = ("torch._dynamo", "torch._inductor", "torch._functorch.aot_autograd", "sympy", "rich")
+HEAVY = (
+    "torch._dynamo",
+    "torch._inductor",
+    "torch._functorch.aot_autograd",
+    "sympy",
+    "rich",
+    "torch.onnx",
+)
 
 
 def test_import_and_a_tiny_compile_load_nothing_heavy() -> None:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import sys
+import types
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from braze.capture.attributes import load_attribute
@@ -31,9 +33,24 @@ def import_name(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
     module = sys.modules.get(full_name)
     if module is None:
         raise _import_now(interpreter, full_name)
+    for part in _missing_parts(module, full_name, names or ()):
+        raise _import_now(interpreter, part)
     if not names and not level:
         module = sys.modules[full_name.partition(".")[0]]
     frame.stack.append(interpreter.world.enroll(module, ObjectSource(module.__name__, module)))
+
+
+def _missing_parts(package: Any, full_name: str, names: Iterable[str]) -> Iterator[str]:
+    """What `from package import names` has to load: modules of the package that it has not got. One
+    that makes its attributes when they are asked for loads what it needs itself."""
+    space = vars(package)
+    if "__path__" in space and "__getattr__" not in space and type(package) is types.ModuleType:
+        for name in names:
+            part = f"{full_name}.{name}"
+            if name == "*" or name in space or part in sys.modules:
+                continue
+            if importlib.util.find_spec(part) is not None:
+                yield part
 
 
 def _import_now(interpreter: Any, name: str) -> BaseException:

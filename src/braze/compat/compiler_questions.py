@@ -41,7 +41,6 @@ NOT_TRACING: tuple[Any, ...] = (
     torch.compiler.is_exporting,
     torch.jit.is_scripting,  # type: ignore[attr-defined]
     torch.jit.is_tracing,  # type: ignore[attr-defined]
-    torch.onnx.is_in_onnx_export,
     torch.overrides.has_torch_function,
     torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic,
@@ -79,10 +78,13 @@ ONCE_DIFFERENTIABLE: types.CodeType = torch.autograd.function.once_differentiabl
 LABELS: tuple[type, ...] = (torch.profiler.record_function,)
 
 _COMPILER_PACKAGE = "torch._dynamo"
+# What asks for an export, by module and name: to have it at hand, 2 MiB would have to be imported.
+_EXPORT_QUESTIONS = frozenset({("torch.onnx", "is_in_onnx_export")})
 # Functions of torch's own compiler, by name, that a program may call: what they answer here.
 COMPILER_ANSWERS: dict[str, Any] = {
     "is_compiling": True,
     "is_dynamo_supported": True,
+    "is_in_onnx_export": False,
     "mark_dynamic": None,
     "maybe_mark_dynamic": None,
     "mark_static": None,
@@ -124,10 +126,12 @@ def is_optimizer(space: dict[str, Any]) -> bool:
 
 
 def is_compiler_function(function: Any) -> bool:
-    """Whether a function's code belongs to torch's own compiler (which may be loaded, or not);
-    a wrapper's does, whatever it wraps."""
+    """Whether a function's code belongs to torch's own compiler or exporter (which may be loaded,
+    or not); a wrapper's does, whatever it wraps."""
     module = getattr(function, "__globals__", {}).get("__name__") or ""
-    return module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + ".")
+    if module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + "."):
+        return True
+    return bool(module) and (module, function.__name__) in _EXPORT_QUESTIONS
 
 
 def replaced_by_compiler(function: Any) -> Any:

@@ -25,6 +25,7 @@ from braze.errors import InternalError
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind, TensorFacts
 from braze.ir.source import ObjectSource, Source
+from braze.runtime.check_parts import check_in_parts
 from braze.runtime.guard_kinds import GUARD_KINDS, explain_guard
 from braze.runtime.guard_tensors import tensor_condition
 from braze.runtime.guards_memory import SnapshotMemory
@@ -135,13 +136,14 @@ def _body(
             condition = GUARD_KINDS[kind].write(writer, guard)
             if condition != "True":
                 writer.lines.append(f"if not ({condition}): return {failed}")
-    value = result()
     writer.namespace["READ_FAILURES"] = READ_FAILURES
+    value = result()
+    functions, lines = check_in_parts(writer.lines, value, failed)
+    writer.define(functions, "<braze guards>")
     return [
         "try:",
         "    L = frame.locals",
-        *(f"    {line}" for line in writer.lines),
-        f"    return {value}",
+        *(f"    {line}" for line in lines),
         "except READ_FAILURES:",
         f"    return {failed}",
     ]

@@ -39,7 +39,7 @@ def in_parts(lines: Sequence[str], longest: int = LONGEST_PART) -> tuple[str, ..
     pieces = [lines[start : start + longest] for start in range(0, len(lines), longest)]
     later: list[set[str]] = [set()]
     for piece in reversed(pieces[1:]):
-        later.append(later[-1] | _names(piece))
+        later.append(later[-1] | names_in(piece))
     made, calls, taken = [], [], ""
     bound: dict[str, None] = {}
     for number, piece in enumerate(pieces):
@@ -60,7 +60,8 @@ def _function(signature: str, lines: Iterable[str]) -> str:
     return "\n".join([f"def {signature}:", *(f"    {line}" for line in lines), ""])
 
 
-def _names(lines: Iterable[str]) -> set[str]:
+def names_in(lines: Iterable[str]) -> set[str]:
+    """All names that lines of Python speak of, attributes and words of the language among them."""
     return {name for line in lines for name in _NAME.findall(line)}
 
 

@@ -207,6 +207,11 @@ class SourceWriter:
         """The exact type of the object at `source`, where guards tell it."""
         return None if source is None else self.types.get(source)
 
+    def define(self, functions: Iterable[str], filename: str) -> None:
+        """Give the text functions that it calls."""
+        for text in functions:
+            exec(compile(text, filename, "exec"), self.namespace)
+
     def function(self, name: str, parameters: str, body: list[str], filename: str) -> Any:
         """The function `name(parameters)` whose lines are `body`, already indented once less."""
         text = f"def {name}({parameters}):\n" + "\n".join(f"    {line}" for line in body) + "\n"

@@ -109,15 +109,15 @@ class _Lives:
                 self.visible.update(_read(statement))
 
     def peak(self) -> tuple[int, int]:
-        """The statement at which most bytes are alive, and how many."""
+        """The statement at which most bytes are alive, and how many; without what the program
+        sees, which is nobody's to shorten: at the end of a first step it is the new state."""
         changes = [0] * (len(self.statements) + 1)
         written = {view.buffer for _, view in self.program.mutations}
         for buffer, places in self.made.items():
-            if buffer in written:  # mostly in place, at the end
+            if buffer in written or buffer in self.visible:
                 continue
             changes[places[0]] += self.size(buffer)
-            if buffer not in self.visible:
-                changes[self._last(buffer) + 1] -= self.size(buffer)
+            changes[self._last(buffer) + 1] -= self.size(buffer)
         now, most, at = 0, 0, 0
         for number, change in enumerate(changes):
             now += change

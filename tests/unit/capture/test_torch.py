@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import logging
+import sys
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 
+import braze
 from braze.ir.frame import Call, Refused
+from tests.recorded import recorded
 from tests.unit.capture.replay import agree, captured_once, outcome, same
 
 X = torch.arange(6.0).reshape(2, 3)
@@ -145,3 +149,33 @@ def test_foreign_mode_means_eager():
 
     with Mode():
         assert isinstance(outcome(labelled, X), Refused)
+
+
+def test_the_question_for_an_export_is_answered() -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if torch.onnx.is_in_onnx_export() else x * 2
+
+    _, result = captured_once(f, torch.ones(3))
+    assert result.tolist() == [2.0, 2.0, 2.0]
+
+
+def test_a_part_of_a_package_that_is_not_loaded_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    package = tmp_path / "of_two_parts"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "rate.py").write_text("RATE = 3.0")
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        from of_two_parts import rate  # type: ignore[import-not-found]
+
+        return x * rate.RATE
+
+    with recorded():
+        explanation = braze.explain(f)(torch.ones(2))
+    assert explanation.break_count == 1 and not explanation.fallbacks
+    assert braze.compile(f)(torch.ones(2)).tolist() == [3.0, 3.0]
+    monkeypatch.delitem(sys.modules, "of_two_parts.rate")
+    monkeypatch.delitem(sys.modules, "of_two_parts")

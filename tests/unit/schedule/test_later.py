@@ -46,6 +46,19 @@ def test_what_is_cheap_is_computed_again() -> None:
     assert "_y" in print_schedule(with_it)
 
 
+def test_what_leaves_at_the_end_hides_no_peak() -> None:
+    """Results (an optimizer's new state) take more memory than what waits, and are there for good:
+    what else is alive counts."""
+    loops = chain("neg")
+    x = loops.inputs[0]
+    (i, _), (j, _) = over = axes(SHAPE)
+    states = [buffer(f"state{number}", SHAPE) for number in range(4)]
+    made = [define(state, over, apply("neg", load(x, i, j))) for state in states]
+    outputs = (*loops.outputs, *map(view, states))
+    longer = replace(loops, statements=(*loops.statements, *made), outputs=outputs)
+    assert schedule(longer, OPTIONS).arena_size == 2 * BYTES
+
+
 def test_what_is_dear_or_seen_waits() -> None:
     assert order(chain("exp")) == "kmmmm"
     assert order(chain("neg", outside=True)) == "kmmmm"
