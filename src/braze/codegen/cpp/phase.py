@@ -87,7 +87,9 @@ class PhaseWriter:
         self, buffer: Buffer, levels: Mapping[Symbol, int]
     ) -> Callable[[Load], Term]:
         def read(load: Load) -> Term:
-            return Term(self._scratch_place(buffer, load.coordinates), max(levels.values()))
+            return Term(
+                self._scratch_place(buffer, load.coordinates), max(levels.values(), default=0)
+            )
 
         return read
 
@@ -125,8 +127,10 @@ class PhaseWriter:
         self, scope: Scope, loops: Sequence[Loop], statements: Sequence[Store | Accumulate]
     ) -> list[str]:
         """In a tile, copy what is read across the vector loop into a small array, line by line:
-        read from memory itself, its lines would all fall into one set of the cache."""
+        read from memory itself, its lines would all fall into one set of the cache. What the tile
+        computes itself is not there yet."""
         lines: list[str] = []
+        made: set[Buffer] = set()
         if sum(map(bool, self.kernel.chunks)) != 2:
             return lines
         (across, _), (along, _) = loops
@@ -134,7 +138,10 @@ class PhaseWriter:
         found: dict[tuple[Buffer, tuple[Expr, ...]], Load] = {}
         for statement in statements:
             value = statement.value if isinstance(statement, Store) else statement.body
-            found |= {(n.buffer, n.coordinates): n for n in certain_loads(value)}  # type: ignore[misc]
+            for load in certain_loads(value):
+                if load.buffer not in made:
+                    found.setdefault((load.buffer, load.coordinates), load)  # type: ignore[arg-type]
+            made.add(statement.target)
         for key, load in found.items():
             place = offset(load.buffer, load.coordinates)
             if not _runs_along(place, across, along):
