@@ -14,6 +14,7 @@ from braze.standins.layout import (
     broadcast_shape,
     channels_last_stride,
     contiguous,
+    contiguous_stride,
     is_contiguous,
     ordered_stride,
     preserved_stride,
@@ -21,6 +22,7 @@ from braze.standins.layout import (
     tensor_type,
 )
 from braze.standins.meta import explicit_device
+from braze.standins.probing import has_symbols
 from braze.standins.promotion import common_device, number_dtype, promoted
 from braze.standins.rules.table import rule
 from braze.standins.rules.views import completed_shape, wrap_dim
@@ -340,3 +342,17 @@ def _scatter_elements(x: TensorType, dim: int, index: TensorType, source: Any) -
     if not _is_within(index, x, wrap_dim(dim, rank)):
         return NotImplemented
     return contiguous(x.dtype, x.shape, common_device((x, index)))  # type: ignore[arg-type]
+
+
+@rule(aten.roll.default)
+def _roll(x: TensorType, shifts: Any, dims: Any = ()) -> Any:
+    """Of symbolic sizes, row-major: the result is, too. Probing finds no expression for sizes of
+    several terms, such as those of padded windows."""
+    shifts, dims = (n if isinstance(n, (list, tuple)) else (n,) for n in (shifts, dims))
+    rank = len(x.shape)
+    fits = len(shifts) == (len(dims) or 1) and all(-rank <= dim < rank for dim in dims)
+    if not fits or 1 in [n for n in x.shape if type(n) is int]:
+        return NotImplemented
+    if not has_symbols(x) or x.stride != contiguous_stride(x.shape):  # type: ignore[arg-type]
+        return NotImplemented
+    return contiguous(x.dtype, x.shape, x.device)  # type: ignore[arg-type]

@@ -31,9 +31,14 @@ def _dims(dims: Any, rank: int) -> set[int]:
 def reduced(x: TensorType, dims: Any, keepdim: bool, dtype: torch.dtype) -> Any:
     """The result of reducing dimensions, for a contiguous tensor; the strides of others follow
     the operand's order, and are left to the meta kernel."""
-    shape, stride = x.shape, x.stride
-    if not is_contiguous(shape, stride):  # type: ignore[arg-type]
+    if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
         return NotImplemented
+    return _row_major(x, dims, keepdim, dtype)
+
+
+def _row_major(x: TensorType, dims: Any, keepdim: bool, dtype: torch.dtype) -> Any:
+    """The same where the result is row-major whatever the operand's strides are."""
+    shape = x.shape
     gone = _dims(dims, len(shape))
     if keepdim:
         kept = tuple([1 if d in gone else size for d, size in enumerate(shape)])
@@ -55,7 +60,7 @@ def _sum_all(x: TensorType, *, dtype: torch.dtype | None = None) -> TensorType:
 
 @rule(aten.sum.dim_IntList, aten.prod.dim_int)
 def _sum(x: TensorType, dims: Any, keepdim: bool = False, *, dtype: Any = None) -> Any:
-    return reduced(x, dims, keepdim, _sum_dtype(x, dtype))
+    return _row_major(x, dims, keepdim, _sum_dtype(x, dtype))
 
 
 @rule(aten.mean.default)
@@ -71,7 +76,7 @@ def _mean(x: TensorType, dims: Any, keepdim: bool = False, *, dtype: Any = None)
     dtype = dtype or x.dtype
     if not (dtype.is_floating_point or dtype.is_complex):
         return NotImplemented
-    return reduced(x, dims, keepdim, dtype)
+    return _row_major(x, dims, keepdim, dtype)
 
 
 def _is_empty(x: TensorType) -> bool:
@@ -83,7 +88,7 @@ def _is_empty(x: TensorType) -> bool:
 def _extreme(x: TensorType, dims: Any = (), keepdim: bool = False) -> Any:
     if _is_empty(x):
         return NotImplemented
-    return reduced(x, dims, keepdim, x.dtype)
+    return _row_major(x, dims, keepdim, x.dtype)
 
 
 @rule(aten.max.default)
