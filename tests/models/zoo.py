@@ -69,8 +69,6 @@ VARYING = 2  # dimensions in which these calls differ
 COMPILES_AT_EACH: dict[str, str] = {
     "falcon_mamba": "associative_scan halves a length",
     "jamba": "associative_scan halves a length",
-    "led": "its chunks",
-    "longformer": "its chunks",
     "mamba": "associative_scan halves a length",
     "recurrent_gemma": "a loop over its tokens",
     "rwkv": "a loop over its tokens",
