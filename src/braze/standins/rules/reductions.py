@@ -187,4 +187,4 @@ def _vector_norm(
 ) -> Any:
     if dtype is not None or not x.dtype.is_floating_point or 0 in x.shape:
         return NotImplemented
-    return reduced(x, dims, keepdim, floating(x.dtype))
+    return _row_major(x, dims, keepdim, floating(x.dtype))
