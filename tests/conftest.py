@@ -21,6 +21,8 @@ os.environ.setdefault("BRAZE_CACHE_DIR", _CACHE.name)
 os.environ.setdefault("BRAZE_VERIFY", "1")
 
 from braze.compat.ambient import ambient_state  # noqa: E402
+from braze.compat.backward import saved_hooks  # noqa: E402
+from braze.compat.transforms import transform_levels  # noqa: E402
 from braze.options import config  # noqa: E402
 from braze.report.logs import shown_logs  # noqa: E402
 from braze.trace import Journal  # noqa: E402
@@ -68,6 +70,8 @@ def _seed() -> None:
 def _state_of_process() -> tuple[Any, ...]:
     return (
         ambient_state(),
+        saved_hooks(),
+        transform_levels(),
         config.snapshot(),
         shown_logs(),
         torch.get_num_threads(),
@@ -75,8 +79,6 @@ def _state_of_process() -> tuple[Any, ...]:
         sys.getprofile(),
         sys.getswitchinterval(),
         os.getcwd(),
-        torch._C._autograd._top_saved_tensors_default_hooks(False),
-        torch._C._functorch.get_dynamic_layer_stack_depth(),
     )
 
 

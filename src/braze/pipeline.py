@@ -589,7 +589,8 @@ def capture_whole(
     policy = SizePolicy(options.dynamic, SizeHistory())
     asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
     is_watched = (lambda leaf: False) if asked else None
-    captured = capture_frame(frame_request(request, options, policy, is_watched))
+    asked = frame_request(request, options, policy, is_watched)
+    captured = run_isolated(lambda: capture_frame(asked))
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()

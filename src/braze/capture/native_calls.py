@@ -373,7 +373,10 @@ def call_seen(
         redirect(interpreter, functions, trampolines)
         result = interpreter.native(partial(_with_tripwire, function, args, kwargs))
     finally:
-        restore(trampolines)
+        try:
+            restore(trampolines)
+        finally:  # again, where an interrupt ended it
+            restore(trampolines)
     return interpreter.overlay.original(result)
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import functools
+import operator
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, final
 
 import torch
 
@@ -217,6 +218,44 @@ def _same(x: Any) -> Any:
     return x
 
 
+# silence_saved_hooks(True): nodes keep what they save as it is, whatever hooks on saved tensors are
+# in force in the thread; gives what was so before.
+silence_saved_hooks: Callable[[bool], bool] = torch._C._autograd._saved_tensors_hooks_set_tracing
+
+
+def saved_hooks() -> tuple[Any, Any] | None:
+    """The hooks on saved tensors that are in force in the thread. While there are any, autograd
+    does not notice that a saved tensor was written to."""
+    found: tuple[Any, Any] | None = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    return found
+
+
+def pop_saved_hooks(wanted: tuple[Any, Any] | None) -> None:
+    """Take away hooks on saved tensors until those in force are `wanted`."""
+    while True:
+        found = saved_hooks()
+        if found is None or (wanted is not None and all(map(operator.is_, found, wanted))):
+            return
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
+@final
+class _OnlyHooks:
+    """Of hooks on saved tensors only these."""
+
+    def __init__(self, pack: Callable[[Any], Any], unpack: Callable[[Any], Any]) -> None:
+        self._pack, self._unpack = pack, unpack
+        self._were_silent = False
+
+    def __enter__(self) -> None:
+        torch._C._autograd._push_saved_tensors_default_hooks(self._pack, self._unpack)
+        self._were_silent = silence_saved_hooks(False)
+
+    def __exit__(self, *exception: object) -> None:
+        silence_saved_hooks(self._were_silent)
+        torch._C._autograd._pop_saved_tensors_default_hooks()
+
+
 # The devices for which autocast is on, each with its dtype.
 Casts: TypeAlias = tuple[tuple[str, torch.dtype], ...]
 _DEVICES = ("cpu", "cuda")
@@ -245,6 +284,6 @@ def plain_autograd(pack: Callable[[Any], Any]) -> ExitStack:
         for device in _DEVICES:
             stack.enter_context(torch.autocast(device, enabled=False, cache_enabled=False))
         stack.enter_context(torch.autograd.set_detect_anomaly(False))
-        stack.enter_context(torch.autograd.graph.saved_tensors_hooks(pack, _same))
+        stack.enter_context(_OnlyHooks(pack, _same))
         stack.enter_context(torch.enable_grad())
         return stack.pop_all()

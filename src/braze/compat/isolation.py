@@ -7,35 +7,19 @@ interrupt the second, which does what is left. Putting back what is in place alr
 
 from __future__ import annotations
 
-import functools
 import gc
 import sys
 import threading
+import traceback
 from collections.abc import Callable
 from typing import Any, NamedTuple, TypeVar, final
 
-import torch
-
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
+from braze.compat.backward import pop_saved_hooks, saved_hooks, silence_saved_hooks
 from braze.compat.dispatch import dispatch_mode_count, pop_dispatch_mode
+from braze.compat.transforms import TransformLevels, leave_transforms, transform_levels
 
 _Result = TypeVar("_Result")
-
-# The hooks that each tensor saved for a backward gets, the innermost pair; None: none are set.
-# While there are any, autograd does not look whether a saved tensor was written to.
-_saving_hooks: Callable[[], tuple[Any, Any] | None] = functools.partial(
-    torch._C._autograd._top_saved_tensors_default_hooks, False
-)
-_pop_saving_hooks: Callable[[], None] = torch._C._autograd._pop_saved_tensors_default_hooks
-# Why such hooks may not be set; None: they may.
-_saving_refusal: Callable[[], str | None] = (
-    torch._C._autograd._saved_tensors_hooks_get_disabled_error_message
-)
-# How many transforms (`vmap`, `grad`, `jvp`) are active, and the way back to so many.
-_transform_depth: Callable[[], int] = torch._C._functorch.get_dynamic_layer_stack_depth
-_undo_transforms: Callable[[int], None] = (
-    torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth
-)
 
 
 @final
@@ -44,9 +28,19 @@ class _ThreadState(NamedTuple):
     autocast_depth: int
     profile: Any
     dispatch_modes: int
-    saving_hooks: tuple[Any, Any] | None
-    saving_refusal: str | None
-    transforms: int
+    saved_hooks: tuple[Any, Any] | None
+    transforms: TransformLevels
+
+
+def _thread_state() -> _ThreadState:
+    return _ThreadState(
+        ambient_state(),
+        autocast_depth(),
+        sys.getprofile(),
+        dispatch_mode_count(),
+        saved_hooks(),
+        transform_levels(),
+    )
 
 
 @final
@@ -80,24 +74,24 @@ def run_isolated(function: Callable[[], _Result]) -> _Result:
 
     Nor does an automatic garbage collection happen meanwhile: compiling makes many objects that
     live, and a full collection walks the user's whole program (180 ms with a model library
-    loaded).
+    loaded). The program's hooks on saved tensors see no stand-ins.
     """
-    before = _ThreadState(
-        ambient_state(),
-        autocast_depth(),
-        sys.getprofile(),
-        dispatch_mode_count(),
-        _saving_hooks(),
-        _saving_refusal(),
-        _transform_depth(),
-    )
+    before = _thread_state()
+    were_silent = False
     try:
+        were_silent = silence_saved_hooks(True)
         return without_collection(function)
+    except BaseException as ending:
+        try:
+            _leave_levels(ending, before)
+        finally:
+            _leave_levels(ending, before)
+        raise
     finally:
         try:
-            _put_back(before)
+            _put_back(before, were_silent)
         finally:
-            _put_back(before)
+            _put_back(before, were_silent)
 
 
 def without_collection(function: Callable[[], _Result]) -> _Result:
@@ -113,24 +107,21 @@ def without_collection(function: Callable[[], _Result]) -> _Result:
             _PAUSES.end(holder)
 
 
-def _put_back(before: _ThreadState) -> None:
+def _leave_levels(ending: BaseException, before: _ThreadState) -> None:
+    if not isinstance(ending, Exception):
+        # A manager that was interrupted as it was entered is held by a frame of the traceback. It
+        # would leave its level later: one that is not its own.
+        traceback.clear_frames(ending.__traceback__)
+    leave_transforms(before.transforms)
+
+
+def _put_back(before: _ThreadState, were_silent: bool) -> None:
+    silence_saved_hooks(were_silent)
+    pop_saved_hooks(before.saved_hooks)
     if sys.getprofile() is not before.profile:
         sys.setprofile(before.profile)
     while dispatch_mode_count() > before.dispatch_modes:
         pop_dispatch_mode(None)
-    if _transform_depth() > before.transforms:
-        _undo_transforms(before.transforms)
-    while _saving_hooks() not in (None, before.saving_hooks):
-        _pop_saving_hooks()
-    if _saving_refusal() != before.saving_refusal:
-        _set_saving_refusal(before.saving_refusal)
     deeper = before.autocast_depth - autocast_depth()
     if deeper or ambient_state() != before.ambient:
         set_ambient_state(before.ambient, deeper)
-
-
-def _set_saving_refusal(reason: str | None) -> None:
-    if reason is None:
-        torch._C._autograd._saved_tensors_hooks_enable()
-    else:
-        torch._C._autograd._saved_tensors_hooks_disable(reason)

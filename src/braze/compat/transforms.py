@@ -3,10 +3,12 @@ transform."""
 
 from __future__ import annotations
 
+import contextlib
 import types
-from typing import Any
+from typing import Any, NamedTuple, final
 
 import torch
+from torch.autograd import forward_ad
 
 
 def _nothing() -> None: ...
@@ -28,6 +30,50 @@ _CODES: dict[types.CodeType, int] = {
 def place_of_transformed(code: types.CodeType) -> int | None:
     """Which free variable of a function holds what it transforms; None if it is no transform's."""
     return _CODES.get(code)
+
+
+# The globals in which `jvp` counts how deep it is nested.
+_OF_JVP: dict[str, Any] = torch.func.jvp.__globals__
+
+
+@final
+class TransformLevels(NamedTuple):
+    """How many levels of transforms the thread is in, whether forward-mode gradients are taken and
+    why hooks on saved tensors are forbidden; and the levels of forward mode, which are the
+    process's."""
+
+    depth: int
+    takes_forward: bool
+    no_hooks: str | None
+    dual_level: int
+    jvp_nesting: int
+
+
+def transform_levels() -> TransformLevels:
+    """What is so now."""
+    return TransformLevels(
+        torch._C._functorch.get_dynamic_layer_stack_depth(),
+        torch._C._is_fwd_grad_enabled(),
+        torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),
+        forward_ad._current_level,
+        _OF_JVP["JVP_NESTING"],
+    )
+
+
+def leave_transforms(before: TransformLevels) -> None:
+    """Leave what was not open before: an interrupt at a transform's beginning or end leaves it
+    open. Call it for a thread that was interrupted, since others may be in forward mode."""
+    if torch._C._functorch.get_dynamic_layer_stack_depth() > before.depth:
+        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(before.depth)
+    with contextlib.suppress(RuntimeError):  # it is not open
+        torch._C._exit_dual_level(level=before.dual_level + 1)
+    forward_ad._current_level = before.dual_level
+    _OF_JVP["JVP_NESTING"] = before.jvp_nesting
+    torch._C._set_fwd_grad_enabled(before.takes_forward)
+    if before.no_hooks is None:
+        torch._C._autograd._saved_tensors_hooks_enable()
+    else:
+        torch._C._autograd._saved_tensors_hooks_disable(before.no_hooks)
 
 
 def with_transformed(function: types.FunctionType, place: int, inner: Any) -> Any:

@@ -27,7 +27,11 @@ from torch.overrides import _get_current_function_mode_stack
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import braze
+from braze.compat import backward
 from braze.compat.ambient import ambient_state
+from braze.compat.backward import saved_hooks
+from braze.compat.isolation import run_isolated
+from braze.compat.transforms import transform_levels
 from braze.ir.kernel import SourceUnit
 from braze.options import config
 from braze.runtime.build import build
@@ -104,6 +108,15 @@ class Modes(torch.nn.Module):
         return y.float().sum() + torch.nn.functional.dropout(x, 0.5) + z.sum()
 
 
+class Transforms(torch.nn.Module):
+    """Levels of torch.func's transforms."""
+
+    def forward(self, x: torch.Tensor, log: dict[str, int]) -> torch.Tensor:
+        y = torch.vmap(lambda row: row.sin() * 2)(x)
+        z = torch.func.grad(lambda row: row.exp().sum())(x)
+        return y + z + torch.func.jvp(torch.cos, (x,), (y,))[1]
+
+
 def forward(model: torch.nn.Module, x: torch.Tensor, log: dict[str, int]) -> Any:
     with torch.no_grad():
         return model(x, log)
@@ -118,6 +131,7 @@ def train(model: torch.nn.Module, x: torch.Tensor, log: dict[str, int]) -> Any:
 PROGRAMS: dict[str, tuple[type[torch.nn.Module], Callable[..., Any]]] = {
     "writes": (Counting, forward),
     "modes": (Modes, forward),
+    "transforms": (Transforms, forward),
     "training": (Counting, train),
 }
 
@@ -133,8 +147,8 @@ def thread_state() -> tuple[Any, ...]:
         sys.getprofile(),
         gc.isenabled(),
         torch.compiler.is_compiling(),
-        torch._C._autograd._top_saved_tensors_default_hooks(False),
-        torch._C._functorch.get_dynamic_layer_stack_depth(),
+        saved_hooks(),
+        transform_levels(),
     )
 
 
@@ -221,6 +235,24 @@ def check_program(interrupts: Any, program: str, points: int, offset: int = 0) -
         logger.removeHandler(end)
 
 
+def lines_of_hooks(
+    interrupts: Any, run: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
+) -> list[int]:
+    """The lines at which a compile puts hooks on saved tensors in force, and takes them away."""
+    lines: list[int] = []
+    real = backward.silence_saved_hooks
+
+    def noted(silent: bool) -> bool:
+        lines.append(interrupts.count())
+        return real(silent)
+
+    monkeypatch.setattr(backward, "silence_saved_hooks", noted)
+    for _ in range(2):  # the first loads what later ones find loaded
+        lines.clear()
+        run_interrupted(interrupts, run, sys.maxsize)
+    return list(lines)
+
+
 # Before the others: an interrupt may also leave a lock of `logging` held, as it may in any program.
 def test_the_lock_of_an_interrupted_compile_is_free(interrupts: Any) -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
@@ -248,31 +280,66 @@ def test_a_compile_interrupted_anywhere_leaves_nothing(interrupts: Any, program:
     check_program(interrupts, program, 12)
 
 
-def test_an_interrupt_where_hooks_on_saved_tensors_begin_and_end(
-    interrupts: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Left on the thread, they turn off autograd's look at what was saved and then written to."""
-    borders: list[int] = []
-    hooks = torch.autograd.graph.saved_tensors_hooks
-    for name in ("__enter__", "__exit__"):
-        method = getattr(hooks, name)
-
-        def noted(*arguments: Any, method: Any = method) -> Any:
-            borders.append(interrupts.count())
-            return method(*arguments)
-
-        monkeypatch.setattr(hooks, name, noted)
-    check_point(interrupts, "training", sys.maxsize, 0)
-    borders.clear()
-    check_point(interrupts, "training", sys.maxsize, 0)
-    assert len(borders) == 2  # of the one compile: the two calls behind it find it made
-    points = [border + step for border in borders for step in range(-8, 16)]
-    interrupted = [check_point(interrupts, "training", at, sys.maxsize) for at in points]
-    assert all(interrupted)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("offset", range(3))
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_at_many_points(interrupts: Any, program: str, offset: int) -> None:
     check_program(interrupts, program, 90, 1 + 997 * offset)
+
+
+def test_autograd_notices_writes_after_an_interrupted_trace(
+    interrupts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While hooks on saved tensors are in force, autograd does not check their versions: those of
+    a trace that stayed behind made wrong gradients of what eager refuses, until the process ended.
+    """
+    w = torch.randn(3, requires_grad=True)
+
+    def run() -> Any:
+        return braze.compile(lambda x: (x * w).exp())(torch.ones(3))
+
+    lines = lines_of_hooks(interrupts, run, monkeypatch)
+    assert len(lines) >= 2
+    interrupted = 0
+    for line in lines:
+        for at in range(line - 14, line + 15, 3):
+            interrupted += run_interrupted(interrupts, run, at) is not None
+            assert saved_hooks() is None
+            y = w.exp()
+            y.detach().add_(1)
+            with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+                y.sum().backward()
+    assert interrupted > 10
+
+
+def test_what_an_interrupt_leaves_open_is_closed() -> None:
+    functorch = torch._C._functorch
+
+    def leave_levels_open() -> None:
+        functorch._vmap_increment_nesting(3, "error")
+        functorch._jvp_increment_nesting()
+        torch.autograd.forward_ad.enter_dual_level()
+        torch._C._set_fwd_grad_enabled(False)
+        raise KeyboardInterrupt
+
+    def leave_hooks() -> None:
+        torch.autograd.graph.saved_tensors_hooks(lambda t: t, lambda t: t).__enter__()
+        raise KeyboardInterrupt
+
+    def forbid_hooks() -> None:
+        torch._C._autograd._saved_tensors_hooks_disable("why")
+        raise KeyboardInterrupt
+
+    def check(left: Callable[[], None]) -> None:
+        before = thread_state()
+        with pytest.raises(KeyboardInterrupt):
+            run_isolated(left)
+        assert thread_state() == before
+
+    for left in (leave_levels_open, leave_hooks, forbid_hooks):
+        check(left)
+    for left in (leave_levels_open, leave_hooks):
+        with torch.autograd.graph.saved_tensors_hooks(lambda t: t.clone(), lambda t: t):
+            check(left)  # the program's own stay
+    with torch.autograd.forward_ad.dual_level():
+        pass

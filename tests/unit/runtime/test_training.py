@@ -228,7 +228,8 @@ def test_hooks() -> None:
     torch.testing.assert_close(x.grad, expected)
 
 
-def test_hooks_on_saved_tensors() -> None:
+def test_hooks_on_saved_tensors(journal: Journal) -> None:
+    """They see what the compiled forward saves, and no stand-in of the compile's."""
     x, w = leaf(2, 3), leaf(3, 4)
     compiled = braze.compile(mixed)
     packed: list[torch.Size] = []
@@ -242,6 +243,7 @@ def test_hooks_on_saved_tensors() -> None:
         made = compiled(x, w)
     made[0].sum().backward()
     assert packed
+    assert [record.outcome for record in journal.records()] == ["graph", "backward"]
     (gradient,) = torch.autograd.grad(mixed(x, w)[0].sum(), x)
     torch.testing.assert_close(x.grad, gradient)
 
