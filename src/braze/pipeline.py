@@ -71,7 +71,7 @@ from braze.rewrite import rewrite, rewrite_joint
 from braze.runtime.checks import with_checks
 from braze.runtime.detached_views import with_detached_views
 from braze.runtime.draws import with_draws
-from braze.runtime.dropped_gradients import without_gradients_of
+from braze.runtime.dropped_gradients import with_leaves_ready
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
@@ -529,8 +529,8 @@ def entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
-        graph=without_gradients_of(
-            with_draws(with_checks(graph, captured.checks), captured.draws), captured.dropped
+        graph=with_leaves_ready(
+            with_draws(with_checks(graph, captured.checks), captured.draws), captured
         ),
         effects=captured.effects,
         exit=captured.exit,
@@ -589,8 +589,8 @@ def capture_whole(
     policy = SizePolicy(options.dynamic, SizeHistory())
     asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
     is_watched = (lambda leaf: False) if asked else None
-    asked = frame_request(request, options, policy, is_watched)
-    captured = run_isolated(lambda: capture_frame(asked))
+    whole = frame_request(request, options, policy, is_watched)
+    captured = run_isolated(lambda: capture_frame(whole))
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()

@@ -166,7 +166,7 @@ def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
     """Gradients must end at leaves from outside that nobody watches; guarded."""
     world = interpreter.world
     for leaf in leaves:
-        if id(leaf) in world.new_leaves:
+        if id(leaf) in world.new_leaves or id(leaf) in world.begun:
             continue
         real = interpreter.tracer.real_of(leaf)
         if real is None or not real.is_leaf:

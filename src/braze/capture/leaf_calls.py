@@ -126,6 +126,10 @@ class TensorNames:
             return tuple([self.noted(item, is_result) for item in value])
         return value
 
+    def knows(self, standin: Any) -> bool:
+        """Whether a call was noted that takes the stand-in or gave it."""
+        return id(standin) in self._names
+
     def release(self) -> None:
         """Let go of the stand-ins."""
         self._names.clear()

@@ -4,10 +4,14 @@ Such a tensor is a leaf of autograd's graph, which no captured graph can make. I
 like any other and the leaf is made of it after the graph ran; until then it may be passed on,
 stored and, without gradients, written to. The first operator that gradients would flow through
 breaks the graph, and goes on with the leaf as an input.
+
+An input that begins to need gradients before anything was done with it does so before the graph
+runs, which is traced as if it had needed them all along (gradient penalties, saliency maps).
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -20,6 +24,10 @@ from braze.capture.world import TENSORS
 from braze.compat.backward import is_piece
 from braze.compat.dispatch import TorchFunction, storage_identity, torch_function_of
 from braze.ir.frame import FromConstant, NewCall, Recipe
+from braze.ir.graph import Graph, operands
+from braze.standins import Untraceable
+from braze.standins.finish import used_values
+from braze.standins.inputs import begin_gradients
 from braze.standins.layout import is_dense
 from braze.standins.standin import Standin
 
@@ -83,9 +91,49 @@ def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
             # The graph ends where the leaf is used, and the leaf made again would be no piece.
             raise BreakRequested("unsupported-tensor", "requires_grad_() of one of several views")
         return begin_leaf(interpreter, tensor, wanted)
-    if tensor.requires_grad is not wanted:
+    if tensor.requires_grad is wanted:
+        return tensor
+    if not wanted or not _may_begin(interpreter, tensor):
         raise BreakRequested("unsupported-tensor", f"Tensor.requires_grad_({wanted}) of an input")
+    unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor,), {})
+    begin_gradients(interpreter.tracer.recorder, tensor)
+    interpreter.world.begun[id(tensor)] = tensor
+    interpreter.late_calls.append((torch.Tensor.requires_grad_, (tensor,)))
     return tensor
+
+
+def _may_begin(interpreter: Any, tensor: Any) -> bool:
+    """Whether an input may need gradients from the graph's beginning: nothing was done with it
+    before, and nobody else has it."""
+    if type(tensor) is not Standin or interpreter.request.is_watched is None:
+        return False
+    real, place = interpreter.tracer.real_of(tensor), tensor.place
+    return (
+        not interpreter.transforms
+        and place.input_index >= 0
+        and not (place.version or place.shares_memory)
+        and not (real._is_view() or real.is_inference())
+        and not (real._backward_hooks or real._post_accumulate_grad_hooks)
+        and not interpreter.tensor_names.knows(tensor)
+        and place.value not in used_values(interpreter.tracer.recorder.calls)
+    )
+
+
+def begun_leaves(interpreter: Any, kept: Sequence[int], graph: Graph) -> tuple[int, ...]:
+    """Which inputs of the graph begin to need gradients. kept: its inputs, as numbers of the
+    tracer's. Raises Untraceable where a view of one was taken before that."""
+    if not interpreter.world.begun:
+        return ()
+    given = {*graph.inputs, *(constant.value for constant in graph.constants)}
+    made = {value for node in graph.nodes for value in node.outputs}
+    read = {value for node in graph.nodes for value in operands(node)}
+    read.update(output.value for output in graph.outputs)
+    if not read <= given | made:
+        raise Untraceable("requires_grad_() of an input of which there is a view")
+    inputs = interpreter.tracer.inputs
+    return tuple(
+        [n for n, index in enumerate(kept) if id(inputs[index][0]) in interpreter.world.begun]
+    )
 
 
 # --- copies --------------------------------------------------------------------------------------

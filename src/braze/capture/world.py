@@ -176,7 +176,7 @@ class World:
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
     passes itself on to results.
     opaque: identities of objects whose state is C's.
-    new_leaves: stand-ins that began to need gradients in this frame.
+    new_leaves: stand-ins that began to need gradients in this frame; begun: those of inputs.
     lifted: floats from outside that are passed to the graph.
     unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.
@@ -202,6 +202,7 @@ class World:
         self.has_subclasses = False
         self.opaque: set[int] = set()
         self.new_leaves: dict[int, Any] = {}
+        self.begun: dict[int, Any] = {}
         self.deep_copies: dict[tuple[int, int], Any] = {}
         self.input_sources: list[Source] = []
         self.reads: dict[tuple[Any, ...], Any] = {}
@@ -236,6 +237,7 @@ class World:
             self.lifted,
             self.proxies,
             self.new_leaves,
+            self.begun,
         ):
             table.clear()
         self._keep.clear()

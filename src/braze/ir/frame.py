@@ -342,7 +342,8 @@ class CapturedFrame:
         names, or before if no call made them.
     draws: random numbers of Python's that each call begins with.
     checks: what has to be true of the graph's results before anything is done with them.
-    dropped: inputs of the graph whose `.grad` the frame drops before it computes anything."""
+    dropped: inputs of the graph whose `.grad` the frame drops before it computes anything.
+    begun: inputs that begin to need gradients before it computes anything with them."""
 
     code: types.CodeType
     guards: tuple[Guard, ...]
@@ -361,6 +362,7 @@ class CapturedFrame:
     draws: tuple[Draw, ...] = ()
     checks: tuple[Check, ...] = ()
     dropped: tuple[int, ...] = ()
+    begun: tuple[int, ...] = ()
 
     @property
     def grad_enabled(self) -> bool:

@@ -1,4 +1,5 @@
-"""Old gradients go before a graph runs that does not need them (`capture/dropped_gradients.py`)."""
+"""What is done to leaves before a graph runs: old gradients go that it does not need
+(`capture/dropped_gradients.py`), and inputs begin to need gradients (`capture/new_leaves.py`)."""
 
 from __future__ import annotations
 
@@ -7,9 +8,40 @@ from collections.abc import Sequence
 import torch
 
 from braze.ir.entry import GraphCallable, PartlyRun
+from braze.ir.frame import CapturedFrame
 
 
-def without_gradients_of(run: GraphCallable, leaves: Sequence[int]) -> GraphCallable:
+def with_leaves_ready(run: GraphCallable, captured: CapturedFrame) -> GraphCallable:
+    """The graph of a captured frame, with what comes before it."""
+    return _with_gradients_for(_without_gradients_of(run, captured.dropped), captured.begun)
+
+
+def _with_gradients_for(run: GraphCallable, leaves: Sequence[int]) -> GraphCallable:
+    """The graph; before it runs, these inputs begin to need gradients. Where it faults, they do not
+    need any, until the frame that runs eagerly comes to it."""
+    if not leaves:
+        return run
+
+    def begin_and_run(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        begun = [inputs[index] for index in leaves]
+        for leaf in begun:
+            if leaf._backward_hooks or leaf._post_accumulate_grad_hooks:
+                raise RuntimeError("a tensor that begins to need gradients has old hooks on them")
+        try:
+            for leaf in begun:
+                leaf.requires_grad_()
+            return run(inputs)
+        except PartlyRun:
+            raise
+        except BaseException:
+            for leaf in begun:
+                leaf.requires_grad_(False)
+            raise
+
+    return begin_and_run
+
+
+def _without_gradients_of(run: GraphCallable, leaves: Sequence[int]) -> GraphCallable:
     """The graph; before it runs, `.grad` of these inputs becomes None. Where it faults the frame
     runs eagerly and drops them itself, so they have some again, of zeros."""
     if not leaves:

@@ -237,6 +237,15 @@ def _live_calls(
     return used, kept
 
 
+def used_values(calls: Sequence[Call]) -> set[Value]:
+    """All that these calls read."""
+    used: set[Value] = set()
+    for call in calls:
+        _use(call[1], used)
+        _use(call[2].values(), used)
+    return used
+
+
 def _is_counted(value: Value | None) -> bool:
     """Whether sizes depend on a number that a call computed."""
     return value is not None and getattr(value.type, "symbol", None) is not None

@@ -14,9 +14,11 @@ from braze.compat.dispatch import (
     torch_function_of,
 )
 from braze.compat.modules import is_parameter
+from braze.ir.graph import Value
 from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import tensor_type
+from braze.standins.recorder import Recorder
 from braze.standins.standin import Place, Standin, new_standin
 
 # (shape, stride), with symbolic sizes among them.
@@ -75,6 +77,16 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
     if getattr(real, "_is_buffer", False):
         standin._is_buffer = True  # type: ignore[attr-defined]
     return standin
+
+
+def begin_gradients(recorder: Recorder, standin: Standin) -> None:
+    """Let the input of a stand-in need gradients, of which nothing was read before."""
+    place = standin.place
+    kind = place.type
+    wanted = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, True)
+    value = Value(place.value.index, wanted)
+    recorder.input_values[place.input_index] = place.value = value
+    place.type = wanted
 
 
 def _views_a_leaf(tensor: torch.Tensor) -> bool:
