@@ -204,6 +204,17 @@ set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = (
 note_write: Callable[[tuple[torch.Tensor, ...]], None] = torch._C._increment_version
 
 
+_IS_BATCHED: tuple[Callable[[torch.Tensor], bool], ...] = (
+    torch._C._functorch.is_legacy_batchedtensor,  # `torch.autograd.grad(is_grads_batched=True)`
+    torch._C._functorch.is_batchedtensor,
+)
+
+
+def is_batched(tensor: torch.Tensor) -> bool:
+    """Whether a tensor stands for each of a batch that a vmap goes through: it has no memory."""
+    return _IS_BATCHED[0](tensor) or _IS_BATCHED[1](tensor)
+
+
 def saved_data(context: Any) -> list[torch.Tensor] | None:
     """What a Function saved, whether it was written to since or not; None where hooks keep it."""
     saved = context._raw_saved_tensors

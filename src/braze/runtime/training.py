@@ -22,6 +22,7 @@ from braze.compat.backward import (
     VERSION,
     Casts,
     active_casts,
+    is_batched,
     is_write_refused,
     keeps_graph,
     preset_context,
@@ -31,7 +32,7 @@ from braze.compat.backward import (
 from braze.compat.gradmode import is_autocast_on
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias, operands
-from braze.ir.run_graph import view_for, write_back
+from braze.ir.run_graph import compile_graph_runner, view_for, write_back
 from braze.ir.training import (
     Backward,
     ForwardBackward,
@@ -149,10 +150,12 @@ class TrainingGraph:
 class _CompiledBackward:
     """A backward and how its tangents and gradients are handed over."""
 
-    __slots__ = ("gradients", "reads", "run", "tangents", "told")
+    __slots__ = ("by_operators", "gradients", "graph", "reads", "run", "tangents", "told")
 
     def __init__(self, graph: TrainingGraph, backward: Backward, run: GraphCallable) -> None:
         self.run = run
+        self.graph = backward.graph
+        self.by_operators: GraphCallable | None = None
         forward = graph.pair.forward
         layouts = [_layout(forward.outputs[n].value.type) for n in backward.tangents]
         self.tangents = [(n, dtype) for n, (dtype, _) in zip(backward.tangents, layouts)]
@@ -170,13 +173,17 @@ class _CompiledBackward:
         """The gradients of the inputs that want one. Takes `saved` over. sizes: the numbers of
         the forward's symbols."""
         strides, numbers = self.told(sizes)
+        run = self.run
         for (number, dtype), stride in zip(self.tangents, strides):
             tangent = tangents[number]
-            if tangent.stride() != stride or tangent.dtype is not dtype:
+            if is_batched(tangent):  # kernels go through no batch: eager's operators do
+                run = self.by_operators = self.by_operators or compile_graph_runner(self.graph)
+                tangent = _restride_batched(tangent, dtype, stride)
+            elif tangent.stride() != stride or tangent.dtype is not dtype:
                 tangent = _restride(tangent, dtype, stride)
             saved.append(tangent)
         saved.extend(numbers)
-        made = self.run(saved)
+        made = run(saved)
         return tuple([None if n is None else made[n] for n in self.gradients])
 
 
@@ -389,3 +396,12 @@ def _restride(tangent: torch.Tensor, dtype: torch.dtype, stride: tuple[int, ...]
         tangent = tangent.to_dense()
     copy = torch.empty_strided(tangent.shape, stride, dtype=dtype, device=tangent.device)
     return copy.copy_(tangent)
+
+
+def _restride_batched(
+    tangent: torch.Tensor, dtype: torch.dtype, stride: tuple[int, ...]
+) -> torch.Tensor:
+    """The same, for each of a batch: by operators that a vmap goes through."""
+    order = sorted(range(len(stride)), key=lambda axis: -stride[axis])
+    back = [order.index(axis) for axis in range(len(order))]
+    return tangent.to(dtype).permute(order).contiguous().permute(back)
