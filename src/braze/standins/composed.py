@@ -66,9 +66,9 @@ _STFT = inspect.signature(torch.stft)
 
 
 def _stft(*args: Any, **kwargs: Any) -> Any:
-    given = _STFT.bind(*args, **kwargs)
-    given.apply_defaults()
-    asked = given.arguments
+    asked = _arguments(_STFT, args, kwargs)
+    if asked is None:
+        return torch.stft(*args, **kwargs)
     x, window, size = asked["input"], asked["window"], asked["n_fft"]
     if not _is_symbolic(x, ()) or x.dim() > 2 or not _takes_frames(asked):
         return torch.stft(*args, **kwargs)
@@ -118,9 +118,10 @@ _MAX_POOL1D = inspect.signature(_as_in_max_pool1d)
 
 
 def _max_pool1d(*args: Any, **kwargs: Any) -> Any:
-    given = _MAX_POOL1D.bind(*args, **kwargs)
-    given.apply_defaults()
-    x, kernel, stride, padding, dilation, ceil_mode, indices = given.arguments.values()
+    asked = _arguments(_MAX_POOL1D, args, kwargs)
+    if asked is None:
+        return functional.max_pool1d(*args, **kwargs)
+    x, kernel, stride, padding, dilation, ceil_mode, indices = asked.values()
     numbers = [_only(n) for n in (kernel, kernel if stride is None else stride, padding, dilation)]
     plain = all(type(n) is int for n in numbers) and not indices and type(ceil_mode) is bool
     if not plain or type(x) is not Standin or x.dim() not in (2, 3) or not x.is_floating_point():
@@ -143,9 +144,10 @@ _TENSOR_SPLIT = inspect.signature(_as_in_tensor_split)
 
 
 def _tensor_split(*args: Any, **kwargs: Any) -> Any:
-    given = _TENSOR_SPLIT.bind(*args, **kwargs)
-    given.apply_defaults()
-    x, sections, dim, named = given.arguments.values()
+    asked = _arguments(_TENSOR_SPLIT, args, kwargs)
+    if asked is None:
+        return torch.tensor_split(*args, **kwargs)
+    x, sections, dim, named = asked.values()
     sections = named.pop("sections", sections)
     plain = type(sections) is int and sections > 0 and type(dim) is int and not named
     if not plain or not _is_symbolic(x, ()) or not -x.dim() <= dim < x.dim():
@@ -155,6 +157,16 @@ def _tensor_split(*args: Any, **kwargs: Any) -> Any:
         start, end = end, end + (total + sections - 1 - place) // sections
         pieces.append(torch.ops.aten.slice.Tensor(x, dim, start, end))
     return tuple(pieces)
+
+
+def _arguments(signature: inspect.Signature, args: Any, kwargs: Any) -> dict[str, Any] | None:
+    """What a call gives by name, and defaults; None where it fits no such call, as C++ will say."""
+    try:
+        given = signature.bind(*args, **kwargs)
+    except TypeError:
+        return None
+    given.apply_defaults()
+    return given.arguments
 
 
 def _only(number: Any) -> Any:
