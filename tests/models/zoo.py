@@ -55,9 +55,11 @@ ALL = (*TEXT, *IMAGE, *TORCHVISION)
 # Why a model's forward pass is more than one graph, by name; all others are one graph.
 BREAKS: dict[str, str] = {
     "ctrl": "numpy's power, on numbers",
+    "flaubert": "compares a tensor's maximum",
     "led": "asks whether the attention is global anywhere",
     "longformer": "asks whether the attention is global anywhere",
     "mra": "calls requires_grad_() on an intermediate",
+    "xlm": "compares a tensor's maximum",
 }
 
 # (batch, tokens) of calls; of images (batch, how much larger a side is). The last is no extreme.
