@@ -32,6 +32,16 @@ def place_of_transformed(code: types.CodeType) -> int | None:
     return _CODES.get(code)
 
 
+_functorch: Any = torch._C._functorch
+# What leaves the innermost level of each kind. PyTorch 2.11 leaves those of several kinds at once
+# by the wrong one's.
+_LEAVERS: dict[str, Any] = {
+    "Vmap": _functorch._vmap_decrement_nesting,
+    "Grad": _functorch._grad_decrement_nesting,
+    "Jvp": _functorch._jvp_decrement_nesting,
+    "Functionalize": _functorch._func_decrement_nesting,
+}
+
 # The globals in which `jvp` counts how deep it is nested.
 _OF_JVP: dict[str, Any] = torch.func.jvp.__globals__
 
@@ -52,7 +62,7 @@ class TransformLevels(NamedTuple):
 def transform_levels() -> TransformLevels:
     """What is so now."""
     return TransformLevels(
-        torch._C._functorch.get_dynamic_layer_stack_depth(),
+        _functorch.get_dynamic_layer_stack_depth(),
         torch._C._is_fwd_grad_enabled(),
         torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),
         forward_ad._current_level,
@@ -63,8 +73,8 @@ def transform_levels() -> TransformLevels:
 def leave_transforms(before: TransformLevels) -> None:
     """Leave what was not open before: an interrupt at a transform's beginning or end leaves it
     open. Call it for a thread that was interrupted, since others may be in forward mode."""
-    if torch._C._functorch.get_dynamic_layer_stack_depth() > before.depth:
-        torch._C._functorch.pop_dynamic_layer_stack_and_undo_to_depth(before.depth)
+    while _functorch.get_dynamic_layer_stack_depth() > before.depth:
+        _LEAVERS[_functorch.peek_interpreter_stack().key().name]()
     with contextlib.suppress(RuntimeError):  # it is not open
         torch._C._exit_dual_level(level=before.dual_level + 1)
     forward_ad._current_level = before.dual_level
