@@ -17,6 +17,7 @@ from braze.standins.layout import (
     contiguous_stride,
     is_contiguous,
     ordered_stride,
+    overlaps_itself,
     preserved_stride,
     suggests_channels_last,
     tensor_type,
@@ -326,6 +327,10 @@ def _unsafe_view(x: TensorType, shape: Shape) -> Any:
     aten.as_strided_scatter.default,
 )
 def _scatter(x: TensorType, source: TensorType, *where: Any) -> Any:
+    """The result has memory for each element: of an expanded operand, the meta kernels of PyTorch
+    2.11 give the operand's own strides."""
+    if overlaps_itself(x.shape, x.stride):  # type: ignore[arg-type]
+        return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
     if x.requires_grad or x.stride != preserved_stride(x.shape, x.stride):  # type: ignore[arg-type]
         return NotImplemented
     return x

@@ -1,0 +1,53 @@
+"""Scatters into copies of expanded tensors, which the backward of a written view makes.
+
+PyTorch 2.11's meta kernels gave the copy the expanded tensor's strides: one location for all rows,
+and gradients of zero.
+"""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import Tensor
+
+import braze
+
+WRITTEN = {
+    "slice": lambda y: y[1:],
+    "select": lambda y: y[1],
+    "column": lambda y: y[:, 1],
+    "diagonal": lambda y: y.diagonal(),
+    "as_strided": lambda y: y.as_strided((2,), (1,)),
+}
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "braze"])
+@pytest.mark.parametrize("name", WRITTEN)
+def test_gradients_of_a_written_view(name: str, backend: str) -> None:
+    def f(x: Tensor) -> Tensor:
+        y = x + 1
+        WRITTEN[name](y).mul_(2)
+        return y.sum() * 3
+
+    x, again = (torch.ones(3, 3, requires_grad=True) for _ in range(2))
+    f(x).backward()
+    braze.compile(f, backend=backend)(again).backward()
+    assert torch.equal(again.grad, x.grad)
+
+
+SCATTERS = {
+    "slice": lambda x: torch.slice_scatter(x, torch.ones(2, 3), 0, 1),
+    "select": lambda x: torch.select_scatter(x, torch.ones(3), 1, 1),
+    "diagonal": lambda x: torch.diagonal_scatter(x, torch.ones(3)),
+    "as_strided": lambda x: torch.as_strided_scatter(x, torch.ones(2), (2,), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", SCATTERS)
+@pytest.mark.parametrize("shape", [(), (3, 1), (1, 3)], ids=str)
+def test_scatters(name: str, shape: tuple[int, ...]) -> None:
+    x = torch.full(shape, 2.0).expand(3, 3)
+    expected = SCATTERS[name](x)
+    actual = braze.compile(SCATTERS[name])(x)
+    assert torch.equal(actual, expected)
+    assert actual.stride() == expected.stride()
