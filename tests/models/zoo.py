@@ -58,7 +58,6 @@ BREAKS: dict[str, str] = {
     "flaubert": "compares a tensor's maximum",
     "led": "asks whether the attention is global anywhere",
     "longformer": "asks whether the attention is global anywhere",
-    "mra": "calls requires_grad_() on an intermediate",
     "xlm": "compares a tensor's maximum",
 }
 

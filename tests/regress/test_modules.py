@@ -498,7 +498,7 @@ COMPILES = {
                 "unseen-callable",
             ],
         ),
-        (1, ["unsupported-tensor", "unseen-callable", "unsupported-tensor", "unseen-callable"]),
+        (1, ["unseen-callable", "unseen-callable"]),
     ],
     "frozen_backbone": [
         (

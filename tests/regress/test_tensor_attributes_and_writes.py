@@ -432,7 +432,6 @@ def torch_where_inplace():
 BREAKS = {
     "data_assign": ("unsupported-attribute",),
     "data_assign_param": ("unsupported-attribute",),
-    "requires_grad_input": ("unsupported-tensor",),
     "inplace_alias_in": ("unsupported-tensor",),
     "out_resize_input": ("unsupported-tensor",),
     "attr_set_on_tensor": ("unsupported-attribute",),
