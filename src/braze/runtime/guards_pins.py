@@ -50,6 +50,9 @@ _FACTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PLAIN_DICTS = (dict, OrderedDict)
 _FRESH = (*_ATOMS, *_FACTS, dict, list, tuple, set, frozenset, torch.Tensor, slice, range)
 _HEAP_TYPE = 1 << 9
+# Builtin objects that are borrowed and looked into, as those of heap types are: which of them are
+# of one depends on the version of Python.
+_BY_CLASS = (types.ModuleType, defaultdict)
 _MODULE_GETATTR = torch.nn.Module.__getattr__
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 
@@ -166,11 +169,14 @@ class Pins:
         """Pin all keys and values of a pinned dict by tensors: the state of an optimizer."""
         if type(value) is not defaultdict or not value:
             return False
-        if id(value) not in self._nodes:
+        row = self._nodes.get(id(value))
+        if not isinstance(row, list) or row[0] not in (_INSTANCE, _MEMBERS):
+            return False
+        if row[0] == _INSTANCE:  # of which so far the class is compared only
             if not all(type(key) in PLAIN_TENSOR_CLASSES for key in value):
                 return False
             members = tuple([x for pair in value.items() for x in pair])
-            self._add(value, [_MEMBERS, value, defaultdict, members])
+            row[:] = [_MEMBERS, value, defaultdict, members]
         return True
 
     def lookup(self, cls: type, name: str) -> Any:
@@ -290,7 +296,7 @@ class Pins:
                 self._add(value, [_INSTANCE, value, self._kept(cls), self.absent])
         elif is_constant(value):
             self._kept(value)
-        elif cls is types.ModuleType or (cls.__flags__ & _HEAP_TYPE and cls is not OrderedDict):
+        elif cls in _BY_CLASS or (cls.__flags__ & _HEAP_TYPE and cls is not OrderedDict):
             if not isinstance(value, torch.Tensor) and id(value) not in self._nodes:
                 self._add(value, [_INSTANCE, value, cls, self.absent])
                 self._kept(cls)
