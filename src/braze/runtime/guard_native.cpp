@@ -150,9 +150,11 @@ static int are_apart(const Apart* apart, const Frame* frame) {
 
 // Whether tensors have storages of their own: storages that begin at different addresses are
 // different. All of them have passed a check of their facts, dtype included. A storage without
-// memory is unknown.
+// memory is unknown. No Python code runs in between: one table serves all calls.
 static int storages_are_apart(const Apart* apart, const Frame* frame) {
-    const char* seen[2 * MAX_STORAGES] = {NULL};
+    const char** seen = apart->seen;
+    size_t slots = (size_t)1 << apart->slot_bits;
+    memset(seen, 0, slots * sizeof(*seen));
     for (int i = 0; i < apart->name_count + apart->count; i++) {
         PyObject* tensor = i < apart->name_count
                                ? PyDict_GetItem(frame->locals, PyTuple_GET_ITEM(apart->names, i))
@@ -163,8 +165,8 @@ static int storages_are_apart(const Apart* apart, const Frame* frame) {
         if (libtorch.data(handle, &start) || start == NULL) return 0;
         if (libtorch.storage_offset(handle, &offset)) return 0;
         start -= offset * apart->item_sizes[i];
-        size_t slot = ((size_t)start >> 4) * 0x9E3779B97F4A7C15ull >> 51;
-        while (seen[slot] != NULL && seen[slot] != start) slot = (slot + 1) % (2 * MAX_STORAGES);
+        size_t slot = ((size_t)start >> 4) * 0x9E3779B97F4A7C15ull >> (64 - apart->slot_bits);
+        while (seen[slot] != NULL && seen[slot] != start) slot = (slot + 1) % slots;
         if (seen[slot] == start) return 0;
         seen[slot] = start;
     }
@@ -330,6 +332,14 @@ static TensorCheck* read_tensors(Snapshot* self, PyObject* rows, Py_ssize_t* cou
     return checks;
 }
 
+// At least twice as many slots as tensors: some always stay free.
+static int make_table(Apart* apart) {
+    apart->slot_bits = 3;
+    while (1 << apart->slot_bits < 2 * (apart->name_count + apart->count)) apart->slot_bits++;
+    apart->seen = (const char**)PyMem_Calloc((size_t)1 << apart->slot_bits, sizeof(char*));
+    return apart->seen ? 0 : -1;
+}
+
 // ((names, objects, item sizes or ()), ...)
 static int read_aparts(Snapshot* self, PyObject* rows) {
     self->aparts = (Apart*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Apart));
@@ -349,6 +359,7 @@ static int read_aparts(Snapshot* self, PyObject* rows) {
             apart->name_count = MAX_APART + 1;
         if (apart->name_count > MAX_APART) PyErr_SetString(PyExc_ValueError, "too many");
         if (apart->name_count > MAX_APART || apart->objects == NULL) return -1;
+        if (size_count && make_table(apart) < 0) return -1;
     }
     return self->aparts ? 0 : -1;
 }
@@ -442,6 +453,7 @@ static void dealloc(PyObject* object) {
     for (Py_ssize_t i = 0; i < self->apart_count; i++) {
         PyMem_Free(self->aparts[i].objects);
         PyMem_Free(self->aparts[i].item_sizes);
+        PyMem_Free((void*)self->aparts[i].seen);
     }
     PyMem_Free(self->aparts);
     PyMem_Free(self->class_versions);

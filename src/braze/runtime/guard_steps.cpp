@@ -155,7 +155,8 @@ struct Apart {
     PyObject* names;  // at most MAX_APART
     PyObject** objects;
     int64* item_sizes;  // of tensors whose storages are apart too: names first; or NULL
-    int name_count, count;
+    const char** seen;  // a table of where storages begin, of 1 << slot_bits places; or NULL
+    int name_count, count, slot_bits;
 };
 enum { MAX_APART = 8, MAX_STORAGES = 4096 };
 
