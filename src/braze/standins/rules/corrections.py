@@ -94,6 +94,14 @@ def _transformed_last(result: TensorType, args: tuple[Any, ...]) -> Any:
     return tensor_type(result.dtype, result.shape, stride, result.device)  # type: ignore[arg-type]
 
 
+def _gradients_of_a_layer(result: tuple[TensorType, ...], args: tuple[Any, ...]) -> Any:
+    """oneDNN's backward makes the gradient of a bias also where there is none: C++ passes the
+    weights once more in its place, whose shapes the meta kernel takes before PyTorch 2.13."""
+    weights = args[1]
+    bias = contiguous(weights.dtype, weights.shape[:1], weights.device)
+    return (*result[:3], bias, bias, *result[5:])
+
+
 _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
@@ -104,6 +112,7 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._native_batch_norm_legit_functional.default: _statistics,
     aten._native_batch_norm_legit_no_training.default: _no_statistics,
     aten.max_unpool2d.default: _like_first,
+    aten.mkldnn_rnn_layer_backward.default: _gradients_of_a_layer,
     aten.nonzero_static.default: _row_major,
     aten._fft_r2c.default: _transformed_last,
     aten._batch_norm_with_update.default: _statistics,
