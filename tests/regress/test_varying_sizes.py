@@ -125,6 +125,28 @@ def test_two_compiles_of_gradients(journal: Journal, program: Program) -> None:
     assert len([r for r in journal.records() if not r.function.endswith("(backward)")]) == 2
 
 
+def test_quotients_of_a_size_that_is_a_number_are_numbers(journal: Journal) -> None:
+    """Mamba: a length was found to be one number after halves of it had been asked for. What was
+    computed of the halves was refused: nothing said that it stays inside of them."""
+
+    def scan(x: torch.Tensor) -> torch.Tensor:
+        if x.shape[1] < 2:
+            return x
+        odd = scan(x[:, :-1:2] * x[:, 1::2])
+        even = (odd[:, :-1] if x.shape[1] % 2 == 0 else odd) * x[:, 2::2]
+        even = torch.cat([x[:, :1], even], 1)
+        if even.shape[1] != odd.shape[1] + 1:
+            return torch.stack([even, odd], 2).flatten(1, 2)
+        odd = torch.nn.functional.pad(odd, (0, 0, 0, 1))
+        return torch.stack([even, odd], 2).flatten(1, 2)[:, :-1]
+
+    compiled = braze.compile(scan, fullgraph=True)
+    for batch, length in ((2, 16), (3, 24), (5, 56), (4, 40)):
+        x = torch.rand(batch, length, 6)
+        torch.testing.assert_close(compiled(x), x.cumprod(1))
+    assert not journal.fallbacks()
+
+
 PROJECTED = torch.nn.LSTM(6, 5, proj_size=3, batch_first=True)
 
 

@@ -535,12 +535,25 @@ class Facts:
     def _rewrite(self) -> None:
         """Bring what is kept up to date with `written`."""
         self.rewritten += 1
-        for symbol, expr in list(self.written.items()):
-            rest = {s: e for s, e in self.written.items() if s != symbol}
-            self.written[symbol] = substitute(expr, rest)
+        self._write_out()
+        numbers = {
+            symbol: number
+            for symbol, meaning in self.meaning.items()
+            if symbol not in self.written
+            and constant_value(number := self.current(meaning)) is not None
+        }
+        if numbers:  # quotients of sizes that are numbers now
+            self.written.update(numbers)
+            self._write_out()
         self._inequalities = [
             fact for fact in map(self.current, self._inequalities) if constant_value(fact) is None
         ]
+
+    def _write_out(self) -> None:
+        """Leave no symbol that is written as something else in what others are written as."""
+        for symbol, expr in list(self.written.items()):
+            rest = {s: e for s, e in self.written.items() if s != symbol}
+            self.written[symbol] = substitute(expr, rest)
 
     # --- guards ----------------------------------------------------------------------------------
 

@@ -58,6 +58,16 @@ def test_divisibility_makes_exact_quotients() -> None:
     assert assumed(facts) == ["s0 % 2 == 0"]
 
 
+def test_quotients_of_numbers_are_numbers() -> None:
+    facts, a, b = two(24, 7)
+    half = (a + 1) // 2  # type: ignore[operator]
+    rest = a - (half + a) // 2  # type: ignore[operator]
+    assert str(rest) == "-1*q1 + s0"
+    assert a == b + 17 and b == 7
+    assert half == 12 and rest == 6
+    assert assumed(facts) == ["s0 == s1 + 17", "s0 == 24"]
+
+
 def test_comparisons_narrow_the_range() -> None:
     facts, a, b = two()
     assert (a <= 4096 and a * 2 >= 6 and a != 3) or a == 3  # type: ignore[operator]
