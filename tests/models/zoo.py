@@ -73,7 +73,7 @@ COMPILES_AT_EACH: dict[str, str] = {
     "mamba": "associative_scan halves a length",
     "recurrent_gemma": "a loop over its tokens",
     "rwkv": "a loop over its tokens",
-    "torchvision/swin_v2_t": "asks of each stage whether it is one window, and whether it is padded",
+    "torchvision/swin_v2_t": "asks of each stage whether it is one window, and if it is padded",
 }
 
 # Fields of a configuration that make a model small, where it has them.
