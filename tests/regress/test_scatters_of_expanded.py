@@ -51,3 +51,24 @@ def test_scatters(name: str, shape: tuple[int, ...]) -> None:
     actual = braze.compile(SCATTERS[name])(x)
     assert torch.equal(actual, expected)
     assert actual.stride() == expected.stride()
+
+
+MISFITS = {
+    "slice": lambda x: torch.slice_scatter(x, torch.ones(5, 3), 0, 1),
+    "select": lambda x: torch.select_scatter(x, torch.ones(5), 0, 1),
+    "index": lambda x: torch.select_scatter(x, torch.ones(3), 0, 7),
+    "diagonal": lambda x: torch.diagonal_scatter(x, torch.ones(9)),
+    "as_strided": lambda x: torch.as_strided_scatter(x, torch.ones(5), (2,), (1,)),
+}
+
+
+@pytest.mark.parametrize("name", MISFITS)
+@pytest.mark.parametrize("shape", [(), (3, 3)], ids=str)
+def test_what_does_not_fit_is_refused(name: str, shape: tuple[int, ...]) -> None:
+    """The kernels believe the shapes that capture found: they would write outside the copy."""
+    x = torch.full(shape, 2.0).expand(3, 3)
+    with pytest.raises((RuntimeError, IndexError)) as expected:
+        MISFITS[name](x)
+    with pytest.raises(expected.type) as actual:
+        braze.compile(MISFITS[name])(x)
+    assert str(actual.value).startswith(str(expected.value))

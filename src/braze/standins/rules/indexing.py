@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -25,7 +26,7 @@ from braze.standins.layout import (
 from braze.standins.meta import explicit_device
 from braze.standins.probing import has_symbols
 from braze.standins.promotion import common_device, number_dtype, promoted
-from braze.standins.rules.table import rule
+from braze.standins.rules.table import VIEW_RULES, rule
 from braze.standins.rules.views import completed_shape, wrap_dim
 
 aten = torch.ops.aten
@@ -320,20 +321,47 @@ def _unsafe_view(x: TensorType, shape: Shape) -> Any:
     return contiguous(x.dtype, completed_shape(tuple(shape), numel), x.device)
 
 
-@rule(
-    aten.slice_scatter.default,
-    aten.select_scatter.default,
-    aten.diagonal_scatter.default,
-    aten.as_strided_scatter.default,
-)
-def _scatter(x: TensorType, source: TensorType, *where: Any) -> Any:
-    """The result has memory for each element: of an expanded operand, the meta kernels of PyTorch
-    2.11 give the operand's own strides."""
-    if overlaps_itself(x.shape, x.stride):  # type: ignore[arg-type]
-        return tensor_type(x.dtype, x.shape, preserved_stride(x.shape, x.stride), x.device)  # type: ignore[arg-type]
-    if x.requires_grad or x.stride != preserved_stride(x.shape, x.stride):  # type: ignore[arg-type]
-        return NotImplemented
-    return x
+def _scatter_into(view: Any) -> Callable[..., Any]:
+    """The rule of an operator that puts `source` at the places of a view of a copy of `x`."""
+
+    def rule_of_scatter(x: TensorType, source: TensorType, *where: Any) -> Any:
+        """The result has memory for each element: of an expanded operand, the meta kernels of
+        PyTorch 2.11 give the operand's own strides."""
+        _check_source(view, x, source, where)
+        if overlaps_itself(x.shape, x.stride):  # type: ignore[arg-type]
+            stride = preserved_stride(x.shape, x.stride)  # type: ignore[arg-type]
+            return tensor_type(x.dtype, x.shape, stride, x.device)  # type: ignore[arg-type]
+        if x.requires_grad or x.stride != preserved_stride(x.shape, x.stride):  # type: ignore[arg-type]
+            return NotImplemented
+        return x
+
+    return rule_of_scatter
+
+
+def _check_source(view: Any, x: TensorType, source: TensorType, where: tuple[Any, ...]) -> None:
+    """Raise as eager where the source has not the shape of the places. Kernels believe that it has,
+    and not all meta kernels look."""
+    if view is aten.as_strided.default:
+        shape = tuple(where[0])
+    else:
+        viewed = VIEW_RULES[view](x, 0, *where)
+        if viewed is NotImplemented:  # dimensions that the operator itself refuses
+            return
+        shape = viewed[0].shape
+    if len(shape) != len(source.shape) or not all(map(must_equal, shape, source.shape)):
+        raise RuntimeError(
+            "expected src to have a size equal to the slice of self. "
+            f"src size = {list(source.shape)}, slice size = {list(shape)}"
+        )
+
+
+for _scatter, _view in (
+    (aten.slice_scatter.default, aten.slice.Tensor),
+    (aten.select_scatter.default, aten.select.int),
+    (aten.diagonal_scatter.default, aten.diagonal.default),
+    (aten.as_strided_scatter.default, aten.as_strided.default),
+):
+    rule(_scatter)(_scatter_into(_view))
 
 
 @rule(aten.scatter.src, aten.scatter.value, aten.scatter_add.default)
