@@ -404,3 +404,38 @@ def test_numbers_of_a_count(start):
         found, expected = compiled(here, torch.ones(2))[1], f(there, torch.ones(2))[1]
         assert found == expected and list(map(type, found)) == list(map(type, expected))
     assert repr(here) == repr(there)
+
+
+class _ListOfItsOwn(list):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, place):
+        return -1
+
+
+class _TupleOfItsOwn(tuple):
+    def __len__(self):
+        return 1
+
+    def __getitem__(self, place):
+        return -1
+
+
+def _backwards(items):
+    return list.__reversed__(items)
+
+
+@pytest.mark.parametrize(
+    ("cls", "look"), [(_ListOfItsOwn, iter), (_TupleOfItsOwn, iter), (_ListOfItsOwn, _backwards)]
+)
+def test_an_iterator_asks_no_method_of_a_subclass(cls, look):
+    """Behind a break the rest of such a loop was left out: the iterator goes by the list itself."""
+
+    def f(it, x):
+        return x + 1, [number * 2 for number in it]
+
+    compiled = braze.compile(f, backend="eager", options={"suppress_errors": False})
+    for items in ([1, 2, 3], [4, 5, 6]):
+        found = compiled(look(cls(items)), torch.ones(2))[1]
+        assert found == f(look(cls(items)), torch.ones(2))[1] and len(found) == 3

@@ -69,3 +69,37 @@ def test_a_sine_of_infinity_raises() -> None:
         compiled(torch.ones(2), s)
     with pytest.raises(ValueError):
         compiled(torch.ones(2), math.inf)
+
+
+@pytest.mark.parametrize(
+    "numbers",
+    [
+        [(3, 0), (2.0, 2), (5.0, 5), (5.0, 4), (2.5, 2)],
+        [(3.0, 1), (4, 4.0), (4, 4.5), (7, 7.0)],
+        [(1.5, 1.5), (2.5, 2.5), (2.5, 3.5)],
+    ],
+)
+def test_a_changing_float_is_compared_with_a_changing_integer(
+    numbers: list[tuple[float, float]],
+) -> None:
+    """Equal ones of the two kinds were taken for different: each left the answer to the other."""
+
+    def f(x: torch.Tensor, c: float, n: float) -> tuple[torch.Tensor, list[bool]]:
+        asked = [c == n, c != n, c < n, c <= n, c > n, c >= n, n == c, n < c, c in (n,)]
+        return x + 1, [bool(answer) for answer in asked]
+
+    compiled = braze.compile(f, backend="aot_eager", options={"suppress_errors": False})
+    x = torch.ones(2)
+    for c, n in numbers:
+        assert compiled(x, c, n)[1] == f(x, c, n)[1]
+
+
+@pytest.mark.parametrize("numbers", [(2, 3, 4, 5), (2.5, 3.5, 4.0, 4.5)])
+def test_a_changing_number_is_compared_with_a_complex_one(numbers: tuple[float, ...]) -> None:
+    def f(x: torch.Tensor, n: float) -> tuple[torch.Tensor, list[bool]]:
+        other = 4 + 0j
+        return x + 1, [n == other, n != other, other == n, n in (other,), other in [n]]
+
+    compiled = braze.compile(f, backend="aot_eager", options={"suppress_errors": False})
+    for n in numbers:
+        assert compiled(torch.ones(2), n)[1] == f(torch.ones(2), n)[1]

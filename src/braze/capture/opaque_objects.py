@@ -102,8 +102,11 @@ def only_keeps(function: Any) -> bool:
 
 
 def check_opaque(interpreter: Any, function: Any, args: Any) -> None:
-    """Break before real code computes with such an object."""
+    """Break before real code computes with such an object. (Where there is none, long arguments are
+    not walked: a program may append to one list a million times.)"""
     opaque = interpreter.world.opaque
+    if not opaque:
+        return
     found = next((value for value in _leaves(args, 4) if id(value) in opaque), None)
     if found is not None:
         name = getattr(function, "__name__", type(function).__name__)
@@ -112,7 +115,7 @@ def check_opaque(interpreter: Any, function: Any, args: Any) -> None:
 
 def check_proxies(world: Any, args: Any) -> None:
     """Break before real code gets a weak proxy, and runs methods of what that stands for."""
-    if any(id(value) in world.proxies for value in _leaves(args, 2)):
+    if world.proxies and any(id(value) in world.proxies for value in _leaves(args, 2)):
         raise BreakRequested("unsupported-function", "a weak proxy, given to C code")
 
 

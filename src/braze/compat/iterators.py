@@ -31,19 +31,29 @@ def _sequence(iterator: Any) -> tuple[Any, int]:
     return reduced[1][0], state or 0
 
 
+def _builtin(items: Any) -> Any:
+    """The class whose methods the iterator goes by: those of a subclass it does not ask."""
+    return next((base for base in (list, tuple) if isinstance(items, base)), type(items))
+
+
+def _length(items: Any) -> int:
+    length: int = _builtin(items).__len__(items)
+    return length
+
+
 def _left_in_sequence(iterator: Any) -> int:
     items, index = _sequence(iterator)
-    return max(len(items) - index, 0)
+    return max(_length(items) - index, 0)
 
 
 def _in_sequence(iterator: Any, place: int) -> Any:
     items, index = _sequence(iterator)
-    return items[index + place]
+    return _builtin(items).__getitem__(items, index + place)
 
 
 def _left_backwards(iterator: Any) -> int:
     items, index = _backwards(iterator)
-    return max(min(index, len(items) - 1) + 1, 0)
+    return max(min(index, _length(items) - 1) + 1, 0)
 
 
 def _backwards(iterator: Any) -> tuple[Any, int]:
@@ -55,7 +65,7 @@ def _in_backwards(iterator: Any, place: int) -> Any:
     items, index = _backwards(iterator)
     if index < place:
         raise IndexError(place)
-    return items[index - place]
+    return _builtin(items).__getitem__(items, index - place)
 
 
 def inner_iterators(iterator: Any) -> tuple[Any, ...]:

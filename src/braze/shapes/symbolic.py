@@ -517,8 +517,9 @@ def _comparison(name: str) -> Any:
             known = self.known.get((name, id(other), None))  # they live as long as the capture
             if known is not None:
                 return known
-        elif isinstance(other, float):
-            return getattr(float, f"__{name}__")(float(int(self)), other)
+        elif isinstance(other, (float, complex)):
+            kind = float if isinstance(other, float) else complex
+            return getattr(kind, f"__{name}__")(kind(int(self)), other)
         else:
             return NotImplemented  # the other one may know: `n == tensor` is a tensor
         facts, relation = _relation(name, self, other)

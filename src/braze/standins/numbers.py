@@ -481,7 +481,8 @@ def _unary(op: Any, python: Callable[..., Any]) -> Any:
 
 def _on_numbers(name: str, python: Callable[..., Any]) -> Any:
     def method(self: SymbolicFloat, other: Any) -> Any:
-        if not isinstance(other, (int, float, SymbolicFloat)):
+        other = _known(other)  # else `==` of a number and a size that are equal would be False
+        if not isinstance(other, (int, float, complex, SymbolicFloat)):
             return NotImplemented
         if self.compared is not None and name in COMPARISONS and type(other) in (int, float):
             answer: bool = python(self.hint, other)
