@@ -169,6 +169,7 @@ class DynamicSizes:
     def _opened(self) -> Facts:
         if self.facts is None:
             self.facts = Facts(self._origin, lambda text: self.notes.append((text, self._origin())))
+            self.facts.are_all_asked_for = self._policy is not None and self._policy.dynamic is True
             self._tracer.facts = self.facts
         return self.facts
 

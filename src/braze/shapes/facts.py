@@ -36,6 +36,7 @@ from braze.shapes.expr import (
     floor_div,
     symbols,
 )
+from braze.shapes.extrema import decided_by, lower_end
 from braze.shapes.linear import can_be_zero, linear_in, solved_for
 from braze.shapes.prove import Range, is_nonnegative, is_plainly_nonnegative, range_of
 from braze.shapes.substitution import evaluate, substitute
@@ -140,6 +141,7 @@ class Facts:
         self.probes: dict[Any, Any] = {}
         self.inferred: dict[Any, Any] = {}
         self.has_unseen = False
+        self.are_all_asked_for = False  # the user wants one program for all sizes
         self.data: DataSymbols | None = None  # numbers that the program computes
 
     # --- symbols ---------------------------------------------------------------------------------
@@ -203,9 +205,7 @@ class Facts:
 
     def refined(self) -> dict[Symbol, IntLike]:
         """Replacements that give each symbol its final form and the range that is known now."""
-        final: dict[Symbol, IntLike] = {}
-        for symbol in self.hints:
-            final[symbol] = self.final_symbol(symbol)
+        final: dict[Symbol, IntLike] = {symbol: self.final_symbol(symbol) for symbol in self.hints}
         for symbol in self.written:
             final[symbol] = substitute(self.current(as_expr(symbol)), final)
         return final
@@ -240,6 +240,7 @@ class Facts:
         expr = as_expr_of(atom)
         hint = self.hint_of(expr)
         low, high = self._bounds(expr)
+        low = lower_end(atom, low, lambda e: self.follows(Relation(e, ">=")) is True)
         symbol = Symbol(f"q{self._named}", low, high, hint)
         self._named += 1
         self.hints[symbol] = hint
@@ -428,7 +429,12 @@ class Facts:
 
     def _assume(self, relation: Relation) -> None:
         """Note a guard, and learn from it."""
-        if not self.learn(relation):
+        decided = decided_by(relation.expr, relation.kind, self.meaning, self.ranges)
+        if decided is not None:
+            least, zero = decided
+            self._assume(Relation(self.named(self.current(least)), ">="))
+            self.learn(Relation(self.current(zero), "=="))
+        elif not self.learn(relation):
             self.assumed.append(Assumed(self._in_inputs(relation), self.origin()))
 
     def learn(self, relation: Relation) -> bool:

@@ -1,10 +1,13 @@
 """Bounds of slices and indices of symbolic sizes, as a graph has them: counted from the start.
 
     slice(f32[s0], 0, -3, MAX)  ->  slice(f32[s0], 0, s0 - 3, s0)      where 3 <= s0 was assumed
+                                ->  slice(f32[s0], 0, s0 - q0, s0)     where q0 is min(s0, 3)
     select(f32[s0], 0, -s1)     ->  select(f32[s0], 0, s0 - s1)
 
 Whether a bound is negative or beyond the end is asked once, while the program is traced; later
-stages could not tell from the expression.
+stages could not tell from the expression. Whether there are as many as the last ones that are asked
+for is assumed, since a length that is a number makes better kernels; it is not where the size at
+hand has less, or where one program is to serve all sizes.
 """
 
 from __future__ import annotations
@@ -14,8 +17,11 @@ from typing import Any
 
 import torch
 
+from braze.shapes.expr import symbols
+from braze.shapes.facts import Relation
 from braze.shapes.symbolic import (
     SymbolicSize,
+    hint_of,
     is_computed,
     plain_size,
     symbolic_maximum,
@@ -64,8 +70,33 @@ def slice_range(size: Any, start: Any, end: Any) -> tuple[Any, Any]:
     """(first, last + 1) of a slice, 0 <= first <= last + 1 <= size."""
     start = 0 if start is None else start
     end = size if end is None else end
-    start = _lesser(_greater(start + size if start < 0 else start, 0), size)
+    start = _from_end(size, -start) if start < 0 else _lesser(_greater(start, 0), size)
     return start, _lesser(_greater(end + size if end < 0 else end, start), size)
+
+
+def _from_end(size: Any, count: Any) -> Any:
+    """Where the last `count` of a dimension begin, or all of it."""
+    if _is_left_open(size, count):
+        return size - plain_size(symbolic_minimum(size, count))
+    return _lesser(_greater(size - count, 0), size)
+
+
+def _is_left_open(size: Any, count: Any) -> bool:
+    """Whether `size >= count` is not known, and better not assumed: it does not hold of the sizes
+    at hand, or the user wants one program for all."""
+    if not isinstance(size, SymbolicSize) or is_computed(size, count):
+        return False
+    facts = size.facts
+    count_now = count.now() if isinstance(count, SymbolicSize) else count
+    if facts.follows(Relation(size.now() - count_now, ">=")) is not None:
+        return False
+    return size.hint < hint_of(count) or facts.are_all_asked_for or _is_marked(size)
+
+
+def _is_marked(size: SymbolicSize) -> bool:
+    """Whether a dimension that the user marked as dynamic is part of it."""
+    named = symbols(size.facts.in_inputs(size.now()))
+    return any(u.strict and u.symbol in named for u in size.facts.unknowns.values())
 
 
 def _lesser(a: Any, b: Any) -> Any:

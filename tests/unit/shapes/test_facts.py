@@ -13,7 +13,7 @@ from braze.shapes.facts import Facts, Relation, SpecialisedError
 from braze.shapes.policy import SizeHistory
 from braze.shapes.prove import is_nonnegative
 from braze.shapes.substitution import evaluate, substitute
-from braze.shapes.symbolic import symbol_size
+from braze.shapes.symbolic import symbol_size, symbolic_minimum
 
 
 def two(first: int = 6, second: int = 6) -> tuple[Facts, object, object]:
@@ -49,6 +49,35 @@ def test_sizes_of_which_neither_is_the_greater_are_equal() -> None:
     assert not a > b + 1 and not a < b + 1  # type: ignore[operator]
     assert str(a * 2 + b) == "3*s0 + -1"  # type: ignore[operator]
     assert assumed(facts) == ["s1 + 1 >= s0", "s0 >= s1 + 1"]
+
+
+@pytest.mark.parametrize(
+    "ask", [lambda n: n == 3, lambda n: n >= 3, lambda n: n != 2, lambda n: int(n) == 3]
+)
+def test_a_minimum_that_is_a_number_says_something_of_the_size(ask: Any) -> None:
+    facts, a, _ = two()
+    n = symbolic_minimum(a, 3)
+    assert n >= 2 and n <= 3 and a >= n
+    assert not facts.guards()
+    assert ask(n)
+    assert n == 3 and str(a - n) == "s0 + -3"
+    assert not facts.guards()
+    assert facts.range_guards()[0][1][0] == 3
+
+
+def test_a_minimum_that_is_the_size() -> None:
+    facts, a, _ = two(2)
+    n = symbolic_minimum(a, 3)
+    assert n != 3 and n == 2
+    (guard,) = facts.guards()
+    assert {s0: guard.relation.holds(min(s0, 3) - 2) for s0 in (2, 3)} == {2: True, 3: False}
+
+
+def test_the_least_of_what_is_known_only_by_inequalities() -> None:
+    facts, a, _ = two()
+    rest = a - (a + 1) // 2  # type: ignore[operator]
+    n = symbolic_minimum(rest, 3)
+    assert n >= 1 and not facts.guards()
 
 
 def test_divisibility_makes_exact_quotients() -> None:
