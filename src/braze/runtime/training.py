@@ -164,8 +164,9 @@ class _CompiledBackward:
         self.gradients = [backward.gradients[number] for number in graph.wanting]
         used = {value for node in backward.graph.nodes for value in operands(node)}
         used.update(output.value for output in backward.graph.outputs)
-        pairs = zip(graph.pair.saved, backward.graph.inputs)
-        self.reads = tuple([saved for saved, value in pairs if value in used])
+        places = graph.order or range(len(graph.pair.saved))
+        triples = zip(graph.pair.saved, places, backward.graph.inputs)
+        self.reads = tuple([(saved, place) for saved, place, value in triples if value in used])
 
     def __call__(
         self, saved: list[Any], tangents: Sequence[Any], sizes: Sequence[int]
@@ -269,25 +270,26 @@ def _take_saved(
 def _unpacked(
     ctx: Any, graph: TrainingGraph, backward: _CompiledBackward
 ) -> Sequence[torch.Tensor]:
-    """What was saved. An input that was written to since is an error, as in eager, where this
-    backward reads it; other results' backwards may."""
+    """What was saved. An input or a result that was written to since is an error, as in eager,
+    where this backward reads it; other results' backwards may."""
     try:
         return ctx.saved_tensors  # type: ignore[no-any-return]
     except RuntimeError:
-        found = None
-        if ctx.inputs is not None and all(_is_unchanged(ctx, graph, s) for s in backward.reads):
-            found = saved_data(ctx)
-        if found is None:
+        found = None if ctx.inputs is None else saved_data(ctx)
+        if found is None or not all(
+            _is_unchanged(ctx, graph, saved, found[place]) for saved, place in backward.reads
+        ):
             raise
         return found
 
 
-def _is_unchanged(ctx: Any, graph: TrainingGraph, saved: Saved) -> bool:
-    """Whether a saved value surely is what it was: of results nobody else knows that."""
+def _is_unchanged(ctx: Any, graph: TrainingGraph, saved: Saved, data: torch.Tensor) -> bool:
+    """Whether a saved value surely is what it was. A result that was never written to is, and
+    nobody writes to what is no result."""
     if isinstance(saved, SavedInput):
         version: int = ctx.versions[saved.index]
         return VERSION(ctx.inputs[saved.index]) == version
-    return saved.index >= graph.result_count
+    return saved.index >= graph.result_count or VERSION(data) == 0
 
 
 def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[Any]) -> Gradients:

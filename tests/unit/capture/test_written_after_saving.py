@@ -97,6 +97,11 @@ def not_saved(x: Tensor) -> tuple[Tensor, Tensor]:
     return y * 2, y
 
 
+def other_result(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Saved for gradients that nobody asks for."""
+    return x.relu(), x.exp()
+
+
 def result_of_function(x: Tensor) -> tuple[Tensor, Tensor]:
     y = SavesResult.apply(x)
     return y * 2, y
@@ -117,6 +122,7 @@ SAVED = (
     detached,
     data,
     not_saved,
+    other_result,
     result_of_function,
     input_of_function,
 )
