@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any, final
 
 import torch
@@ -164,6 +165,8 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     except CaptureError:
         raise
     except Exception as exception:
+        if _is_own_fault(exception):
+            raise
         _ask_views(args)  # it may be what autograd has against a view
         if reads_data(exception):
             detail = f"{call_name(function)} reads its memory"
@@ -172,6 +175,22 @@ def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
             detail = f"{call_name(function)} takes sizes as numbers"
             raise BreakRequested("unsupported-tensor", detail) from None
         raise program_raised(exception) from None
+
+
+# No rule raises these as eager does: out of Braze's own code they are faults of it, and the program
+# must not catch them.
+_FAULTS = (AttributeError, KeyError, NameError, AssertionError)
+_OWN_FILES = str(Path(__file__).parents[1])
+
+
+def _is_own_fault(exception: Exception) -> bool:
+    trace = exception.__traceback__
+    if not isinstance(exception, _FAULTS) or trace is None:
+        return False
+    while trace.tb_next is not None:
+        trace = trace.tb_next
+    code = trace.tb_frame.f_code
+    return code.co_filename.startswith(_OWN_FILES) and code is not traced.__code__
 
 
 # What C++ says where it was not written for symbols.
