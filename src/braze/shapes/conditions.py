@@ -7,7 +7,8 @@ from collections.abc import Callable
 from typing import Any, final
 
 from braze.shapes.data_symbols import Undecidable
-from braze.shapes.facts import UnseenError
+from braze.shapes.expr import as_expr
+from braze.shapes.facts import Facts, Kind, Relation, UnseenError
 
 
 def always(value: Any) -> Callable[[], Any]:
@@ -96,15 +97,50 @@ def is_dense_in_order(sizes: Any, strides: Any, order: Any) -> bool:
 
 
 def are_strides_in_order(sizes: Any, strides: Any, order: Any) -> bool:
-    """As eager asks whether strides are those of a memory format."""
+    """As eager asks whether strides are those of a memory format. Of several questions one that is
+    known to say no is enough: then the others are not asked."""
     least = 0
-    for dim in order:
-        if sizes[dim] == 0 or strides[dim] < least:
+    for place, dim in enumerate(order):
+        is_less = known_less(strides[dim], least)
+        if is_less is None and _is_out_of_order(sizes, strides, order[place:]):
+            return False
+        if sizes[dim] == 0 or (strides[dim] < least if is_less is None else is_less):
             return False
         if dim == 0 and least == strides[1]:
             return False
         least = strides[dim] * at_least_one(sizes[dim])
     return True
+
+
+def _is_out_of_order(sizes: Any, strides: Any, order: Any) -> bool:
+    """Whether a stride is known to be less than what the dimension before takes."""
+    for inner, outer in itertools.pairwise(order):
+        is_empty = known_less(sizes[inner], 1)
+        if is_empty is False and known_less(strides[outer], strides[inner] * sizes[inner]):
+            return True
+    return False
+
+
+def known_equality(left: Any, right: Any) -> bool | None:
+    """Whether two sizes or strides are equal; None where that is not known. Asks nothing."""
+    if type(left) is type(right) is int:
+        return bool(left == right)
+    return _known(left, right, "==")
+
+
+def known_less(left: Any, right: Any) -> bool | None:
+    """Whether the left one is less; None where that is not known. Asks nothing."""
+    if type(left) is type(right) is int:
+        return bool(left < right)
+    is_as_large = _known(left, right, ">=")
+    return None if is_as_large is None else not is_as_large
+
+
+def _known(left: Any, right: Any, kind: Kind) -> bool | None:
+    """Whether `left kind right`."""
+    facts: Facts = (right if type(left) is int else left).facts
+    first, second = (as_expr(n if type(n) is int else n.now()) for n in (left, right))
+    return facts.follows(Relation(first - second, kind))
 
 
 def at_least_one(size: Any) -> Any:

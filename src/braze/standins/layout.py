@@ -7,10 +7,9 @@ import functools
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.conditions import at_least_one
-from braze.shapes.symbolic import hint_of, is_computed, must_equal
-
-Shape = tuple[int, ...]
+from braze.shapes.conditions import are_strides_in_order, at_least_one
+from braze.shapes.symbolic import must_equal
+from braze.standins.orders import Shape, iteration_order
 
 
 @functools.lru_cache(maxsize=1 << 16)
@@ -106,14 +105,7 @@ def suggests_channels_last(shape: Shape, stride: Shape) -> bool:
     """Whether eager takes the strides for channels-last when it picks a format."""
     if len(shape) not in (4, 5) or stride[1] == 0:
         return False
-    least = 0
-    for dim in (1, *range(len(shape) - 1, 1, -1), 0):
-        if shape[dim] == 0 or stride[dim] < least:
-            return False
-        if dim == 0 and least == stride[1]:
-            return False
-        least = stride[dim] * at_least_one(shape[dim])
-    return True
+    return are_strides_in_order(shape, stride, (1, *range(len(shape) - 1, 1, -1), 0))
 
 
 @functools.lru_cache(maxsize=1 << 14)
@@ -170,54 +162,6 @@ def broadcast_shape(shapes: tuple[Shape, ...]) -> Shape:
                 )
             result[dim] = size
     return tuple(result)
-
-
-def iteration_order(shape: Shape, operands: tuple[tuple[Shape, Shape], ...]) -> list[int]:
-    """Dimensions from the fastest to the slowest, as eager's pointwise kernels visit them.
-
-    operands: (shape, stride) of each, broadcast to `shape`. The order is an insertion sort in
-    which the first operand that tells two dimensions apart decides.
-    """
-    rank = len(shape)
-    strides = [_broadcast_stride(shape, *operand) for operand in operands]
-    order = list(range(rank - 1, -1, -1))
-    for start in range(1, rank):
-        moving = start
-        for other in range(start - 1, -1, -1):
-            verdict = _compare_dims(shape, strides, order[other], order[moving])
-            if verdict > 0:
-                order[other], order[moving] = order[moving], order[other]
-                moving = other
-            elif verdict < 0:
-                break
-    return order
-
-
-def _broadcast_stride(shape: Shape, own_shape: Shape, stride: Shape) -> Shape:
-    lead = len(shape) - len(own_shape)
-    return (0,) * lead + tuple(
-        0 if size == 1 and shape[lead + dim] != 1 else step
-        for dim, (size, step) in enumerate(zip(own_shape, stride))
-    )
-
-
-def _compare_dims(shape: Shape, strides: list[Shape], a: int, b: int) -> int:
-    for stride in strides:
-        if stride[a] == 0 or stride[b] == 0:
-            continue
-        if stride[a] != stride[b]:
-            return 1 if _is_greater(stride[a], stride[b]) else -1
-        if _is_greater(shape[a], shape[b]):
-            return 1
-    return 0
-
-
-def _is_greater(left: int, right: int) -> bool:
-    """`left > right`; of sizes that no size at hand answers for, as if they were large: where one
-    is zero or one, either order gives the same strides."""
-    if (type(left) is not int or type(right) is not int) and is_computed(left, right):
-        return bool(hint_of(left) > hint_of(right))
-    return bool(left > right)
 
 
 @functools.lru_cache(maxsize=1 << 14)

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 
 from braze.ir.types import TensorType
+from braze.shapes.conditions import known_equality
 from braze.shapes.symbolic import is_exactly, must_equal
 from braze.standins.layout import Shape, contiguous_stride, tensor_type
 from braze.standins.rules.table import RULES, VIEW_RULES
@@ -90,8 +91,10 @@ def view_stride(old_shape: Shape, old_stride: Shape, shape: Shape) -> Shape | No
     chunk, viewed = 1, 1
     for dim in range(len(old_shape) - 1, -1, -1):
         chunk *= old_shape[dim]
-        ends = dim == 0 or (old_shape[dim - 1] != 1 and old_stride[dim - 1] != chunk * chunk_step)
-        if not ends:
+        if dim and old_shape[dim - 1] == 1:
+            continue
+        is_filled = functools.partial(_is_filled, shape[: view_dim + 1], viewed, chunk)
+        if dim and _goes_on(old_stride[dim - 1], chunk * chunk_step, is_filled):
             continue
         while view_dim >= 0 and (viewed < chunk or shape[view_dim] == 1):
             stride[view_dim] = viewed * chunk_step
@@ -105,6 +108,23 @@ def view_stride(old_shape: Shape, old_stride: Shape, shape: Shape) -> Shape | No
     if not old_shape:
         return contiguous_stride(shape)
     return tuple(stride) if view_dim == -1 else None
+
+
+def _goes_on(step: int, end: int, is_filled: Callable[[], bool]) -> bool:
+    """Whether a dimension with this stride goes on where those after it end. Where that is not
+    known, it is not asked if the new shape's last dimensions have as many elements as those after
+    it: its strides are the same either way."""
+    is_known = known_equality(step, end)
+    return not is_filled() and step == end if is_known is None else is_known
+
+
+def _is_filled(shape: Shape, viewed: int, chunk: int) -> bool:
+    """Whether the last dimensions of a shape, and `viewed`, are known to have `chunk` elements."""
+    for size in (*reversed(shape), 1):
+        if known_equality(viewed, chunk):
+            return True
+        viewed *= size
+    return False
 
 
 @functools.lru_cache(maxsize=1 << 12)
