@@ -83,6 +83,8 @@ class Interpreter:
     entered_with: the values that a frame goes on with behind a break, by identity; noticed_ends:
     those whose end is noticed.
     handles: of hooks that the frame registered, by identity, each with the step.
+    walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
+    objects were known then.
     """
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
@@ -103,9 +105,8 @@ class Interpreter:
         self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
-        self.steps_done = 0
+        self.steps_done = self.loops = 0
         self.leave_at = leave_at
-        self.loops = 0
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
@@ -145,6 +146,7 @@ class Interpreter:
         self.entered_with: dict[int, Any] = {}
         self.noticed_ends: dict[int, Any] = {}
         self.handles: dict[int, tuple[Any, int]] = {}
+        self.walked_keys: dict[int, tuple[Any, int]] = {}
 
     def leave_managers(self) -> None:
         """Leave the context managers that are still entered. A second call does what an
@@ -180,6 +182,7 @@ class Interpreter:
         self.entered_with.clear()
         self.noticed_ends.clear()
         self.dict_iterators.clear()
+        self.walked_keys.clear()
         self.tensor_names.release()
         self.known_calls.release()
         self._origins.clear()
@@ -399,7 +402,7 @@ class Interpreter:
         if self.world.proxies and not only_keeps(function):
             check_proxies(self.world, (args, kwargs))
         if self.world.opaque and not only_keeps(function):
-            check_opaque(self, function, (args, kwargs))
+            check_opaque(self, function, args, kwargs)
         if self.world.class_dicts:
             guard_class_dicts(self.world, function, args)
         try:

@@ -9,7 +9,7 @@ from typing import Any
 
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_with_key
-from braze.capture.opaque_objects import check_opaque
+from braze.capture.opaque_objects import check_opaque_key
 from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_items import store_tensor_item, tensor_item
@@ -26,8 +26,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     world = interpreter.world
     if type(owner) in TENSORS:
         return tensor_item(interpreter, owner, key)
-    if world.opaque:
-        check_opaque(interpreter, operator.getitem, (key,))
+    check_opaque_key(interpreter, operator.getitem, key)
     world.harden(key)
     if type(key) is ProgramInt:
         key = int(key)

@@ -7,7 +7,7 @@ from typing import Any, final
 
 import torch
 
-from braze.capture.opaque_objects import check_opaque
+from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.world import CONSTANTS, TENSORS
@@ -33,7 +33,7 @@ def leaf_call(
         name = frame.code.co_qualname
         raise BreakRequested("disabled", f"{call_name(function)} in {name}")
     if interpreter.world.opaque:
-        check_opaque(interpreter, function, (args, kwargs))
+        check_opaque(interpreter, function, args, kwargs)
     native = interpreter.overlay.native
     args = tuple([arg if type(arg) in _PASSED else native(arg) for arg in args])
     if kwargs:
@@ -146,8 +146,8 @@ def unnoted_call(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call C code that is not torch's on values among which are stand-ins."""
-    if interpreter.world.opaque:
-        check_opaque(interpreter, function, (args, kwargs))
+    if interpreter.world.opaque and not only_keeps(function):
+        check_opaque(interpreter, function, args, kwargs)
     interpreter.tracer.origin = interpreter.origin(call_name(function))
     return traced(function, args, kwargs)
 

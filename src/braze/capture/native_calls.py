@@ -351,7 +351,7 @@ def call_seen(
     if any(type(arg) in TENSORS for arg in args):
         return interpreter.overlay.original(unnoted_call(interpreter, function, args, kwargs))
     classes: set[type] = set()
-    values = (*args, *kwargs.values())
+    values = args[1:-1] if function in _ONLY_STORES else (*args, *kwargs.values())
     _note_classes(values, classes, set())
     world = interpreter.world
     if classes and args and function in _ASKING_KEYS.get(type(args[0]), ()):
@@ -364,7 +364,7 @@ def call_seen(
     if not asked:
         return interpreter.overlay.original(interpreter.native(function, *args, **kwargs))
     if world.opaque and not only_keeps(function):
-        check_opaque(interpreter, function, (args, kwargs))
+        check_opaque(interpreter, function, args, kwargs)
     if world.class_dicts:
         guard_class_dicts(world, function, args)
     functions = [f for cls in classes for f in _special_functions(world, cls)]
@@ -380,6 +380,9 @@ def call_seen(
     return interpreter.overlay.original(result)
 
 
+# What stores its last argument, and drops nothing: it asks neither that nor what is stored. (A
+# deque may drop an item at the other end.)
+_ONLY_STORES = frozenset({list.append, list.insert})
 # What asks keys and members for `__hash__` and `__eq__`, and nobody for anything else.
 _ASKING_KEYS: dict[type, frozenset[Any]] = {
     dict: frozenset({operator.contains, dict.__contains__, operator.getitem, dict.get}),

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 import collections
 import functools
+import operator
 import types
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
 from braze.capture.signals import BreakRequested
@@ -73,44 +75,107 @@ def _is_of_c(cls: type) -> bool:
 
 # Types and attributes are guarded where they are read; what is only stored or passed on is not
 # read.
-_KEEPERS = (
-    super,
-    getattr,
-    super,
-    isinstance,
-    list,
-    tuple,
-    iter,
-    next,
-    zip,
-    enumerate,
-    reversed,
-    object.__setattr__,
-    type.__setattr__,
-    list.append,
-    list.insert,
-    collections.deque.append,
-    collections.deque.appendleft,
-)
+_KEEPERS = {
+    id(function)
+    for function in (
+        super,
+        getattr,
+        isinstance,
+        list,
+        tuple,
+        iter,
+        next,
+        zip,
+        enumerate,
+        reversed,
+        object.__setattr__,
+        type.__setattr__,
+        list.append,
+        list.insert,
+        collections.deque.append,
+        collections.deque.appendleft,
+    )
+}
+
+
+# What asks nothing of the items of a sequence, its first argument: of the others it looks at those
+# that are no sequences themselves.
+_ASKS_NO_ITEMS = {
+    id(function)
+    for function in (
+        len,
+        operator.getitem,
+        operator.setitem,
+        operator.delitem,
+        operator.add,
+        operator.iadd,
+        list.__len__,
+        list.__getitem__,
+        list.__setitem__,
+        list.__delitem__,
+        list.__add__,
+        list.__iadd__,
+        list.extend,
+        list.pop,
+        list.clear,
+        list.copy,
+        list.reverse,
+        tuple.__len__,
+        tuple.__getitem__,
+        tuple.__add__,
+        collections.deque.__len__,
+        collections.deque.__getitem__,
+        collections.deque.pop,
+        collections.deque.popleft,
+    )
+}
+# What looks up its second argument in a dict, its first: nothing is asked of the dict's values.
+_LOOKS_UP = {
+    id(function)
+    for function in (
+        operator.contains,
+        operator.getitem,
+        operator.setitem,
+        operator.delitem,
+        dict.__contains__,
+        dict.__getitem__,
+        dict.__setitem__,
+        dict.__delitem__,
+        dict.get,
+        dict.pop,
+        dict.setdefault,
+    )
+}
 
 
 def only_keeps(function: Any) -> bool:
     """Whether real code reads nothing of its arguments but types and attributes."""
     if getattr(function, "__name__", None) in ("__get__", "__set__"):
         return True
-    return any(function is keeper for keeper in _KEEPERS)
+    return id(function) in _KEEPERS
 
 
-def check_opaque(interpreter: Any, function: Any, args: Any) -> None:
-    """Break before real code computes with such an object. (Where there is none, long arguments are
-    not walked: a program may append to one list a million times.)"""
+def check_opaque(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: Any = types.MappingProxyType({})
+) -> None:
+    """Break before real code computes with such an object. (What it asks nothing of is not walked:
+    a program may append to one list a million times.)"""
+    if interpreter.world.opaque:
+        _check(interpreter, function, _looked_at(interpreter, function, args, kwargs))
+
+
+def check_opaque_key(interpreter: Any, function: Any, key: Any) -> None:
+    """The same for what looks up a key."""
+    if interpreter.world.opaque:
+        _check(interpreter, function, _leaves(key, _DEPTH))
+
+
+def _check(interpreter: Any, function: Any, values: Iterator[Any]) -> None:
     opaque = interpreter.world.opaque
-    if not opaque:
-        return
-    found = next((value for value in _leaves(args, 4) if id(value) in opaque), None)
-    if found is not None:
-        name = getattr(function, "__name__", type(function).__name__)
-        raise BreakRequested("opaque-object", f"{name}() of a {type(found).__qualname__}")
+    for value in values:
+        if id(value) in opaque:
+            name = getattr(function, "__name__", type(function).__name__)
+            raise BreakRequested("opaque-object", f"{name}() of a {type(value).__qualname__}")
 
 
 def check_proxies(world: Any, args: Any) -> None:
@@ -119,7 +184,38 @@ def check_proxies(world: Any, args: Any) -> None:
         raise BreakRequested("unsupported-function", "a weak proxy, given to C code")
 
 
-def _leaves(value: Any, depth: int) -> Any:
+def _looked_at(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: Any
+) -> Iterator[Any]:
+    """What real code may read of its arguments: containers are walked."""
+    if not kwargs and args:
+        owner: Any = type(args[0])
+        if id(function) in _ASKS_NO_ITEMS and issubclass(owner, _SEQUENCES):
+            yield from [value for value in args if not issubclass(type(value), _SEQUENCES)]
+            return
+        if id(function) in _LOOKS_UP and issubclass(owner, dict):
+            yield from _new_keys(interpreter, args[0])
+            yield from _leaves(args[1:2], _DEPTH)
+            return
+    yield from _leaves((args, kwargs), _DEPTH)
+
+
+def _new_keys(interpreter: Any, owner: dict[Any, Any]) -> Iterator[Any]:
+    """The keys of a dict, which a lookup may compare. Those of one that was walked before are not
+    walked again: what puts a key into it looks at that key."""
+    walked = (owner, len(interpreter.world.opaque))
+    before = interpreter.walked_keys.get(id(owner))
+    if before is None or before[1] != walked[1]:
+        yield from _leaves(tuple(dict.keys(owner)), _DEPTH)
+        interpreter.walked_keys[id(owner)] = walked
+
+
+_SEQUENCES = (list, tuple, collections.deque)
+# No program nests keys and arguments so deeply; a list may hold itself.
+_DEPTH = 8
+
+
+def _leaves(value: Any, depth: int) -> Iterator[Any]:
     if depth and isinstance(value, (tuple, list)):
         for item in value:
             yield from _leaves(item, depth - 1)

@@ -368,6 +368,9 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
         return truth(interpreter, interpreter.call(method, container, item))
     if issubclass(type(container), dict) and method is dict.__contains__:
         return dict_has_key(interpreter, container, item)
+    is_made_here = cls in _PLAIN_SEQUENCES and id(container) not in world.known
+    if is_made_here and type(item) in _PLAIN and _PLAIN.issuperset(map(type, container)):
+        return item in container
     if issubclass(type(container), (list, tuple)) or method is ABSENT:
         items = native_iterable(interpreter, container)
         iterator = interpreter.native(iter, items)
@@ -381,6 +384,11 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
         raise BreakRequested("unsupported-container", f"`in` on {cls.__qualname__}")
     contents = native_argument(interpreter, container) if cls in EXACT else container
     return bool(call_with_key(interpreter, operator.contains, contents, item))
+
+
+_PLAIN_SEQUENCES = frozenset({list, tuple})
+# Of what C compares, nobody asked, once it is known.
+_PLAIN = frozenset({int, float, bool, str, bytes, type(None)})
 
 
 def dict_has_key(interpreter: Any, container: Any, item: Any) -> bool:
