@@ -39,6 +39,10 @@ class InlinedGenerator:
     call: the function, args and kwargs that made it; made_at: the step of the outermost loop.
     """
 
+    # Of one whose `__init__` was interrupted.
+    _interpreter: Any = None
+    started = _running = False
+
     def __init__(self, interpreter: Any, frame: Frame, call: tuple[Any, Any, Any]) -> None:
         self._interpreter = interpreter
         self.frame = frame
@@ -46,9 +50,7 @@ class InlinedGenerator:
         self.made_at = interpreter.outer_step
         self._suspension = frame.generator = Suspension()
         interpreter.generators.append(weakref.ref(self))
-        self.started = False
         self.finished = False
-        self._running = False
         function = call[0]
         self.__name__, self.__qualname__ = function.__name__, function.__qualname__
 
@@ -138,7 +140,7 @@ class InlinedGenerator:
 
     def _end_dropped(self) -> None:
         interpreter = self._interpreter
-        if interpreter.over or self._running or not self.waits_to_clean_up():
+        if interpreter is None or interpreter.over or self._running or not self.waits_to_clean_up():
             return
         try:
             self.close()
