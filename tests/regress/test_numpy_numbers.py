@@ -48,6 +48,23 @@ def test_signs_of_zero_and_nan_differ(journal: Journal) -> None:
     assert len(journal.records()) == 3
 
 
+COMPARISONS = ["n == a", "a != n", "n < a", "a >= n", "x.shape[0] <= a", "n * 1.5 > a", "a == [4]"]
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("comparison", COMPARISONS)
+def test_comparisons_give_numpys_truths(comparison: str, dynamic: bool | None) -> None:
+    """With a number that is a symbol they gave Python's."""
+    compared = eval(f"lambda x, n, a: (x * 2 if ({comparison}) else x, {comparison})")
+    compiled = braze.compile(compared, dynamic=dynamic)
+    for n in (3, 4, 5, 3.5, 4.0, 4.5, 5.5):
+        result, truth = compiled(torch.ones(int(n)), n, np.float64(4))
+        expected, expected_truth = compared(torch.ones(int(n)), n, np.float64(4))
+        torch.testing.assert_close(result, expected)
+        assert type(truth) is type(expected_truth)
+        assert np.all(truth == expected_truth)
+
+
 def test_sizes_behind_a_break(journal: Journal) -> None:
     """CTRL's square root: the part behind it was compiled at each call, whatever the sizes."""
     compiled = braze.compile(behind_a_break)

@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.capture.adopted_parts import is_numpys_float
 from braze.capture.attributes import bind_attribute
 from braze.capture.iteration import native_iterable
 from braze.capture.leaf_calls import leaf_call
@@ -26,7 +27,7 @@ from braze.capture.promises import negated
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import with_float_sizes
 from braze.capture.truth import truth
-from braze.capture.world import CONSTANTS, TENSORS
+from braze.capture.world import CONSTANTS, NUMBERS, TENSORS
 from braze.ir.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
@@ -100,6 +101,8 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if left_class in TENSORS or right_class in TENSORS:
         if _is_operand(left_class) and _is_operand(right_class):
             return leaf_call(interpreter, op.function, (left, right), {})
+    elif op in _COMPARISONS and _is_of_numpys(left_class, right_class):
+        return _as_numpys(interpreter, op, left, right)
     elif op.method in ("__eq__", "__ne__"):
         return _equality(interpreter, op, left, right)
     elif left_class in EXACT and (right_class in EXACT or right_class in CONSTANTS):
@@ -121,6 +124,24 @@ def _on_numbers(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
             raise
     plain = [interpreter.native(_FOR_SEVERAL.get(type(v), _same), v) for v in (left, right)]
     return interpreter.native(op.function, *plain)
+
+
+def _is_of_numpys(left: type, right: type) -> bool:
+    """Whether one is NumPy's float and the other is such, too, a constant or a sequence."""
+    kinds = (left, right)
+    return any(map(is_numpys_float, kinds)) and all(
+        kind in CONSTANTS or kind in _PLAIN_SEQUENCES or is_numpys_float(kind) for kind in kinds
+    )
+
+
+def _as_numpys(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+    """A comparison with a float of NumPy's: it gives a truth of NumPy's, or an array of those."""
+    if type(left) not in NUMBERS and type(right) not in NUMBERS:
+        return call_natively(interpreter, op.function, (left, right), {})
+    number = left if is_numpys_float(type(left)) else right
+    plain = [float(v) if v is number else v for v in (left, right)]
+    found = binary(interpreter, op, *plain)
+    return type(operator.eq(number, number))(found) if type(found) is bool else found
 
 
 # What stands for several numbers -> what makes it the one at hand.
