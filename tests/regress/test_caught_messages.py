@@ -57,7 +57,36 @@ def behind_finally(x: torch.Tensor) -> Any:
             x.add_(1)
 
 
+def messages_of_joins(x: torch.Tensor) -> Any:
+    """The meta kernels' words are Python's, and C++'s are others."""
+    joins: list[Any] = [
+        lambda: torch.cat([x, x[0]]),
+        lambda: torch.cat([x, x[:, :1]]),
+        lambda: torch.cat([x, x, x[:1]], -1),
+        lambda: torch.cat([]),
+        lambda: torch.cat([x, x.sum()]),
+        lambda: torch.cat([x.sum(), x.sum()]),
+        lambda: torch.cat([torch.empty(0), x, x[0]]),
+        lambda: torch.cat([x, x], 5),
+        lambda: torch.stack([x, x[0]]),
+        lambda: torch.stack([x, x[:, :1]], 1),
+        lambda: torch.stack([]),
+        lambda: torch.hstack([x, x[:1]]),
+        lambda: torch.vstack([x, x[:, :1]]),
+        lambda: torch.add(x, x, out=torch.empty(x.shape, dtype=torch.int16)),
+        lambda: x.int().add_(x * 1j),
+    ]
+    found = [x * 2]
+    for join in joins:
+        try:
+            found.append(join())
+        except (RuntimeError, ValueError, IndexError) as error:
+            found.append(f"{type(error).__name__}: {error}")  # type: ignore[arg-type]
+    return found
+
+
 PROGRAMS = [
+    messages_of_joins,
     message_of_a_view,
     message_of_an_index,
     message_of_a_callee,

@@ -53,5 +53,20 @@ def place_type(argument: Any) -> Any:
 
 def scalar_name(dtype: torch.dtype) -> str:
     """A dtype as PyTorch's messages name it."""
-    names = {torch.float32: "Float", torch.float64: "Double", torch.int64: "Long"}
-    return names.get(dtype, str(dtype).removeprefix("torch.").capitalize())
+    return _SCALAR_NAMES.get(dtype, str(dtype).removeprefix("torch.").capitalize())
+
+
+_SCALAR_NAMES = {
+    torch.uint8: "Byte",
+    torch.int8: "Char",
+    torch.int16: "Short",
+    torch.int32: "Int",
+    torch.int64: "Long",
+    torch.float16: "Half",
+    torch.float32: "Float",
+    torch.float64: "Double",
+    torch.bfloat16: "BFloat16",
+    torch.complex32: "ComplexHalf",
+    torch.complex64: "ComplexFloat",
+    torch.complex128: "ComplexDouble",
+}

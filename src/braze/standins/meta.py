@@ -34,7 +34,31 @@ def infer_by_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
         result = op(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
         raise Untraceable(f"{op} has no meta kernel: {error}") from error
+    except (RuntimeError, IndexError, ValueError):
+        if op in _REFUSED_IN_OTHER_WORDS:
+            _refuse_as_kernel(op, args, kwargs)
+        raise
     return _from_meta(op, result, device)
+
+
+# Their meta kernels are Python, whose errors are not those of C++, which a program may print.
+_REFUSED_IN_OTHER_WORDS = frozenset({torch.ops.aten.cat.default, torch.ops.aten.stack.default})
+
+
+def _refuse_as_kernel(
+    op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Raise what the kernel raises for tensors of these shapes. It gets some that have one element
+    of memory, and comes to no more than looking at them, since it refuses them."""
+    op(*map(_of_one_element, args), **{name: _of_one_element(a) for name, a in kwargs.items()})
+
+
+def _of_one_element(argument: Any) -> Any:
+    if type(argument) is TensorType:
+        return torch.empty((), dtype=argument.dtype, device=_CPU).expand(argument.shape)  # type: ignore[arg-type]
+    if isinstance(argument, (list, tuple)):
+        return [_of_one_element(a) for a in argument]
+    return argument
 
 
 def result_device(

@@ -11,13 +11,14 @@ that the call depends on is specialised.
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from braze.ir.types import TensorType
 from braze.shapes.expr import Symbol, as_expr, constant_value, symbols
-from braze.shapes.facts import Facts
+from braze.shapes.facts import Facts, SpecialisedError
 from braze.shapes.substitution import evaluate
 from braze.shapes.symbolic import SymbolicSize, is_computed
 from braze.standins.layout import tensor_type
@@ -36,7 +37,13 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
     """What `infer` gives for numbers, for arguments with symbolic sizes."""
     sizes = list(dict.fromkeys(_sizes_in((args, kwargs))))
     facts: Facts = sizes[0].facts
-    first = infer(*_numbers((args, kwargs), facts, facts.hints))
+    try:
+        first = infer(*_numbers((args, kwargs), facts, facts.hints))
+    except (RuntimeError, ValueError, IndexError):
+        for size in sizes:  # with others it may not raise, or say something else
+            with contextlib.suppress(SpecialisedError):  # the program's error comes first
+                int(size)
+        raise
     values = [facts.hints]
     results = [first]
     for probe in _known_probes(facts, sizes):

@@ -142,6 +142,8 @@ def _is_row_major(x: TensorType) -> bool:
 def _cat(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
     """Channels-last where every part is taken for it, else row-major. An empty vector joins
     anything: so do caches begin."""
+    if not tensors:
+        return NotImplemented
     parts = [t for t in tensors if t.shape != (0,)]
     first = parts[0] if parts else tensors[0]
     rank = len(first.shape)
@@ -196,6 +198,8 @@ def _index_stride(shape: Shape, own_shape: Shape, stride: Shape) -> Shape:
 
 @rule(aten.stack.default)
 def _stack(tensors: tuple[TensorType, ...], dim: int = 0) -> Any:
+    if not tensors:
+        return NotImplemented
     first = tensors[0]
     if any(t.shape != first.shape or not _is_row_major(t) for t in tensors):
         return NotImplemented
