@@ -13,7 +13,7 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
 from braze.capture.operators import OPERATORS, UNARY, Operator, binary, unary
-from braze.capture.symbolic_floats import float_size, is_number, whole_part
+from braze.capture.symbolic_floats import is_number, symbolic_float, whole_part
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat
@@ -31,7 +31,7 @@ def _conversion(cls: type, method: str) -> Any:
             return interpreter.native(int, args[0]) if found is None else found
         if cls is float and alone:
             if type(args[0]) is ProgramInt:
-                return float_size(interpreter, args[0])
+                return symbolic_float(interpreter, args, kwargs)
             if type(args[0]) is SymbolicFloat:
                 return args[0]
             if is_number(interpreter, args[0]):

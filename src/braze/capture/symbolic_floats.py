@@ -135,8 +135,10 @@ _rounding(math.ceil, up=True)
 
 @answers(torch.sym_float)
 def symbolic_float(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`float(n)` too. Where graphs compute no numbers, the size is one value from here on."""
     if len(args) == 1 and type(args[0]) is ProgramInt:
-        return float_size(interpreter, args[0])
+        found = float_size(interpreter, args[0])
+        return interpreter.native(float, found) if found is args[0] else found
     return call_natively(interpreter, torch.sym_float, args, kwargs)
 
 

@@ -81,3 +81,16 @@ def test_a_comparison_ties_the_program_to_its_answer_or_value() -> None:
     for size in SIZES:
         x = torch.ones(size)
         torch.testing.assert_close(compiled(x), program(x))
+
+
+@pytest.mark.parametrize("backend", ["braze", "aot_eager", "eager"])
+def test_a_float_of_an_integer_is_a_float(backend: str) -> None:
+    """Where graphs compute no numbers, the integer left the frame in its place."""
+
+    def program(x: torch.Tensor, n: int) -> Any:
+        return float(n), torch.sym_float(n + 1), float(x.shape[0]), x + 1
+
+    compiled = braze.compile(program, backend=backend)
+    for n in (2, 3, 5, 7):
+        found, right = compiled(torch.ones(n), n), program(torch.ones(n), n)
+        assert [repr(v) for v in found[:3]] == [repr(v) for v in right[:3]]
