@@ -14,10 +14,12 @@ Not handled here: solving for a symbol, facts between symbols (those come with g
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, final
+
+from braze.shapes.intervals import Range, divided, multiplied, scaled
 
 
 @final
@@ -66,8 +68,8 @@ class FloorDiv:
     dividend: Expr
     divisor: Expr
 
-    def __hash__(self) -> int:  # without walking the dividend
-        return hash((len(self.dividend.terms), self.divisor.terms))
+    def __hash__(self) -> int:
+        return hash((self.dividend, self.divisor))
 
     def __str__(self) -> str:
         return f"({self.dividend}) // ({self.divisor})"
@@ -81,8 +83,8 @@ class Mod:
     dividend: Expr
     divisor: Expr
 
-    def __hash__(self) -> int:  # without walking the dividend
-        return hash((len(self.dividend.terms), self.divisor.terms))
+    def __hash__(self) -> int:
+        return hash((self.dividend, self.divisor))
 
     def __str__(self) -> str:
         return f"({self.dividend}) % ({self.divisor})"
@@ -103,6 +105,7 @@ class Extremum:
 
 Atom: TypeAlias = Symbol | FloorDiv | Mod | Extremum
 Monomial: TypeAlias = tuple[Atom, ...]
+Ranges: TypeAlias = Mapping[Symbol, Range]
 
 
 @final
@@ -315,15 +318,29 @@ def maximum(*operands: IntLike) -> Expr:
     return _extremum(operands, maximum=True)
 
 
-def bounds(value: IntLike) -> tuple[int | None, int | None]:
-    """(least, greatest) value by interval arithmetic; None is unbounded. Sound, not tight."""
+def bounds(value: IntLike, ranges: Ranges | None = None) -> Range:
+    """(least, greatest) value by interval arithmetic; None is unbounded. Sound, not tight.
+    ranges: what is known of symbols beyond their own."""
     low: int | None = 0
     high: int | None = 0
     for monomial, coefficient in as_expr(value).terms:
-        interval = _monomial_bounds(monomial) if monomial else (1, 1)
-        term_low, term_high = _scale(interval, coefficient)
+        interval = _monomial_bounds(monomial, ranges) if monomial else (1, 1)
+        term_low, term_high = scaled(interval, coefficient)
         low = None if low is None or term_low is None else low + term_low
         high = None if high is None or term_high is None else high + term_high
+    return low, high
+
+
+def range_of(symbol: Symbol, ranges: Ranges) -> Range:
+    """The narrowest known range of a symbol."""
+    known = ranges.get(symbol)
+    if known is None:
+        return symbol.lower, symbol.upper
+    low, high = known
+    if low is None or (symbol.lower is not None and symbol.lower > low):
+        low = symbol.lower
+    if high is None or (symbol.upper is not None and symbol.upper < high):
+        high = symbol.upper
     return low, high
 
 
@@ -522,19 +539,19 @@ def _is_nonnegative(value: Expr) -> bool:
     return low is not None and low >= 0
 
 
-def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
+def _atom_bounds(atom: Atom, ranges: Ranges | None) -> Range:
     if isinstance(atom, Symbol):
-        return atom.lower, atom.upper
+        return (atom.lower, atom.upper) if ranges is None else range_of(atom, ranges)
     if isinstance(atom, Mod):
-        _, divisor_high = bounds(atom.divisor)
-        low, high = bounds(atom.dividend)
+        _, divisor_high = bounds(atom.divisor, ranges)
+        low, high = bounds(atom.dividend, ranges)
         top = None if divisor_high is None else divisor_high - 1
         if low is not None and low >= 0 and high is not None:
             top = high if top is None else min(top, high)
         return 0, top
     if isinstance(atom, FloorDiv):
-        return _floor_div_bounds(bounds(atom.dividend), bounds(atom.divisor))
-    lows, highs = zip(*map(bounds, atom.operands), strict=True)
+        return divided(bounds(atom.dividend, ranges), bounds(atom.divisor, ranges))
+    lows, highs = zip(*[bounds(operand, ranges) for operand in atom.operands], strict=True)
     if atom.maximum:
         known = [low for low in lows if low is not None]
         return max(known, default=None), None if None in highs else max(highs)
@@ -542,45 +559,14 @@ def _atom_bounds(atom: Atom) -> tuple[int | None, int | None]:
     return None if None in lows else min(lows), min(known, default=None)
 
 
-def _floor_div_bounds(
-    dividend: tuple[int | None, int | None], divisor: tuple[int | None, int | None]
-) -> tuple[int | None, int | None]:
-    (low, high), (least, greatest) = dividend, divisor
-    least = max(least or 1, 1)
-    new_low: int | None = None
-    if low is not None:
-        new_low = low // least if low < 0 else (0 if greatest is None else low // greatest)
-    new_high: int | None = None
-    if high is not None:
-        new_high = high // least if high >= 0 else (-1 if greatest is None else high // greatest)
-    return new_low, new_high
-
-
-def _monomial_bounds(monomial: Monomial) -> tuple[int | None, int | None]:
+def _monomial_bounds(monomial: Monomial, ranges: Ranges | None) -> Range:
+    if len(monomial) == 1:
+        return _atom_bounds(monomial[0], ranges)
     low: int | None = 1
     high: int | None = 1
     for atom in monomial:
-        low, high = _multiply((low, high), _atom_bounds(atom))
+        low, high = multiplied((low, high), _atom_bounds(atom, ranges))
     return low, high
-
-
-def _multiply(
-    a: tuple[int | None, int | None], b: tuple[int | None, int | None]
-) -> tuple[int | None, int | None]:
-    if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
-        high = None if a[1] is None or b[1] is None else a[1] * b[1]
-        return a[0] * b[0], high
-    if None in a or None in b:
-        return None, None
-    products = [p * q for p in a for q in b]  # type: ignore[operator]
-    return min(products), max(products)
-
-
-def _scale(interval: tuple[int | None, int | None], factor: int) -> tuple[int | None, int | None]:
-    low, high = interval
-    scaled_low = None if low is None else low * factor
-    scaled_high = None if high is None else high * factor
-    return (scaled_low, scaled_high) if factor >= 0 else (scaled_high, scaled_low)
 
 
 def _atom_symbols(atom: Atom) -> frozenset[Symbol]:

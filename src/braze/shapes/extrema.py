@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from braze.shapes.expr import Expr, Extremum, Symbol, as_expr, constant_value
+from braze.shapes.expr import Expr, Extremum, Ranges, Symbol, as_expr, constant_value, range_of
 from braze.shapes.linear import linear_in
-from braze.shapes.prove import Ranges, range_of
 
 _ENDS = (2, 1, 0)  # zero and one are told apart from all other sizes
 

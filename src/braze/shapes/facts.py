@@ -34,11 +34,13 @@ from braze.shapes.expr import (
     bounds,
     constant_value,
     floor_div,
+    range_of,
     symbols,
 )
 from braze.shapes.extrema import decided_by, lower_end
+from braze.shapes.intervals import Range
 from braze.shapes.linear import can_be_zero, linear_in, solved_for
-from braze.shapes.prove import Range, is_nonnegative, is_plainly_nonnegative, range_of
+from braze.shapes.prove import is_nonnegative, is_plainly_nonnegative
 from braze.shapes.substitution import evaluate, substitute
 
 Kind: TypeAlias = Literal["==", "!=", ">="]
@@ -222,6 +224,8 @@ class Facts:
         maximum: what is learned of one then holds wherever it stands."""
         if all(type(atom) is Symbol for monomial, _ in expr.terms for atom in monomial):
             return expr
+        if len(expr.terms) == 1 and expr.terms[0][1] == 1 == len(expr.terms[0][0]):
+            return self.current(self._name(expr.terms[0][0][0]))
         total = as_expr(0)
         for monomial, coefficient in expr.terms:
             product = as_expr(coefficient)
@@ -239,7 +243,7 @@ class Facts:
             return as_expr(known)
         expr = as_expr_of(atom)
         hint = self.hint_of(expr)
-        low, high = self._bounds(expr)
+        low, high = bounds(expr, self.ranges)
         low = lower_end(atom, low, lambda e: self.follows(Relation(e, ">=")) is True)
         symbol = Symbol(f"q{self._named}", low, high, hint)
         self._named += 1
@@ -260,11 +264,6 @@ class Facts:
         elif isinstance(atom, Extremum):
             sign = 1 if atom.maximum else -1
             self._inequalities += [(here - operand) * sign for operand in atom.operands]
-
-    def _bounds(self, expr: Expr) -> Range:
-        """The range of an expression, from those of its symbols that are known now."""
-        bounded = {s: Symbol(s.name, *range_of(s, self.ranges)) for s in symbols(expr)}
-        return bounds(substitute(expr, bounded))
 
     def assignment(self, changes: Mapping[Symbol, int]) -> dict[Symbol, int] | None:
         """Values of all symbols where some have others than at hand; None where something that is
@@ -300,7 +299,7 @@ class Facts:
 
     def range_now(self, symbol: Symbol) -> Range:
         """The range of an input's symbol as it is known now."""
-        return self._bounds(self.current(as_expr(symbol)))
+        return bounds(self.current(as_expr(symbol)), self.ranges)
 
     def narrowed_at(self, symbol: Symbol) -> Any:
         """Where the range of a symbol was narrowed last."""

@@ -10,7 +10,7 @@ complete.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from braze.shapes.expr import (
@@ -21,15 +21,14 @@ from braze.shapes.expr import (
     IntLike,
     Mod,
     Monomial,
+    Ranges,
     Symbol,
     as_expr,
     bounds,
     constant_value,
+    range_of,
 )
 from braze.shapes.substitution import substitute
-
-Range: TypeAlias = tuple[int | None, int | None]
-Ranges: TypeAlias = Mapping[Symbol, Range]
 
 _DEEPEST = 3
 
@@ -45,19 +44,25 @@ def is_nonnegative(value: IntLike, ranges: Ranges, facts: Iterable[Expr] = ()) -
 
 def is_plainly_nonnegative(expr: Expr, ranges: Ranges) -> bool:
     """Whether the ends of ranges say it, term by term: all that most questions need."""
+    least = plain_least(expr, ranges)
+    return least is not None and least >= 0
+
+
+def plain_least(expr: Expr, ranges: Ranges) -> int | None:
+    """A lower bound by the ends of ranges, term by term, where no symbol is negative."""
     total = 0
     for monomial, coefficient in expr.terms:
         term = coefficient
         for atom in monomial:
             if type(atom) is not Symbol:
-                return False
+                return None
             low, high = range_of(atom, ranges)
             end = low if coefficient > 0 else high
             if low is None or low < 0 or end is None:
-                return False
+                return None
             term *= end
         total += term
-    return total >= 0
+    return total
 
 
 def shifted(expr: Expr, ranges: Ranges) -> Expr | None:
@@ -79,19 +84,6 @@ def shifted(expr: Expr, ranges: Ranges) -> Expr | None:
             else:
                 return None
     return substitute(expr, moved)
-
-
-def range_of(symbol: Symbol, ranges: Ranges) -> Range:
-    """The narrowest known range of a symbol."""
-    known = ranges.get(symbol)
-    if known is None:
-        return symbol.lower, symbol.upper
-    low, high = known
-    if low is None or (symbol.lower is not None and symbol.lower > low):
-        low = symbol.lower
-    if high is None or (symbol.upper is not None and symbol.upper < high):
-        high = symbol.upper
-    return low, high
 
 
 # --- private -------------------------------------------------------------------------------------

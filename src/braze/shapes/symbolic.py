@@ -36,6 +36,7 @@ from braze.shapes.expr import (
     modulo,
 )
 from braze.shapes.facts import Facts, Kind, Relation
+from braze.shapes.prove import plain_least
 
 _Operation: TypeAlias = Callable[[Expr, Expr], Expr]
 
@@ -50,7 +51,7 @@ class SymbolicSize(torch.SymInt):
     """
 
     __slots__ = (
-        *("_now", "_now_at", "clone", "maybe_as_int", "wrap_int"),
+        *("_least", "_now", "_now_at", "clone", "maybe_as_int", "wrap_int"),
         *("expr", "facts", "hint", "known", "node", "program"),
     )
 
@@ -61,6 +62,7 @@ class SymbolicSize(torch.SymInt):
     maybe_as_int: Callable[[], int | None]
     _now: Expr
     _now_at: int
+    _least: float | None
 
     def __init__(self, facts: Facts, expr: Expr, hint: int) -> None:
         self.facts = facts
@@ -75,6 +77,16 @@ class SymbolicSize(torch.SymInt):
         number = constant_value(expr)
         self.maybe_as_int = NOTHING_KNOWN if number is None else always(number)
         self._now_at = -1
+        self._least = None
+
+    def least(self) -> float:
+        """A lower bound, from the ranges of the symbols when it was asked for first: they only
+        become narrower."""
+        found = self._least
+        if found is None:
+            low = plain_least(self.now(), self.facts.ranges)
+            found = self._least = -math.inf if low is None else low
+        return found
 
     def now(self) -> Expr:
         """The expression as it is written now."""
@@ -141,18 +153,6 @@ class SymbolicSize(torch.SymInt):
 
     real = numerator = property(lambda self: self)
     imag, denominator = 0, 1
-
-    def bit_length(self) -> int:
-        """Needs the number."""
-        return int(self).bit_length()
-
-    def bit_count(self) -> int:
-        """Needs the number."""
-        return int(self).bit_count()
-
-    def to_bytes(self, *args: Any, **kwargs: Any) -> bytes:
-        """Needs the number."""
-        return int(self).to_bytes(*args, **kwargs)
 
     def as_integer_ratio(self) -> Any:
         """As `int.as_integer_ratio`."""
@@ -249,8 +249,11 @@ class ProgramInt(SymbolicSize):
         return format(int(self), spec)
 
 
-def of_expression(facts: Facts, expr: Expr, hint: int | None = None) -> Any:
-    """The number of a constant expression, else the one object for it."""
+def of_expression(
+    facts: Facts, expr: Expr, hint: int | None = None, is_current: bool = False
+) -> Any:
+    """The number of a constant expression, else the one object for it. is_current: it is written
+    as it is known now."""
     constant = constant_value(expr)
     if constant is not None:
         return constant
@@ -260,6 +263,8 @@ def of_expression(facts: Facts, expr: Expr, hint: int | None = None) -> Any:
         found.program = ProgramInt(found)
         found.program.program = found.program
         facts.objects[expr] = found
+        if is_current:
+            found._now, found._now_at = expr, facts.rewritten
     return found
 
 
@@ -299,15 +304,11 @@ def hint_of(value: Any) -> Any:
 # --- arithmetic ----------------------------------------------------------------------------------
 
 
-def _floor(left: Expr, right: Expr) -> Expr:
-    return floor_div(left, right)
-
-
 _OPERATIONS: dict[str, tuple[_Operation, Callable[[int, int], int]]] = {
     "add": (lambda a, b: a + b, lambda a, b: a + b),
     "sub": (lambda a, b: a - b, lambda a, b: a - b),
     "mul": (lambda a, b: a * b, lambda a, b: a * b),
-    "floordiv": (_floor, lambda a, b: a // b),
+    "floordiv": (floor_div, lambda a, b: a // b),
     "mod": (modulo, lambda a, b: a % b),
     "min": (minimum, min),
     "max": (maximum, max),
@@ -315,6 +316,9 @@ _OPERATIONS: dict[str, tuple[_Operation, Callable[[int, int], int]]] = {
 
 
 _RING = ("add", "sub", "mul")
+_COMMUTATIVE = frozenset(("add", "mul", "min", "max"))
+# Operations with a number, here on the right, that give the other operand.
+_NEUTRAL = frozenset({("add", 0, True), ("sub", 0, True), ("mul", 1, True), ("floordiv", 1, True)})
 
 
 def _combined(name: str, left: Any, right: Any) -> Any:
@@ -322,10 +326,20 @@ def _combined(name: str, left: Any, right: Any) -> Any:
     symbolic = left if isinstance(left, SymbolicSize) else right
     other = right if symbolic is left else left
     if isinstance(other, torch.SymInt):
-        other = other.node
+        number, other = other.node.maybe_as_int(), other.node
+        if number is None:
+            number = symbolic.maybe_as_int()
+            if number is not None:  # what C++ has as nodes: the number is the other one
+                symbolic, other = other, number
+        else:
+            other = number
+    key: tuple[Any, ...]
+    if isinstance(other, SymbolicSize):
         key = (name, id(other), symbolic is left)
     else:
-        key = (name, other, symbolic is left)
+        key = (name, other, symbolic is left or name in _COMMUTATIVE)
+        if key in _NEUTRAL:
+            return symbolic.node
     known = symbolic.known
     if key in known:
         return known[key]
@@ -355,10 +369,10 @@ def _calculated(
             expr = first if larger is (name == "max") else second
             return of_expression(facts, expr)
     symbolic, numeric = _OPERATIONS[name]
-    made = facts.current(symbolic(first, second))
-    if name not in _RING:
-        made = facts.named(made)
-    return of_expression(facts, made, numeric(*hints))
+    made = symbolic(first, second)
+    if name not in _RING:  # of current operands, those are current
+        made = facts.named(facts.current(made))
+    return of_expression(facts, made, numeric(*hints), True)
 
 
 def _current(facts: Facts, value: Any) -> Expr:
@@ -367,40 +381,6 @@ def _current(facts: Facts, value: Any) -> Expr:
             return as_expr(int(value))
         return value.now()
     return as_expr(int(value))
-
-
-def is_computed(*sizes: Any) -> bool:
-    """Whether one of the sizes is made of numbers that the program computes, or of sizes that the
-    user marked as unbacked."""
-    return any(isinstance(size, SymbolicSize) and size.is_open() for size in sizes)
-
-
-def must_equal(left: Any, right: Any) -> bool:
-    """`left == right` where anything else is an error: of numbers that the program computes, it is
-    checked when it runs."""
-    if left is right:
-        return True
-    for size in (left, right):
-        if isinstance(size, SymbolicSize):
-            facts, relation = _relation("eq", left, right)
-            return not relation.expr.terms or facts.require(relation)
-    return bool(left == right)
-
-
-def is_exactly(size: Any, number: int) -> bool:
-    """`size == number` where the two answers mean different results, not only another way to the
-    same: of a number that the program computes, the answer is checked when it runs."""
-    if isinstance(size, SymbolicSize):
-        size.facts.require_other(size.now(), number)
-    return bool(size == number)
-
-
-def must_be_positive(size: Any) -> bool:
-    """`size > 0` where anything else is an error, or rare: of a size that no size at hand answers
-    for, it is checked."""
-    if isinstance(size, SymbolicSize) and size.is_open():
-        return size.facts.require(Relation(size.now() - 1, ">="))
-    return bool(size > 0)
 
 
 def symbolic_maximum(left: Any, right: Any) -> Any:
@@ -478,6 +458,12 @@ def _on_numbers(name: str) -> Any:
     return operation
 
 
+def _of_number(name: str) -> Any:
+    """A method of the number."""
+    method = getattr(int, name)
+    return lambda self, *args, **kwargs: method(int(self), *args, **kwargs)
+
+
 # --- comparisons ---------------------------------------------------------------------------------
 
 # `left op right` as a relation of (left - right), or of (right - left) where the sign is -1.
@@ -491,7 +477,8 @@ _COMPARISONS: dict[str, tuple[int, int, Kind]] = {
 }
 
 
-def _relation(name: str, left: Any, right: Any) -> tuple[Facts, Relation]:
+def relation_of(name: str, left: Any, right: Any) -> tuple[Facts, Relation]:
+    """What a comparison of sizes says, and the facts that answer it."""
     facts = left.facts if isinstance(left, SymbolicSize) else right.facts
     sign, constant, kind = _COMPARISONS[name]
     first, second = _current(facts, left), _current(facts, right)
@@ -500,12 +487,22 @@ def _relation(name: str, left: Any, right: Any) -> tuple[Facts, Relation]:
     return facts, Relation(first - (second - constant if constant else second), kind)
 
 
+def _above(name: str, size: SymbolicSize, number: int) -> bool | None:
+    """What a comparison gives where the size's lower bound decides it."""
+    least = size.least()
+    if least > number or (least == number and name in ("ge", "lt")):
+        return name in ("ne", "gt", "ge")
+    return None
+
+
 def _comparison(name: str) -> Any:
     unlike = {"eq": False, "ne": True}.get(name, NotImplemented)
 
     def method(self: SymbolicSize, other: Any) -> Any:
         if isinstance(other, int):
             known = self.known.get((name, other))
+            if known is None:
+                known = self.known[name, other] = _above(name, self, other)
             if known is not None:
                 return known
         elif isinstance(other, torch.SymInt):
@@ -522,7 +519,7 @@ def _comparison(name: str) -> Any:
             return getattr(kind, f"__{name}__")(kind(int(self)), other)
         else:
             return NotImplemented  # the other one may know: `n == tensor` is a tensor
-        facts, relation = _relation(name, self, other)
+        facts, relation = relation_of(name, self, other)
         if type(self) is ProgramInt:
             truth = _unknown_truth(facts, relation)
             if truth is not None:
@@ -552,8 +549,11 @@ def _node_comparison(name: str) -> Any:
 
         def ask(default: bool | None) -> bool:
             answer = known.get(key)
+            number = other.maybe_as_int() if answer is None else None
+            if number is not None:
+                answer = known[key] = _above(name, self, number)
             if answer is None:
-                facts, relation = _relation(name, self, other)
+                facts, relation = relation_of(name, self, other)
                 answer = facts.decide(relation) if default is None else facts.follows(relation)
                 if answer is None:
                     return default is True
@@ -561,7 +561,7 @@ def _node_comparison(name: str) -> Any:
             return answer
 
         def promise() -> bool:
-            facts, relation = _relation(name, self, other)
+            facts, relation = relation_of(name, self, other)
             return facts.require(relation)
 
         return Condition(ask, promise)
@@ -585,6 +585,8 @@ def _install() -> None:
     for name in "truediv lshift rshift and or xor".split():
         setattr(SymbolicSize, f"__{name}__", _on_numbers(f"__{name}__"))
         setattr(SymbolicSize, f"__r{name}__", _on_numbers(f"__r{name}__"))
+    for name in ("bit_length", "bit_count", "to_bytes"):
+        setattr(SymbolicSize, name, _of_number(name))
     named = {"pow": _power, "__pow__": _power, "__rpow__": _on_numbers("__rpow__")}
     for name, method in {**named, "__divmod__": _divmod, "__hash__": object.__hash__}.items():
         setattr(SymbolicSize, name, method)

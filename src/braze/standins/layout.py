@@ -8,7 +8,7 @@ import torch
 
 from braze.ir.types import TensorType
 from braze.shapes.conditions import are_strides_in_order, at_least_one
-from braze.shapes.symbolic import must_equal
+from braze.shapes.demands import must_equal
 from braze.standins.orders import Shape, iteration_order
 
 

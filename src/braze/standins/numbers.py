@@ -22,8 +22,9 @@ import torch
 
 from braze.ir.graph import Value
 from braze.ir.types import ScalarType, TensorType
+from braze.shapes.demands import is_computed
 from braze.shapes.facts import Relation
-from braze.shapes.symbolic import ProgramInt, is_computed
+from braze.shapes.symbolic import ProgramInt
 from braze.standins.errors import DataDependent
 from braze.standins.standin import Standin
 

@@ -13,7 +13,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from braze.shapes.conditions import known_equality, known_less
-from braze.shapes.symbolic import hint_of, is_computed
+from braze.shapes.demands import is_computed
+from braze.shapes.symbolic import hint_of
 
 Shape = tuple[int, ...]
 Operands: TypeAlias = tuple[tuple[Shape, Shape], ...]

@@ -17,10 +17,11 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from braze.ir.types import TensorType
+from braze.shapes.demands import is_computed
 from braze.shapes.expr import Symbol, as_expr, constant_value, symbols
 from braze.shapes.facts import Facts, SpecialisedError
 from braze.shapes.substitution import evaluate
-from braze.shapes.symbolic import SymbolicSize, is_computed
+from braze.shapes.symbolic import SymbolicSize
 from braze.standins.layout import tensor_type
 
 # How far from the sizes at hand each probe is; other symbols go on from another place, each in

@@ -17,12 +17,12 @@ from typing import Any
 
 import torch
 
+from braze.shapes.demands import is_computed
 from braze.shapes.expr import symbols
 from braze.shapes.facts import Relation
 from braze.shapes.symbolic import (
     SymbolicSize,
     hint_of,
-    is_computed,
     plain_size,
     symbolic_maximum,
     symbolic_minimum,

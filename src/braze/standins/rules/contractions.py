@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import must_be_positive, must_equal, plain_size, symbolic_minimum
+from braze.shapes.demands import must_be_positive, must_equal
+from braze.shapes.symbolic import plain_size, symbolic_minimum
 from braze.standins.layout import (
     Shape,
     channels_last_stride,
@@ -141,7 +142,7 @@ def _convolution(
         if step == 1:
             size = size + (around + 1) if around != -1 else size  # type: ignore[operator]
         else:
-            size = (size + around) // step + 1  # type: ignore[operator]
+            size = (size + (around + step)) // step  # type: ignore[operator]
         if not must_be_positive(size):
             return NotImplemented
         sizes.append(size)
@@ -319,8 +320,8 @@ def _pooled(
             p[dim if len(p) > 1 else 0] for p in (kernel, stride, padding, dilation)
         )
         own: Any = x.shape[2 + dim]
-        room = own + 2 * pad - spread * (reach - 1) - 1
-        size = room // step + 1
+        room = own + (2 * pad - spread * (reach - 1) - 1)
+        size = (room + step) // step
         if ceil_mode:  # no window begins behind the input and the padding on its left
             size = plain_size(symbolic_minimum(-(-room // step), (own + pad - 1) // step)) + 1
         if size <= 0 or room < 0 or 2 * pad > reach:

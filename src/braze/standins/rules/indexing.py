@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import SymbolicSize, is_computed, must_equal
+from braze.shapes.demands import is_computed, must_equal
+from braze.shapes.symbolic import SymbolicSize
 from braze.standins.layout import (
     Shape,
     broadcast_shape,

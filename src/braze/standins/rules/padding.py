@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import must_be_positive
+from braze.shapes.demands import must_be_positive
 from braze.standins.rules.table import rule
 
 aten = torch.ops.aten

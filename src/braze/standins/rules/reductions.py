@@ -7,7 +7,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import is_exactly
+from braze.shapes.demands import is_exactly
 from braze.standins.layout import contiguous, is_contiguous, tensor_type
 from braze.standins.promotion import floating
 from braze.standins.rules.table import rule

@@ -10,7 +10,7 @@ import torch
 
 from braze.ir.types import TensorType
 from braze.shapes.conditions import known_equality
-from braze.shapes.symbolic import is_exactly, must_equal
+from braze.shapes.demands import is_exactly, must_equal
 from braze.standins.layout import Shape, contiguous_stride, tensor_type
 from braze.standins.rules.table import RULES, VIEW_RULES
 from braze.standins.slice_bounds import slice_range
