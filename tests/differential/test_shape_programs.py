@@ -24,13 +24,15 @@ from tests.recorded import recorded
 
 PROGRAMS = int(os.environ.get("BRAZE_SHAPE_PROGRAMS", "60"))
 _A_TEST = 20
-# Of a hundred programs, as many may compile once more: whether a part of a tensor has gaps in
-# memory may depend on a size in ways that their steps' results do not show.
-_ONCE_MORE = 3
+# Programs of which 10,000 have one, which compile once more than they have kinds of call.
+ONCE_MORE = {
+    9519: "at even sizes `reshape` in a step gives a view, at odd ones a copy, as users may see",
+}
 
 
-def faults(program: ShapeProgram, journal: Journal) -> str:
-    """What differs from eager; "" where nothing does. It compiles into the journal."""
+def faults(program: ShapeProgram, journal: Journal, once_more: bool = False) -> str:
+    """What differs from eager; "" where nothing does. It compiles into the journal. once_more:
+    whether there may be one compile more than kinds of call."""
 
     def run(x: torch.Tensor) -> torch.Tensor:
         return program(x)
@@ -43,10 +45,30 @@ def faults(program: ShapeProgram, journal: Journal) -> str:
             return f"{found.shape} {found.stride()}, not {expected.shape} {expected.stride()}"
         if not torch.equal(found, expected) and not rounded(run, x).is_met(found, expected):
             return f"off by {(found - expected).abs().max()} at {tuple(x.shape)}"
-    if len(journal.records()) > program.kinds() + 1:
+    if len(journal.records()) > program.kinds() + once_more:
         return f"{len(journal.records())} compiles for {program.kinds()} kinds of call"
     refused = [record for record in journal.records() if record.outcome != "graph"]
     return f"refused: {refused}" if refused else "; ".join(journal.fallbacks())
+
+
+# Programs that compiled once more than there are kinds of call, and what was asked of their sizes.
+COMPILED_TWICE = {
+    524: "whether the rows of every second column lie one behind the other",
+    1470: "whether there are three for [-3:]",
+    2286: "whether a product joins dimensions by a copy",
+    3291: "which of two dimensions of size one has the larger stride",
+    6758: "[-3:] of what a split left: it specialised the size at the second compile",
+    7683: "a memory format that another dimension rules out",
+    7816: "two of these",
+    8985: "the order of dimensions of size one, one of them expanded",
+}
+
+
+@pytest.mark.parametrize("seed", (*COMPILED_TWICE, *ONCE_MORE))
+def test_programs_that_compiled_once_more(journal: Journal, seed: int) -> None:
+    with torch.no_grad():
+        fault = faults(shape_program(seed), journal, seed in ONCE_MORE)
+    assert not fault, f"{fault}\n{shape_program(seed)}"
 
 
 # Programs of which more than the first ones were wrong once, and what it was.
@@ -77,10 +99,9 @@ def test_shape_programs(start: int, record_property: Callable[[str, Any], None])
         for seed in seeds:
             program = shape_program(seed)
             with recorded() as journal:
-                fault = faults(program, journal)
+                fault = faults(program, journal, seed in ONCE_MORE)
             if fault:
                 wrong.append(f"seed {seed}: {fault}\n{program}")
             once_more += len(journal.records()) > program.kinds()
     record_property(TALLY, [len(seeds), len(wrong), once_more])
     assert not wrong, "\n\n".join(wrong)
-    assert once_more <= 1 + _A_TEST * _ONCE_MORE // 100, f"{once_more} programs compiled once more"

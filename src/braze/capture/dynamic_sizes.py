@@ -26,19 +26,11 @@ from braze.ir.source import (
 )
 from braze.marks import DimensionMark, Marked, marks_of_dimensions
 from braze.shapes.expr import Expr, Symbol, as_expr, maximum, symbols
-from braze.shapes.facts import (
-    ENDLESS,
-    MOST,
-    Assumed,
-    Facts,
-    Relation,
-    SpecialisedError,
-    Unknown,
-    relation_text,
-)
+from braze.shapes.facts import ENDLESS, MOST, Assumed, Facts, Relation, relation_text
 from braze.shapes.policy import SizePolicy
 from braze.shapes.substitution import substitute
 from braze.shapes.symbolic import ProgramInt, hint_of, program_value, symbol_size
+from braze.shapes.unknowns import SpecialisedError, Unknown
 
 Layout = tuple[tuple[Any, ...], tuple[Any, ...]]
 _STRICT = (DimensionMark.DYNAMIC, DimensionMark.UNBACKED)

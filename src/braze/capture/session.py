@@ -102,7 +102,7 @@ from braze.ir.guard import GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
 from braze.marks import MARKS, Mark
-from braze.shapes.facts import SpecialisedError
+from braze.shapes.unknowns import SpecialisedError
 from braze.standins import Untraceable
 from braze.standins.finish import FinishedTrace
 

@@ -8,7 +8,8 @@ from typing import Any, final
 
 from braze.shapes.data_symbols import Undecidable
 from braze.shapes.expr import as_expr
-from braze.shapes.facts import Facts, Kind, Relation, UnseenError
+from braze.shapes.facts import Facts, Kind, Relation
+from braze.shapes.unknowns import UnseenError
 
 
 def always(value: Any) -> Callable[[], Any]:
@@ -22,18 +23,22 @@ NOTHING_KNOWN = always(None)
 @final
 class Condition:
     """A comparison that C++ has not asked the answer of. ask(None) decides it; ask(default) gives
-    the default where the answer does not follow from what is known."""
+    the default where the answer does not follow from what is known. facts: of whose sizes it is."""
 
-    __slots__ = ("ask", "promise")
+    __slots__ = ("ask", "facts", "promise")
 
     is_bool = is_symbolic = has_hint = True.__bool__
     is_int = is_float = is_nested_int = is_constant = False.__bool__
     maybe_as_int = constant_bool = constant_int = nested_int = NOTHING_KNOWN
 
     def __init__(
-        self, ask: Callable[[bool | None], bool], promise: Callable[[], bool] | None = None
+        self,
+        ask: Callable[[bool | None], bool],
+        promise: Callable[[], bool] | None = None,
+        facts: Facts | None = None,
     ) -> None:
         self.ask = ask
+        self.facts = facts
         self.promise = promise
 
     def clone(self) -> Any:
@@ -60,7 +65,9 @@ class Condition:
         return self._ask_or(False)
 
     def guard_or_true(self, file: str, line: int) -> bool:
-        return self._ask_or(True)
+        """Mostly whether dimensions lie apart in memory: if so, to be joined they are copied."""
+        is_free = self.facts is not None and self.facts.has_free_choice
+        return self.ask(True) if is_free else self._ask_or(True)
 
     def _ask_or(self, default: bool) -> bool:
         try:

@@ -42,6 +42,7 @@ from braze.shapes.intervals import Range
 from braze.shapes.linear import can_be_zero, linear_in, solved_for
 from braze.shapes.prove import is_nonnegative, is_plainly_nonnegative
 from braze.shapes.substitution import evaluate, substitute
+from braze.shapes.unknowns import SpecialisedError, Unknown, UnseenError
 
 Kind: TypeAlias = Literal["==", "!=", ">="]
 _MOST_INEQUALITIES = 32
@@ -82,35 +83,6 @@ class Assumed:
 
 
 @final
-@dataclass(slots=True)
-class Unknown:
-    """A symbol of an input.
-
-    source: where its value is found. strict: the user marked it: it must not become a constant.
-    unseen: and no question about it may be answered by the size at hand. now: that size.
-    """
-
-    symbol: Symbol
-    source: Any
-    strict: bool = False
-    unseen: bool = False
-    now: int | None = None
-
-
-class SpecialisedError(BaseException):
-    """A dimension that the user marked as dynamic was used as a constant. It passes through
-    whatever asked for the constant; origin: where that was."""
-
-    def __init__(self, message: str, origin: Any) -> None:
-        super().__init__(message)
-        self.origin = origin
-
-
-class UnseenError(SpecialisedError):
-    """The size of a dimension that the user marked as unbacked was asked for."""
-
-
-@final
 class Facts:
     """The symbols of one capture and what is known of them.
 
@@ -144,6 +116,7 @@ class Facts:
         self.inferred: dict[Any, Any] = {}
         self.has_unseen = False
         self.are_all_asked_for = False  # the user wants one program for all sizes
+        self.has_free_choice = False  # C++ asks only to take a shorter way to the same result
         self.data: DataSymbols | None = None  # numbers that the program computes
 
     # --- symbols ---------------------------------------------------------------------------------

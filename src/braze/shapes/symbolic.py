@@ -564,7 +564,7 @@ def _node_comparison(name: str) -> Any:
             facts, relation = relation_of(name, self, other)
             return facts.require(relation)
 
-        return Condition(ask, promise)
+        return Condition(ask, promise, self.facts)
 
     return method
 

@@ -4,6 +4,7 @@
     x.contiguous()      x, or a copy
     torch.stft(x, ...)  frames of x times the window, transformed
     max_pool1d(x, 4)    max_pool2d of x as an image of one row
+    x @ y               as C++ does it, with copies where it would look for a view to take
     x.tensor_split(3)   slices of (n + 2) // 3, (n + 1) // 3 and n // 3
 
 They do what C++ does. C++ would ask the nodes of sizes a hundred questions for one `reshape`.
@@ -11,7 +12,9 @@ They do what C++ does. C++ would ask the nodes of sizes a hundred questions for 
 
 from __future__ import annotations
 
+import functools
 import inspect
+import operator
 from collections.abc import Callable
 from types import MappingProxyType
 from typing import Any
@@ -19,8 +22,9 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from braze.compat.dispatch import symbolic_dispatch
 from braze.ir.types import TensorType
-from braze.shapes.symbolic import ProgramInt, plain_size
+from braze.shapes.symbolic import ProgramInt, SymbolicSize, plain_size
 from braze.standins.layout import is_contiguous
 from braze.standins.recurrent import lstm
 from braze.standins.rules.views import completed_shape, numel_of, view_stride
@@ -63,6 +67,27 @@ def _contiguous(*args: Any, **kwargs: Any) -> Any:
 
 
 _STFT = inspect.signature(torch.stft)
+
+
+def _multiplied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """A product of matrices, in which dimensions are joined. Whether that makes a copy shows in no
+    result, so one program for all sizes does not ask what it depends on."""
+    given = (*args, *kwargs.values())
+    sizes = [n for x in given if type(x) is Standin for n in x.place.type.shape]
+    facts = next((n.facts for n in sizes if isinstance(n, SymbolicSize)), None)
+    if facts is None:
+        return function(*args, **kwargs)
+    with symbolic_dispatch(function):
+        if not facts.are_all_asked_for:
+            return function(*args, **kwargs)
+        facts.has_free_choice = True
+        try:
+            return function(*args, **kwargs)
+        finally:
+            facts.has_free_choice = False
+
+
+_PRODUCTS = (torch.matmul, torch.Tensor.matmul, operator.matmul, functional.linear)
 
 
 def _stft(*args: Any, **kwargs: Any) -> Any:
@@ -187,6 +212,10 @@ IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
         torch.lstm: lstm,
         torch.tensor_split: _tensor_split,
         torch.Tensor.tensor_split: _tensor_split,
+        **{
+            product: functools.update_wrapper(functools.partial(_multiplied, product), product)
+            for product in _PRODUCTS
+        },
     }
 )
 

@@ -13,7 +13,8 @@ from braze.compat.backward import follows_its_base, is_piece
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
-from braze.shapes.facts import Facts, Unknown
+from braze.shapes.facts import Facts
+from braze.shapes.unknowns import Unknown
 from braze.standins.layout import is_dense, same_layout
 from braze.standins.probing import has_symbols
 from braze.standins.recorder import Call, Recorder, data_step, is_detached, node_of

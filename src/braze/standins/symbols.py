@@ -20,9 +20,10 @@ from braze.ir.graph_sizes import bound_symbols, computed_symbols, missing_symbol
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.shapes.binding import Check, Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, bounds, simplified, symbols
-from braze.shapes.facts import Facts, Unknown
+from braze.shapes.facts import Facts
 from braze.shapes.substitution import renamed, substitute
 from braze.shapes.symbolic import SymbolicSize, of_expression
+from braze.shapes.unknowns import Unknown
 from braze.standins.recorder import Call
 
 _INT = frozenset((int,))

@@ -9,11 +9,12 @@ from typing import Any
 import pytest
 
 from braze.shapes.expr import Symbol, as_expr, floor_div, maximum, minimum, modulo
-from braze.shapes.facts import Facts, Relation, SpecialisedError
+from braze.shapes.facts import Facts, Relation
 from braze.shapes.policy import SizeHistory
 from braze.shapes.prove import is_nonnegative
 from braze.shapes.substitution import evaluate, substitute
 from braze.shapes.symbolic import symbol_size, symbolic_minimum
+from braze.shapes.unknowns import SpecialisedError
 
 
 def two(first: int = 6, second: int = 6) -> tuple[Facts, object, object]:
