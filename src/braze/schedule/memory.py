@@ -6,13 +6,19 @@ each is put at the lowest offset where nothing alive at the same time lies.
 Where sizes are symbols this is done for the sizes at hand, and what is kept of it is the order:
 which of two buffers that are alive together lies before the other. Offsets then follow from any
 sizes, and no two such buffers overlap.
+
+An arena is there for the whole call, so that nothing else can lie where its buffers are done. Where
+results grow as the arena empties (a training step's gradients, while what the forward left goes),
+what is large has memory of its own instead, which goes back after its last reader.
 """
 
 from __future__ import annotations
 
 from bisect import insort
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from typing import final
 
 from braze.ir.loops import Buffer, LoopProgram
@@ -25,6 +31,8 @@ from braze.shapes.expr import Symbol, constant_value, simplified, symbols
 from braze.shapes.substitution import evaluate
 
 _USUAL_SIZE = 64  # of a symbol that has no hint
+_SMALL = 1 << 16  # bytes: lies in the arena in any case
+_LEAST_ARENA = 1 << 22  # bytes: below, memory is no matter
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,12 +97,14 @@ def place(program: LoopProgram, steps: Sequence[Step], target: Target) -> Placem
     planned = [b for b in first if b not in visible and b not in given and plannable(b)]
     lives = [_life(b, first[b], last[b]) for b in planned]
     placed, total = _fit([life for life in lives if life.about <= target.planned_bytes])
+    if target.shares_memory and _costs_more(total, lives, _others(steps, lives, given, visible)):
+        placed, total = _fit([life for life in lives if life.about <= _SMALL])
     is_sized = any(constant_value(life.size) is None for life, _ in placed)
     slots = {} if is_sized else {life.buffer: Slot(at, life.about) for life, at in placed}
     sized = _ordered(placed) if is_sized else {}
     inside = slots.keys() | sized.keys() | given
     fresh = tuple(b for b in _written_by_kernels(steps) if b not in inside)
-    temporary = set(fresh) | _allocated_by_externs(steps)
+    temporary = set(fresh) | (_written_by_externs(steps) - inside)
     outputs = {view.buffer for view in program.outputs}
     temporary |= {*program.inputs} - {target for target, _ in program.mutations}
     drops = tuple((b, last[b]) for b in last if b in temporary - outputs and last[b] < end)
@@ -165,13 +175,8 @@ def _written_by_kernels(steps: Sequence[Step]) -> list[Buffer]:
     return list(found)
 
 
-def _allocated_by_externs(steps: Sequence[Step]) -> set[Buffer]:
-    return {
-        buffer
-        for step in steps
-        if isinstance(step, ExternStep) and step.out_op is None
-        for buffer in written(step)
-    }
+def _written_by_externs(steps: Sequence[Step]) -> set[Buffer]:
+    return {b for step in steps if isinstance(step, ExternStep) for b in written(step)}
 
 
 def _aliased_by_externs(steps: Sequence[Step]) -> set[Buffer]:
@@ -208,6 +213,38 @@ def _fit(lives: Sequence[_Life]) -> tuple[list[tuple[_Life, int]], int]:
         insort(taken, (at, at + life.about, first, last))
         total = max(total, at + life.about)
     return placed, total
+
+
+def _others(
+    steps: Sequence[Step], lives: Sequence[_Life], given: set[Buffer], visible: set[Buffer]
+) -> list[_Life]:
+    """What else the steps make: results, which stay, and what extern calls allocate."""
+    known = {life.buffer for life in lives} | given
+    first: dict[Buffer, int] = {}
+    last: dict[Buffer, int] = {}
+    for number, step in enumerate(steps):
+        for buffer in written(step):
+            if buffer not in known:
+                first.setdefault(buffer, number)
+        for buffer in (*written(step), *memory_of(step)):
+            last[buffer] = len(steps) if buffer in visible else number
+    return [_life(buffer, number, last[buffer]) for buffer, number in first.items()]
+
+
+def _costs_more(arena: int, lives: Sequence[_Life], others: Sequence[_Life]) -> bool:
+    """Whether an arena beside all others takes a quarter more than what is ever alive."""
+    if arena < _LEAST_ARENA or any(constant_value(life.size) is None for life in lives):
+        return False
+    return (arena + _most_alive(others)) * 4 > _most_alive([*lives, *others]) * 5
+
+
+def _most_alive(lives: Iterable[_Life]) -> int:
+    """Bytes that are alive at the same time, at most."""
+    changes: Counter[int] = Counter()
+    for life in lives:
+        changes[life.first] += life.about
+        changes[life.last + 1] -= life.about
+    return max(accumulate(changes[number] for number in sorted(changes)), default=0)
 
 
 def _ordered(placed: Sequence[tuple[_Life, int]]) -> dict[Buffer, SizedSlot]:

@@ -26,6 +26,7 @@ class Target:
     plans_results: ATen writes its results into planned memory; else it allocates them.
     plans_symbols: values of symbolic size are in planned memory, too, laid out at a call.
     planned_bytes: larger values have memory of their own, which goes back after their last reader.
+    shares_memory: large values have memory of their own, too, where results can lie in it later.
     merges_columns: over how many tasks partial sums over rows are computed by the kernel that reads
         the rows anyway; 0: by one of their own.
     moment_points: most points of a part over which a sum and the squares about a mean are computed
@@ -51,6 +52,7 @@ class Target:
     plans_results: bool
     plans_symbols: bool
     planned_bytes: int
+    shares_memory: bool
     merges_columns: int
     moment_points: int
     lane_moment_points: int
@@ -76,6 +78,7 @@ CPU = Target(
     plans_results=True,
     plans_symbols=True,
     planned_bytes=sys.maxsize,
+    shares_memory=True,
     merges_columns=0,
     moment_points=0,
     lane_moment_points=0,
@@ -103,6 +106,7 @@ CUDA = Target(
     plans_results=False,
     plans_symbols=False,
     planned_bytes=1 << 20,
+    shares_memory=False,
     merges_columns=264,
     moment_points=8192,
     lane_moment_points=256,
