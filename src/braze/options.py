@@ -88,6 +88,11 @@ class Options:
         environment="BRAZE_NUMERICS",
     )
     recompile_limit: int = _setting(8, "entries of one function before it runs eagerly", least=1)
+    unroll_limit: int = _setting(
+        50_000,
+        "operators that a loop may add to a graph; the turns of longer ones have their own graphs",
+        least=1,
+    )
     suppress_errors: bool = _setting(
         True,
         "a fault of Braze or of a backend: one warning, and the call runs eagerly",

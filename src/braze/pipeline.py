@@ -270,8 +270,8 @@ class FrameCompiler:
 
     def __init__(self, options: Options, backend: Backend, journal: Journal) -> None:
         self.options = options
-        self.backend = backend
-        self.journal = journal
+        self.backend, self.journal = backend, journal
+        self.loops: set[tuple[types.CodeType, int]] = set()  # that are not unrolled
 
     def __call__(self, request: CompileRequest) -> CompileAnswer:
         code = request.code
@@ -340,7 +340,7 @@ class FrameCompiler:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
         watch = None if foreign else WATCH.is_watched
         asked = frame_request(request, self.options, policy, watch)
-        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign))
+        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign, long_loops=self.loops))
 
     def _is_refused(self, captured: CapturedFrame | Refused) -> bool:
         """Whether the backend takes numbers for constants, and the graph needs one from outside."""

@@ -128,6 +128,11 @@ CATALOGUE: dict[str, BreakReason] = {
             "    return it"
         ),
     ),
+    "long-loop": BreakReason(
+        "a loop is not unrolled, each of its turns is a graph: {detail}",
+        "compile what a turn does instead of the loop, or raise the option unroll_limit",
+        example=("def f(x):\n    for _ in range(50_001):\n        x = x * 0.5\n    return x"),
+    ),
     "recursion": BreakReason(
         "calls are nested too deeply: {detail}",
         "turn the recursion into a loop",

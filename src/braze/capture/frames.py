@@ -32,7 +32,8 @@ class Frame:
     index: of the next step. locals and cells: by name. handled: the exceptions being handled,
     innermost last. names: the namespace of a class body, else None. call_stack, call_offset,
     call_step: of the caller, as it was before the call that made this frame.
-    runs_eagerly: its own tensor operations break the graph.
+    runs_eagerly: its own tensor operations break the graph. turns: of each loop, by where it
+    begins: how many there were, and how much was recorded before the second.
     """
 
     __slots__ = (
@@ -52,6 +53,7 @@ class Frame:
         "runs_eagerly",
         "stack",
         "steps",
+        "turns",
     )
 
     def __init__(
@@ -73,6 +75,7 @@ class Frame:
         self.generator: Any = None
         self.runs_eagerly = False
         self.names: Any = None
+        self.turns: dict[int, tuple[int, int]] = {}
 
 
 class CannotBind(Exception):

@@ -8,7 +8,8 @@ from braze.capture.assertions import decide
 from braze.capture.frames import Frame
 from braze.capture.generators import InlinedGenerator
 from braze.capture.iteration import iterator_of, next_of
-from braze.capture.program import opcode
+from braze.capture.long_loops import begin_turn
+from braze.capture.program import Handler, opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import truth
 from braze.capture.world import TENSORS
@@ -27,12 +28,18 @@ def return_const(interpreter: Any, frame: Frame, instruction: Instruction) -> bo
     return interpreter.finish_frame(instruction.value)
 
 
-@opcode("JUMP_FORWARD", "JUMP_BACKWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT")
+@opcode("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT")
 def jump(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     frame.index = instruction.target
 
 
-@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE", "POP_JUMP_BACKWARD_IF_TRUE")
+@opcode("JUMP_BACKWARD")
+def jump_back(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    begin_turn(interpreter, frame, instruction)
+    frame.index = instruction.target
+
+
+@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE")
 def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if value is True or (
@@ -41,7 +48,7 @@ def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> No
         frame.index = instruction.target
 
 
-@opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE", "POP_JUMP_BACKWARD_IF_FALSE")
+@opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE")
 def jump_if_false(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if value is False or (
@@ -58,16 +65,32 @@ def _asks(
     return truth(interpreter, value)
 
 
-@opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE", "POP_JUMP_BACKWARD_IF_NONE")
+@opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE")
 def jump_if_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     if frame.stack.pop() is None:
         frame.index = instruction.target
 
 
-@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE", "POP_JUMP_BACKWARD_IF_NOT_NONE")
+@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE")
 def jump_if_not_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     if frame.stack.pop() is not None:
         frame.index = instruction.target
+
+
+def _at_the_end_of_a_turn(jump_if: Handler) -> Handler:
+    """A `while` of Python 3.11 ends with its condition."""
+
+    def handler(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+        begin_turn(interpreter, frame, instruction)
+        jump_if(interpreter, frame, instruction)
+
+    return handler
+
+
+opcode("POP_JUMP_BACKWARD_IF_TRUE")(_at_the_end_of_a_turn(jump_if_true))
+opcode("POP_JUMP_BACKWARD_IF_FALSE")(_at_the_end_of_a_turn(jump_if_false))
+opcode("POP_JUMP_BACKWARD_IF_NONE")(_at_the_end_of_a_turn(jump_if_none))
+opcode("POP_JUMP_BACKWARD_IF_NOT_NONE")(_at_the_end_of_a_turn(jump_if_not_none))
 
 
 @opcode("JUMP_IF_TRUE_OR_POP")

@@ -28,6 +28,8 @@ class FrameRequest:
     is_watched: whether somebody watches the gradient of a leaf; None: a backward breaks the graph.
     policy: which sizes and numbers are symbols; None: none is.
     keeps_calls: whether torch-level calls are kept where sizes are symbols, too.
+    long_loops: those that are not unrolled, by code and the index of their first step; capture adds
+        what it finds.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
     """
 
@@ -45,4 +47,5 @@ class FrameRequest:
     is_watched: Callable[[Any], bool] | None = None
     policy: SizePolicy | None = None
     keeps_calls: bool = False
+    long_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
     puts_off_schedules: bool = True

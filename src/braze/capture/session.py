@@ -77,6 +77,7 @@ from braze.capture.signals import (
     BreakRequested,
     CannotRebuild,
     LeaveFrame,
+    LoopTooLong,
     ProgramRaised,
     ReadTooEarly,
     without_frames,
@@ -139,6 +140,9 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         if isinstance(outcome, ReadTooEarly):
             request = dataclasses.replace(request, puts_off_schedules=False)
             continue
+        if isinstance(outcome, LoopTooLong):
+            request.long_loops.add(outcome.loop)
+            continue
         if not isinstance(outcome, BreakRequested):
             return outcome
         found = graph_break(outcome.code, outcome.detail, outcome.origin)
@@ -152,7 +156,7 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
 
 def _attempt(
     request: FrameRequest, leave_at: int, reason: GraphBreak | None
-) -> CapturedFrame | Refused | BreakRequested | ReadTooEarly:
+) -> CapturedFrame | Refused | BreakRequested | ReadTooEarly | LoopTooLong:
     before = ambient_state()
     tracer = request.make_tracer()
     interpreter = Interpreter(request, tracer, leave_at)
@@ -165,7 +169,7 @@ def _attempt(
                     interpreter.leave_managers()
                 finally:  # again, where an interrupt ended it
                     interpreter.leave_managers()
-    except (BreakRequested, ReadTooEarly) as end:
+    except (BreakRequested, ReadTooEarly, LoopTooLong) as end:
         return without_frames(end)
     except ProgramRaised as raised:
         return _refuse_raise(without_frames(raised))

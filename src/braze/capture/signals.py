@@ -6,7 +6,7 @@ pass.
 
 from __future__ import annotations
 
-from typing import TypeVar, final
+from typing import Any, TypeVar, final
 
 from braze.ir.origin import UNKNOWN, Origin
 
@@ -76,6 +76,15 @@ class LeaveFrame(BaseException):
 @final
 class ReadTooEarly(BaseException):
     """The program reads what a call writes that was put off."""
+
+
+@final
+class LoopTooLong(BaseException):
+    """A loop would make too large a graph; loop: its code, and the index of its first step."""
+
+    def __init__(self, loop: tuple[Any, int]) -> None:
+        super().__init__(loop)
+        self.loop = loop
 
 
 class CannotRebuild(Exception):

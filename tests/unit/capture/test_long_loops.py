@@ -13,6 +13,10 @@ import pytest
 import torch
 
 import braze
+from braze.errors import GraphBreakError
+from braze.trace import Journal
+
+X = torch.ones(3)
 
 Pair = namedtuple("Pair", "tensor number")
 
@@ -97,3 +101,109 @@ def _calls(loop: Callable[..., Any], turns: int) -> int:
     finally:
         sys.setprofile(before)
     return count
+
+
+# --- loops that are not unrolled ------------------------------------------------------------------
+
+LIMIT = 500
+TURNS = 600
+
+
+def counted(x: Any, turns: int) -> Any:
+    for turn in range(turns):
+        x = x * 0.5 + turn
+    return x
+
+
+def of_items(x: Any, turns: int) -> Any:
+    rows = []
+    for turn, scale in enumerate([0.5, 0.25] * (turns // 2)):
+        rows.append(x * scale + turn)
+    return rows[-1], len(rows)
+
+
+def while_it_holds(x: Any, turns: int) -> Any:
+    turn = 0
+    while turn < turns:
+        turn += 1
+        if turn % 3 == 0:
+            continue
+        x = x * 0.5 + turn
+    return x
+
+
+def _step(mean: Any, x: Any) -> Any:
+    for scale in (0.9, 0.8):
+        mean = mean * scale + x
+    return mean
+
+
+def with_a_loop_in_each_turn(x: Any, turns: int) -> Any:
+    mean = x
+    for _ in range(turns):
+        mean = _step(mean, x)
+    return mean
+
+
+def in_a_callee(x: Any, turns: int) -> Any:
+    return counted(x * 2, turns) + 1
+
+
+def comprehension(x: Any, turns: int) -> Any:
+    return torch.stack([x * turn for turn in range(turns)]).sum(0)
+
+
+def generator(x: Any, turns: int) -> Any:
+    return sum(x * turn for turn in range(turns))
+
+
+def raising_at_the_end(x: Any, turns: int) -> Any:
+    try:
+        for turn in range(turns + 1):
+            if turn == turns:
+                raise KeyError(turn)
+            x = x * 0.5 + turn
+    except KeyError as error:
+        return x, error.args
+    return None
+
+
+LOOPS = [
+    counted,
+    of_items,
+    while_it_holds,
+    with_a_loop_in_each_turn,
+    in_a_callee,
+    comprehension,
+    generator,
+    raising_at_the_end,
+]
+
+
+@pytest.mark.filterwarnings("ignore:.*compiled 8 times")
+@pytest.mark.parametrize("loop", LOOPS, ids=lambda loop: loop.__name__)
+def test_turns_of_a_long_loop_are_graphs_of_their_own(
+    loop: Callable[..., Any], journal: Journal
+) -> None:
+    compiled = braze.compile(loop, backend="aot_eager", options={"unroll_limit": LIMIT})
+    for start in (1.0, 2.0):
+        x = torch.full((3,), start)
+        torch.testing.assert_close(compiled(x, TURNS), loop(x, TURNS))
+    records = journal.records()
+    assert len(records) <= 16
+    assert {r.graph_break.code for r in records if r.graph_break is not None} == {"long-loop"}
+    assert max(len(record.ops) for record in records) <= LIMIT
+
+
+def test_a_loop_within_the_limit_is_one_graph(journal: Journal) -> None:
+    options = {"unroll_limit": 2 * TURNS}
+    compiled = braze.compile(counted, backend="aot_eager", fullgraph=True, options=options)
+    torch.testing.assert_close(compiled(X, TURNS), counted(X, TURNS))
+    assert len(journal.records()) == 1
+
+
+def test_one_graph_of_a_long_loop_is_refused() -> None:
+    options = {"unroll_limit": LIMIT}
+    compiled = braze.compile(counted, backend="aot_eager", fullgraph=True, options=options)
+    with pytest.raises(GraphBreakError, match="raise the option unroll_limit"):
+        compiled(X, TURNS)
