@@ -54,7 +54,8 @@ _DATA = frozenset(
     for name in (
         "_local_scalar_dense item is_nonzero equal nonzero masked_select "
         "_unique _unique2 unique_dim unique_consecutive unique_dim_consecutive bincount "
-        "repeat_interleave.Tensor _assert_scalar _to_sparse to_sparse allclose"
+        "repeat_interleave.Tensor _assert_scalar _to_sparse to_sparse allclose "
+        "_pack_padded_sequence"
     ).split()
 )
 # Tagged as dynamic for some arguments only: boolean masks, which the tracer refuses itself.

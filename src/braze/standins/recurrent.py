@@ -12,6 +12,7 @@ from typing import Any
 
 import torch
 
+from braze.standins.errors import DataDependent
 from braze.standins.standin import Standin
 
 _aten = torch.ops.aten
@@ -35,11 +36,14 @@ _LSTM = inspect.signature(_as_in_lstm)
 
 
 def lstm(*args: Any, **kwargs: Any) -> Any:
-    """`torch.lstm`; what is not float32 on the CPU, has projections, or is packed, is C++'s."""
+    """`torch.lstm`; what is not float32 on the CPU, or has projections, is C++'s. Packed
+    sequences are for no graph."""
     try:
         given = _LSTM.bind(*args, **kwargs).arguments
-    except TypeError:  # a packed sequence
+    except TypeError:  # it says so by name
         return torch.lstm(*args, **kwargs)
+    if isinstance(given["hx"], torch.Tensor):
+        raise DataDependent("torch.lstm", "the steps of a packed sequence depend on its lengths")
     x, (hidden, cell), weights = given["input"], given["hx"], given["params"]
     biases, layers, both = given["has_biases"], given["num_layers"], given["bidirectional"]
     each = 4 if biases else 2
