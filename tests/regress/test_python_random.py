@@ -91,6 +91,47 @@ def test_integers_and_choices():
     agree(program)
 
 
+@BACKENDS
+def test_shuffles_and_samples_of_numbers_are_numbers_of_one_graph(backend):
+    def program(x):
+        rows = [0, 1, 2, 3]
+        random.shuffle(rows)
+        for row in rows:
+            x = x * 0.5 + x[row]
+        x = x[rows] + x[[rows[0], 1, 2, 3]]
+        first, second = random.sample(range(4), 2)
+        scales = random.sample([1.5, 2.5, 3.5], k=2)
+        weighed = random.choices((1, 2, 4), weights=(1, 2, 3), k=3)
+        return x[first] - x[second] * scales[0], rows, scales, weighed, random.random()
+
+    random.seed(0)
+    explained = braze.explain(program)(X)
+    assert (explained.graph_count, explained.break_count) == (1, 0)
+    agree(program, backend=backend, calls=8)
+
+
+def test_shuffles_that_draw_nothing_or_break():
+    kept = [3, 1, 2]
+
+    def program(x):
+        alone, none, words = [7], [], ["a", "b", "c"]
+        random.shuffle(alone)
+        random.shuffle(none)
+        random.shuffle(words)
+        random.shuffle(kept)
+        many = random.sample(range(100), 70)
+        try:
+            random.sample(range(2), 3)
+        except ValueError as error:
+            return x + alone[0] + len(none), words == sorted(words), kept[0], many, len(str(error))
+
+    def reset():
+        kept[:] = 3, 1, 2
+
+    reset()
+    agree(program, reset=reset)
+
+
 def test_integers_do_not_recompile_at_each_value():
     def program(x):
         return x * random.randint(2, 10_000)

@@ -4,13 +4,16 @@ and another number is no other program.
 
 Methods that give floats (and `seed`) are asked as a whole, and so are those that give an integer:
 it is a symbol, between bounds, that is known when the program runs; a choice of one of a few
-numbers is such a number. What gives other items of a sequence, or shuffles one, breaks the graph:
-it is asked for real. A generator made in the frame is the frame's business.
+numbers is such a number. Several numbers that are taken of a few (`sample`, `choices`), or put in
+another order (`shuffle` of a list that the frame made), are items of one input. What gives other
+items of a sequence, or shuffles one, breaks the graph: it is asked for real. A generator made in
+the frame is the frame's business.
 """
 
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 import types
 from collections.abc import Callable, Sequence
@@ -65,6 +68,9 @@ _GIVE_INTEGERS: dict[Any, Callable[..., tuple[int, int]]] = {
 }
 _MOST = 1 << 48
 _MOST_CHOICES = 1 << 10
+# Each of several numbers is a symbol of its own.
+_MOST_NUMBERS = 64
+_GIVE_SEVERAL = frozenset({random.Random.sample, random.Random.choices})
 
 
 def _draw(function: Any) -> Any:
@@ -73,6 +79,11 @@ def _draw(function: Any) -> Any:
             if type(function) is types.FunctionType:
                 return interpreter.call_python(function, args, kwargs)
             return call_natively(interpreter, function, args, kwargs)
+        if function is random.Random.shuffle:
+            return _shuffle(interpreter, args, kwargs)
+        if function in _GIVE_SEVERAL and len(args) > 1:
+            first, rest = _with_constants(interpreter, args[:2]), args[2:]
+            return _drawn_several(interpreter, function, (*first, *rest), kwargs)
         if function is random.Random.choice:
             args = _with_constants(interpreter, args)
         given = _arguments(function, args[1:], kwargs)
@@ -174,6 +185,70 @@ def _drawn_integer(
     return program_value(made)
 
 
+def _shuffle(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Of a list that the frame made: others would have other contents at each call."""
+    if (
+        len(args) != 2
+        or kwargs
+        or type(args[1]) is not list
+        or id(args[1]) in interpreter.world.known
+    ):
+        raise BreakRequested("unseen-callable", "random.shuffle")
+    generator, numbers = args
+    if len(numbers) > 1:  # else nothing is drawn
+        numbers[:] = _drawn_several(interpreter, _shuffled, (generator, tuple(numbers)), {})
+
+
+def _shuffled(generator: random.Random, numbers: tuple[Any, ...]) -> list[Any]:
+    made = list(numbers)
+    generator.shuffle(made)
+    return made
+
+
+def _drawn_several(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> list[Any]:
+    """What is taken of the numbers `args[1]`; a break where these are not few, or of two kinds."""
+    generator, numbers, *rest = args
+    called = functools.partial(function, **kwargs) if kwargs else function
+    kind = next((kind for kind in _NUMBERS if _are_all(tuple(numbers), kind)), None)
+    constant = all(_is_number(value) for value in (*rest, *kwargs.values()))
+    count = _count(called, numbers, rest) if kind is not None and constant else 0
+    least, greatest = (min(numbers), max(numbers)) if count else (0, 0)
+    is_drawn = -_MOST < least < greatest < _MOST and 0 < count <= _MOST_NUMBERS
+    if not is_drawn or not _is_plain(interpreter, generator, function):
+        raise BreakRequested("unseen-callable", f"random.{_name(function)}")
+    dtype = torch.int64 if kind is int else torch.float64
+    type_of_all = TensorType(dtype, (count,), (1,), _INTEGER.device)
+    given = (tuple(numbers), *rest)
+    tensor = _drawn_tensor(interpreter, generator, called, given, type_of_all)
+    tracer = interpreter.tracer
+    with tracer:
+        items = [torch.ops.aten.select.int(tensor, 0, index) for index in range(count)]
+        if kind is int:
+            name = f"random.{_name(function)}()"
+            bounds = least, greatest
+            return [program_value(integer_of(tracer, item, bounds, name)) for item in items]
+    tracer.has_numbers = True
+    return [SymbolicFloat(tracer, item) for item in items]
+
+
+def _is_number(value: Any) -> bool:
+    return (
+        value is None
+        or type(value) in _NUMBERS
+        or (type(value) is tuple and all(type(item) in _NUMBERS for item in value))
+    )
+
+
+def _count(called: Any, numbers: tuple[Any, ...], rest: list[Any]) -> int:
+    """How many numbers are taken; 0 where that is refused."""
+    try:
+        return len(called(random.Random(0), tuple(numbers), *rest))
+    except (TypeError, ValueError, ArithmeticError):
+        return 0
+
+
 def _drawn_tensor(
     interpreter: Any,
     generator: random.Random,
@@ -184,14 +259,18 @@ def _drawn_tensor(
     """What holds a number that is drawn at each call. The entry is for this one generator."""
     world, tracer = interpreter.world, interpreter.tracer
     if not tracer.gives_numbers or interpreter.transforms:
-        raise BreakRequested("unseen-callable", f"random.{function.__name__}")
+        raise BreakRequested("unseen-callable", f"random.{_name(function)}")
     world.guard(world.source_of(generator), GuardKind.ID_MATCH, generator)
-    tracer.origin = interpreter.origin(f"random.{function.__name__}")
+    tracer.origin = interpreter.origin(f"random.{_name(function)}")
     tensor = tracer.add_input_of_type(kind)
-    name = f"a number of random.{function.__name__}()"
+    name = f"a number of random.{_name(function)}()"
     world.input_sources.append(ObjectSource(name, _placeholder()))
     interpreter.draws.append((Draw(generator, function, args, -1), tensor))
     return tensor
+
+
+def _name(function: Any) -> str:
+    return str(getattr(function, "func", function).__name__.strip("_"))
 
 
 def _placeholder() -> object:

@@ -20,7 +20,7 @@ from braze.shapes.symbolic import ProgramInt
 
 def tensor_item(interpreter: Any, tensor: Any, key: Any) -> Any:
     """`tensor[key]`."""
-    key = _with_numbers(interpreter, key)
+    key = _with_indices(interpreter, _with_numbers(interpreter, key))
     dims = _symbolic_dims(tensor, key)
     if dims:
         tensor, key = _selected(interpreter, tensor, dims, key), _without_symbols(key)
@@ -31,11 +31,24 @@ def tensor_item(interpreter: Any, tensor: Any, key: Any) -> Any:
 
 def store_tensor_item(interpreter: Any, tensor: Any, key: Any, value: Any) -> None:
     """`tensor[key] = value`."""
-    key = _with_numbers(interpreter, key)
+    key = _with_indices(interpreter, _with_numbers(interpreter, key))
     dims = _symbolic_dims(tensor, key)
     if dims:
         tensor, key = _selected(interpreter, tensor, dims, key), _without_symbols(key) or ...
     leaf_call(interpreter, operator.setitem, (tensor, key, value), {})
+
+
+def _with_indices(interpreter: Any, key: Any) -> Any:
+    """The key with tensors in place of lists among whose integers are symbols: C++ makes such of
+    lists, and asks for the numbers."""
+    if type(key) is tuple:
+        return tuple([_with_indices(interpreter, part) for part in key])
+    kinds = set(map(type, key)) if type(key) is list else ()
+    has_symbols = ProgramInt in kinds and _INTEGER_TYPES.issuperset(kinds)
+    return interpreter.call(torch.tensor, key) if has_symbols else key
+
+
+_INTEGER_TYPES = frozenset({int, ProgramInt})
 
 
 def _with_numbers(interpreter: Any, key: Any) -> Any:

@@ -36,5 +36,7 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
     return draw_and_run
 
 
-def _tensor_of(number: float) -> torch.Tensor:
+def _tensor_of(number: float | list[float]) -> torch.Tensor:
+    if isinstance(number, list):
+        return torch.tensor(number, dtype=torch.int64 if type(number[0]) is int else torch.float64)
     return torch.tensor(number) if type(number) is int else tensor_of(number)
