@@ -128,7 +128,7 @@ class InternalError(BrazeError):
 
     stage: which part of the pipeline failed ("capture", "lower", ...).
     origin: the user's place that was being compiled, or None.
-    cause: the exception that was raised there; also chained as `__cause__` by the raiser.
+    cause: the exception that was raised there; also chained as `__cause__`.
     """
 
     def __init__(
@@ -136,6 +136,7 @@ class InternalError(BrazeError):
     ) -> None:
         self.stage = stage
         self.cause = cause
+        self.__cause__ = cause if isinstance(cause, BaseException) else None
         self.origin = origin
         what = cause if isinstance(cause, str) else f"{type(cause).__name__}: {cause}"
         details = f"{note}\n{HOW_TO_REPORT}" if note else HOW_TO_REPORT

@@ -269,8 +269,7 @@ class FrameCompiler:
     """Compiles frames for one `braze.compile` call: a `CompileFrame` for the dispatcher."""
 
     def __init__(self, options: Options, backend: Backend, journal: Journal) -> None:
-        self.options = options
-        self.backend, self.journal = backend, journal
+        self.options, self.backend, self.journal = options, backend, journal
         self.loops: set[tuple[types.CodeType, int]] = set()  # that are not unrolled
 
     def __call__(self, request: CompileRequest) -> CompileAnswer:
@@ -284,6 +283,8 @@ class FrameCompiler:
             answer = run_isolated(lambda: self._compile(request, recorder))
             outcome = "refused" if isinstance(answer, Refused) else "graph"
             return answer
+        except InternalError as failure:
+            return self._give_up(failure)
         except (BrazeError, UserWarning):
             raise
         except Exception as error:
@@ -488,7 +489,7 @@ class FrameCompiler:
     def _give_up(self, failure: InternalError) -> Refused:
         """A fault of ours while capturing: eager, and one warning; or an error where asked."""
         if not self.options.suppress_errors or self.options.fullgraph:
-            raise failure from failure.cause  # type: ignore[misc]
+            raise failure
         warnings.warn(str(failure), BrazeWarning, stacklevel=2)
         origin = failure.origin if isinstance(failure.origin, Origin) else Origin("", 0)
         return Refused("unsupported", "internal-error", str(failure.cause), "", origin)
@@ -504,9 +505,8 @@ def _lacks_symbols(captured: CapturedFrame | Refused) -> bool:
     defines are compiled for the sizes at hand."""
     if isinstance(captured, Refused):
         return False
-    if any(map(is_custom, captured.graph.nodes)) and bindings_of(captured.graph):
-        return True
-    return not captured.is_known
+    is_defined = any(map(is_custom, captured.graph.nodes)) and bool(bindings_of(captured.graph))
+    return is_defined or not captured.is_known
 
 
 def _note_of(reason: GraphBreak | Refused) -> BreakNote:

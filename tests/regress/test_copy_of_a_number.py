@@ -10,7 +10,7 @@ import torch
 
 import braze
 from braze.capture import leaf_calls
-from braze.errors import CaptureError
+from braze.errors import BrazeWarning, CaptureError
 from braze.standins import special
 
 
@@ -45,4 +45,8 @@ def test_a_program_does_not_catch_our_faults(
     monkeypatch.setattr(leaf_calls, "_OWN_FILES", __file__)
     monkeypatch.setitem(special.SPECIAL_CALLS, torch.ops.aten.copy_.default, broken)
     with pytest.raises(CaptureError, match="ours"):
-        braze.compile(copied)(torch.ones(2, 3), 0.5)
+        braze.compile(copied, options={"suppress_errors": False})(torch.ones(2, 3), 0.5)
+    x = torch.ones(2, 3)
+    with pytest.warns(BrazeWarning, match="ours"):
+        braze.compile(copied)(x, 0.5)
+    assert x[0, 0] == 0.5
