@@ -50,3 +50,14 @@ def test_a_program_does_not_catch_our_faults(
     with pytest.warns(BrazeWarning, match="ours"):
         braze.compile(copied)(x, 0.5)
     assert x[0, 0] == 0.5
+
+
+def doubled(x: torch.Tensor) -> torch.Tensor:
+    return torch.func.vmap(lambda row: row * 2 + 0.5)(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.int64])
+def test_a_number_beside_numbers_of_a_batch(dtype: torch.dtype) -> None:
+    """Of a batch of numbers, C++ casts the number by an operator that takes tensors."""
+    x = torch.arange(3).to(dtype)
+    torch.testing.assert_close(braze.compile(doubled, fullgraph=True)(x), doubled(x))

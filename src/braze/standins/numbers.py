@@ -24,7 +24,7 @@ from braze.ir.graph import Value
 from braze.ir.types import ScalarType, TensorType
 from braze.shapes.demands import is_computed
 from braze.shapes.facts import Relation
-from braze.shapes.symbolic import ProgramInt
+from braze.shapes.symbolic import ProgramInt, SymbolicSize
 from braze.standins.errors import DataDependent
 from braze.standins.standin import Standin
 
@@ -191,6 +191,25 @@ def holds_number(tracer: Tracer, tensor: Any) -> bool:
     kind = tensor.place.type
     plain = kind.dtype.is_floating_point and kind.dtype.itemsize > 1
     return plain and kind.shape == () and kind.device.type == "cpu"
+
+
+def tensor_of_number(tracer: Tracer, number: Any) -> Any:
+    """The tensor that eager makes of a number in the place of a tensor: of the widest type."""
+    kinds = {bool: torch.bool, complex: torch.complex128, float: torch.float64}
+    kinds[SymbolicFloat] = torch.float64
+    options = {"dtype": kinds.get(type(number), torch.int64), "device": NUMBER.device}
+    return tracer.call(aten.scalar_tensor.default, (number,), options)
+
+
+NUMBERS = frozenset({bool, int, float, complex, SymbolicSize, SymbolicFloat})
+
+
+def with_tensor(tracer: Tracer, op: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Arguments of an operator among which is no tensor, where the first, a number, is to be one:
+    C++ gives the tensor that it made of a number as the number."""
+    if not isinstance(op._schema.arguments[0].type, torch.TensorType):
+        return args
+    return (tensor_of_number(tracer, args[0]), *args[1:])
 
 
 def number_of(tracer: Tracer, tensor: Standin) -> SymbolicFloat:

@@ -19,7 +19,7 @@ from braze.standins.data_sizes import (
 from braze.standins.errors import DataDependent, Untraceable
 from braze.standins.known_sizes import known_size
 from braze.standins.layout import contiguous_stride, is_contiguous
-from braze.standins.numbers import SymbolicFloat, holds_number, number_of
+from braze.standins.numbers import holds_number, number_of, tensor_of_number
 from braze.standins.rules.views import piece_count
 from braze.standins.standin import Standin, Step
 from braze.standins.strided import strided_scatter
@@ -56,7 +56,7 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     """`target.copy_(source)`: a cast and broadcast, then a new value in the target's strides."""
     target, source = tracer.standin_of(args[0]), args[1]
     if not isinstance(source, torch.Tensor):
-        source = _tensor_of(tracer, source)
+        source = tensor_of_number(tracer, source)
     grad = torch.is_grad_enabled()
     (value,) = tracer.bind((source,))
     recorder = tracer.recorder
@@ -73,15 +73,6 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return args[0]
     tracer.write(target, value, grad and source.requires_grad)
     return args[0]
-
-
-def _tensor_of(tracer: Tracer, number: Any) -> Any:
-    """The tensor that eager makes of a number in the place of a tensor: of the widest type."""
-    kinds = {bool: torch.bool, complex: torch.complex128, float: torch.float64}
-    kinds[SymbolicFloat] = torch.float64
-    dtype = kinds.get(type(number), torch.int64)
-    options = {"dtype": dtype, "device": torch.device("cpu")}
-    return tracer.call(aten.scalar_tensor.default, (number,), options)
 
 
 @_special(aten.index.Tensor)

@@ -24,7 +24,7 @@ from braze.standins.finish import FinishedTrace, finish_trace
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
-from braze.standins.numbers import SymbolicFloat
+from braze.standins.numbers import NUMBERS, SymbolicFloat, with_tensor
 from braze.standins.op_facts import Kind, OpFacts, describe_op
 from braze.standins.recorder import Recorder
 from braze.standins.rules import infer, infer_view
@@ -222,6 +222,8 @@ class Tracer(dispatch.TorchDispatchMode):
                 kwargs = dict(zip(kwargs, with_plain_sizes(tuple(kwargs.values()))))
             if op in BOUNDED and not kwargs:
                 args = counted_from_start(op, args)
+        if args and type(args[0]) in NUMBERS and Standin not in map(type, args):
+            args = with_tensor(self, op, args)
         if special is not None:
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:
