@@ -33,7 +33,7 @@ class Frame:
     innermost last. names: the namespace of a class body, else None. call_stack, call_offset,
     call_step: of the caller, as it was before the call that made this frame.
     runs_eagerly: its own tensor operations break the graph. turns: of each loop, by where it
-    begins: how many there were, and how much was recorded before the second.
+    begins: how many there were, and how much was recorded after the first few.
     """
 
     __slots__ = (

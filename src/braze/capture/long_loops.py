@@ -17,6 +17,7 @@ from braze.compat.bytecode import Instruction
 
 # Turns after which a loop is judged: shorter ones are always unrolled.
 _TURNS = 256
+_WARM_UP = 8  # turns of which nothing is concluded
 # Their lengths are what is left, and asking runs no code of the program's.
 _COUNTED = frozenset(
     map(type, (iter(()), iter([]), iter(range(1)), iter(range(1 << 70)), reversed([]), iter("")))
@@ -32,11 +33,13 @@ def begin_turn(interpreter: Any, frame: Frame, instruction: Instruction) -> None
         limit = request.options.unroll_limit
         detail = f"{frame.code.co_qualname} has one of more than {limit} operators"
         raise BreakRequested("long-loop", detail)
-    recorded = interpreter.tracer.recorder.progress[0]
-    turns, first = frame.turns.get(target, (0, recorded))
+    turns, first = frame.turns.get(target, (0, 0))
+    if turns == _WARM_UP:
+        first = interpreter.tracer.recorder.progress[0]
     frame.turns[target] = turns + 1, first
     if turns and turns % _TURNS == 0 and request.options is not None:
-        each = (recorded - first) / turns
+        recorded = interpreter.tracer.recorder.progress[0]
+        each = (recorded - first) / (turns - _WARM_UP)
         if recorded + each * _turns_left(frame) > request.options.unroll_limit:
             raise LoopTooLong(_outermost(interpreter.frames))
 

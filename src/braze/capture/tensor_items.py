@@ -42,7 +42,8 @@ def _with_indices(interpreter: Any, key: Any) -> Any:
     """The key with tensors in place of lists among whose integers are symbols: C++ makes such of
     lists, and asks for the numbers."""
     if type(key) is tuple:
-        return tuple([_with_indices(interpreter, part) for part in key])
+        parts = tuple([_with_indices(interpreter, part) for part in key])
+        return key if all(map(operator.is_, parts, key)) else parts
     kinds = set(map(type, key)) if type(key) is list else ()
     has_symbols = ProgramInt in kinds and _INTEGER_TYPES.issuperset(kinds)
     return interpreter.call(torch.tensor, key) if has_symbols else key
