@@ -72,6 +72,10 @@ _VALUES = (str, int, float, enum.Enum)  # programs may replace the builtins
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)
 
 
+# Iterators whose place Python cuts to what their list holds.
+_OVER_LISTS = frozenset({type(iter([])), type(reversed([])), type(iter(bytearray()))})
+
+
 @final
 class RecipeWriter:
     """Recipes for values, one a Python object; `results` are the tensors the graph must give.
@@ -283,10 +287,10 @@ class RecipeWriter:
             raise CannotRebuild(f"a {type(value).__qualname__}") from None
         kind, arguments = reduced[0], reduced[1]
         state = reduced[2] if len(reduced) > 2 else None
-        return NewCall(
-            rebuild_iterator,
-            (FromConstant(kind), self.recipe(tuple(arguments)), self.recipe(state)),
-        )
+        parts = FromConstant(kind), self.recipe(tuple(arguments))
+        if type(value) in _OVER_LISTS and type(state) is int:
+            return NewCall(rebuild_iterator, (*parts, FromConstant(None)), place=state)
+        return NewCall(rebuild_iterator, (*parts, self.recipe(state)))
 
     @staticmethod
     def _left_of(iterator: Any) -> list[Any]:

@@ -89,12 +89,14 @@ class NewCall:
     iterator, MethodType, cell ...).
 
     after_effects: called when all effects are done, where no new object holds the result: an
-        iterator, which notices that its dict is changed."""
+        iterator, which notices that its dict is changed. place: given to the result's
+        `__setstate__` then: an iterator's, which Python cuts to what its list holds."""
 
     function: Any
     args: tuple[Recipe, ...]
     kwargs: tuple[tuple[str, Recipe], ...] = ()
     after_effects: bool = False
+    place: int | None = None
 
 
 @final

@@ -248,6 +248,8 @@ class _Builder:
         name = f"v{len(self._names)}"
         self._names[id(recipe)] = name
         self.writer.lines.append(f"{name} = {expression}")
+        if type(recipe) is NewCall and recipe.place is not None:
+            self.after_effects.append(f"{name}.__setstate__({recipe.place})")
         for effect in self._fills.get(id(recipe), ()):
             self._pending.append(effect)
             self._try_fill(effect)

@@ -245,7 +245,8 @@ def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float])
     values = [number_value(tracer, x) for x in operands]
     result = tracer.recorder.emit(op, values, {})
     made = _made(tracer, result, operands, python)
-    raises_unless = None if made.hint is not None else _RAISES_UNLESS.get(python)
+    is_open = made.hint is None or (python is operator.pow and _may_overflow(*operands))
+    raises_unless = _RAISES_UNLESS.get(python) if is_open else None
     if raises_unless is None or tracer.check_number is None:
         return made
     if not (python in _OF_POSITIVE and _is_positive(operands[-1])):
@@ -454,6 +455,8 @@ def _safely(op: Any, left: Any, right: Any, python: Callable[..., Any]) -> Any:
             left = float(left) if is_power and is_from_outside(left) else left
             right = float(right) if is_from_outside(right) else right
         if is_power:
+            if _may_overflow(left, right) and left.tracer.check_number is None:
+                left = float(left)
             right = _bounded(left, right)
         if SymbolicFloat not in (type(left), type(right)):
             return python(left, right)
@@ -471,6 +474,17 @@ def _bounded(base: Any, exponent: Any) -> Any:
 
 
 _LARGEST_EXPONENT = 1023  # of two, in double precision
+
+
+def _may_overflow(base: Any, exponent: Any) -> bool:
+    """Whether the power of a number from outside may be too large for a float at another call."""
+    if not is_from_outside(base) or type(exponent) not in (int, float):
+        return is_from_outside(base)
+    is_size = base.ratio is not None and base.ratio[1] == 1
+    return abs(exponent) > _LARGEST_POWER if is_size else not 0 <= exponent <= 1
+
+
+_LARGEST_POWER = 21  # of a size, which has less than 48 bits
 
 
 def _is_safe(operand: Any) -> bool:

@@ -94,3 +94,18 @@ def test_a_float_of_an_integer_is_a_float(backend: str) -> None:
     for n in (2, 3, 5, 7):
         found, right = compiled(torch.ones(n), n), program(torch.ones(n), n)
         assert [repr(v) for v in found[:3]] == [repr(v) for v in right[:3]]
+
+
+@pytest.mark.parametrize("backend", ["braze", "aot_eager", "eager"])
+def test_a_power_that_is_too_large_raises(backend: str) -> None:
+    """Of another number than the compiled one's, it was infinite."""
+
+    def program(x: torch.Tensor, n: float) -> Any:
+        return x + 1, n**-2, n**100
+
+    compiled = braze.compile(program, backend=backend)
+    for n in (2.0, 3.0, 4.0):
+        assert compiled(torch.ones(2), n)[1:] == pytest.approx(program(torch.ones(2), n)[1:])
+    for n in (1e-300, 1e300):
+        with pytest.raises(OverflowError):
+            compiled(torch.ones(2), n)
