@@ -3,6 +3,7 @@ not at the beginning."""
 
 from __future__ import annotations
 
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from typing import Any
 
@@ -57,3 +58,50 @@ def test_a_list_that_is_filled_and_looped_over(program: Program, held: int) -> N
             x, items = torch.arange(3.0), [torch.ones(()) for _ in range(held)]
             outcomes.append((function(x, items), x, items))
         torch.testing.assert_close(*outcomes, rtol=0, atol=0)
+
+
+def counted(x: torch.Tensor, items: Any, fill: Callable[[Any], None]) -> Any:
+    fill(items)
+    found = []
+    for place, item in enumerate(items):
+        found.append(x + place * item)
+        braze.graph_break()
+    return found
+
+
+def walked(x: torch.Tensor, items: Any, fill: Callable[[Any], None]) -> Any:
+    fill(items)
+    found = []
+    for item in items:
+        found.append(x + item)
+        braze.graph_break()
+    return found
+
+
+def with_values(x: torch.Tensor, items: Any, fill: Callable[[Any], None]) -> Any:
+    fill(items)
+    found = []
+    values = items.values() if isinstance(items, dict) else items
+    for item, value in zip(items, values):
+        found.append(x + item - 2 * value)
+        braze.graph_break()
+    return found
+
+
+@pytest.mark.parametrize("walk", [counted, walked, with_values])
+@pytest.mark.parametrize("kind", [deque, dict, OrderedDict, set, list])
+def test_a_container_that_is_filled_and_looped_over(
+    kind: type, walk: Callable[[torch.Tensor, Any, Callable[[Any], None]], Any]
+) -> None:
+    """Its iterator notices changes: it was made before them, or had come to an end."""
+
+    def fill(items: Any) -> None:
+        if isinstance(items, dict):
+            items.update({1: 2, 3: 4, 5: 6})
+        else:
+            (items.update if isinstance(items, set) else items.extend)([1, 3, 5])
+
+    compiled = braze.compile(walk, backend="aot_eager")
+    right, items = walk(torch.zeros(1), filled := kind(), fill), kind()
+    torch.testing.assert_close(compiled(torch.zeros(1), items, fill), right, rtol=0, atol=0)
+    assert items == filled

@@ -11,7 +11,7 @@ import torch
 _HEAP_TYPE = 1 << 9
 
 
-def rebuild_iterator(kind: Any, arguments: tuple[Any, ...], state: Any) -> Iterator[Any]:
+def rebuild_iterator(kind: Any, state: Any, *arguments: Any) -> Iterator[Any]:
     """An iterator from what its `__reduce__` gave."""
     iterator: Any = kind(*arguments)
     if state is not None:

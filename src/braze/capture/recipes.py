@@ -72,6 +72,13 @@ _VALUES = (str, int, float, enum.Enum)  # programs may replace the builtins
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)
 
 
+def _is_late(recipe: Recipe) -> bool:
+    return type(recipe) is NewCall and recipe.after_effects
+
+
+# Iterators that notice when what they go over is changed.
+_A_DEQUE: collections.deque[Any] = collections.deque()
+_OVER_DEQUES = frozenset({type(iter(_A_DEQUE)), type(reversed(_A_DEQUE))})
 # Iterators whose place Python cuts to what their list holds.
 _OVER_LISTS = frozenset({type(iter([])), type(reversed([])), type(iter(bytearray()))})
 
@@ -287,10 +294,13 @@ class RecipeWriter:
             raise CannotRebuild(f"a {type(value).__qualname__}") from None
         kind, arguments = reduced[0], reduced[1]
         state = reduced[2] if len(reduced) > 2 else None
-        parts = FromConstant(kind), self.recipe(tuple(arguments))
+        parts = self.recipes(arguments)
         if type(value) in _OVER_LISTS and type(state) is int:
-            return NewCall(rebuild_iterator, (*parts, FromConstant(None)), place=state)
-        return NewCall(rebuild_iterator, (*parts, self.recipe(state)))
+            unplaced = FromConstant(kind), FromConstant(None)
+            return NewCall(rebuild_iterator, (*unplaced, *parts), place=state)
+        notices = type(value) in _OVER_DEQUES or any(map(_is_late, parts))
+        parts = (FromConstant(kind), self.recipe(state), *parts)
+        return NewCall(rebuild_iterator, parts, after_effects=notices)
 
     @staticmethod
     def _left_of(iterator: Any) -> list[Any]:

@@ -289,7 +289,9 @@ class _Builder:
             filled = fills.get(id(holder))
             parts = [*_parts(holder), *(_fill_operands(filled) if filled is not None else ())]
             if any(part is recipe for part in parts):
-                return True
+                is_late = type(holder) is NewCall and holder.after_effects
+                if not is_late or self._is_held(holder):
+                    return True
             waiting += parts
         return False
 
