@@ -30,17 +30,23 @@ aten = torch.ops.aten
 
 def strided_view(
     tracer: Tracer,
-    place: Place,
+    viewed: Standin,
     shape: Sequence[Size],
     stride: Sequence[Size],
     offset: Size | None = None,
 ) -> Standin:
     """`as_strided` of a view is `as_strided` of its base."""
+    place = viewed.place
     base = place.base or place
     if offset is not None:
         tracer.note_offset(base)
-    start: Any = (place.offset if offset is None else offset) - base.offset
+    first = place.offset if offset is None else offset
+    start: Any = first - base.offset
     _check_inside(base, shape, stride, start)
+    is_plain = all(type(n) is int for n in (*place.type.shape, *place.type.stride))
+    if place is not base and is_plain and viewed.requires_grad and torch.is_grad_enabled():
+        # Eager drops the gradients of elements that the view itself does not have.
+        _check_inside(place, shape, stride, first - place.offset)
     here = base
     if start:
         # Every step begins where its parent does: in the real storage, an input may begin anywhere,

@@ -384,7 +384,7 @@ class Tracer(dispatch.TorchDispatchMode):
             viewed = self.standin_of(viewed)
         place = viewed.place
         if op is aten.as_strided.default:
-            return strided_view(self, place, *args[1:])
+            return strided_view(self, viewed, *args[1:])
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
         grad = _is_grad_enabled()
         if grad and viewed.requires_grad and op is not aten.detach.default:
