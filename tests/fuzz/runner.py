@@ -131,7 +131,7 @@ def _fails_half_way(left: StepRecord, right: StepRecord, parted: Parted) -> bool
     """Whether the gradients differ that a backward left, which the engine ends with the same error.
     Leaves whose turn came before the error have theirs by then: which ones, is the order in which
     the engine happens to find nodes ready, and to it a graph is one node."""
-    is_backward = left.step.startswith("backward(")
+    is_backward = left.step.startswith("backward(") or _USED_UP in left.error
     is_gradient = parted.path.endswith(".grad")
     return is_backward and is_gradient and left.error != "" and left.error == right.error
 
