@@ -11,6 +11,7 @@ from torch.nn import functional
 
 import braze
 from braze.trace import Journal
+from tests.unit.api.side_by_side import compare_calls
 
 Program = Callable[..., Any]
 
@@ -55,15 +56,7 @@ def called(
 ) -> None:
     torch.manual_seed(0)
     for size in sizes:
-        x = torch.randn(size, 5)
-        mine, theirs = (x.clone().requires_grad_(with_gradients) for _ in range(2))
-        expected, found = program(theirs), compiled(mine)
-        torch.testing.assert_close(found, expected)
-        assert found.stride() == expected.stride()
-        if with_gradients:
-            expected.square().sum().backward()
-            found.square().sum().backward()
-            torch.testing.assert_close(mine.grad, theirs.grad)
+        compare_calls(program, compiled, torch.randn(size, 5), with_gradients)
 
 
 def graphs(journal: Journal) -> int:

@@ -3,7 +3,6 @@ shows in no result."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,8 +11,8 @@ from torch.nn import functional
 
 import braze
 from braze.trace import Journal
+from tests.unit.api.side_by_side import Program, compare_calls
 
-Program = Callable[[torch.Tensor], torch.Tensor]
 W = torch.randn(5, 3, generator=torch.Generator().manual_seed(0))
 B = torch.randn(3, generator=torch.Generator().manual_seed(1))
 
@@ -59,15 +58,7 @@ def test_one_compile(
     )
     torch.manual_seed(0)
     for size in sizes:
-        x = torch.randn(3, size, 5)
-        mine, theirs = (x.clone().requires_grad_(with_gradients) for _ in range(2))
-        expected, found = program(theirs), compiled(mine)
-        torch.testing.assert_close(found, expected)
-        assert found.stride() == expected.stride()
-        if with_gradients:
-            expected.square().sum().backward()
-            found.square().sum().backward()
-            torch.testing.assert_close(mine.grad, theirs.grad)
+        compare_calls(program, compiled, torch.randn(3, size, 5), with_gradients)
     assert not journal.fallbacks(), journal.fallbacks()
     outcomes = [record.outcome for record in journal.records()]
     assert outcomes.count("graph") == 1 and set(outcomes) <= {"graph", "backward"}
