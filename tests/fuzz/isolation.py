@@ -15,6 +15,7 @@ import torch
 from tests.fuzz.generator import generate
 from tests.fuzz.program import Program
 from tests.fuzz.runner import Difference, check
+from tests.fuzz.world import run_world
 
 _PROGRAMS_PER_CHILD = 400
 
@@ -78,6 +79,7 @@ class Checker:
             os.close(ours[1])
             os.close(theirs[0])
             torch.set_num_threads(1)  # OpenMP's threads are not forked: a child would wait for them
+            run_world(generate(0), None)  # imports what eager imports late, beyond any limit of time
             self._prepare()
             _serve(ours[0], theirs[1], self._backend)
         os.close(ours[0])
