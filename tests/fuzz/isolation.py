@@ -79,7 +79,9 @@ class Checker:
             os.close(ours[1])
             os.close(theirs[0])
             torch.set_num_threads(1)  # OpenMP's threads are not forked: a child would wait for them
-            run_world(generate(0), None)  # imports what eager imports late, beyond any limit of time
+            run_world(
+                generate(0), None
+            )  # imports what eager imports late, beyond any limit of time
             self._prepare()
             _serve(ours[0], theirs[1], self._backend)
         os.close(ours[0])

@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import enum
 import functools
+import operator
 from collections.abc import Callable
 from typing import Any, final
 
@@ -193,13 +194,34 @@ def storage_identity(tensor: torch.Tensor) -> int:
 
 # Whether a call with symbolic sizes is made under `symbolic_dispatch`.
 COMPOSES_IN_NUMBERS = TORCH < (2, 13)
+# Functions that models call most, and that multiply no matrices: they need none of that.
+_WITHOUT_PRODUCTS = frozenset(
+    (
+        *("add", "sub", "mul", "truediv", "div", "neg", "pow", "rsqrt", "sqrt", "exp", "tanh"),
+        *("relu", "relu_", "silu", "gelu", "sigmoid", "softmax", "dropout", "where", "mean", "sum"),
+        *("batch_norm", "layer_norm", "group_norm", "rms_norm", "conv1d", "conv2d", "conv3d"),
+        *("dim", "size", "to", "float", "view", "transpose", "permute", "expand", "unsqueeze"),
+        *("squeeze", "flatten", "split", "chunk", "getitem", "cat", "arange", "embedding"),
+    )
+)
+
+
+def _functions(names: frozenset[str]) -> frozenset[Any]:
+    places = (torch, torch.Tensor, torch._C._nn, operator)
+    found = [getattr(place, name, None) for place in places for name in names]
+    return frozenset(found) - {None}
+
+
+_NEED_NO_DISPATCH = _functions(_WITHOUT_PRODUCTS)
+_NOTHING = contextlib.nullcontext()
 
 
 def symbolic_dispatch(function: Any) -> Any:
     """What a call of a torch function with symbolic sizes is made under. Before 2.13 matmul is
     composed in C++ that takes sizes as numbers, and specialises them; the dispatcher's Python
     kernels do not. Those of resizing do, and are not used."""
-    is_op = isinstance(function, torch._ops.OpOverload)
-    if not COMPOSES_IN_NUMBERS or (is_op and computes_with_sizes(function)):
-        return contextlib.nullcontext()
+    if not COMPOSES_IN_NUMBERS or function in _NEED_NO_DISPATCH:
+        return _NOTHING
+    if isinstance(function, torch._ops.OpOverload) and computes_with_sizes(function):
+        return _NOTHING
     return torch._C._EnablePythonDispatcher()

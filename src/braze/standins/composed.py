@@ -25,7 +25,7 @@ from torch.nn import functional
 from braze.compat.dispatch import symbolic_dispatch
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import ProgramInt, SymbolicSize, plain_size
-from braze.standins.layout import is_contiguous
+from braze.standins.layout import is_contiguous, is_row_major
 from braze.standins.recurrent import lstm
 from braze.standins.rules.views import completed_shape, numel_of, view_stride
 from braze.standins.standin import Standin
@@ -72,6 +72,10 @@ _STFT = inspect.signature(torch.stft)
 def _multiplied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """A product of matrices, in which dimensions are joined. Whether that makes a copy shows in no
     result, so one program for all sizes does not ask what it depends on."""
+    if len(args) >= 2 and not kwargs:
+        made = _of_rows(function, *args)
+        if made is not None:
+            return made
     given = (*args, *kwargs.values())
     sizes = [n for x in given if type(x) is Standin for n in x.place.type.shape]
     facts = next((n.facts for n in sizes if isinstance(n, SymbolicSize)), None)
@@ -85,6 +89,27 @@ def _multiplied(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
             return function(*args, **kwargs)
         finally:
             facts.has_free_choice = False
+
+
+def _of_rows(function: Any, left: Any, right: Any, bias: Any = None) -> Any:
+    """The product of rows in a row, of any number of dimensions, and a matrix; None for any other.
+    It is what layers of models ask for, and C++ would compare each stride to find that out."""
+    if bias is not None or type(left) is not Standin or type(right) is not Standin:
+        return None
+    kind: TensorType = left.place.type
+    shape, matrix = kind.shape, right.place.type.shape
+    if len(shape) < 3 or len(matrix) != 2 or not _is_symbolic(left, ()):
+        return None
+    is_linear = function is functional.linear
+    if not is_row_major(shape, kind.stride) or shape[-1] is not matrix[is_linear]:
+        return None
+    if torch.is_autocast_enabled(kind.device.type):  # it converts what is multiplied, not its rows
+        return None
+    if is_linear:
+        right = right.t()
+    rows = left.view(numel_of(shape[:-1]), shape[-1])
+    made = torch.mm(rows, right)
+    return torch.ops.aten._unsafe_view.default(made, [*shape[:-1], matrix[not is_linear]])
 
 
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, operator.matmul, functional.linear)

@@ -84,6 +84,14 @@ def is_contiguous(shape: Shape, stride: Shape) -> bool:
     return 0 in shape or same_layout(shape, stride, contiguous_stride(shape))
 
 
+def is_row_major(shape: Shape, stride: Shape) -> bool:
+    """Whether the strides are written as row-major ones. Asks nothing of sizes."""
+    for step, expected in zip(stride, contiguous_stride(shape)):
+        if step is not expected and not (type(step) is type(expected) is int and step == expected):
+            return False
+    return True
+
+
 @functools.lru_cache(maxsize=1 << 14)
 def channels_last_stride(shape: Shape) -> Shape:
     """Strides with the channels (dimension 1) innermost, of a 4- or 5-dimensional tensor."""
