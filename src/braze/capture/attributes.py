@@ -15,10 +15,10 @@ from typing import Any
 import torch
 
 from braze.capture.generators import InlinedGenerator
-from braze.capture.module_attributes import module_entry, store_module_attribute
+from braze.capture.module_attributes import module_entry
 from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute, store_tensor_attribute
+from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute
 from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, attribute_key
 from braze.ir.frame import NULL
@@ -70,7 +70,7 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
 def _load_plain(interpreter: Any, owner: Any, name: str, of_module: bool) -> Any:
     """An attribute of which the class knows nothing. of_module: what the instance dict does not
     have is looked for among a module's parameters, buffers and modules."""
-    value = _instance_entry(interpreter, owner, name)
+    value = instance_entry(interpreter, owner, name)
     if value is not ABSENT:
         return value
     if of_module:
@@ -129,7 +129,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
         if type(function) in _PAIRED:
             getattribute = world.lookup(cls, "__getattribute__")
             plain = type(getattribute) in _C_METHODS
-            if plain and _instance_entry(interpreter, owner, name) is ABSENT:
+            if plain and instance_entry(interpreter, owner, name) is ABSENT:
                 if type(function) is types.FunctionType:
                     world.source_of_function(function)
                 return function, owner
@@ -156,7 +156,7 @@ def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
     kind = type(meta)
     if meta is not ABSENT and _is_data_descriptor(world, meta, kind):
         return _bind_or_fall_back(interpreter, meta, owner, cls, name)
-    value = _instance_entry(interpreter, owner, name)
+    value = instance_entry(interpreter, owner, name)
     if value is not ABSENT:
         return value
     if meta is not ABSENT:
@@ -216,21 +216,22 @@ def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
         if value is not ABSENT:
             return value
     elif getattr_method is not ABSENT:
-        if type(getattr_method) in _C_METHODS and not _is_of_items(getattr_method):
+        if type(getattr_method) in _C_METHODS and not is_of_items(getattr_method):
             raise BreakRequested("unsupported-attribute", f"{type(owner).__qualname__}.{name}")
         return _call_hook(interpreter, getattr_method, owner, "__getattr__", name)
-    _raise_missing(interpreter, owner, name)
+    raise_missing(interpreter, owner, name)
     return None
 
 
-def _raise_missing(interpreter: Any, owner: Any, name: str) -> None:
+def raise_missing(interpreter: Any, owner: Any, name: str) -> None:
+    """The AttributeError of an attribute that is not there."""
     message = f"{type(owner).__name__!r} object has no attribute {name!r}"
     error = AttributeError(message)
     error.name, error.obj = name, owner
     raise ProgramRaised(error)
 
 
-def _instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
+def instance_entry(interpreter: Any, owner: Any, name: str) -> Any:
     """The instance dict's entry, or ABSENT; guarded for an object from outside."""
     try:
         space = object.__getattribute__(owner, "__dict__")
@@ -296,7 +297,7 @@ def bind_attribute(interpreter: Any, meta: Any, owner: Any, cls: type, name: str
     if kind is classmethod:
         return _bind_class_method(world, meta, cls)
     if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
-        return _load_slot(interpreter, meta, owner, cls, name)
+        return load_slot(interpreter, meta, owner, cls, name)
     if kind is types.BuiltinFunctionType:
         return world.class_value(cls, name, meta)
     if kind in _C_METHODS:
@@ -327,7 +328,8 @@ def _load_cached(interpreter: Any, meta: Any, owner: Any) -> Any:
     return value
 
 
-def _load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+def load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
+    """What a slot, or a field that C code keeps, holds; guarded for an object from outside."""
     world = interpreter.world
     if name == "__code__" and cls is types.FunctionType:
         return code_of(owner)
@@ -338,7 +340,7 @@ def _load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) ->
     written = interpreter.overlay.slots.get((id(owner), name))
     if written is not None:
         if written[1] is DELETED:
-            _raise_missing(interpreter, owner, name)
+            raise_missing(interpreter, owner, name)
         return written[1]
     if name == "__class__":
         return cls
@@ -482,84 +484,12 @@ def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
     return interpreter.native(object.__getattribute__, proxy, name)
 
 
-# --- writing -------------------------------------------------------------------------------------
-
-
-def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None:
-    """`owner.name = value`."""
-    cls = type(owner)
-    world = interpreter.world
-    if id(owner) in world.proxies:
-        store_attribute(interpreter, referent(world, owner), name, value)
-        return
-    if cls in TENSORS:
-        store_tensor_attribute(interpreter, owner, name, value)
-        return
-    if issubclass(type(owner), types.ModuleType):
-        interpreter.overlay.write(vars(owner), name, value)
-        return
-    method = world.lookup(cls, "__setattr__")
-    if method is torch.nn.Module.__setattr__ and store_module_attribute(
-        interpreter, owner, name, value
-    ):
-        return
-    if isinstance(method, types.FunctionType) or _is_of_items(method):
-        interpreter.call(method, owner, name, value)
-        return
-    store_generic(interpreter, owner, name, value)
-
-
-def _is_of_items(method: Any) -> bool:
+def is_of_items(method: Any) -> bool:
     """Whether a class says `__setattr__ = dict.__setitem__` or the like: attributes are items."""
     return type(method) in _C_METHODS and method in _OF_ITEMS
 
 
 _OF_ITEMS = frozenset({dict.__getitem__, dict.get, dict.__setitem__, dict.__delitem__})
-
-
-def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
-    """`object.__setattr__`."""
-    world = interpreter.world
-    if issubclass(type(owner), type):
-        _change_class(interpreter, owner, name, value)
-        return
-    meta = world.lookup(type(owner), name)
-    kind = type(meta)
-    if kind is property:
-        if meta.fset is None:
-            interpreter.native(object.__setattr__, owner, name, value)
-            return
-        world.source_of_function(meta.fset)
-        interpreter.call(meta.fset, owner, value)
-        return
-    if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
-        if id(owner) in world.known:
-            interpreter.overlay.slots[(id(owner), name)] = (owner, value)
-            if name == "__cause__" and issubclass(type(owner), BaseException):
-                suppressed = (id(owner), "__suppress_context__")
-                interpreter.overlay.slots[suppressed] = (owner, True)
-        else:
-            interpreter.native(meta.__set__, owner, value)
-        return
-    setter = world.lookup(kind, "__set__") if meta is not ABSENT else ABSENT
-    if isinstance(setter, types.FunctionType):
-        world.enroll(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
-        interpreter.call(setter, meta, owner, value)
-        return
-    set_instance_entry(interpreter, owner, name, value)
-
-
-def _change_class(interpreter: Any, owner: type, name: str, value: Any) -> None:
-    """`Class.name = value`, DELETED: `del Class.name`, of a class made in the frame."""
-    if id(owner) not in interpreter.world.made_classes:
-        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
-    setter = interpreter.world.lookup(type(interpreter.world.lookup(type(owner), name)), "__set__")
-    if isinstance(setter, types.FunctionType):
-        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
-    if value is DELETED:
-        interpreter.native(type.__delattr__, owner, name)
-    else:
-        interpreter.native(type.__setattr__, owner, name, value)
 
 
 def set_instance_entry(interpreter: Any, owner: Any, name: str, value: Any) -> None:
@@ -569,32 +499,5 @@ def set_instance_entry(interpreter: Any, owner: Any, name: str, value: Any) -> N
         return
     space = instance_dict(owner)
     if space is None:
-        _raise_missing(interpreter, owner, name)
+        raise_missing(interpreter, owner, name)
     interpreter.overlay.write(space, name, value, owner)
-
-
-def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
-    """`del owner.name`."""
-    world = interpreter.world
-    if id(owner) in world.proxies:
-        delete_attribute(interpreter, referent(world, owner), name)
-        return
-    method = world.lookup(type(owner), "__delattr__")
-    if isinstance(method, types.FunctionType) or _is_of_items(method):
-        interpreter.call(method, owner, name)
-        return
-    delete_generic(interpreter, owner, name)
-
-
-def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
-    """`object.__delattr__`."""
-    if issubclass(type(owner), type):
-        _change_class(interpreter, owner, name, DELETED)
-        return
-    if id(owner) not in interpreter.world.known:
-        interpreter.native(object.__delattr__, owner, name)
-        return
-    if _instance_entry(interpreter, owner, name) is ABSENT:
-        _raise_missing(interpreter, owner, name)
-    space = instance_dict(owner)
-    interpreter.overlay.write(space, name, DELETED, owner)

@@ -9,14 +9,13 @@ from typing import Any
 
 import torch
 
-from braze.capture.attributes import (
+from braze.capture.attribute_writes import (
     delete_attribute,
     delete_generic,
-    load_attribute,
-    load_generic,
     store_attribute,
     store_generic,
 )
+from braze.capture.attributes import load_attribute, load_generic
 from braze.capture.calls import make_instance, refuse_finalizer
 from braze.capture.formatting import format_value, text_of
 from braze.capture.generators import InlinedGenerator
@@ -211,7 +210,7 @@ def guard_missing(interpreter: Any, owner: Any, name: str) -> None:
     world = interpreter.world
     source = world.source_of(owner)
     key = (id(owner), "hasattr", name)
-    if source is not None and key not in world.reads and not interpreter.overlay.writes:
+    if source is not None and key not in world.reads and not any(interpreter.overlay.extent()):
         world.reads[key] = False
         world.guard(source, GuardKind.HAS_ATTRIBUTE, (name, False))
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from braze.capture.attributes import delete_attribute, load_attribute, load_method, store_attribute
+from braze.capture.attribute_writes import delete_attribute, store_attribute
+from braze.capture.attributes import load_attribute, load_method
 from braze.capture.frames import Frame, Unread
 from braze.capture.items import delete_item, get_item, store_item
 from braze.capture.overlay import DELETED

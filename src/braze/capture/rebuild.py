@@ -49,10 +49,12 @@ def rebuild_exception(
     arguments: tuple[Any, ...],
     args: tuple[Any, ...],
     cause: BaseException | None,
+    fields: dict[str, Any],
     attributes: dict[str, Any],
 ) -> BaseException:
     """An exception without running an `__init__` of the program; what C code makes of the
-    arguments (`errno`, `value`, `lineno`) it makes again."""
+    arguments (`errno`, `value`, `lineno`) it makes again. fields: what it keeps beside its dict,
+    whose entries are `attributes`."""
     exception = kind.__new__(kind, *arguments)
     builtin = next(base for base in kind.__mro__ if not base.__flags__ & _HEAP_TYPE)
     with contextlib.suppress(TypeError):  # the program's `__init__` gave its base other arguments
@@ -60,8 +62,9 @@ def rebuild_exception(
     exception.args = args
     if cause is not None:
         exception.__cause__ = cause
-    for name, value in attributes.items():
+    for name, value in fields.items():
         object.__setattr__(exception, name, value)
+    object.__getattribute__(exception, "__dict__").update(attributes)
     return exception
 
 

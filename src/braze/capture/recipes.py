@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import collections.abc
+import contextlib
 import enum
 import functools
 import operator
@@ -401,8 +402,8 @@ class RecipeWriter:
                 # Its traceback holds frames, which only raising it natively makes.
                 step = self._interpreter.raised[id(value)][1]
                 raise CannotRebuild(f"the {cls.__qualname__} that was raised", step)
-            arguments, state = _of_exception(value, cls)
-            parts = (arguments, value.args, value.__cause__, state)
+            arguments, fields = _of_exception(value, cls)
+            parts = (arguments, value.args, value.__cause__, fields, instance_dict(value))
             return NewCall(rebuild_exception, (FromConstant(cls), *self.recipes(parts)))
         if issubclass(type(value), tuple):
             return self._tuple_subclass(value, cls)
@@ -428,22 +429,15 @@ class RecipeWriter:
 
     def _fill(self, made: NewInstance, value: Any, cls: type) -> None:
         space = instance_dict(value) or {}
-        attributes = [(name, self.recipe(item)) for name, item in space.items()]
-        for name, slot in _slots(cls):
-            try:
-                held = slot.__get__(value, cls)
-            except AttributeError:
-                continue
-            if next(vars(base)[name] for base in cls.__mro__ if name in vars(base)) is not slot:
-                raise CannotRebuild(f"a {cls.__qualname__}, which hides its slot {name!r}")
-            attributes.append((name, self.recipe(held)))
+        attributes = tuple([(name, self.recipe(item)) for name, item in space.items()])
+        slots = tuple([(slot, self.recipe(item)) for _, slot, item in _slots(value, cls)])
         list_items = self.recipes(list.__iter__(value)) if issubclass(type(value), list) else None
         dict_items = None
         if issubclass(type(value), dict):
             dict_items = tuple([(self.recipe(k), self.recipe(v)) for k, v in ordered_items(value)])
         if issubclass(type(value), (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
-        self.fills.append(FillInstance(made, tuple(attributes), list_items, dict_items))
+        self.fills.append(FillInstance(made, attributes, list_items, dict_items, slots))
 
 
 def _is_made_here(value: Any, cls: type) -> bool:
@@ -464,11 +458,19 @@ def _settled(text: ShownText) -> str:
         raise CannotRebuild(f"a text: {problem}", text.made_at) from None
 
 
-def _of_exception(value: BaseException, cls: type) -> tuple[Any, Any]:
-    """The arguments and the attributes of an exception, as its C code tells them to pickle."""
+def _of_exception(value: BaseException, cls: type) -> tuple[Any, dict[str, Any]]:
+    """The arguments of an exception, and what it keeps beside its dict: in slots, and in fields
+    that its C code tells to pickle."""
     builtin = next(base for base in cls.__mro__ if not base.__flags__ & _HEAP_TYPE)
     reduced: Any = builtin.__reduce__(value)  # type: ignore[call-arg]
-    return reduced[1], reduced[2] if len(reduced) > 2 else {}
+    space = instance_dict(value) or {}
+    told = (reduced[2] if len(reduced) > 2 else None) or {}
+    fields = {name: item for name, item in told.items() if name not in space}
+    for name, slot, item in _slots(value, cls):
+        if next(vars(base)[name] for base in cls.__mro__ if name in vars(base)) is not slot:
+            raise CannotRebuild(f"a {cls.__qualname__}, which hides its slot {name!r}")
+        fields[name] = item
+    return reduced[1], fields
 
 
 _HEAP_TYPE = 1 << 9
@@ -489,9 +491,10 @@ def _is_made_by_new_alone(cls: type) -> bool:
     return True
 
 
-def _slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
-    """The slots of a class and its bases, by the names that instances have them under."""
-    found: list[tuple[str, types.MemberDescriptorType]] = []
+def _slots(value: Any, cls: type) -> list[tuple[str, types.MemberDescriptorType, Any]]:
+    """The slots of a class and its bases that hold something: the name that instances have it
+    under, its descriptor, and what it holds."""
+    found: list[tuple[str, types.MemberDescriptorType, Any]] = []
     for base in cls.__mro__:
         slots = vars(base).get("__slots__", ())
         for name in (slots,) if isinstance(slots, str) else slots:
@@ -499,7 +502,8 @@ def _slots(cls: type) -> list[tuple[str, types.MemberDescriptorType]]:
                 name = f"_{base.__name__.lstrip('_')}{name}"
             slot = vars(base).get(name)
             if isinstance(slot, types.MemberDescriptorType):
-                found.append((name, slot))
+                with contextlib.suppress(AttributeError):  # it is empty
+                    found.append((name, slot, slot.__get__(value, cls)))
     return found
 
 

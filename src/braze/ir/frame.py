@@ -133,20 +133,23 @@ Recipe: TypeAlias = (
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FillInstance:
-    """Give a NewInstance its state: `__dict__` entries and slots in order, and the contents of
-    the builtin container that it extends, written through that base class."""
+    """Give a NewInstance its state: `__dict__` entries in order, slots by their descriptors (a dict
+    may have an entry of a slot's name), and the contents of the builtin container that it extends,
+    written through that base class."""
 
     target: Recipe
     attributes: tuple[tuple[str, Recipe], ...]
     list_items: tuple[Recipe, ...] | None = None
     dict_items: tuple[tuple[Recipe, Recipe], ...] | None = None
+    slots: tuple[tuple[types.MemberDescriptorType, Recipe], ...] = ()
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SetAttribute:
-    """`object.__setattr__`-like write into an existing object; value None deletes. `through_dict`
-    writes `__dict__[name]`, otherwise the class's own `__setattr__` protocol is used."""
+    """A write into an existing object; value None deletes. `through_dict` writes `__dict__[name]`,
+    otherwise the class's descriptor of that name does (a slot, a field of C code), which may be
+    empty when it is deleted. No code of the program runs: the frame ran it."""
 
     target: Recipe
     name: str

@@ -13,6 +13,7 @@ built once. `CapturedFrame.exit` gives the result: a value, or the open frames a
 
 from __future__ import annotations
 
+import contextlib
 import types
 from collections import Counter, OrderedDict, defaultdict, deque
 from collections.abc import Callable, Iterable, Sequence
@@ -144,13 +145,19 @@ def delete_from_dict(target: Any, name: str) -> None:
         del dict_of(target)[name]
 
 
-def fill_attribute(target: Any, name: str, value: Any) -> None:
-    """Give a new instance an attribute without its class's `__setattr__`."""
-    descriptor = getattr(type(target), name, None)
-    if isinstance(descriptor, (types.MemberDescriptorType, types.GetSetDescriptorType)):
-        descriptor.__set__(target, value)
-    else:
-        dict_of(target)[name] = value
+def set_slot(target: Any, name: str, value: Any) -> None:
+    """Write what a descriptor of the class keeps, without the class's `__setattr__`."""
+    _descriptor(target, name).__set__(target, value)
+
+
+def empty_slot(target: Any, name: str) -> None:
+    """Empty it; it may be empty."""
+    with contextlib.suppress(AttributeError):
+        _descriptor(target, name).__delete__(target)
+
+
+def _descriptor(target: Any, name: str) -> Any:
+    return next(vars(base)[name] for base in type(target).__mro__ if name in vars(base))
 
 
 def replace_contents(target: Any, contents: Any) -> None:
@@ -431,6 +438,7 @@ def _fills_new_instance(effect: Effect) -> TypeGuard[FillInstance]:
 def _fill_operands(effect: FillInstance) -> list[Recipe]:
     return [
         *(value for _, value in effect.attributes),
+        *(value for _, value in effect.slots),
         *(effect.list_items or ()),
         *(part for item in effect.dict_items or () for part in item),
     ]
@@ -439,8 +447,12 @@ def _fill_operands(effect: FillInstance) -> list[Recipe]:
 def _write_fill(builder: _Builder, effect: FillInstance) -> list[str]:
     target = builder.build(effect.target)
     lines = [
-        f"fill_attribute({target}, {name!r}, {builder.build(value)})"
+        f"set_in_dict({target}, {name!r}, {builder.build(value)})"
         for name, value in effect.attributes
+    ]
+    lines += [
+        f"{builder.writer.constant(slot)}.__set__({target}, {builder.build(value)})"
+        for slot, value in effect.slots
     ]
     if effect.list_items is not None:
         items = ", ".join([builder.build(item) for item in effect.list_items])
@@ -456,9 +468,9 @@ def _write_fill(builder: _Builder, effect: FillInstance) -> list[str]:
 def _set_attribute(builder: _Builder, effect: SetAttribute) -> list[str]:
     target, name = builder.build(effect.target), repr(effect.name)
     if effect.value is None:
-        function = "delete_from_dict" if effect.through_dict else "delattr"
+        function = "delete_from_dict" if effect.through_dict else "empty_slot"
         return [f"{function}({target}, {name})"]
-    function = "set_in_dict" if effect.through_dict else "setattr"
+    function = "set_in_dict" if effect.through_dict else "set_slot"
     return [f"{function}({target}, {name}, {builder.build(effect.value)})"]
 
 
@@ -515,7 +527,8 @@ _CALLED = (
     delete_item,
     set_in_dict,
     delete_from_dict,
-    fill_attribute,
+    set_slot,
+    empty_slot,
     replace_contents,
     make_counter,
 )

@@ -162,7 +162,9 @@ class Replay:
             case fr.FillInstance():
                 target = make(effect.target)
                 for name, value in effect.attributes:
-                    object.__setattr__(target, name, make(value))
+                    target.__dict__[name] = make(value)
+                for slot, value in effect.slots:
+                    slot.__set__(target, make(value))
                 if effect.list_items is not None:
                     list.extend(target, [make(v) for v in effect.list_items])
                 for key, value in effect.dict_items or ():

@@ -143,9 +143,10 @@ def test_cycle_through_a_list() -> None:
 
 def test_instances_are_filled_before_they_are_hashed() -> None:
     item = NewInstance(Frozen)
+    slots: Any = ((Frozen.a, FromConstant(1)), (Frozen.b, FromConstant(2)))
     made = replay(
         NewSequence(set, (item,)),
-        FillInstance(item, (("a", FromConstant(1)), ("b", FromConstant(2)))),
+        FillInstance(item, (), slots=slots),
     )
     assert made == {Frozen(1, 2)}
 
@@ -194,7 +195,11 @@ class Plain:
 
 
 def test_attributes() -> None:
-    class Watched:
+    class Plain:
+        pass
+
+    class Watched(Plain):
+        __slots__ = ("b", "empty", "held")
         log: list[Any] = []
 
         def __setattr__(self, name: str, value: Any) -> None:
@@ -202,16 +207,19 @@ def test_attributes() -> None:
             object.__setattr__(self, name, value)
 
     x = Watched()
-    x.__dict__["gone"] = x.__dict__["left"] = 1
+    x.held = 1
+    x.__dict__["gone"] = x.__dict__["held"] = 1
     replay(
         FromConstant(None),
         SetAttribute(X, "a", FromConstant(1)),
         SetAttribute(X, "b", FromConstant(2), through_dict=False),
         SetAttribute(X, "gone", None),
-        SetAttribute(X, "left", None, through_dict=False),
+        SetAttribute(X, "held", None, through_dict=False),
+        SetAttribute(X, "empty", None, through_dict=False),
         x=x,
     )
-    assert x.__dict__ == {"a": 1, "b": 2} and Watched.log == ["b"]
+    assert x.__dict__ == {"held": 1, "a": 1} and x.b == 2
+    assert Watched.log == ["held"] and not hasattr(x, "held") and not hasattr(x, "empty")
 
 
 def test_class_attributes() -> None:

@@ -1,0 +1,150 @@
+"""Writing and deleting attributes as Python does it: the class's `__setattr__` if it has one of its
+own, data descriptors on the MRO, the instance dict."""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.attributes import (
+    instance_dict,
+    instance_entry,
+    is_of_items,
+    load_slot,
+    raise_missing,
+    referent,
+    set_instance_entry,
+)
+from braze.capture.module_attributes import store_module_attribute
+from braze.capture.overlay import DELETED
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.tensor_attributes import store_tensor_attribute
+from braze.capture.world import TENSORS
+from braze.ir.guard import ABSENT
+from braze.ir.source import ObjectSource
+
+
+def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+    """`owner.name = value`."""
+    cls = type(owner)
+    world = interpreter.world
+    if id(owner) in world.proxies:
+        store_attribute(interpreter, referent(world, owner), name, value)
+        return
+    if cls in TENSORS:
+        store_tensor_attribute(interpreter, owner, name, value)
+        return
+    if issubclass(type(owner), types.ModuleType):
+        interpreter.overlay.write(vars(owner), name, value)
+        return
+    method = world.lookup(cls, "__setattr__")
+    if method is torch.nn.Module.__setattr__ and store_module_attribute(
+        interpreter, owner, name, value
+    ):
+        return
+    if isinstance(method, types.FunctionType) or is_of_items(method):
+        interpreter.call(method, owner, name, value)
+        return
+    store_generic(interpreter, owner, name, value)
+
+
+def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
+    """`object.__setattr__`."""
+    world = interpreter.world
+    if issubclass(type(owner), type):
+        _change_class(interpreter, owner, name, value)
+        return
+    meta = world.lookup(type(owner), name)
+    kind = type(meta)
+    if kind is property:
+        if meta.fset is None:
+            interpreter.native(object.__setattr__, owner, name, value)
+            return
+        world.source_of_function(meta.fset)
+        interpreter.call(meta.fset, owner, value)
+        return
+    if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
+        if name == "__dict__" and (id(owner) in world.known or id(value) in world.known):
+            detail = f"another __dict__ for a {type(owner).__qualname__}"
+            raise BreakRequested("unsupported-attribute", detail)
+        if id(owner) in world.known:
+            interpreter.overlay.slots[(id(owner), name)] = (owner, value)
+            if name == "__cause__" and issubclass(type(owner), BaseException):
+                suppressed = (id(owner), "__suppress_context__")
+                interpreter.overlay.slots[suppressed] = (owner, True)
+        else:
+            interpreter.native(meta.__set__, owner, value)
+        return
+    setter = world.lookup(kind, "__set__") if meta is not ABSENT else ABSENT
+    if isinstance(setter, types.FunctionType):
+        world.enroll(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
+        interpreter.call(setter, meta, owner, value)
+        return
+    set_instance_entry(interpreter, owner, name, value)
+
+
+def _change_class(interpreter: Any, owner: type, name: str, value: Any) -> None:
+    """`Class.name = value`, DELETED: `del Class.name`, of a class made in the frame."""
+    if id(owner) not in interpreter.world.made_classes:
+        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
+    setter = interpreter.world.lookup(type(interpreter.world.lookup(type(owner), name)), "__set__")
+    if isinstance(setter, types.FunctionType):
+        raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
+    if value is DELETED:
+        interpreter.native(type.__delattr__, owner, name)
+    else:
+        interpreter.native(type.__setattr__, owner, name, value)
+
+
+def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
+    """`del owner.name`."""
+    world = interpreter.world
+    if id(owner) in world.proxies:
+        delete_attribute(interpreter, referent(world, owner), name)
+        return
+    method = world.lookup(type(owner), "__delattr__")
+    if isinstance(method, types.FunctionType) or is_of_items(method):
+        interpreter.call(method, owner, name)
+        return
+    delete_generic(interpreter, owner, name)
+
+
+def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
+    """`object.__delattr__`."""
+    world = interpreter.world
+    if issubclass(type(owner), type):
+        _change_class(interpreter, owner, name, DELETED)
+        return
+    meta = world.lookup(type(owner), name)
+    kind = type(meta)
+    if kind is property and meta.fdel is not None:
+        world.source_of_function(meta.fdel)
+        interpreter.call(meta.fdel, owner)
+        return
+    deleter = world.lookup(kind, "__delete__") if meta is not ABSENT else ABSENT
+    if isinstance(deleter, types.FunctionType):
+        world.enroll(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
+        interpreter.call(deleter, meta, owner)
+        return
+    if id(owner) not in world.known or kind is property:  # a property without a deleter raises
+        interpreter.native(object.__delattr__, owner, name)
+        return
+    if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
+        _empty_slot(interpreter, meta, owner, name)
+        return
+    if instance_entry(interpreter, owner, name) is ABSENT:
+        raise_missing(interpreter, owner, name)
+    interpreter.overlay.write(instance_dict(owner), name, DELETED, owner)
+
+
+def _empty_slot(interpreter: Any, slot: Any, owner: Any, name: str) -> None:
+    """`del owner.name` of a known object's slot, which is read first: it must hold something."""
+    try:
+        load_slot(interpreter, slot, owner, type(owner), name)
+    except ProgramRaised as raised:
+        if isinstance(raised.exception, AttributeError):
+            raise ProgramRaised(AttributeError(name)) from None
+        raise
+    interpreter.overlay.slots[(id(owner), name)] = (owner, DELETED)
