@@ -32,7 +32,7 @@ from braze.compat.backward import (
 from braze.compat.gradmode import is_autocast_on
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias, operands
-from braze.ir.run_graph import compile_graph_runner, view_for, write_back
+from braze.ir.run_graph import compile_graph_runner, write_back
 from braze.ir.training import (
     Backward,
     ForwardBackward,
@@ -43,6 +43,7 @@ from braze.ir.training import (
     tangent_stride,
 )
 from braze.ir.types import Size, TensorType
+from braze.runtime.cheap_views import cheap_view_for
 from braze.runtime.size_values import compile_reader, compile_sizes
 
 # (which tangents are given, autocast) -> the backward for them, compiled.
@@ -142,7 +143,7 @@ class TrainingGraph:
                 made.append(results[output])
                 continue
             base = inputs if isinstance(output, ViewOfInput) else results
-            made.append(view_for(base[output.index], output.output, next(places)))
+            made.append(cheap_view_for(base[output.index], output.output, next(places)))
         return made
 
 

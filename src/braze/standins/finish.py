@@ -63,7 +63,8 @@ def finish_trace(
             for place, original in _written_inputs(recorder, inputs)
         )
         pieces = _pieces(results, inputs)
-        outputs = _outputs(recorder, inputs, constants, places, pieces)
+        views = _views(results, inputs)
+        outputs = _outputs(recorder, inputs, constants, places, views)
     outputs = _uncounted(_detached(outputs, results, inputs, pieces), places)
     used, calls = _live_calls(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
@@ -96,12 +97,12 @@ def _outputs(
     inputs: Sequence[Place],
     constants: Sequence[Constant],
     places: Sequence[Place],
-    pieces: set[Place],
+    views: set[Place],
 ) -> tuple[Output, ...]:
     _own_constants(recorder, constants, places)
     outputs: list[Output] = []
     extra: list[Output] = []
-    bases = _shared_bases(places, pieces)
+    bases = _seen_bases(places, views)
     owners: dict[Place, Value] = {}
     for base in bases:
         owner = next((p for p in places if p is base), None)
@@ -132,6 +133,16 @@ def _pieces(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Pla
     if not any(place.type.requires_grad for place in inputs):
         return set()
     return {r.place for r in results if r.place.base is not None and is_piece(r)}  # type: ignore[attr-defined]
+
+
+def _views(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Place]:
+    """Of results, where there are gradients at all, those that autograd takes for views with a
+    history: what leaves autograd's Function is none, so they are made again from their bases."""
+    if not any(place.type.requires_grad for place in inputs):
+        return set()
+    views = [r for r in results if r.requires_grad and r._is_view()]
+    places = [r.place for r in views]  # type: ignore[attr-defined]
+    return {place for place in places if place.base is not None and not is_detached(place)}
 
 
 def _detached(
@@ -172,13 +183,13 @@ def _follows_alias(result: torch.Tensor) -> bool:
     return follows_its_base(result) and not is_detached(result.place)  # type: ignore[attr-defined]
 
 
-def _shared_bases(places: Sequence[Place], pieces: set[Place]) -> list[Place]:
-    """Bases, other than inputs, of more than one result, or of a piece."""
+def _seen_bases(places: Sequence[Place], views: set[Place]) -> list[Place]:
+    """Bases, other than inputs, of more than one result, or of a view."""
     count: dict[Place, int] = {}
     for place in places:
         base = place.base or place
         if base.input_index < 0:
-            count[base] = count.get(base, 0) + 1 + (place in pieces)
+            count[base] = count.get(base, 0) + 1 + (place in views)
     return [base for base, number in count.items() if number > 1]
 
 
