@@ -194,7 +194,8 @@ def storage_identity(tensor: torch.Tensor) -> int:
 
 # Whether a call with symbolic sizes is made under `symbolic_dispatch`.
 COMPOSES_IN_NUMBERS = TORCH < (2, 13)
-# Functions that models call most, and that multiply no matrices: they need none of that.
+# Functions that models call most, and that multiply no matrices: they need none of that. Dropout's
+# Python kernel gives a copy where C++ gives the argument itself.
 _WITHOUT_PRODUCTS = frozenset(
     (
         *("add", "sub", "mul", "truediv", "div", "neg", "pow", "rsqrt", "sqrt", "exp", "tanh"),
@@ -207,12 +208,13 @@ _WITHOUT_PRODUCTS = frozenset(
 
 
 def _functions(names: frozenset[str]) -> frozenset[Any]:
-    places = (torch, torch.Tensor, torch._C._nn, operator)
-    found = [getattr(place, name, None) for place in places for name in names]
-    return frozenset(found) - {None}
+    places = (torch, torch.Tensor, torch._C._nn, torch.nn.functional, operator, torch.ops.aten)
+    found = {getattr(place, name, None) for place in places for name in names} - {None}
+    packets = [packet for packet in found if isinstance(packet, OpOverloadPacket)]
+    return frozenset(found).union(*[overloads("aten", p.__name__) for p in packets])
 
 
-_NEED_NO_DISPATCH = _functions(_WITHOUT_PRODUCTS)
+_NEED_NO_DISPATCH = _functions(_WITHOUT_PRODUCTS) if COMPOSES_IN_NUMBERS else frozenset()
 _NOTHING = contextlib.nullcontext()
 
 
