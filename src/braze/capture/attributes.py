@@ -225,7 +225,7 @@ def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
 
 def raise_missing(interpreter: Any, owner: Any, name: str) -> None:
     """The AttributeError of an attribute that is not there."""
-    message = f"{type(owner).__name__!r} object has no attribute {name!r}"
+    message = f"{interpreter.world.type_of(owner).__name__!r} object has no attribute {name!r}"
     error = AttributeError(message)
     error.name, error.obj = name, owner
     raise ProgramRaised(error)
@@ -335,7 +335,7 @@ def load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> 
         return code_of(owner)
     if id(owner) not in world.known:
         if name == "__class__":
-            return cls
+            return world.type_of(owner)
         return interpreter.native(meta.__get__, owner, cls)
     written = interpreter.overlay.slots.get((id(owner), name))
     if written is not None:

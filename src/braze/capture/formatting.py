@@ -23,7 +23,7 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     cls = type(value)
     numbers = symbolic_numbers(value)
     if numbers and (cls is ProgramInt or cls is torch.Size):
-        return shown(convert(at_hand(value)), numbers, interpreter.outer_step)
+        return _shown(interpreter, convert(at_hand(value)), numbers)
     if cls is ShownText and convert is str:
         return value
     if cls in CONSTANTS:
@@ -49,15 +49,22 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     return result
 
 
+def _shown(interpreter: Any, text: str, numbers: tuple[ProgramInt, ...]) -> ShownText:
+    interpreter.shows_text = True
+    return shown(text, numbers, interpreter.outer_step)
+
+
 def format_value(
     interpreter: Any, value: Any, conversion: Callable[[Any], str] | None, spec: str
 ) -> str:
     """One field of an f-string."""
+    if type(spec) is ShownText:
+        spec = interpreter.native(ShownText.settle, spec)
     if conversion is not None:
         value = text_of(interpreter, value, conversion)
     numbers = symbolic_numbers(value)
     if numbers and (type(value) is ProgramInt or type(value) is torch.Size):
-        return shown(format(at_hand(value), spec), numbers, interpreter.outer_step)
+        return _shown(interpreter, format(at_hand(value), spec), numbers)
     if type(value) is ShownText:
         return value if not spec else format(value.settle(), spec)
     if type(value) in CONSTANTS:

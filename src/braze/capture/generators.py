@@ -10,6 +10,7 @@ from typing import Any, final
 
 from braze.capture.frames import Frame
 from braze.capture.signals import BreakRequested, ProgramRaised, chain
+from braze.capture.text_passing import handed_over
 from braze.compat.bytecode_versions import BYTECODE
 from braze.errors import CaptureError
 
@@ -58,7 +59,7 @@ class InlinedGenerator:
         return self
 
     def __next__(self) -> Any:
-        return self.send(None)
+        return handed_over(self._interpreter.reader, self.send(None))
 
     def send(self, value: Any, /) -> Any:
         """Resume with a value; StopIteration with the result when the frame returns."""

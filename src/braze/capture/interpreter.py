@@ -31,6 +31,7 @@ from braze.capture.outside_iterators import OutsideIterators
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, chain
+from braze.capture.text_passing import settle_read
 from braze.capture.truth import length
 from braze.capture.world import World
 from braze.compat.ambient import autocast_depth
@@ -85,7 +86,11 @@ class Interpreter:
     handles: of hooks that the frame registered, by identity, each with the step.
     walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
     objects were known then.
+    shows_text: whether a text that shows a size was made; reader: the real code that runs.
     """
+
+    shows_text = False
+    reader: Any = None
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.outer_step = 0
@@ -405,7 +410,11 @@ class Interpreter:
             check_opaque(self, function, args, kwargs)
         if self.world.class_dicts:
             guard_class_dicts(self.world, function, args)
+        reader = self.reader
         try:
+            if self.shows_text:
+                settle_read(function, args, kwargs)
+            self.reader = function
             return as_seen(function(*args, **kwargs))
         except (CaptureError, RecursionError):
             raise
@@ -419,6 +428,8 @@ class Interpreter:
             if isinstance(exception, Exception) or id(exception) in self.raised:
                 raise program_raised(exception) from None
             raise
+        finally:
+            self.reader = reader
 
     # --- what natively written parts ask for ---------------------------------------------------
 

@@ -12,6 +12,7 @@ from braze.capture.generators import InlinedGenerator
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.text_passing import handed_over
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.ir.guard import ABSENT
 
@@ -30,7 +31,8 @@ class ProtocolIterator:
 
     def __next__(self) -> Any:
         try:
-            return next_of(self._interpreter, self.iterator)
+            found = next_of(self._interpreter, self.iterator)
+            return handed_over(self._interpreter.reader, found)
         except ProgramRaised as raised:
             problem = raised.exception
         raise problem
@@ -58,7 +60,8 @@ class GetitemIterator:
             raise StopIteration
         self.index += 1 if self.kind is iter else -1
         try:
-            return self._interpreter.call(self._method, self.owner, index)
+            found = self._interpreter.call(self._method, self.owner, index)
+            return handed_over(self._interpreter.reader, found)
         except ProgramRaised as raised:
             problem = raised.exception
         if isinstance(problem, (IndexError, StopIteration)):

@@ -10,6 +10,7 @@ import torch
 from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_subclasses import of_class, result_class
+from braze.capture.text_passing import settle_read
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.compat.dispatch import COMPOSES_IN_NUMBERS, symbolic_dispatch
 from braze.errors import CaptureError
@@ -41,6 +42,8 @@ def leaf_call(
             rest = {name: value for name, value in kwargs.items() if name != "requires_grad"}
             return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
         kwargs = {name: native(value) for name, value in kwargs.items()}
+    if interpreter.shows_text:
+        traced(settle_read, (function, args, kwargs), {})
     name = call_name(function)
     origin = interpreter.origin(name)
     interpreter.tracer.origin = origin
@@ -148,6 +151,8 @@ def unnoted_call(
     """Call C code that is not torch's on values among which are stand-ins."""
     if interpreter.world.opaque and not only_keeps(function):
         check_opaque(interpreter, function, args, kwargs)
+    if interpreter.shows_text:
+        traced(settle_read, (function, args, kwargs), {})
     interpreter.tracer.origin = interpreter.origin(call_name(function))
     return traced(function, args, kwargs)
 

@@ -41,6 +41,7 @@ from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.overlay import EXACT
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
+from braze.capture.text_passing import handed_over, settle_read
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
 from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import (
@@ -66,7 +67,8 @@ class Callback:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if self._interpreter.over:  # of a weak reference to what only the capture made
             return None
-        return self._interpreter.call_raising(self.function, *args, **kwargs)
+        result = self._interpreter.call_raising(self.function, *args, **kwargs)
+        return handed_over(self._interpreter.reader, result)
 
 
 def call_builtin(
@@ -367,6 +369,8 @@ def call_seen(
         check_opaque(interpreter, function, args, kwargs)
     if world.class_dicts:
         guard_class_dicts(world, function, args)
+    if interpreter.shows_text:
+        interpreter.native(partial(settle_read, function, args, kwargs))
     functions = [f for cls in classes for f in _special_functions(world, cls)]
     trampolines: list[Trampoline] = []
     try:

@@ -155,6 +155,16 @@ def only_keeps(function: Any) -> bool:
     return id(function) in _KEEPERS
 
 
+def asks_no_items(function: Any, owner: Any) -> bool:
+    """Whether real code asks nothing of the items of a sequence, its first argument."""
+    return id(function) in _ASKS_NO_ITEMS and issubclass(type(owner), _SEQUENCES)
+
+
+def looks_up(function: Any, owner: Any) -> bool:
+    """Whether real code looks up its second argument in a dict, its first, and reads no values."""
+    return id(function) in _LOOKS_UP and issubclass(type(owner), dict)
+
+
 def check_opaque(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: Any = types.MappingProxyType({})
 ) -> None:
@@ -189,11 +199,10 @@ def _looked_at(
 ) -> Iterator[Any]:
     """What real code may read of its arguments: containers are walked."""
     if not kwargs and args:
-        owner: Any = type(args[0])
-        if id(function) in _ASKS_NO_ITEMS and issubclass(owner, _SEQUENCES):
+        if asks_no_items(function, args[0]):
             yield from [value for value in args if not issubclass(type(value), _SEQUENCES)]
             return
-        if id(function) in _LOOKS_UP and issubclass(owner, dict):
+        if looks_up(function, args[0]):
             yield from _new_keys(interpreter, args[0])
             yield from _leaves(args[1:2], _DEPTH)
             return

@@ -42,6 +42,7 @@ import braze.capture.resizing
 import braze.capture.symbolic_factories
 import braze.capture.symbolic_floats
 import braze.capture.tensors_of_numbers
+import braze.capture.text_handlers
 import braze.capture.torch_handlers  # noqa: F401
 from braze.capture.assertions import finished_checks
 from braze.capture.autograd_functions import finish_functions

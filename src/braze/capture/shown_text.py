@@ -77,5 +77,6 @@ def _settling(name: str) -> Any:
 
 _KEPT = {"__class__", "__new__", "__init__", "__init_subclass__", "__subclasshook__", "__doc__"}
 _KEPT |= {"__getattribute__", "__setattr__", "__delattr__", "__dir__", "__sizeof__"}
-for _name in sorted(set(dir(str)) - _KEPT):
-    setattr(ShownText, _name, _settling(_name))
+SETTLING: dict[str, Any] = {name: _settling(name) for name in sorted(set(dir(str)) - _KEPT)}
+for _name, _method in SETTLING.items():
+    setattr(ShownText, _name, _method)

@@ -14,6 +14,7 @@ from collections.abc import Iterable
 from typing import Any, final
 
 from braze.capture.signals import ProgramRaised
+from braze.capture.text_passing import handed_over
 from braze.capture.values_passed_in import module_of_class
 from braze.compat.code_swap import redirected_code, target_of
 
@@ -41,7 +42,8 @@ class Trampoline:
         if interpreter.over or threading.get_ident() != self._thread:
             return self._as_always()(*args, **kwargs)
         try:
-            return interpreter.call(self._function, *args, **kwargs)
+            result = interpreter.call(self._function, *args, **kwargs)
+            return handed_over(interpreter.reader, result)
         except ProgramRaised as raised:
             problem = raised.exception
         except BaseException as passing:

@@ -21,6 +21,7 @@ import torch
 from braze.capture.adopted_parts import adopt_by_value, adopt_changing, adopt_slice, is_numpys_float
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.opaque_objects import keeps_state_in_c
+from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
@@ -92,6 +93,7 @@ IDENTITIES: frozenset[type] = frozenset(
 # plain tensors. Real tensors never get on its stack.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
+_SEEN_AS: dict[type, type] = {**NUMBERS, ShownText: str}
 _NUMBERS_AND_TEXT = (str, int, float)  # programs may replace the builtins
 _HEAP_TYPE = 1 << 9
 # Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
@@ -498,7 +500,7 @@ class World:
         cls = type(value)
         if cls is Standin:
             return self.classes_of.get(id(value), torch.Tensor)
-        return NUMBERS.get(cls, cls)
+        return _SEEN_AS.get(cls, cls)
 
     def lookup(self, cls: type, name: str) -> Any:
         """What the MRO of a class holds under a name, without descriptors; ABSENT if nothing."""
