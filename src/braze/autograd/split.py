@@ -22,6 +22,7 @@ from braze.ir.training import (
     joint_as_graph,
 )
 from braze.ir.types import TensorType
+from braze.ir.versions import counted_again
 from braze.shapes.expr import Symbol, as_expr
 
 aten = torch.ops.aten
@@ -57,12 +58,13 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         inputs=graph.inputs,
         constants=graph.constants,
         nodes=(*copies, *map(_for_training, graph.nodes)),
-        outputs=tuple(map(Output, outputs)),
+        outputs=_with_versions(outputs, graph),
         mutations=tuple(m for m in graph.mutations if m.input not in outside),
         sizes=graph.sizes,
     )
     forward, computed = _with_numbers(forward, fresh)
     first = len(joint.results) - len(joint.writes)
+    again = [number for number in counted_again(graph) if graph.inputs[number] in outside]
     return ForwardBackward(
         forward=forward,
         saved=tuple(kept),
@@ -74,6 +76,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         freed_by=joint.freed_by,
         computed=computed,
         moved=joint.moved,
+        written_again=tuple(again),
     )
 
 
@@ -91,6 +94,17 @@ def _for_training(node: Node) -> Node:
     """The node such that its kernel makes what the backward needs, though gradients are off."""
     form = TRAINING_FORMS.get(node.op)
     return node if form is None else replace(node, op=form)
+
+
+def _with_versions(values: Sequence[Value], graph: Graph) -> tuple[Output, ...]:
+    """The results, which come first and have the versions of the graph's own, and what is saved."""
+    versions = [output.version for output in graph.outputs if output.alias is None]
+    return tuple(
+        [Output(value, version=n) for value, n in zip(values, itertools.chain(versions, _NONE))]
+    )
+
+
+_NONE = itertools.repeat(0)
 
 
 def _copy(value: Value, number: int) -> Node:

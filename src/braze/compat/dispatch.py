@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
+from braze.compat.backward import note_write
 from braze.compat.torch_versions import TORCH
 
 push_dispatch_mode: Callable[[Any], None] = torch._C._push_on_torch_dispatch_stack
@@ -115,8 +116,11 @@ _EACH = torch._C.DispatchKey.CompositeExplicitAutograd
 
 
 def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
-    """Run a composite operator by its parts."""
+    """Run a composite operator by its parts. Of those that do one thing to each tensor of a list,
+    the parts raise the versions in eager; here autograd's keys lie behind us."""
     if is_of_lists(op):
+        if op._schema.is_mutable:
+            note_write(tuple(args[0]))
         return op._op_dk(_EACH, *args, **kwargs)
     return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 

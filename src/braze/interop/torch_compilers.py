@@ -19,7 +19,7 @@ from braze.ir.entry import GraphCallable, PartlyRun
 from braze.ir.graph import Graph
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import checking_writes
-from braze.ir.versions import keeping_versions
+from braze.ir.versions import putting_back
 
 
 def run_by_compiler(
@@ -34,7 +34,7 @@ def run_by_compiler(
     if not most:
         compiled = compiler(module, example_inputs)
         made = undoing_writes(graph, checking_writes(graph, lambda inputs: compiled(*inputs)))
-        return keeping_versions(made, graph)
+        return putting_back(made, graph)
     by_sizes = _BySizes(module, compiler, example_inputs, most)
     run = undoing_writes(graph, checking_writes(graph, by_sizes))
 
@@ -48,7 +48,7 @@ def run_by_compiler(
                 raise  # random state is put back above
         return run(inputs)
 
-    return keeping_versions(run_or_compile, graph)
+    return putting_back(run_or_compile, graph)
 
 
 @final

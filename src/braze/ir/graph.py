@@ -81,6 +81,7 @@ class Output:
         it.
     uncounted: a detached view with a version of its own (`x.data`): later writes to it do not
         raise the base's.
+    version: of an output without an alias, how often the program wrote to it.
     """
 
     value: Value
@@ -88,6 +89,7 @@ class Output:
     detached: bool = False
     is_piece: bool = False
     uncounted: bool = False
+    version: int = 0
 
 
 @final
@@ -97,13 +99,14 @@ class Mutation:
 
     tracked: the write was made with gradients enabled, so that under autograd it gives the input
         a new history; without, the input keeps the history that it had.
-    counted: the input's version goes up; not where the program wrote through `x.data` only.
+    count: by how much the input's version goes up: how often the program wrote to it, but for what
+        it wrote through `x.data`.
     """
 
     input: Value
     value: Value
     tracked: bool = True
-    counted: bool = True
+    count: int = 1
 
 
 @final

@@ -84,7 +84,7 @@ def print_graph(graph: Graph, *, origins: bool = True) -> str:
     lines += [f"  output {_print_output(output)}" for output in graph.outputs]
     lines += [
         f"  write {m.input} <- {m.value}{'' if m.tracked else ' no_grad'}"
-        f"{'' if m.counted else ' uncounted'}"
+        f"{'' if m.count == 1 else f' times {m.count}'}"
         for m in graph.mutations
     ]
     lines.append("}")
@@ -144,7 +144,7 @@ def _print_value(value: Value) -> str:
 def _print_output(output: Output) -> str:
     alias = output.alias
     if alias is None:
-        return str(output.value)
+        return f"{output.value} version {output.version}" if output.version else str(output.value)
     shape = ", ".join(map(str, alias.shape))
     stride = ", ".join(map(str, alias.stride))
     text = f"{output.value} view of {alias.base} [{shape}][{stride}] + {alias.offset}"
@@ -202,10 +202,10 @@ _ORIGIN = re.compile(r"(?P<file>.*?):(?P<line>\d+)(?: in (?P<function>\S+))?(?: 
 _OUTPUT = re.compile(
     r"%(?P<value>\d+)(?: view of %(?P<base>\d+) \[(?P<shape>[^\]]*)\]\[(?P<stride>[^\]]*)\]"
     r" \+ (?P<offset>.*?)(?P<detached> detached)?(?P<piece> piece)?"
-    r"(?P<uncounted> uncounted)?)?"
+    r"(?P<uncounted> uncounted)?| version (?P<version>\d+))?"
 )
 _WRITE = re.compile(
-    r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?(?P<uncounted> uncounted)?"
+    r"%(?P<input>\d+) <- %(?P<value>\d+)(?P<no_grad> no_grad)?(?: times (?P<count>\d+))?"
 )
 _SYMBOL = re.compile(r"(?P<name>\w+) in \[(?P<lower>-?\d+|None), (?P<upper>-?\d+|None)\]")
 _CHECK = re.compile(
@@ -312,13 +312,17 @@ class _Parser:
                 self._sizes(found["stride"]),
                 self._size(found["offset"]),
             )
-        flags = [bool(found[name]) for name in ("detached", "piece", "uncounted")]
-        self.outputs.append(Output(value, alias, *flags))
+        detached, piece, uncounted = (
+            bool(found[name]) for name in ("detached", "piece", "uncounted")
+        )
+        version = int(found["version"] or 0)
+        self.outputs.append(Output(value, alias, detached, piece, uncounted, version))
 
     def parse_write(self, text: str) -> None:
         found = _matched(_WRITE, text)
         target, value = self.values[int(found["input"])], self.values[int(found["value"])]
-        self.mutations.append(Mutation(target, value, not found["no_grad"], not found["uncounted"]))
+        count = int(found["count"] or 1)
+        self.mutations.append(Mutation(target, value, not found["no_grad"], count))
 
     # --- parts of lines
 

@@ -12,11 +12,12 @@ from typing import Any
 
 import torch
 
-from braze.compat.backward import VERSION, as_piece, is_write_refused, set_versions
+from braze.compat.backward import VERSION, as_piece, is_write_refused, note_write, set_versions
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.ir.graph import Argument, Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.types import Size, TensorType
+from braze.ir.versions import give_versions
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import Expr, Symbol
 
@@ -39,8 +40,8 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
             values[written] = private_copy(values[written])
     for node in graph.nodes:
         with torch.set_grad_enabled(node.grad_enabled and ambient), without_autocast():
-            made = call_node(node, values)
-        results = flat_tensors(made) if node.outputs else []
+            returned = call_node(node, values)
+        results = flat_tensors(returned) if node.outputs else []
         for value, result in zip(node.outputs, results, strict=True):
             if value is not None:
                 values[value] = result
@@ -48,8 +49,10 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
     check_writes([(real[m.input], values[m.value]) for m in graph.mutations if m.tracked])
     for mutation in graph.mutations:
         target, value = real[mutation.input], values[mutation.value]
-        write_back(target, value, mutation.tracked, mutation.counted)
+        write_back(target, value, mutation.tracked, mutation.count)
     values.update(real)
+    made = [output for output in graph.outputs if output.version]
+    give_versions([values[output.value] for output in made], [output.version for output in made])
     return [_output(output, values) for output in graph.outputs]
 
 
@@ -175,12 +178,10 @@ def checking_writes(
     return run_checked
 
 
-def write_back(
-    target: torch.Tensor, value: torch.Tensor, tracked: bool, counted: bool = True
-) -> None:
+def write_back(target: torch.Tensor, value: torch.Tensor, tracked: bool, count: int = 1) -> None:
     """Give a mutated input its new contents: an in-place copy that autograd records where it
-    recorded the write in eager, and counts where it counted that."""
-    if not counted:
+    recorded the write in eager, and counts as often as it counted writes."""
+    if not count:
         version = VERSION(target)
         with torch.no_grad():
             target.copy_(value)
@@ -190,6 +191,8 @@ def write_back(
     else:
         with torch.no_grad():
             target.copy_(value)
+    if count > 1:
+        note_write((target,) * (count - 1))
 
 
 def _bind(argument: Argument, values: dict[Value, Any]) -> Any:
@@ -277,6 +280,7 @@ class _RunnerSource:
             "as_piece": as_piece,
             "check_writes": check_writes,
             "write_back": write_back,
+            "give_versions": give_versions,
             "private_copy": private_copy,
             "view_of": view_of,
             "is_grad_enabled": torch.is_grad_enabled,
@@ -327,8 +331,12 @@ class _RunnerSource:
             lines.append(f"    check_writes(({pairs}))")
         for mutation in graph.mutations:
             target, value = f"real_{_name(mutation.input)}", _name(mutation.value)
-            flags = f"{mutation.tracked}, {mutation.counted}"
+            flags = f"{mutation.tracked}, {mutation.count}"
             lines.append(f"    write_back({target}, {value}, {flags})")
+        made = [output for output in graph.outputs if output.version]
+        if made:
+            results = ", ".join([_name(output.value) for output in made])
+            lines.append(f"    give_versions([{results}], {[output.version for output in made]})")
         lines.append(f"    return [{', '.join(map(self._output, graph.outputs))}]")
         return "\n".join(lines) + "\n"
 

@@ -152,6 +152,8 @@ class ForwardBackward:
     outputs: per output of the frame, the number of a result, or a view made outside.
     freed_by, moved: as of the joint graph.
     computed: symbols of numbers that the forward computes; its last outputs hold them.
+    written_again: inputs of `writes` that the program writes to more than once, each as often as it
+        does so again: autograd counts that.
     """
 
     forward: Graph
@@ -164,6 +166,7 @@ class ForwardBackward:
     freed_by: tuple[frozenset[int], ...] = ()
     computed: tuple[Symbol, ...] = ()
     moved: tuple[tuple[Value, Value], ...] = ()
+    written_again: tuple[int, ...] = ()
 
 
 def backward_role(pair: ForwardBackward) -> Role:

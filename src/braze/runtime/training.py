@@ -25,6 +25,7 @@ from braze.compat.backward import (
     is_batched,
     is_write_refused,
     keeps_graph,
+    note_write,
     preset_context,
     quick_apply,
     saved_data,
@@ -75,6 +76,7 @@ class TrainingGraph:
         self.reads = reads
         self.uses_random = uses_random
         self.result_count = len(pair.is_differentiable)
+        self.result_versions = [output.version for output in pair.forward.outputs]
         self.differentiable = [n for n, yes in enumerate(pair.is_differentiable) if yes]
         self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
         # Behind the results come the numbers that the forward computes.
@@ -136,6 +138,8 @@ class TrainingGraph:
         pair = self.pair
         for number, result in pair.writes:
             write_back(inputs[number], results[result], True)
+        if pair.written_again:
+            note_write(tuple([inputs[number] for number in pair.written_again]))
         places = iter(self._views(self.sizes.read(inputs, computed)))
         made: list[torch.Tensor] = []
         for output in pair.outputs:
@@ -285,12 +289,12 @@ def _unpacked(
 
 
 def _is_unchanged(ctx: Any, graph: TrainingGraph, saved: Saved, data: torch.Tensor) -> bool:
-    """Whether a saved value surely is what it was. A result that was never written to is, and
+    """Whether a saved value surely is what it was. A result that was not written to since is, and
     nobody writes to what is no result."""
     if isinstance(saved, SavedInput):
         version: int = ctx.versions[saved.index]
         return VERSION(ctx.inputs[saved.index]) == version
-    return saved.index >= graph.result_count or VERSION(data) == 0
+    return saved.index >= graph.result_count or VERSION(data) == graph.result_versions[saved.index]
 
 
 def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[Any]) -> Gradients:

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.backward import follows_its_base, is_piece
+from braze.compat.backward import VERSION, follows_its_base, is_piece
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
@@ -46,26 +46,33 @@ class FinishedTrace:
 def finish_trace(
     recorder: Recorder,
     inputs: Sequence[Place],
+    versions: Sequence[int],
     constants: Sequence[Constant],
     results: Sequence[torch.Tensor],
     facts: Facts | None = None,
     keeps_sized: bool = False,
 ) -> FinishedTrace:
-    """Close a trace. `results` must be stand-ins of it. keeps_sized: inputs of symbolic size stay,
-    also where nothing but their sizes is used."""
+    """Close a trace. `results` must be stand-ins of it. versions: of the inputs' stand-ins.
+    keeps_sized: inputs of symbolic size stay, also where nothing but their sizes is used."""
     for result in results:
         if type(result) is not Standin:
             raise TypeError(f"finish() takes stand-ins of the trace, not {type(result).__name__}")
     places = [result.place for result in results]  # type: ignore[attr-defined]
     with torch.no_grad():
         mutations = tuple(
-            Mutation(original, recorder.read(place), place.tracked_write, place.is_counted)
-            for place, original in _written_inputs(recorder, inputs)
+            Mutation(
+                original,
+                recorder.read(place),
+                place.tracked_write,
+                max(version, place.is_counted),
+            )
+            for place, original, version in _written_inputs(recorder, inputs, versions)
         )
         pieces = _pieces(results, inputs)
         views = _views(results, inputs)
         outputs = _outputs(recorder, inputs, constants, places, views)
     outputs = _uncounted(_detached(outputs, results, inputs, pieces), places)
+    outputs = _with_versions(outputs, results)
     used, calls = _live_calls(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
     if keeps_sized and facts is not None:
@@ -86,10 +93,18 @@ def finish_trace(
     return FinishedTrace(graph, tuple(kept), histories, sizes, expressions, is_known)
 
 
-def _written_inputs(recorder: Recorder, inputs: Sequence[Place]) -> Iterable[tuple[Place, Value]]:
+def version_of(standin: torch.Tensor) -> int:
+    """How often a stand-in's memory was written to, by the count that PyTorch's dispatcher keeps of
+    stand-ins as of any tensor; in inference mode there is none."""
+    return 0 if standin.is_inference() else VERSION(standin)
+
+
+def _written_inputs(
+    recorder: Recorder, inputs: Sequence[Place], versions: Sequence[int]
+) -> Iterable[tuple[Place, Value, int]]:
     for index, place in enumerate(inputs):
         if place.version:
-            yield place, recorder.input_values[index]
+            yield place, recorder.input_values[index], versions[index]
 
 
 def _outputs(
@@ -175,6 +190,24 @@ def _uncounted(outputs: Sequence[Output], places: Sequence[Place]) -> tuple[Outp
         for output, place in zip(outputs, places)
     ]
     return (*marked, *outputs[len(places) :])
+
+
+def _with_versions(
+    outputs: Sequence[Output], results: Sequence[torch.Tensor]
+) -> tuple[Output, ...]:
+    """What the program wrote to has the version that it has in eager; views have their base's."""
+    found: dict[Value, int] = {}
+    for output, result in zip(outputs, results):
+        if version := 0 if output.uncounted else version_of(result):
+            found[output.value if output.alias is None else output.alias.base] = version
+    if not found:
+        return tuple(outputs)
+    return tuple(
+        [
+            replace(output, version=found.get(output.value, 0)) if output.alias is None else output
+            for output in outputs
+        ]
+    )
 
 
 def _follows_alias(result: torch.Tensor) -> bool:

@@ -20,7 +20,7 @@ from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
 from braze.standins.arguments import place_type, place_types, scalar_name, with_plain_sizes
 from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
-from braze.standins.finish import FinishedTrace, finish_trace
+from braze.standins.finish import FinishedTrace, finish_trace, version_of
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
@@ -185,6 +185,7 @@ class Tracer(dispatch.TorchDispatchMode):
         return finish_trace(
             self.recorder,
             places,
+            [version_of(standin) for standin, _ in self.inputs],
             self.constants,
             results,
             self.facts,

@@ -59,7 +59,7 @@ def test_a_graph_that_writes_past_a_version_prints_and_parses() -> None:
         "  input %0: f32[3][1]cpu\n"
         "  %1: f32[3][1]cpu = aten.add.Tensor(%0, 1)\n"
         "  output %1 view of %0 [3][1] + 0 detached uncounted\n"
-        "  write %0 <- %1 no_grad uncounted\n"
+        "  write %0 <- %1 no_grad times 0\n"
         "}\n"
     )
     assert print_graph(parse_graph(text)) == text

@@ -1,0 +1,227 @@
+"""`_version` after a call: what a program wrote to in place several times counted one write, and a
+result none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+
+import braze
+
+Made = tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
+PROGRAMS: list[Callable[[], Made]] = []
+
+
+def program(make: Callable[[], Made]) -> Callable[[], Made]:
+    """A function, its arguments, and further tensors to look at."""
+    PROGRAMS.append(make)
+    return make
+
+
+@program
+def of_an_input() -> Made:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        x.mul_(2)
+        x[:2].zero_()
+        x[x > 1] = 5.0
+        return x.sum()
+
+    return f, (torch.ones(4),), {}
+
+
+@program
+def by_out() -> Made:
+    def f(x: torch.Tensor, out: torch.Tensor) -> torch.Tensor:
+        torch.add(x, 1, out=out)
+        torch.mul(out, 2, out=out)
+        return out.sum()
+
+    return f, (torch.ones(3), torch.empty(3)), {}
+
+
+@program
+def of_results() -> Made:
+    def f(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        first = x + 1
+        first.mul_(2)
+        first.add_(1)
+        base = x * 2
+        base.unsqueeze_(0)
+        base.exp_()
+        plain = torch.zeros(4).copy_(x)
+        return first, base[0, :2], base[0, 2:], plain, x * 3
+
+    return f, (torch.ones(4),), {}
+
+
+@program
+def of_results_with_gradients() -> Made:
+    def f(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        saved = (w * 2).exp_().exp_()
+        return saved, w * 3
+
+    return f, (torch.full((3,), 0.1, requires_grad=True),), {}
+
+
+@program
+def through_data() -> Made:
+    def f(x: torch.Tensor) -> None:
+        x.data.add_(1)
+        x.add_(2)
+        x.data.mul_(2)
+        x.mul_(3)
+
+    return f, (torch.ones(3),), {}
+
+
+@program
+def with_a_history() -> Made:
+    w = torch.ones(3, requires_grad=True)
+    written = torch.zeros(3)
+
+    def f(w: torch.Tensor) -> torch.Tensor:
+        written.detach_()
+        with torch.enable_grad():
+            return _written(written, w)
+
+    return f, (w,), {"written": written}
+
+
+def _written(x: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    x.mul_(2)
+    x.add_(w)
+    x.add_(1)
+    return x.sum()
+
+
+@program
+def of_lists() -> Made:
+    pair = [torch.ones(2), torch.ones(3)]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        made = [x + 1, x + 2]
+        torch._foreach_add_(pair, 1)
+        torch._foreach_mul_(pair, 2)
+        torch._foreach_sqrt_(made)
+        return made[0]
+
+    return f, (torch.ones(2),), {"first": pair[0], "second": pair[1]}
+
+
+@program
+def of_statistics() -> Made:
+    norm = torch.nn.BatchNorm1d(3)
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            return norm(norm(x)).sum()
+
+    return f, (torch.ones(4, 3),), dict(norm.named_buffers())
+
+
+@program
+def behind_a_break() -> Made:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        x.add_(2)
+        print(end="")
+        x.add_(3)
+        return x.mul_(4)
+
+    return f, (torch.ones(3),), {}
+
+
+@program
+def in_inference_mode() -> Made:
+    def f(x: torch.Tensor) -> list[float]:
+        with torch.inference_mode():
+            x.add_(1)
+            x.mul_(2)
+            return x.tolist()
+
+    return f, (torch.ones(3),), {}
+
+
+def versions(make: Callable[[], Made], backend: str | None) -> list[list[int]]:
+    """Those of arguments, further tensors and results after each of three calls."""
+    f, args, more = make()
+    if backend is not None:
+        f = braze.compile(f, backend=backend)
+    found = []
+    for _ in range(3):
+        returned = f(*args)
+        results = returned if isinstance(returned, (tuple, list)) else [returned]
+        tensors = [*args, *more.values(), *results]
+        found.append([t._version for t in tensors if isinstance(t, torch.Tensor)])
+    return found
+
+
+@pytest.mark.parametrize("backend", ["braze", "aot_eager", "eager"])
+@pytest.mark.parametrize("make", PROGRAMS, ids=lambda make: make.__name__)
+def test_versions_are_those_of_eager(make: Callable[[], Made], backend: str) -> None:
+    assert versions(make, backend) == versions(make, None)
+
+
+@pytest.mark.parametrize("foreach", [False, True])
+@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "NAdam", "RMSprop"])
+def test_a_step_counts_what_the_optimizer_writes(name: str, foreach: bool) -> None:
+    options: dict[str, Any] = {"momentum": 0.9} if name == "SGD" else {}
+
+    def after(compiled: bool) -> list[dict[str, int]]:
+        model = torch.nn.Linear(3, 2)
+        optimizer = getattr(torch.optim, name)(
+            model.parameters(), lr=0.1, foreach=foreach, **options
+        )
+        x = torch.ones(4, 3)
+
+        def step() -> None:
+            optimizer.zero_grad(set_to_none=False)
+            model(x).sum().backward()
+            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            optimizer.step()
+
+        run = braze.compile(step) if compiled else step
+        found = []
+        for _ in range(3):
+            run()
+            state = optimizer.state[model.weight].items()
+            found.append({k: v._version for k, v in state if isinstance(v, torch.Tensor)})
+            assert model.bias.grad is not None
+            found[-1] |= {"weight": model.weight._version, "gradient": model.bias.grad._version}
+        return found
+
+    assert after(True) == after(False)
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_result_written_to_since_is_refused_by_its_backward(compiled: bool) -> None:
+    def f(w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        other = w.sin()
+        other.mul_(2)
+        return (w * 2).exp_(), other
+
+    run = braze.compile(f) if compiled else f
+    w = torch.ones(3, requires_grad=True)
+    result, other = run(w)
+    result.add_(1)
+    other.sum().backward(retain_graph=True)  # reads nothing of the other one
+    with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+        result.sum().backward()
+
+
+@pytest.mark.parametrize("compiled", [False, True])
+def test_a_tensor_saved_before_is_refused_after_two_writes(compiled: bool) -> None:
+    def f(x: torch.Tensor) -> None:
+        x.add_(1)
+        x.sub_(1)
+
+    run = braze.compile(f) if compiled else f
+    w, x = torch.ones(3, requires_grad=True), torch.ones(3)
+    product = w * x
+    run(x)
+    with pytest.raises(RuntimeError, match=r"is at version 2; expected version 0"):
+        product.sum().backward()
