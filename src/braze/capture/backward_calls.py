@@ -22,6 +22,7 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested
 from braze.compat.backward import run_engine
+from braze.ir.types import TensorType
 from braze.standins.layout import is_dense, same_layout
 from braze.standins.standin import Place, Standin, new_standin
 
@@ -182,6 +183,13 @@ def _own(interpreter: Any, leaf: Any, gradient: Any, start: int, owned: set[Plac
     place = gradient.place
     base = place.base or place
     kind, wanted = place.type, leaf.place.type
+    if 0 in wanted.shape and _is_restrided(wanted, kind.stride):
+        return unnoted_call(
+            interpreter,
+            torch.empty_strided,
+            (wanted.shape, wanted.stride),
+            {"dtype": kind.dtype, "device": kind.device},
+        )
     keeps = (
         same_layout(kind.shape, wanted.stride, kind.stride)
         if is_dense(wanted.shape, wanted.stride)
@@ -198,6 +206,15 @@ def _own(interpreter: Any, leaf: Any, gradient: Any, start: int, owned: set[Plac
             wanted.shape, wanted.stride, dtype=kind.dtype, device=kind.device
         )
         return unnoted_call(interpreter, torch.Tensor.copy_, (empty, gradient), {})
+
+
+def _is_restrided(leaf: TensorType, found: Sequence[Any]) -> bool:
+    """Whether eager's accumulation makes a gradient without elements anew, in the strides of the
+    leaf: where these leave no gaps and the gradient has others."""
+    several = [(n, step) for n, step in zip(leaf.shape, leaf.stride) if n > 1]
+    sizes, steps = tuple([n for n, _ in several]), tuple([step for _, step in several])
+    pairs = zip(leaf.shape, leaf.stride, found)
+    return is_dense(sizes, steps) and any(n != 1 and a != b for n, a, b in pairs)
 
 
 def _size(shape: Sequence[Any]) -> Any:
