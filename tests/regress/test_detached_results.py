@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -60,3 +61,40 @@ def test_autograd_forgets_views_of_a_leaf_that_is_a_view(backend: str) -> None:
             gradients.append(None if leaf.grad is None else leaf.grad.tolist())
     assert gradients[:2] == gradients[2:]
     assert gradients[0] is None and gradients[1] is not None
+
+
+def _a_detached_slice(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (w.square().narrow(1, 1, 1).detach(),)
+
+
+def _data_of_a_view(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return (w.square().t().data,)
+
+
+def _a_detached_input(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return w.detach(), w[0].detach()
+
+
+def _a_detached_result(w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    square = w.square()
+    return square, square.detach(), square[0].detach()
+
+
+@pytest.mark.parametrize("backend", ["aot_eager", "braze"])
+@pytest.mark.parametrize("enabled", [True, False])
+@pytest.mark.parametrize("gradients", [True, False])
+@pytest.mark.parametrize(
+    "program", [_a_detached_slice, _data_of_a_view, _a_detached_input, _a_detached_result]
+)
+def test_what_is_detached_is_no_view(
+    program: Callable[..., Any], gradients: bool, enabled: bool, backend: str
+) -> None:
+    """It may be detached in place, with and without gradients."""
+    w = torch.ones(2, 3, requires_grad=gradients)
+    with torch.set_grad_enabled(enabled):
+        expected, found = program(w), braze.compile(program, backend=backend)(w)
+    for left, right in zip(expected, found, strict=True):
+        assert right._is_view() == left._is_view() and torch.equal(right, left)
+        assert right.untyped_storage().nbytes() == left.untyped_storage().nbytes()
+        if not left.requires_grad:
+            right.detach_()

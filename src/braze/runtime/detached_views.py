@@ -16,12 +16,7 @@ from braze.ir.graph import Graph
 
 def with_detached_views(run: GraphCallable, graph: Graph) -> GraphCallable:
     """The graph's callable, whose results are detached where the graph says so."""
-    wanting = {value for value in graph.inputs if getattr(value.type, "requires_grad", False)}
-    places = [
-        number
-        for number, output in enumerate(graph.outputs)
-        if output.detached and output.alias is not None and output.alias.base in wanting
-    ]
+    places = [number for number, output in enumerate(graph.outputs) if output.detached]
     own = [n for n, output in enumerate(graph.outputs) if output.uncounted]
     if not places and not own:
         return run

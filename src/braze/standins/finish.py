@@ -166,21 +166,34 @@ def _detached(
     inputs: Sequence[Place],
     pieces: set[Place],
 ) -> tuple[Output, ...]:
-    """Views that carry no gradient, where there are gradients at all, are marked so; pieces too."""
-    if not any(place.type.requires_grad for place in inputs):
-        return tuple(outputs)
+    """What the program detached, and views that carry no gradient though their base does, are
+    marked so; pieces too."""
+    gradients = any(place.type.requires_grad for place in inputs)
     return (
         *[
             replace(
                 output,
-                detached=output.alias is not None
-                and not (result.requires_grad or _follows_alias(result)),
+                detached=_is_taken_for_none(result) or (gradients and _is_cut_off(output, result)),
                 is_piece=result.place in pieces,  # type: ignore[attr-defined]
             )
             for output, result in zip(outputs, results)
         ],
         *outputs[len(results) :],
     )
+
+
+def _is_taken_for_none(result: torch.Tensor) -> bool:
+    """Whether a result names the memory of another value, and is no view for autograd."""
+    place: Place = result.place  # type: ignore[attr-defined]
+    return is_detached(place) and not result._is_view()
+
+
+def _is_cut_off(output: Output, result: torch.Tensor) -> bool:
+    place: Place = result.place  # type: ignore[attr-defined]
+    base = place.base or place
+    if output.alias is None or (base.input_index >= 0 and not base.type.requires_grad):
+        return False
+    return not (result.requires_grad or _follows_alias(result))
 
 
 def _uncounted(outputs: Sequence[Output], places: Sequence[Place]) -> tuple[Output, ...]:
