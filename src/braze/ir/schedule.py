@@ -104,6 +104,21 @@ class Product:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Spread:
+    """A row's points over `parts` programs, `length` neighbours each, the last one's fewer.
+
+    What a phase folds is folded over a part first: partials[row, fold, part]. arrivals[row, phase]
+    counts the programs that have theirs there; zero before the kernel. Rows are numbered as one.
+    """
+
+    parts: int
+    length: int
+    partials: Buffer
+    arrivals: Buffer
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Kernel:
     """One parallel loop nest.
 
@@ -119,6 +134,7 @@ class Kernel:
         fewer), all phases of each, and the columns' bodies behind them.
     product: what is computed first; the rows are then its batch, and the loops of the single phase
         m and n, whose points read its target where they are.
+    spread: where several programs share a row, how; both of its buffers are in `memory`.
     """
 
     name: str
@@ -131,6 +147,7 @@ class Kernel:
     columns: tuple[Column, ...] = ()
     block: int = 0
     product: Product | None = None
+    spread: Spread | None = None
 
 
 @final

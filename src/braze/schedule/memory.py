@@ -129,6 +129,8 @@ def written(step: Step) -> tuple[Buffer, ...]:
         return tuple(b for b in step.call.outputs if b is not None)
     stored = {s.target for phase in step.phases for s in (*phase.body, *phase.row)}
     stored |= {column.target for column in step.columns}
+    if step.spread is not None:
+        stored |= {step.spread.partials, step.spread.arrivals}
     return tuple(b for b in step.memory if b in stored)
 
 

@@ -27,6 +27,7 @@ from braze.schedule.numbers import join_numbers
 from braze.schedule.products import ChooseProduct, fuse_products
 from braze.schedule.shared_regions import share_regions
 from braze.schedule.split import split
+from braze.schedule.spread import spread_rows
 from braze.schedule.strides import reduces_over_lanes
 from braze.schedule.summed_points import sum_where_made
 from braze.schedule.target import CPU, Target
@@ -53,6 +54,8 @@ def schedule(
         fused = fuse_products(program, final.steps, final.settled, names, choose)
         settled = final.settled - (len(final.steps) - len(fused))
         final = replace(final, steps=tuple(fused), settled=settled)
+    if target.spread_bytes:
+        final = spread_rows(final, names, target)
     placement = place(program, final.steps, target)
     return Schedule(
         inputs=program.inputs,

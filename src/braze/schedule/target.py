@@ -33,6 +33,8 @@ class Target:
         in one read; 0: they are two reductions. lane_moment_points: where neighbours in memory are
         of different groups.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
+    spread_bytes: rows of which all processors walk more than so many bytes at once, one a
+        processor, are shared by programs that hold a part each; 0: none are.
     computes_later: what is cheap and waits where most memory is taken is computed again.
     """
 
@@ -57,6 +59,7 @@ class Target:
     moment_points: int
     lane_moment_points: int
     tiles_stores: bool
+    spread_bytes: int
     computes_later: bool
 
 
@@ -83,6 +86,7 @@ CPU = Target(
     moment_points=0,
     lane_moment_points=0,
     tiles_stores=False,
+    spread_bytes=0,
     computes_later=True,
 )
 
@@ -111,5 +115,6 @@ CUDA = Target(
     moment_points=8192,
     lane_moment_points=256,
     tiles_stores=True,
+    spread_bytes=48 << 20,
     computes_later=False,
 )

@@ -44,6 +44,7 @@ def _operators(dtype: torch.dtype) -> LoopProgram:
 PROGRAMS = {
     "softmax": programs.softmax(16384, 4096, torch.bfloat16),
     "long softmax": programs.softmax(512, 131072, torch.bfloat16),
+    "shared softmax": programs.softmax(512, 131072, torch.float32),
     "odd softmax": programs.softmax(512, 50257, torch.bfloat16),
     "add and norm": programs.add_norm(4096, 1024),
     "channel norm": programs.channel_norm((32, 64, 3136)),
@@ -112,6 +113,7 @@ def test_it_compiles(name: str, compiled: dict[str, list[dict[str, Any]]]) -> No
 WIDE = [
     "softmax",
     "long softmax",
+    "shared softmax",
     "odd softmax",
     "add and norm",
     "channel norm",

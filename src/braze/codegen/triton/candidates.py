@@ -26,6 +26,8 @@ def candidate_tilings(kernel: Kernel) -> list[Tiling]:
     if kernel.product is not None:
         return product_tilings(kernel, is_wide(kernel))
     base = plan_tiling(kernel)
+    if kernel.spread is not None:  # its arrivals are zero once only, not at each turn of a clock
+        return [base]
     found = {tiling: None for tiling in (base, *_others(base)) if _is_sensible(tiling)}
     return [base, *(tiling for tiling in found if tiling != base)]
 

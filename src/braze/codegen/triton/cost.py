@@ -65,6 +65,11 @@ def block_sizes(kernel: Kernel) -> BlockSizes:
     return _lane_blocks(kernel) if kernel.lanes else _row_blocks(kernel)
 
 
+def spread_warps(length: int) -> int:
+    """Of a program that holds so many points of a row: 16 of them a thread, 32 of long parts."""
+    return max(1, min(16, length // 512))
+
+
 def power_of_two(value: int) -> int:
     """The smallest power of two that is not less."""
     return 1 << max(value - 1, 0).bit_length()

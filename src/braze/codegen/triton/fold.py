@@ -72,6 +72,15 @@ class Fold:
         """The result, behind the loop."""
         return self._finished(*self._lanes)
 
+    def joined(self, parts: str) -> Term:
+        """The result, from those of the parts of a row."""
+        return self._finished(parts)
+
+    @property
+    def neutral(self) -> str:
+        """What may be folded, too, and changes nothing."""
+        return self._neutral()
+
     # --- private -----------------------------------------------------------------------------
 
     @property

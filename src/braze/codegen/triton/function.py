@@ -21,6 +21,7 @@ from braze.codegen.triton.online import PairFold, Pass, plan_passes
 from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, TYPES
 from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
+from braze.codegen.triton.spread import Meetings
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads
@@ -59,6 +60,7 @@ def programs(tiling: Tiling) -> Expr:
     total = as_expr(1)
     for dimension in tiling.grid_dimensions:
         total = total * _blocks(dimension)
+    total = total * tiling.parts
     return floor_div(total + (tiling.together - 1), tiling.together)
 
 
@@ -69,6 +71,7 @@ class _Writer:
     scope: Scope
     lines: list[str] = field(default_factory=list)
     written: set[Buffer] = field(default_factory=set)
+    meetings: Meetings | None = None
 
     def text(self) -> list[str]:
         if self.kernel.product is not None:
@@ -76,6 +79,8 @@ class _Writer:
         if self.kernel.columns:
             return self._task()
         self._indices()
+        if self.kernel.spread is not None:
+            self.meetings = Meetings(self.kernel.spread, self.scope)
         self._passes()
         return self.lines
 
@@ -126,7 +131,7 @@ class _Writer:
     def _passes(self) -> None:
         reduced = self._reduced
         walked = reduced is not None and reduced.walked
-        parts = plan_passes(self.kernel.phases, walked)
+        parts = plan_passes(self.kernel.phases, walked or self.meetings is not None)
         for number, part in enumerate(parts):
             if walked and len(parts) > 1:
                 self.scope.reads_on = number < len(parts) - 1
@@ -143,6 +148,12 @@ class _Writer:
     def _indices(self) -> None:
         place = "tl.program_id(0)"
         self.lines.append(f"pid = {place}.to(tl.int64)" if self.tiling.wide else f"pid = {place}")
+        if self.tiling.parts > 1:
+            self.lines += [
+                f"r_part = pid % {self.tiling.parts}",
+                f"pid = pid // {self.tiling.parts}",
+            ]
+            self.lines.append("r_row = pid")
         grid = [d for d in self.tiling.grid_dimensions if d.loops]
         for number, dimension in enumerate(reversed(grid)):
             base = "pid"
@@ -158,7 +169,8 @@ class _Writer:
             if reduced.shift:
                 self._base(reduced)
             if not reduced.walked:
-                self._points(reduced, "r_lane", self.lines)
+                start = "r_part * RB + " if self.tiling.parts > 1 else ""
+                self._points(reduced, f"{start}r_lane", self.lines)
 
     @property
     def _reduced(self) -> Dimension | None:
@@ -246,8 +258,11 @@ class _Writer:
         for pair in part.pairs:
             name = f"b{number}_{len(pairs)}"
             pairs.append(PairFold(pair, name, self.scope, *self._axes(), self._block()))
-            pairs[-1].start()
-            pairs[-1].step()
+            if walked:
+                pairs[-1].start()
+                pairs[-1].step()
+        if self.meetings is not None:
+            self.meetings.meet(folds, pairs)
         self._flush()
         if not walked:
             return

@@ -198,6 +198,16 @@ def bz_exp_below(x):
 def bz_shift(top):
     """What is subtracted before exp: a maximum, where it is one."""
     return tl.where(top == float('-inf'), 0.0, top)
+
+
+@triton.jit
+def bz_meet(arrivals, count):
+    """What this program wrote can be read by the others behind it, and what they wrote by this."""
+    tl.debug_barrier()
+    tl.atomic_add(arrivals, 1, sem='release')
+    while tl.atomic_add(arrivals, 0, sem='acquire') < count:
+        pass
+    tl.debug_barrier()
 '''
 
 

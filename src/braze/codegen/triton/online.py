@@ -95,6 +95,26 @@ class PairFold:
         lines.append(f"{name}_s = {name}_s * {name}_k + {total.format(self._exp(gap))}")
         lines.append(f"{name}_m = {name}_n")
 
+    def held(self) -> tuple[Term, Term]:
+        """The maximum and the sum of a held part of a row; of nothing but -inf, -inf and 0."""
+        scope = self.scope
+        mask = scope.mask(self.everything - self.rows)
+        filled = scope.emit_filled(self.pair.value, "float('-inf')") if mask else None
+        value = scope.broadcast(filled or scope.emit(self.pair.value), self.everything)
+        if mask and filled is None:
+            value = scope.assign(f"tl.where({mask}, {value}, float('-inf'))", self.everything).text
+        top = scope.assign(f"tl.reduce({value}, {self.axis}, bz_maximum)", self.rows)
+        gap = f"{value} - bz_shift({top.text})"
+        return top, scope.assign(f"tl.sum({self._exp(gap)}, {self.axis})", self.rows)
+
+    def joined(self, tops: str, totals: str) -> tuple[Term, Term]:
+        """Of a row, from those of its parts."""
+        scope = self.scope
+        top = scope.assign(f"tl.reduce({tops}, 0, bz_maximum)", self.rows)
+        scaled = f"{totals} * {self._exp(f'{tops} - bz_shift({top.text})')}"
+        whole = f"tl.where({top.text} == float('-inf'), float('nan'), tl.sum({scaled}, 0))"
+        return top, scope.assign(whole, self.rows)
+
     def finish(self) -> tuple[Term, Term]:
         """The maximum and the sum, behind the loop. Nothing but -inf has no sum, as in eager."""
         scope, name = self.scope, self.name

@@ -20,6 +20,7 @@ from braze.codegen.triton.cost import (
     estimate,
     flat_blocks,
     power_of_two,
+    spread_warps,
     tile_blocks,
 )
 from braze.ir.loops import Buffer
@@ -71,7 +72,7 @@ class Tiling:
     name of the one that phases run over, or "". wide: indices need 64 bits. stages: blocks of a
     walked row that are on their way from memory at once. base: where rows begin that are not
     aligned, of the accesses that are to be. together: rows that a program does one after another.
-    inner: how many terms of a product are summed at once.
+    inner: how many terms of a product are summed at once. parts: programs that share a row.
     """
 
     dimensions: tuple[Dimension, ...]
@@ -82,6 +83,7 @@ class Tiling:
     base: Expr | None = None
     together: int = 1
     inner: int = 0
+    parts: int = 1
 
     @property
     def axes(self) -> tuple[Dimension, ...]:
@@ -112,6 +114,10 @@ def plan_tiling(kernel: Kernel) -> Tiling:
     """The tiling that the cost model takes for the best."""
     wide = is_wide(kernel)
     loops = kernel.phases[0].loops
+    if kernel.spread is not None:
+        length, parts = kernel.spread.length, kernel.spread.parts
+        held = (Dimension("x", kernel.rows, 0), Dimension("r", loops, length))
+        return Tiling(held, "r", wide, spread_warps(length), parts=parts)
     if not is_flat(kernel):
         sizes = block_sizes(kernel)
         walked = not sizes.persistent

@@ -129,6 +129,8 @@ class _Groups:
 def _written(kernel: Kernel) -> set[Buffer]:
     stores = [s for phase in kernel.phases for s in (*phase.body, *phase.row)]
     found = {s.target for s in stores if isinstance(s, Store)}
+    if kernel.spread is not None:
+        found |= {kernel.spread.partials, kernel.spread.arrivals}
     return found | {column.target for column in kernel.columns}
 
 

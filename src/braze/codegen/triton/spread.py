@@ -1,0 +1,77 @@
+"""What the programs of a row tell each other: folds of parts, as folds of the row.
+
+    v3 = tl.sum(v2, 0)                  of this program's part
+    tl.store(p2 + (r_row * 2 + 0) * 8 + r_part, v3)
+    bz_meet(p3 + r_row * 2 + 0, 8)      until all eight have written theirs
+    w0 = tl.load(p2 + (r_row * 2 + 0) * 8 + r_parts)
+    v4 = tl.sum(w0, 0)                  in the same order in each of them
+
+The programs of a row have neighbouring numbers and are started in their order, so that no other row
+keeps one of them from its processor.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from braze.codegen.triton.cost import power_of_two
+from braze.codegen.triton.fold import Fold
+from braze.codegen.triton.online import PairFold
+from braze.codegen.triton.scope import NUMBER, Scope
+from braze.ir.schedule import Spread
+
+
+@dataclass(slots=True)
+class Meetings:
+    """Of a kernel whose rows are shared. folded, met: how many folds and meetings came before."""
+
+    spread: Spread
+    scope: Scope
+    folded: int = 0
+    met: int = 0
+
+    def meet(self, folds: Sequence[Fold], pairs: Sequence[PairFold]) -> None:
+        """The row's folds, known by their buffers, from those of this program's part."""
+        if not folds and not pairs:
+            return
+        scope, local = self.scope, self.scope.local
+        own = [local[fold.statement.target] for fold in folds]
+        own += [term for pair in pairs for term in pair.held()]
+        first = self.folded
+        for number, term in enumerate(own):
+            scope.add(f"tl.store({self._partial(first + number)} + r_part, {term.text})", NUMBER)
+        self._wait()
+        others = [fold.neutral for fold in folds] + ["float('-inf')", "0.0"] * len(pairs)
+        names = [self._load(first + number, other) for number, other in enumerate(others)]
+        self.folded += len(own)
+        for fold, name in zip(folds, names):
+            local[fold.statement.target] = fold.joined(name)
+        rest = names[len(folds) :]
+        for pair, tops, totals in zip(pairs, rest[::2], rest[1::2], strict=True):
+            top, total = pair.joined(tops, totals)
+            local[pair.pair.top.target], local[pair.pair.total.target] = top, total
+            scope.totals.add(total.text)
+
+    # --- private -----------------------------------------------------------------------------
+
+    def _wait(self) -> None:
+        meetings = self.spread.arrivals.shape[-1]
+        place = f"{self.scope.pointers[self.spread.arrivals]} + r_row * {meetings} + {self.met}"
+        self.scope.add(f"bz_meet({place}, {self.spread.parts})", NUMBER)
+        self.met += 1
+
+    def _partial(self, fold: int) -> str:
+        folds = self.spread.partials.shape[-2]
+        pointer = self.scope.pointers[self.spread.partials]
+        return f"{pointer} + (r_row * {folds} + {fold}) * {self.spread.parts}"
+
+    def _load(self, fold: int, other: str) -> str:
+        """All parts' folds."""
+        parts = self.spread.parts
+        lanes = f"tl.arange(0, {power_of_two(parts)})"
+        mask = "" if power_of_two(parts) == parts else f", {lanes} < {parts}, other={other}"
+        name = f"w{fold}"
+        text = f"tl.load({self._partial(fold)} + {lanes}{mask}, cache_modifier='.cg')"
+        self.scope.add(f"{name} = {text}", NUMBER)
+        return name
