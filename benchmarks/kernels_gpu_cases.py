@@ -109,6 +109,18 @@ def _rows() -> list[Case]:
             (Input((512, 131072), FULL),),
             0.80,
         ),
+        Case(
+            "log-softmax 512 x 131k f32",
+            lambda x: F.log_softmax(x, -1),
+            (Input((512, 131072), FULL),),
+            0.80,
+        ),
+        Case(
+            "layer norm 512 x 131k f32",
+            lambda x, w, b: F.layer_norm(x, (131072,), w, b),
+            (Input((512, 131072), FULL), Input((131072,), FULL), Input((131072,), FULL)),
+            0.80,
+        ),
         Case("cross-entropy 8k x 50k", F.cross_entropy, (Input((8192, CLASSES)), target)),
         Case("cross-entropy 8k x 50257", F.cross_entropy, (Input((8192, 50257)), odd)),
     ]

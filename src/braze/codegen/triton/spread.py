@@ -6,8 +6,12 @@
     w0 = tl.load(p2 + (r_row * 2 + 0) * 8 + r_parts)
     v4 = tl.sum(w0, 0)                  in the same order in each of them
 
-The programs of a row have neighbouring numbers and are started in their order, so that no other row
-keeps one of them from its processor.
+The programs of a row have neighbouring numbers, and NVIDIA's devices start programs in the order of
+their numbers, which CUDA does not promise, but others rely on (decoupled look-back; Merrill and
+Garland, Single-pass parallel prefix scan, 2016). So all programs of a launch that run are of rows
+whose programs all run, but for one row, of which 15 at most wait for one that is not started. It is
+as soon as any other program ends: a device with room for 264 at once would have to be given 17 such
+launches at once, on streams of their own, for none to end.
 """
 
 from __future__ import annotations
