@@ -80,7 +80,7 @@ from braze.runtime.product_tuning import is_product_quicker
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.runtime.tuning import TUNING_MODES, choose_launches
-from braze.schedule import CPU, CUDA, ChooseProduct, Target, schedule
+from braze.schedule import CPU, ChooseProduct, Target, cuda_target, schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.standins import Tracer
 from braze.trace import BreakNote, Journal, Recorder
@@ -96,11 +96,10 @@ _WARNED = Warned()
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class _Device:
-    """What differs from device to device behind lowering: what the schedule decides by, the
-    products that its kernels compute, the operators that they have, their source, and how they are
-    called."""
+    """What differs from device to device behind lowering: what the schedule decides by, kernels'
+    products and operators, their source, and how they are called."""
 
-    target: Target
+    target: Callable[[torch.device], Target]
     choose: Callable[[Options], ChooseProduct | None]
     supports: Callable[[str, torch.dtype], bool]
     generate: Callable[[Schedule, Options], KernelSources]
@@ -133,8 +132,8 @@ def _products(options: Options) -> ChooseProduct | None:
 
 _DEVICES = types.MappingProxyType(
     {
-        "cpu": _Device(CPU, lambda _: None, cpp.supports, cpp.generate, _link_cpu),
-        "cuda": _Device(CUDA, _products, triton.supports, _generate_cuda, link_device),
+        "cpu": _Device(lambda _: CPU, lambda _: None, cpp.supports, cpp.generate, _link_cpu),
+        "cuda": _Device(cuda_target, _products, triton.supports, _generate_cuda, link_device),
     }
 )
 
@@ -150,7 +149,7 @@ def compile_graph(
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
         return compile_graph_runner(graph, role.takes_inputs)
     kind = _DEVICES[device.type]
-    plan = _plan(graph, options, recorder, kind, device if len(devices) > 1 else None)
+    plan = _plan(graph, options, recorder, kind, device, len(devices) > 1)
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
         recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
@@ -170,22 +169,23 @@ def _plan(
     options: Options,
     recorder: Recorder,
     kind: _Device,
-    device: torch.device | None,
+    device: torch.device,
+    has_others: bool,
 ) -> Schedule:
-    """From a graph to a schedule. device: where the kernels are, if the graph has others, too."""
+    """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too."""
     with recorder.stage("rewrite"):
         graph = rewrite(graph, options)
         if options.verify:
             verify_graph(graph)
         recorder.emit("aot_graphs", lambda: print_graph(graph))
     with recorder.stage("lower"):
-        program = lower(graph, options, kind.supports, device)
+        program = lower(graph, options, kind.supports, device if has_others else None)
         if options.verify:
             verify_loops(program)
         recorder.emit("loops", lambda: print_loops(program))
         recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
     with recorder.stage("schedule"):
-        plan = schedule(program, options, kind.target, kind.choose(options))
+        plan = schedule(program, options, kind.target(device), kind.choose(options))
         recorder.emit("schedule", lambda: print_schedule(plan))
     return plan
 

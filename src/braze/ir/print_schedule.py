@@ -48,7 +48,9 @@ def print_step(step: Step) -> list[str]:
     lines = [head]
     if step.spread is not None:
         spread = step.spread
-        lines.append(f"  a row over {spread.parts} programs, {spread.length} points each")
+        lines.append(
+            f"  a row over {spread.parts} programs: {spread.length} points each, read once"
+        )
     if step.product is not None:
         first, second = map(print_view, (step.product.first, step.product.second))
         lines.append(f"  {step.product.target} = {first} @ {second}")

@@ -2,6 +2,7 @@
 
 from braze.schedule.plan import schedule
 from braze.schedule.products import ChooseProduct
+from braze.schedule.spread import cuda_target
 from braze.schedule.target import CPU, CUDA, Target
 
-__all__ = ["CPU", "CUDA", "ChooseProduct", "Target", "schedule"]
+__all__ = ["CPU", "CUDA", "ChooseProduct", "Target", "cuda_target", "schedule"]

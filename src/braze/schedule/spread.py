@@ -5,7 +5,7 @@
 becomes
     kernel k0_arrivals: t1[..] = 0
     kernel k0: rows i0 < 512; memory x, y, t0, t1
-      a row over 8 programs, 16384 points each
+      a row over 16 programs: 8192 points each, read once
       for r0 < 131072: ...
 
 A program that walks a row reads it again for each phase, from the cache if it is there still. With
@@ -13,10 +13,11 @@ one row a processor it is not, where those rows together are longer than the cac
 131,072 columns of float32 walks 69 MB at once. Held parts are read once; the programs of a row fold
 their parts and wait for each other (`codegen/triton/spread.py`).
 
-Refused: rows that one program holds or that more than 16 would have to, rows of unknown length,
-several loops or lanes, rows that are not aligned to 16 bytes; folds of other kinds and types than
-sums and extremes of float32; kernels that read memory which they write, or that assert something:
-a program that ends early would keep the others waiting.
+Refused: rows that one program holds or that more than 16 would have to, rows that whole parts do
+not fill (with a last part that is not full, 100,004 columns took a seventh longer than walked,
+50,304 a third), rows of unknown length, several loops or lanes, rows that are not aligned to 16
+bytes; folds of other kinds and types than sums and extremes of float32; kernels that read memory
+which they write, or that assert something: a program that ends early would keep the others waiting.
 """
 
 from __future__ import annotations
@@ -30,10 +31,11 @@ from braze.ir.scalars import literal, loads, walk
 from braze.ir.schedule import Accumulate, Kernel, Phase, Spread, Step, Store, offset
 from braze.schedule.in_place import Rewritten
 from braze.schedule.normalise import Names
-from braze.schedule.target import Target
+from braze.schedule.target import CUDA, Target
 from braze.shapes.expr import Expr, as_expr, constant_value, symbols
 
-_HELD = 16384  # points of all that a program reads of a row
+_HELD = 16384  # points of a row that one program holds by itself; and of all that a part reads
+_LONGEST = 8192  # points of a part
 _MOST_PARTS = 16
 _PROCESSORS = 132
 _KINDS = ("sum", "max", "min")
@@ -45,34 +47,48 @@ def spread_rows(final: Rewritten, names: Names, target: Target) -> Rewritten:
     made: list[Step] = []
     settled = final.settled
     for number, step in enumerate(final.steps):
-        parts = _length(step, target) if isinstance(step, Kernel) else 0
-        if isinstance(step, Kernel) and parts:
-            made += _spread(step, parts, names)
+        reads = _shared_reads(step, target) if isinstance(step, Kernel) else 0
+        if isinstance(step, Kernel) and reads:
+            made += _spread(step, reads, names)
             settled += number < final.settled
         else:
             made.append(step)
     return replace(final, steps=tuple(made), settled=settled)
 
 
+def cuda_target(device: torch.device) -> Target:
+    """What the schedule for a CUDA device decides by."""
+    properties = torch.cuda.get_device_properties(device)
+    return of_processors(CUDA, properties.multi_processor_count)
+
+
+def of_processors(target: Target, processors: int) -> Target:
+    """The target, of a device with so many multiprocessors: where the programs of a row might not
+    all run at once, no rows are shared."""
+    return target if processors >= _MOST_PARTS else replace(target, spread_bytes=0)
+
+
 # --- private ---------------------------------------------------------------------------------
 
 
-def _spread(kernel: Kernel, length: int, names: Names) -> tuple[Kernel, Kernel]:
+def _spread(kernel: Kernel, reads: int, names: Names) -> tuple[Kernel, Kernel]:
     """What sets the arrivals to zero, and the kernel."""
     rows = as_expr(1)
     for _, size in kernel.rows:
         rows = rows * size
     folding = [sum(isinstance(s, Accumulate) for s in phase.body) for phase in kernel.phases]
     meetings = sum(count > 0 for count in folding)
-    parts = -(-_points(kernel) // length)
+    length = _length(reads)
+    parts = _points(kernel) // length
     like = kernel.memory[0]
     partials = names.buffer(like, (_size(rows), sum(folding), parts), dtype=torch.float32)
-    arrivals = names.buffer(like, (_size(rows), meetings), dtype=torch.int32)
-    row, meeting = names.symbol("i", _size(rows)), names.symbol("i", meetings)
+    lines = _size(rows + 1)
+    arrivals = names.buffer(like, (lines, meetings), dtype=torch.int32)
+    row, meeting = names.symbol("i", lines), names.symbol("i", meetings)
     store = Store(arrivals, (as_expr(row), as_expr(meeting)), literal(0, torch.int32))
-    phase = Phase(((row, _size(rows)), (meeting, meetings)), (store,))
+    phase = Phase(((row, lines), (meeting, meetings)), (store,))
     first = Kernel(f"{kernel.name}_arrivals", (), (phase,), (arrivals,))
-    spread = Spread(parts, length, partials, arrivals)
+    spread = Spread(parts, length, reads, partials, arrivals)
     memory = (*kernel.memory, partials, arrivals)
     return first, replace(kernel, spread=spread, memory=memory)
 
@@ -86,8 +102,13 @@ def _points(kernel: Kernel) -> int:
     return constant_value(kernel.phases[0].loops[0][1]) or 0
 
 
-def _length(kernel: Kernel, target: Target) -> int:
-    """Points that each program is to hold; 0 where rows are not to be shared."""
+def _length(reads: int) -> int:
+    """Points of a part of rows of which so much is read."""
+    return min(_LONGEST, _HELD >> (reads - 1).bit_length())
+
+
+def _shared_reads(kernel: Kernel, target: Target) -> int:
+    """How much is read of each row; 0 where rows are not to be shared."""
     plain = not (kernel.lanes or kernel.scratch or kernel.columns or kernel.product)
     if not plain or len(kernel.phases[0].loops) != 1 or len(kernel.phases) < 2:
         return 0
@@ -96,8 +117,8 @@ def _length(kernel: Kernel, target: Target) -> int:
         return 0
     if _PROCESSORS * points * sum(b.dtype.itemsize for b, _ in reads) <= target.spread_bytes:
         return 0
-    length = _HELD >> max(len(reads) - 1, 0).bit_length()
-    return length if points <= _MOST_PARTS * length else 0
+    parts, rest = divmod(points, _length(len(reads)))
+    return len(reads) if parts <= _MOST_PARTS and not rest else 0
 
 
 def _can_share(kernel: Kernel) -> bool:

@@ -19,6 +19,7 @@ from braze.ir.schedule import Kernel, Schedule
 from braze.lower import lower
 from braze.rewrite import rewrite
 from braze.schedule import CUDA, Target, schedule
+from braze.schedule.spread import of_processors
 from braze.shapes.expr import Symbol, as_expr
 from braze.standins import Tracer
 from tests.unit.codegen import programs
@@ -30,7 +31,8 @@ Tensor = torch.Tensor
 
 # A few rows are shared, too, whatever fits the cache; and not split into partial reductions.
 SHARING = replace(CUDA, spread_bytes=1, enough_tasks=1)
-WIDE = 3 * 16384
+PART = 8192
+WIDE = 3 * PART
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -95,8 +97,10 @@ def _compare(function: Callable[..., Any], given: list[Tensor], target: Target =
         assert torch.equal(ours.isfinite(), theirs.isfinite())
         assert torch.equal(ours.isnan(), theirs.isnan())
         gaps = [(r.double() - right)[finite].norm() for r in (ours, theirs)]
+        # Triton's interpreter cuts off what bfloat16 has no digits for.
+        cut = 1 if ours.dtype == torch.bfloat16 else 0.25
         scale = right[finite].norm() * torch.finfo(ours.dtype).eps
-        assert gaps[0] <= 2 * gaps[1] + scale / 4, (gaps, scale)
+        assert gaps[0] <= 2 * gaps[1] + scale * cut, (gaps, scale)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -106,21 +110,21 @@ def test_values(name: str, dtype: torch.dtype) -> None:
     _compare(FUNCTIONS[name], [torch.randn(3, WIDE).to(dtype), torch.randn(WIDE).to(dtype)])
 
 
-@pytest.mark.parametrize("columns", [16388, 20000, 49160, 81924])
+@pytest.mark.parametrize("parts", [4, 5, 16])
 @pytest.mark.parametrize("name", FUNCTIONS)
-def test_parts_that_are_not_full(name: str, columns: int) -> None:
+def test_numbers_of_parts(name: str, parts: int) -> None:
     torch.manual_seed(1)
-    _compare(FUNCTIONS[name], [torch.randn(2, columns), torch.randn(columns)])
+    _compare(FUNCTIONS[name], [torch.randn(2, parts * PART), torch.randn(parts * PART)])
 
 
 @pytest.mark.parametrize("name", ["softmax", "log_softmax"])
-@pytest.mark.parametrize("columns", [WIDE, 20000])
+@pytest.mark.parametrize("columns", [WIDE, 4 * PART])
 def test_rows_of_infinities_and_nan(name: str, columns: int) -> None:
     torch.manual_seed(2)
     x = torch.randn(8, columns)
     x[1] = -math.inf
-    x[2, :16384] = -math.inf  # a part has nothing
-    x[3, 16384:] = -math.inf
+    x[2, :PART] = -math.inf  # a part has nothing
+    x[3, PART:] = -math.inf
     x[4, 17000] = math.nan
     x[5, 3] = math.inf
     x[6] *= 1e30
@@ -129,28 +133,47 @@ def test_rows_of_infinities_and_nan(name: str, columns: int) -> None:
     _compare(FUNCTIONS[name], [x, torch.randn(columns)])
 
 
+def _backward(dy: Tensor, y: Tensor) -> Tensor:
+    return torch.ops.aten._softmax_backward_data(dy, y, -1, y.dtype)
+
+
+@pytest.mark.parametrize(
+    ("function", "length", "warps"),
+    [
+        (lambda x, y, z: torch.softmax(x, -1), PART, 8),
+        (lambda x, y, z: _backward(x, torch.softmax(y, -1)), PART, 16),
+        (lambda x, y, z: torch.softmax(x * y + z, -1), PART // 2, 16),
+    ],
+)
+def test_what_is_read_of_each_row(function: Callable[..., Any], length: int, warps: int) -> None:
+    """A thread holds 32 values, as far as a program has threads."""
+    given = [torch.randn(2, WIDE) for _ in range(3)]
+    _, plan, _ = _planned(function, given)
+    kernel = _shared(plan)[-1]
+    assert kernel.spread is not None and kernel.spread.length == length
+    number = plan.steps.index(kernel)
+    assert generate(plan, OPTIONS).launches[number][0].function.warps == warps
+
+
 def test_two_things_are_read_of_each_row() -> None:
-    """So a program holds half as many points."""
     torch.manual_seed(3)
-    dy, y = torch.randn(2, 20000), torch.softmax(torch.randn(2, 20000), -1)
+    _compare(_backward, [torch.randn(2, WIDE), torch.softmax(torch.randn(2, WIDE), -1)])
 
-    def backward(dy: Tensor, y: Tensor) -> Tensor:
-        return torch.ops.aten._softmax_backward_data(dy, y, -1, y.dtype)
 
-    _compare(backward, [dy, y])
-    (kernel,) = _shared(_planned(backward, [dy, y])[1])
-    assert kernel.spread is not None and kernel.spread.length == 8192
+def test_three_things_are_read_of_each_row() -> None:
+    torch.manual_seed(3)
+    _compare(lambda x, y, z: torch.softmax(x * y + z, -1), [torch.randn(2, WIDE) for _ in range(3)])
 
 
 def test_more_than_one_axis_of_rows() -> None:
     torch.manual_seed(4)
-    _compare(FUNCTIONS["softmax"], [torch.randn(2, 3, 20000), torch.randn(20000)])
+    _compare(FUNCTIONS["softmax"], [torch.randn(2, 3, WIDE), torch.randn(WIDE)])
 
 
 @pytest.mark.parametrize("rows", [1, 3])
 def test_an_unknown_number_of_rows(rows: int) -> None:
     torch.manual_seed(5)
-    m, columns = Symbol("s0", 1, None), 20000
+    m, columns = Symbol("s0", 1, None), WIDE
     i, j, r = (Symbol(name, 0, None) for name in "ijr")
     x, y = (programs.buffer(name, (as_expr(m), columns), stride=(columns, 1)) for name in "xy")  # type: ignore[arg-type]
     top, s = (programs.buffer(name, (as_expr(m),), stride=(1,)) for name in ("top", "s"))  # type: ignore[arg-type]
@@ -175,11 +198,13 @@ def test_an_unknown_number_of_rows(rows: int) -> None:
     ("shape", "dtype", "shared"),
     [
         ((512, 131072), torch.float32, True),
-        ((512, 100000), torch.float32, True),
-        ((512, 100001), torch.float32, False),  # rows are not aligned
-        ((512, 50304), torch.float32, False),  # what all processors walk is in the cache
+        ((300, 131072), torch.float32, True),
+        ((512, 12 * PART), torch.float32, True),
+        ((512, 100004), torch.float32, False),  # parts do not fill the row
+        ((512, 12 * PART + PART // 2), torch.float32, False),
+        ((512, 11 * PART), torch.float32, False),  # what all processors walk is in the cache
         ((512, 131072), torch.bfloat16, False),
-        ((512, 300000), torch.float32, False),  # registers of too many programs
+        ((512, 17 * PART), torch.float32, False),  # too many programs
         ((4096, 4096), torch.float32, False),
     ],
 )
@@ -187,6 +212,26 @@ def test_choice(shape: tuple[int, int], dtype: torch.dtype, shared: bool) -> Non
     plan = schedule(programs.softmax(*shape, dtype), OPTIONS, CUDA)
     assert bool(_shared(plan)) == shared
     assert ("a row over" in print_schedule(plan)) == shared
+
+
+@pytest.mark.parametrize("columns", [16388, 20000, 5 * PART // 2, 50304, 100004])
+def test_rows_that_parts_do_not_fill_are_walked(columns: int) -> None:
+    plan = _planned(FUNCTIONS["softmax"], [torch.zeros(2, columns), torch.zeros(columns)])[1]
+    assert any(isinstance(s, Kernel) and len(s.phases) > 1 for s in plan.steps)
+    assert not _shared(plan)
+
+
+@pytest.mark.parametrize(("between", "shared"), [(4, 1), (1, 0)])
+def test_rows_are_aligned(between: int, shared: int) -> None:
+    x = torch.zeros(2, WIDE + between)[:, :WIDE]
+    assert len(_shared(_planned(lambda x: torch.softmax(x, -1), [x])[1])) == shared
+
+
+@pytest.mark.parametrize(("processors", "shared"), [(132, 1), (16, 1), (15, 0)])
+def test_all_programs_of_a_row_have_a_processor(processors: int, shared: int) -> None:
+    target = of_processors(CUDA, processors)
+    plan = schedule(programs.softmax(512, 131072), OPTIONS, target)
+    assert len(_shared(plan)) == shared
 
 
 @pytest.mark.parametrize("name", ["wide sums", "argmax"])
@@ -211,6 +256,16 @@ def test_each_meeting_has_its_arrivals() -> None:
     (kernel,) = _shared(plan)
     assert kernel.spread is not None
     text = generate(plan, OPTIONS).launches[1][0].function.text
-    places = [f"bz_meet(p{len(kernel.memory) - 1} + r_row * 2 + {n}, 3)" for n in range(2)]
+    arrivals = f"p{len(kernel.memory) - 1}"
+    places = [f"bz_meet({arrivals} + (1 + r_row) * 2 + {n}, 3)" for n in range(2)]
     assert [text.count(place) for place in places] == [1, 1]
-    assert kernel.spread.arrivals.shape == (2, 2)
+    assert kernel.spread.arrivals.shape == (3, 2)
+
+
+def test_programs_are_numbered_as_they_begin() -> None:
+    """Which programs wait for which does not rest on the order in which a device starts them."""
+    _, plan, _ = _planned(_norm, [torch.zeros(2, WIDE), torch.zeros(WIDE)])
+    (kernel,) = _shared(plan)
+    text = generate(plan, OPTIONS).launches[1][0].function.text
+    assert f"pid = bz_ticket(p{len(kernel.memory) - 1})\n" in text
+    assert "program_id" not in text

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from braze.ir.loops import Scalar
 from braze.ir.scalars import loads
-from braze.ir.schedule import Accumulate, Kernel, Store, offset
+from braze.ir.schedule import Accumulate, Kernel, Spread, Store, offset
 from braze.ir.types import Size
 from braze.shapes.expr import as_expr, constant_value, symbols
 
@@ -65,9 +65,9 @@ def block_sizes(kernel: Kernel) -> BlockSizes:
     return _lane_blocks(kernel) if kernel.lanes else _row_blocks(kernel)
 
 
-def spread_warps(length: int) -> int:
-    """Of a program that holds so many points of a row: 16 of them a thread, 32 of long parts."""
-    return max(1, min(16, length // 512))
+def spread_warps(spread: Spread) -> int:
+    """Of a program that holds a part of a row: a thread has 32 values."""
+    return max(1, min(16, spread.length * power_of_two(spread.reads) // 1024))
 
 
 def power_of_two(value: int) -> int:

@@ -78,9 +78,9 @@ class _Writer:
             return self._product(self.kernel.product)
         if self.kernel.columns:
             return self._task()
-        self._indices()
         if self.kernel.spread is not None:
             self.meetings = Meetings(self.kernel.spread, self.scope)
+        self._indices()
         self._passes()
         return self.lines
 
@@ -146,14 +146,10 @@ class _Writer:
     # --- where the program is ----------------------------------------------------------------
 
     def _indices(self) -> None:
-        place = "tl.program_id(0)"
+        place = "tl.program_id(0)" if self.meetings is None else self.meetings.ticket()
         self.lines.append(f"pid = {place}.to(tl.int64)" if self.tiling.wide else f"pid = {place}")
-        if self.tiling.parts > 1:
-            self.lines += [
-                f"r_part = pid % {self.tiling.parts}",
-                f"pid = pid // {self.tiling.parts}",
-            ]
-            self.lines.append("r_row = pid")
+        if self.meetings is not None:
+            self.lines += self.meetings.place()
         grid = [d for d in self.tiling.grid_dimensions if d.loops]
         for number, dimension in enumerate(reversed(grid)):
             base = "pid"
@@ -169,7 +165,7 @@ class _Writer:
             if reduced.shift:
                 self._base(reduced)
             if not reduced.walked:
-                start = "r_part * RB + " if self.tiling.parts > 1 else ""
+                start = "" if self.meetings is None else "r_part * RB + "
                 self._points(reduced, f"{start}r_lane", self.lines)
 
     @property
