@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any, TypeAlias, final
 
@@ -353,7 +353,7 @@ def call_seen(
     if any(type(arg) in TENSORS for arg in args):
         return interpreter.overlay.original(unnoted_call(interpreter, function, args, kwargs))
     classes: set[type] = set()
-    values = args[1:-1] if function in _ONLY_STORES else (*args, *kwargs.values())
+    values = _asked(function, args, kwargs)
     _note_classes(values, classes, set())
     world = interpreter.world
     if classes and args and function in _ASKING_KEYS.get(type(args[0]), ()):
@@ -384,9 +384,19 @@ def call_seen(
     return interpreter.overlay.original(result)
 
 
+def _asked(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
+    """The arguments that C code may ask something of."""
+    if function in _ONLY_STORES:
+        return args[1:-1]
+    return args[1:] if function in _LEAVES_ITEMS else (*args, *kwargs.values())
+
+
 # What stores its last argument, and drops nothing: it asks neither that nor what is stored. (A
-# deque may drop an item at the other end.)
+# deque may drop an item at the other end.) And what asks nothing of the items that are there.
 _ONLY_STORES = frozenset({list.append, list.insert})
+_LEAVES_ITEMS = frozenset(
+    {list.extend, list.pop, list.reverse, collections.deque.pop, collections.deque.popleft}
+)
 # What asks keys and members for `__hash__` and `__eq__`, and nobody for anything else.
 _ASKING_KEYS: dict[type, frozenset[Any]] = {
     dict: frozenset({operator.contains, dict.__contains__, operator.getitem, dict.get}),

@@ -49,6 +49,11 @@ def extend(x: Any, turn: int, rows: Any, table: Any) -> None:
     rows.pop()
 
 
+def extend_by_lists(x: Any, turn: int, rows: Any, table: Any) -> None:
+    rows.extend([[x], [turn], [x]])
+    rows.pop()
+
+
 def enter(x: Any, turn: int, rows: Any, table: Any) -> None:
     table[turn] = x + turn
     table.setdefault(turn, table.get(turn))
@@ -63,7 +68,16 @@ def look_for(x: Any, turn: int, rows: Any, table: Any) -> None:
     rows.append(turn in rows)
 
 
-BODIES = [append, append_a_tuple, append_a_named_tuple, insert_and_read, extend, enter, look_up]
+BODIES = [
+    append,
+    append_a_tuple,
+    append_a_named_tuple,
+    insert_and_read,
+    extend,
+    extend_by_lists,
+    enter,
+    look_up,
+]
 
 
 @pytest.mark.parametrize("draws", [False, True], ids=["", "beside a generator"])
