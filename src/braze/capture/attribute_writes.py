@@ -132,15 +132,25 @@ def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
         interpreter.native(object.__delattr__, owner, name)
         return
     if kind is types.MemberDescriptorType or kind is types.GetSetDescriptorType:
-        _empty_slot(interpreter, meta, owner, name)
+        _delete_slot(interpreter, meta, owner, name)
         return
     if instance_entry(interpreter, owner, name) is ABSENT:
         raise_missing(interpreter, owner, name)
     interpreter.overlay.write(instance_dict(owner), name, DELETED, owner)
 
 
-def _empty_slot(interpreter: Any, slot: Any, owner: Any, name: str) -> None:
-    """`del owner.name` of a known object's slot, which is read first: it must hold something."""
+# Attributes of builtin objects that are None when they are deleted, as when None is written.
+_NONE_WHEN_DELETED = frozenset({types.FunctionType.__defaults__, types.FunctionType.__kwdefaults__})
+
+
+def _delete_slot(interpreter: Any, slot: Any, owner: Any, name: str) -> None:
+    """`del owner.name` of what a known object keeps outside of its dict. A slot of a class of the
+    program's is read first: it must hold something. What C classes do is their own."""
+    if slot in _NONE_WHEN_DELETED:
+        interpreter.overlay.slots[(id(owner), name)] = (owner, None)
+        return
+    if "__slots__" not in vars(slot.__objclass__):
+        raise BreakRequested("unsupported-attribute", f"del {type(owner).__qualname__}.{name}")
     try:
         load_slot(interpreter, slot, owner, type(owner), name)
     except ProgramRaised as raised:
