@@ -107,9 +107,9 @@ class Product:
 class Spread:
     """A row's points over `parts` programs, `length` neighbours each, which fill it.
 
-    What a phase folds is folded over a part first: partials[row, fold, part]. arrivals[1 + row,
-    phase] counts the programs that have theirs there, arrivals[0, 0] those that began; zero before
-    the kernel. Rows are numbered as one. reads: how many values a program reads of each point.
+    What a phase folds is folded over a part first: partials[row, fold, part]. arrivals[row,
+    phase] counts the programs that have theirs there; zero before the kernel. Rows are numbered as
+    one. reads: how many values a program reads of each point.
     """
 
     parts: int

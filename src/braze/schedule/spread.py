@@ -81,8 +81,8 @@ def _spread(kernel: Kernel, reads: int, names: Names) -> tuple[Kernel, Kernel]:
     length = _length(reads)
     parts = _points(kernel) // length
     like = kernel.memory[0]
-    partials = names.buffer(like, (_size(rows), sum(folding), parts), dtype=torch.float32)
-    lines = _size(rows + 1)
+    lines = _size(rows)
+    partials = names.buffer(like, (lines, sum(folding), parts), dtype=torch.float32)
     arrivals = names.buffer(like, (lines, meetings), dtype=torch.int32)
     row, meeting = names.symbol("i", lines), names.symbol("i", meetings)
     store = Store(arrivals, (as_expr(row), as_expr(meeting)), literal(0, torch.int32))

@@ -39,7 +39,6 @@ HAS_TRITON = importlib.util.find_spec("triton") is not None
 # The interpreter runs one program after another: instead of waiting for each other, they run once
 # more for each meeting, when what was written before it is right.
 _WAIT = re.compile(r"    while tl\.atomic_add\(arrivals.*\n        pass\n")
-_TICKET = "tl.atomic_add(began, 1, sem='relaxed')"
 # Of each test file that runs kernels so.
 MARKS = [
     pytest.mark.skipif(not HAS_TRITON, reason="needs triton"),
@@ -218,10 +217,7 @@ def _loaded(function: DeviceFunction) -> Any:
 
 def _module(folder: Path, function: DeviceFunction) -> Any:
     path = folder / f"{function.name}.py"
-    text = function.text
-    if not ON_DEVICE:
-        text = _WAIT.sub("", text).replace(_TICKET, f"{_TICKET} % tl.num_programs(0)")
-    path.write_text(text)
+    path.write_text(function.text if ON_DEVICE else _WAIT.sub("", function.text))
     spec = importlib.util.spec_from_file_location(function.name, path)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)

@@ -146,7 +146,7 @@ class _Writer:
     # --- where the program is ----------------------------------------------------------------
 
     def _indices(self) -> None:
-        place = "tl.program_id(0)" if self.meetings is None else self.meetings.ticket()
+        place = "tl.program_id(0)"
         self.lines.append(f"pid = {place}.to(tl.int64)" if self.tiling.wide else f"pid = {place}")
         if self.meetings is not None:
             self.lines += self.meetings.place()

@@ -201,12 +201,6 @@ def bz_shift(top):
 
 
 @triton.jit
-def bz_ticket(began):
-    """This program's number: how many of the launch began before it."""
-    return tl.atomic_add(began, 1, sem='relaxed')
-
-
-@triton.jit
 def bz_meet(arrivals, count):
     """What this program wrote can be read by the others behind it, and what they wrote by this."""
     tl.debug_barrier()
