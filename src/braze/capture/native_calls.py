@@ -12,7 +12,7 @@ import functools
 import operator
 import sys
 import types
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias, final
 
@@ -353,7 +353,10 @@ def call_seen(
     if any(type(arg) in TENSORS for arg in args):
         return interpreter.overlay.original(unnoted_call(interpreter, function, args, kwargs))
     classes: set[type] = set()
-    values = _asked(function, args, kwargs)
+    if function in _ONLY_STORES:
+        values = args[1:-1]
+    else:
+        values = args[1:] if function in _LEAVES_ITEMS else (*args, *kwargs.values())
     _note_classes(values, classes, set())
     world = interpreter.world
     if classes and args and function in _ASKING_KEYS.get(type(args[0]), ()):
@@ -382,13 +385,6 @@ def call_seen(
         finally:  # again, where an interrupt ended it
             restore(trampolines)
     return interpreter.overlay.original(result)
-
-
-def _asked(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any]:
-    """The arguments that C code may ask something of."""
-    if function in _ONLY_STORES:
-        return args[1:-1]
-    return args[1:] if function in _LEAVES_ITEMS else (*args, *kwargs.values())
 
 
 # What stores its last argument, and drops nothing: it asks neither that nor what is stored. (A

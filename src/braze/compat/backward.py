@@ -181,6 +181,15 @@ def as_piece(view: torch.Tensor) -> torch.Tensor:
     return view
 
 
+def copy_uncounted(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+    """`target.copy_(value)`, which autograd does not count: views of the target made behind it stay
+    what they are when its version is put back."""
+    version = VERSION(target)
+    target.copy_(value)
+    set_versions((target,), (version,))
+    return target
+
+
 def is_write_refused(tensor: torch.Tensor, carries_gradient: bool) -> bool:
     """Whether autograd raises where a tensor is written to in place with gradients enabled: a leaf
     that needs gradients, a view of a leaf, one of several views made by one call, a view made

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from torch import fx
 
-from braze.compat.backward import as_piece
+from braze.compat.backward import as_piece, copy_uncounted
 from braze.compat.dispatch import set_grad_enabled
 from braze.interop.fx_sizes import SizeNodes
 from braze.ir.frame import CapturedFrame, TorchCall
@@ -88,7 +88,7 @@ def aten_to_fx(
     for mutation in graph.mutations:
         builder.switch_gradients(mutation.tracked)
         builder.call(
-            torch.ops.aten.copy_.default,
+            torch.ops.aten.copy_.default if mutation.count else copy_uncounted,
             (builder.known[mutation.input], builder.known[mutation.value]),
         )
     builder.switch_gradients(entered_with)

@@ -153,11 +153,14 @@ def _pieces(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Pla
 def _views(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Place]:
     """Of results, where there are gradients at all, those that autograd takes for views with a
     history: what leaves autograd's Function is none, so they are made again from their bases."""
-    if not any(place.type.requires_grad for place in inputs):
-        return set()
-    views = [r for r in results if r.requires_grad and r._is_view()]
-    places = [r.place for r in views]  # type: ignore[attr-defined]
-    return {place for place in places if place.base is not None and not is_detached(place)}
+    views: set[Place] = set()
+    for result in results:
+        if not (result.requires_grad and result._is_view()):
+            continue
+        place: Place = result.place  # type: ignore[attr-defined]
+        if place.base is not None and not is_detached(place):
+            views.add(place)
+    return views if views and any(place.type.requires_grad for place in inputs) else set()
 
 
 def _detached(

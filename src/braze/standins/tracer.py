@@ -185,7 +185,7 @@ class Tracer(dispatch.TorchDispatchMode):
         return finish_trace(
             self.recorder,
             places,
-            [version_of(standin) for standin, _ in self.inputs],
+            [version_of(x) if x.place.version else 0 for x, _ in self.inputs],
             self.constants,
             results,
             self.facts,
