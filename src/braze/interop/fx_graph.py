@@ -10,7 +10,7 @@ from __future__ import annotations
 import operator
 import re
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -304,19 +304,45 @@ class _Builder:
 
 def _reads_of_in_place_operators(graph: Graph) -> frozenset[Node]:
     """The nodes that read, as their first argument, what an input was before a write that autograd
-    follows. As in-place operators they save a copy; saved itself, it would be written to."""
+    follows. As in-place operators they save a copy; saved itself, it would be written to. Where an
+    operator wrote to a view (`z[0].sin_()`), it read the view, and its result was put into a copy.
+    """
     makers = {value: node for node in graph.nodes for value in node.outputs}
     found: set[Node] = set()
     if not any(getattr(value.type, "requires_grad", False) for value in graph.inputs):
         return frozenset()
     for mutation in graph.mutations:
-        value: Argument = mutation.value
-        while mutation.tracked and isinstance(value, Value) and value in makers:
-            node = makers[value]
-            value = node.args[0] if node.args else None
-            if value is mutation.input and node.grad_enabled:
+        asked: list[Argument] = [mutation.value] if mutation.tracked else []
+        seen: set[Node] = set()
+        while asked:
+            value = asked.pop()
+            node = makers.get(value) if isinstance(value, Value) else None
+            if node is None or node in seen or not node.args:
+                continue
+            seen.add(node)
+            asked.extend(node.args[: 2 if node.op in _SCATTERS else 1])
+            keeps = node.grad_enabled and not node.op.is_view
+            if keeps and _viewed(node.args[0], makers) is mutation.input:
                 found.add(node)
     return frozenset(found)
+
+
+def _viewed(value: Argument, makers: Mapping[Value | None, Node]) -> Argument:
+    """What a value is a view of; of another value, that value."""
+    while isinstance(value, Value) and value in makers and makers[value].op.is_view:
+        value = makers[value].args[0]
+    return value
+
+
+_SCATTERS = frozenset(
+    {
+        torch.ops.aten.slice_scatter.default,
+        torch.ops.aten.select_scatter.default,
+        torch.ops.aten.diagonal_scatter.default,
+        torch.ops.aten.as_strided_scatter.default,
+    }
+)
+"""`(tensor, source, ...)`: what a write to a view becomes."""
 
 
 def _note_origin(node: fx.Node, origin: Origin) -> None:
