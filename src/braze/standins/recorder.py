@@ -17,6 +17,7 @@ from braze.standins.errors import Untraceable
 from braze.standins.layout import is_dense, memory_order, same_layout
 from braze.standins.op_facts import Kind, describe_op
 from braze.standins.rules import infer
+from braze.standins.rules.views import view_stride
 from braze.standins.scatter import INVERSE_STEPS, scatter_strided
 from braze.standins.standin import Place, Step
 
@@ -231,11 +232,16 @@ class Recorder:
         found = value.type
         assert isinstance(found, TensorType)
         shape, stride = wanted.shape, wanted.stride
-        if found.stride == stride or same_layout(shape, stride, found.stride):  # type: ignore[arg-type]
+        if found.stride == stride:
             return value
-        if not is_dense(shape, stride):  # type: ignore[arg-type]
-            return value
-        order = memory_order(shape, stride)  # type: ignore[arg-type]
+        if not same_layout(shape, stride, found.stride):  # type: ignore[arg-type]
+            if not is_dense(shape, stride):  # type: ignore[arg-type]
+                return value
+            value = self._copy_in_order(value, memory_order(shape, stride))  # type: ignore[arg-type]
+        return self._with_strides(value, wanted)
+
+    def _copy_in_order(self, value: Value, order: tuple[Any, ...]) -> Value:
+        """A dense copy; order: its dimensions from the largest stride to the smallest."""
         contiguous = {"memory_format": torch.contiguous_format}
         if order == tuple(range(len(order))):
             return self.emit(aten.clone.default, (value,), contiguous)  # type: ignore[no-any-return]
@@ -243,6 +249,18 @@ class Recorder:
         permuted = self.emit(aten.permute.default, (value, order), {})
         copy = self.emit(aten.clone.default, (permuted,), contiguous)
         return self.emit(aten.permute.default, (copy, back), {})  # type: ignore[no-any-return]
+
+    def _with_strides(self, value: Value, wanted: TensorType) -> Value:
+        """The same memory with strides that differ at most where no element is reached by them, in
+        dimensions of size one: programs read those too, and kernels hand them on to results."""
+        found = value.type
+        assert isinstance(found, TensorType)
+        shape, stride = wanted.shape, wanted.stride
+        if found.stride == stride:
+            return value
+        if view_stride(shape, found.stride, shape) == stride:  # type: ignore[arg-type]
+            return self.emit(aten.view.default, (value, shape), {})  # type: ignore[no-any-return]
+        return self.emit(aten.as_strided.default, (value, shape, stride), {})  # type: ignore[no-any-return]
 
     def convert(self, value: Value, wanted: TensorType) -> Value:
         """The value broadcast to a shape and cast to a dtype and device."""
