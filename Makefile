@@ -2,7 +2,7 @@
 #
 #   make demo    real models, side by side with eager and torch.compile
 #   make test    the whole test suite
-#   make check   under a minute, for every edit: format, lint, types, architecture, unit, golden
+#   make check   minutes, for every commit: format, lint, types, architecture, unit, golden
 #   make help    the rest
 #
 # PYTHON=python3.12   the interpreter for the virtual environment
@@ -36,7 +36,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 help:
 	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
 	@echo "make test       the whole test suite"
-	@echo "make check      under a minute: format, lint, types, architecture, unit and golden tests"
+	@echo "make check      minutes: format, lint, types, architecture, unit and golden tests"
 	@echo "make format     rewrite the source in the project's format"
 	@echo "make docs       rewrite the generated pages and golden files; then look at the diff"
 	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
