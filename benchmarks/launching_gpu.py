@@ -29,7 +29,8 @@ from braze.ir.schedule import Kernel
 from braze.options import config
 from braze.runtime.cubins import build_cubins
 from braze.runtime.cuda_driver import DRIVERS
-from braze.runtime.device_plan import Entries, Places, encode, load_device_launcher
+from braze.runtime.device_plan import Entries, Places, encode
+from braze.runtime.new_tensors import load_launcher_for_devices
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
 Call = Callable[[], Any]
@@ -98,7 +99,8 @@ def empty_launches(count: int) -> Call:
     plan = (ctypes.c_long * len(numbers))(*numbers)
     table, sizes = (ctypes.c_long * 2)(x.data_ptr()), (ctypes.c_long * 1)()
     found = find_toolchain(options)
-    launch = load_device_launcher(None if isinstance(found, NoCompiler) else found, options)
+    toolchain = None if isinstance(found, NoCompiler) else found
+    launch = load_launcher_for_devices(toolchain, options).launch
     at = [ctypes.addressof(memory) for memory in (plan, table, sizes)]
 
     def call(held: object = (plan, table, sizes)) -> int:

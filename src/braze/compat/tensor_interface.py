@@ -7,6 +7,7 @@ answer; it returns 0 where the tensor can answer.
 from __future__ import annotations
 
 import ctypes
+import functools
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,14 @@ _FLAGS = (
 _HOOKS = (
     "_ZN5torch8autograd4impl24try_get_grad_accumulatorERKN2at10TensorBaseE",
     "_ZN5torch8autograd4impl5hooksERKN2at6TensorE",
+)
+# Of the stable interface: an empty tensor, its end, where its data are; and the Python object of a
+# tensor, THPVariable_Wrap(const TensorBase&), which is not of that interface.
+_ALLOCATION = (
+    ("libtorch_cpu.so", "aoti_torch_empty_strided"),
+    ("libtorch_cpu.so", "aoti_torch_delete_tensor_object"),
+    ("libtorch_cpu.so", "aoti_torch_get_data_ptr"),
+    ("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE"),
 )
 _FOLDER = Path(torch.__file__).parent / "lib"
 
@@ -70,3 +79,20 @@ def exported_address(library: str, name: str) -> int:
 def implementation_address(tensor: torch.Tensor) -> int:
     """The address of the C++ object behind a tensor."""
     return int(tensor._cdata)
+
+
+def allocation_functions() -> tuple[int, ...] | None:
+    """The addresses of what makes tensors, or None where this build of PyTorch lacks one."""
+    found = tuple([exported_address(*function) for function in _ALLOCATION])
+    return found if all(found) else None
+
+
+@functools.cache
+def dtype_code(dtype: torch.dtype) -> int:
+    """The number that the stable C interface has for a dtype."""
+    ask: Any = ctypes.CDLL(str(_FOLDER / "libtorch_cpu.so")).aoti_torch_get_dtype
+    tensor = torch.empty(0, dtype=dtype)
+    place, code = ctypes.c_void_p(implementation_address(tensor)), ctypes.c_int32()
+    if ask(ctypes.byref(place), ctypes.byref(code)):
+        raise TypeError(f"PyTorch has no number for {dtype}")
+    return int(code.value)

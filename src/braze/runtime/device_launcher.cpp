@@ -9,6 +9,13 @@
 //   arena; how many places of the table must hold multiples of 16, and which; then for each kernel:
 //   function, threads, shared bytes, three sizes of the grid as (kind, number), number of
 //   arguments, each as (kind, number).
+//
+// launch_making(plan, made, table, sizes, stream, place, tensor, ...) -> (int, tensor, ...)
+//
+// The same, with new tensors made before (see new_tensors.py): made is an array of
+//   tensors, device type, device index; then for each: its place in the table, dtype, rank, sizes,
+//   strides.
+// What makes them is libtorch's stable C interface, which `connect` is given the functions of.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -19,7 +26,17 @@ typedef int (*SetContext)(void*);
 enum Kind { NUMBER, SIZE, POINTER, IN_ARENA, VALUE };
 enum { HEAD = 6, ADDED = 4, INVALID_CONTEXT = 201, MISALIGNED = -1, ALIGNMENT = 16 };
 
+typedef int (*Empty)(i64, const i64*, const i64*, int, int, int, void**);
+typedef int (*Delete)(void*);
+typedef int (*Address)(void*, void**);
+typedef PyObject* (*Wrap)(const void*);
+
 static PyObject* data_ptr_name;
+static PyObject* out_of_memory;
+static Empty empty_strided;
+static Delete delete_tensor;
+static Address address_of;
+static Wrap wrap;
 
 // What an argument is in this call. VALUE: what a place of the table points to on the host.
 static inline i64 valued(const i64* at, char* const* table, const i64* sizes, const char* arena) {
@@ -69,6 +86,38 @@ static int start(const i64* plan, char* const* table, const i64* sizes, void* st
     return 0;
 }
 
+// Puts the pointers of (place, tensor) pairs into the table; 0, or -1 with an exception set.
+static int bind(char** table, PyObject* const* args, Py_ssize_t count) {
+    for (Py_ssize_t i = 0; i < count; i += 2) {
+        Py_ssize_t place = PyLong_AsSsize_t(args[i]);
+        PyObject* address = PyObject_CallMethodNoArgs(args[i + 1], data_ptr_name);
+        if (address == NULL) return -1;
+        table[place] = (char*)PyLong_AsVoidPtr(address);
+        Py_DECREF(address);
+        if (PyErr_Occurred()) return -1;
+    }
+    return 0;
+}
+
+// One new tensor of those that `made` describes, its pointer in the table; at is moved on.
+static PyObject* make(const i64* made, const i64** at, char** table) {
+    const i64 place = (*at)[0], dtype = (*at)[1], rank = (*at)[2];
+    const i64* sizes = *at + 3;
+    *at = sizes + 2 * rank;
+    void* handle = NULL;
+    if (empty_strided(rank, sizes, sizes + rank, (int)dtype, (int)made[1], (int)made[2], &handle)) {
+        PyErr_SetString(out_of_memory, "no memory for a result of compiled kernels");
+        return NULL;
+    }
+    void* address = NULL;
+    PyObject* tensor = address_of(handle, &address) ? NULL : wrap(handle);
+    delete_tensor(handle);
+    table[place] = (char*)address;
+    if (tensor == NULL && !PyErr_Occurred())
+        PyErr_SetString(PyExc_RuntimeError, "a new tensor does not say where it is");
+    return tensor;
+}
+
 static PyObject* launch(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count < 4 || count % 2) {
         PyErr_SetString(PyExc_TypeError, "launch(plan, table, sizes, stream, place, tensor, ...)");
@@ -78,15 +127,7 @@ static PyObject* launch(PyObject*, PyObject* const* args, Py_ssize_t count) {
     char** table = (char**)PyLong_AsVoidPtr(args[1]);
     const i64* sizes = (const i64*)PyLong_AsVoidPtr(args[2]);
     void* stream = PyLong_AsVoidPtr(args[3]);
-    if (PyErr_Occurred()) return NULL;
-    for (Py_ssize_t i = 4; i < count; i += 2) {
-        Py_ssize_t place = PyLong_AsSsize_t(args[i]);
-        PyObject* address = PyObject_CallMethodNoArgs(args[i + 1], data_ptr_name);
-        if (address == NULL) return NULL;
-        table[place] = (char*)PyLong_AsVoidPtr(address);
-        Py_DECREF(address);
-        if (PyErr_Occurred()) return NULL;
-    }
+    if (PyErr_Occurred() || bind(table, args + 4, count - 4)) return NULL;
     int code;
     Py_BEGIN_ALLOW_THREADS;
     code = start(plan, table, sizes, stream);
@@ -94,8 +135,58 @@ static PyObject* launch(PyObject*, PyObject* const* args, Py_ssize_t count) {
     return PyLong_FromLong(code);
 }
 
+static PyObject* launch_making(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count < 5 || count % 2 == 0 || empty_strided == NULL) {
+        PyErr_SetString(PyExc_TypeError,
+                        "launch_making(plan, made, table, sizes, stream, place, tensor, ...)");
+        return NULL;
+    }
+    const i64* plan = (const i64*)PyLong_AsVoidPtr(args[0]);
+    const i64* made = (const i64*)PyLong_AsVoidPtr(args[1]);
+    char** table = (char**)PyLong_AsVoidPtr(args[2]);
+    const i64* sizes = (const i64*)PyLong_AsVoidPtr(args[3]);
+    void* stream = PyLong_AsVoidPtr(args[4]);
+    if (PyErr_Occurred() || bind(table, args + 5, count - 5)) return NULL;
+    PyObject* results = PyTuple_New(1 + made[0]);
+    const i64* at = made + 3;
+    for (i64 n = 1; results != NULL && n <= made[0]; ++n) {
+        PyObject* tensor = make(made, &at, table);
+        if (tensor == NULL) Py_CLEAR(results);
+        else PyTuple_SET_ITEM(results, n, tensor);
+    }
+    if (results == NULL) return NULL;
+    int code;
+    Py_BEGIN_ALLOW_THREADS;
+    code = start(plan, table, sizes, stream);
+    Py_END_ALLOW_THREADS;
+    PyObject* answer = PyLong_FromLong(code);
+    if (answer == NULL) Py_CLEAR(results);
+    else PyTuple_SET_ITEM(results, 0, answer);
+    return results;
+}
+
+// connect(empty_strided, delete_tensor_object, get_data_ptr, wrap, class of exceptions)
+static PyObject* connect(PyObject*, PyObject* const* args, Py_ssize_t count) {
+    if (count != 5) {
+        PyErr_SetString(PyExc_TypeError, "connect takes four addresses and a class");
+        return NULL;
+    }
+    void* found[4];
+    for (int n = 0; n < 4; ++n) found[n] = PyLong_AsVoidPtr(args[n]);
+    if (PyErr_Occurred()) return NULL;
+    delete_tensor = (Delete)found[1];
+    address_of = (Address)found[2];
+    wrap = (Wrap)found[3];
+    Py_XSETREF(out_of_memory, Py_NewRef(args[4]));
+    empty_strided = (Empty)found[0];
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL, "Start the kernels of a plan."},
+    {"launch_making", (PyCFunction)(void (*)(void))launch_making, METH_FASTCALL,
+     "Make tensors, then start the kernels of a plan."},
+    {"connect", (PyCFunction)(void (*)(void))connect, METH_FASTCALL, "Functions of libtorch."},
     {NULL, NULL, 0, NULL},
 };
 

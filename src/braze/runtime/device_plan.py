@@ -19,10 +19,7 @@ from braze.ir.kernel import DeviceFunction, Launch, LaunchArgument
 from braze.ir.loops import Buffer
 from braze.ir.schedule import Slot
 from braze.ir.types import Size
-from braze.options import Options
 from braze.runtime.cuda_driver import LoadedFunction
-from braze.runtime.launch import build_extension_module
-from braze.runtime.toolchain import Toolchain
 from braze.shapes.expr import Expr, as_expr, constant_value
 
 # Addresses as ints, then pairs that say which tensor's pointer goes where in the table.
@@ -95,15 +92,6 @@ def with_misaligned(launch: Launch, places: Places, misaligned: Collection[int])
     }
     aligned = tuple([n for n in launch.function.aligned if n not in free])
     return replace(launch, function=replace(launch.function, aligned=aligned)) if free else launch
-
-
-def load_device_launcher(toolchain: Toolchain | None, options: Options) -> LaunchPlan:
-    """The extension's `launch`, or the same in ctypes where it cannot be built."""
-    if toolchain is None:
-        return launch_by_ctypes
-    module = build_extension_module("device_launcher", toolchain, options)
-    launch: LaunchPlan = launch_by_ctypes if module is None else module.launch
-    return launch
 
 
 def launch_by_ctypes(plan: int, table: int, sizes: int, stream: int, *bound: object) -> int:

@@ -211,9 +211,10 @@ class CompiledCallable:
         if values is None:  # outside of the except clause, so that the error has no context
             return function(*args, **kwargs)
         try:
-            refusals = self._cache.refusals
-            found = self._cache.find(values) or self._miss(values)
-            refused = None if self._cache.refusals is refusals else self._cache.refusals[-1]
+            refused = None
+            found = self._cache.find(values)
+            if found is None:
+                found, refused = self._miss(values)
             if found is not None:
                 entry, inputs = found
                 if not entry.is_plain:
@@ -231,12 +232,14 @@ class CompiledCallable:
         except BaseException as exception:
             raise without_driver_frames(exception)  # noqa: B904
 
-    def _miss(self, values: FrameValues) -> Any:
-        dispatcher = self._dispatcher
+    def _miss(self, values: FrameValues) -> tuple[Found | None, Refused | None]:
+        """The entry, compiled now, or why there is none, if that is new."""
+        dispatcher, refusals = self._dispatcher, self._cache.refusals
         found = dispatcher.find(self._cache, values, self._function)
         if found is None:
             dispatcher.observe("native", self._code.co_qualname)
-        return found
+        now = self._cache.refusals
+        return found, None if now is refusals else now[-1]
 
     @property
     def dispatcher(self) -> Dispatcher:

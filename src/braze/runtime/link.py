@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import Any, final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, TypeAlias, final
 
 import torch
 
@@ -14,16 +13,20 @@ from braze.ir.kernel import KernelSources
 from braze.ir.loops import BufferView
 from braze.ir.schedule import ALIGNMENT, Schedule
 from braze.options import Options
+from braze.runtime.arena_view import ArenaView
 from braze.runtime.build import build, load
 from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.program import LaunchProgram, write_program
 from braze.runtime.sized_arena import SizedArena, plan_arena
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
+# A `GraphCallable` whose results are a list.
+CompiledGraph: TypeAlias = Callable[[Sequence[Any]], list[torch.Tensor]]
+
 
 def link(
     schedule: Schedule, sources: KernelSources, options: Options, takes_inputs: bool = False
-) -> Linked | NoCompiler:
+) -> CompiledGraph | NoCompiler:
     """Build the units, load them and return the launch program; its text is `call.text`.
 
     takes_inputs: a call empties the list that it is given, and lets each input go when it is
@@ -46,7 +49,13 @@ def link(
         for segment in sources.segments:
             address = ctypes.cast(getattr(library, segment.entry), ctypes.c_void_p).value
             names[segment.entry] = address
-    return Linked(program, names, Frames(schedule, sources, program.views))
+    return callable_of(program, names, Frames(schedule, sources, program.views))
+
+
+def callable_of(program: LaunchProgram, names: dict[str, Any], frames: Frames) -> CompiledGraph:
+    """The compiled graph; a call of a pure program goes straight there."""
+    made = Linked(program, names, frames)
+    return made.straight() if program.is_pure else made
 
 
 @final
@@ -68,6 +77,11 @@ class Linked:
         self._call = program.define(names)
         self.text = program.text
 
+    def straight(self) -> CompiledGraph:
+        """`call` itself."""
+        self._call.text = self.text
+        return self._call  # type: ignore[no-any-return]
+
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if is_autocast_on():
             with without_autocast():
@@ -88,9 +102,9 @@ class Frames:
     first call: a program that runs once (a training step that makes the optimizer's state) does
     not hold its arena for good.
 
-    has_arena: the arena is the frame's; on a device each call allocates one. Nothing of the
-    schedule is kept: it is many times larger than what it says. Where the arena's layout depends
-    on sizes, there is a plan of it.
+    on_device: the arena is no frame's, but one of `arenas` of a call's stream (device_arena.py);
+    the frame has those that are kept. Nothing of the schedule is kept: it is many times larger than
+    what it says. Where the arena's layout depends on sizes, there is a plan of it.
     """
 
     __slots__ = (
@@ -100,6 +114,7 @@ class Frames:
         "_free",
         "_is_used",
         "_offsets",
+        "_on_device",
         "_sizes",
         "_views",
     )
@@ -109,23 +124,25 @@ class Frames:
         schedule: Schedule,
         sources: KernelSources,
         views: tuple[BufferView, ...],
-        has_arena: bool = True,
+        on_device: bool = False,
     ) -> None:
         slots, constants = dict(schedule.slots), dict(schedule.constants)
-        self._arena_size = schedule.arena_size if has_arena else 0
+        self._on_device = on_device
+        self._arena_size = 0 if on_device else schedule.arena_size
         self._offsets = [slots[b].offset if b in slots else None for b in sources.table]
         self._constants = [constants.get(buffer) for buffer in sources.table]
         self._sizes = max(len(sources.sizes), 1)
         sized = schedule.sized
         self._arena_plan = plan_arena(sized, sources.table, views) if sized else None
-        placed = () if sized else views
-        self._views = [_ArenaView.of(view, slots[view.buffer].offset) for view in placed]
+        placed = () if sized or on_device else views
+        self._views = [ArenaView.of(view, slots[view.buffer].offset) for view in placed]
         self._free: list[tuple[Any, ...]] = []
-        self._is_used = not has_arena
+        self._is_used = on_device
 
     def take(self) -> tuple[Any, ...]:
         """A frame that nobody uses: (table, sizes, size values, *views, and what they need); with
-        an arena that sizes lay out, that in the place of the views."""
+        an arena that sizes lay out, that in the place of the views; on a device, arenas that are
+        kept, by their streams."""
         try:
             return self._free.pop()
         except IndexError:
@@ -149,6 +166,8 @@ class Frames:
         sizes = (ctypes.c_long * self._sizes)()
         held = _Held(ctypes.addressof(pointers), (pointers, arena))
         first = (held, _Held(ctypes.addressof(sizes), sizes), sizes)
+        if self._on_device:
+            return (*first, {})
         if self._arena_plan is not None:
             return (*first, SizedArena(self._arena_plan, pointers))
         return (*first, *[view.made(arena, start) for view in self._views])
@@ -166,33 +185,6 @@ class _Held(int):
         made = super().__new__(cls, address)
         made.memory = memory
         return made
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _ArenaView:
-    """A view into the arena. start: where its buffer begins, in bytes; offset: from there, in
-    elements."""
-
-    start: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    offset: int
-    dtype: torch.dtype
-
-    @staticmethod
-    def of(view: BufferView, start: int) -> _ArenaView:
-        """`view`, whose buffer begins at `start`; what lies in the arena has known sizes."""
-        shape = tuple([int(n) for n in view.shape])
-        stride = tuple([int(n) for n in view.stride])
-        return _ArenaView(start, shape, stride, int(view.offset), view.dtype)
-
-    def made(self, arena: torch.Tensor, base: int) -> torch.Tensor:
-        """The tensor, in an arena whose slots are counted from `base`."""
-        start = base + self.start
-        end = arena.numel() - (arena.numel() - start) % self.dtype.itemsize
-        flat = arena[start:end].view(self.dtype)
-        return flat.as_strided(self.shape, self.stride, flat.storage_offset() + self.offset)
 
 
 def _reinterpret(tensor: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:

@@ -19,13 +19,13 @@ from braze.options import Options
 from braze.runtime import lent_memory
 from braze.runtime.cubins import BUILDER, build_cubins, triton_version
 from braze.runtime.cuda_driver import DRIVERS, CudaError
+from braze.runtime.device_arena import DeviceArena
 from braze.runtime.device_plan import (
     MISALIGNED,
     Entries,
     Places,
     aligned_places,
     encode,
-    load_device_launcher,
     with_misaligned,
 )
 from braze.runtime.graph_recording import (
@@ -37,8 +37,9 @@ from braze.runtime.graph_recording import (
     outside_of_capture,
 )
 from braze.runtime.launch import build_extension_module
-from braze.runtime.link import Frames, Linked
-from braze.runtime.program import write_program
+from braze.runtime.link import CompiledGraph, Frames, callable_of
+from braze.runtime.new_tensors import load_launcher_for_devices, made_by_python
+from braze.runtime.program import rounded, write_program
 from braze.runtime.recorded_graph import RecordedGraph
 from braze.runtime.recording_choice import (
     copied_bytes,
@@ -74,7 +75,7 @@ def link_device(
     device: torch.device,
     role: Role = PLAIN,
     report: Callable[[str], None] = lambda _: None,
-) -> Linked | OnDevice | RecordedGraph | NoTriton:
+) -> CompiledGraph | NoTriton:
     """As `link`, for the CUDA device that the whole schedule is on. report: is told what the modes
     that record calls cannot do."""
     if sources.segments and triton_version() is None:
@@ -87,34 +88,45 @@ def link_device(
     }
     if sources.segments:
         segments = _Segments(schedule, sources, options, device)
-        names |= {"launch": segments.launch, "relaunch": segments.relaunch}
-        names |= segments.addresses()
-    frames = Frames(schedule, sources, (), has_arena=False)
-    plain = Linked(program, dict(names), frames)
-    made: Linked | RecordedGraph = plain
+        names |= {"relaunch": segments.relaunch, **segments.addresses()}
+        names |= segments.launcher.names_for(program.made, device)
+    if schedule.slots:
+        size = rounded(schedule.arena_size)
+        names["new_arena"] = DeviceArena(schedule, size, program.views, device).new
+    frames = Frames(schedule, sources, program.views, on_device=True)
+    plain = callable_of(program, dict(names), frames)
+    made: CompiledGraph = plain
     if options.mode is None or options.mode in RECORDING_MODES:
 
-        def call_with(log: LaunchLog) -> Linked:
-            noted = {**names, "launch": log.launch, "relaunch": log.relaunch}
-            make = outside_of_capture(log, device)
+        def call_with(log: LaunchLog) -> CompiledGraph:
+            outside = functools.partial(outside_of_capture(log, device), device=device)
+            noted = {**names, "relaunch": log.relaunch}
             for name, dtype in program.allocates.items():
-                noted[name] = functools.partial(make, dtype=dtype, device=device)
-            return Linked(program, noted, frames)
+                noted[name] = functools.partial(outside, dtype=dtype)
+
+            def make(shape: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+                return torch.empty_strided(shape, stride, dtype=dtype, device=device)
+
+            def make_result(shape: Any, stride: Any, dtype: torch.dtype) -> torch.Tensor:
+                return outside(shape, stride, dtype=dtype)
+
+            noted |= made_by_python(program.made, log.launch, make, make_result)
+            return callable_of(program, noted, frames)
 
         made = _recorded(plain, call_with, schedule, sources, options, device, role, report)
     return made if torch.cuda.device_count() == 1 else OnDevice(made, device.index)
 
 
 def _recorded(
-    plain: Linked,
-    call_with: Callable[[LaunchLog], Linked],
+    plain: CompiledGraph,
+    call_with: Callable[[LaunchLog], CompiledGraph],
     schedule: Schedule,
     sources: KernelSources,
     options: Options,
     device: torch.device,
     role: Role,
     report: Callable[[str], None],
-) -> Linked | RecordedGraph:
+) -> CompiledGraph:
     """The graph with its calls recorded, as the mode asks, or where none does, where that pays.
     call_with: the graph, its launches noted."""
     asked = options.mode is not None
@@ -174,8 +186,8 @@ class OnDevice:
 
     __slots__ = ("_graph", "_index", "text")
 
-    def __init__(self, graph: Linked | RecordedGraph, index: int) -> None:
-        self._graph, self._index, self.text = graph, index, graph.text
+    def __init__(self, graph: CompiledGraph, index: int) -> None:
+        self._graph, self._index, self.text = graph, index, getattr(graph, "text", "")
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if current_device() == self._index:
@@ -229,7 +241,7 @@ class _Segments:
         self._driver = DRIVERS.of(device.index)
         toolchain = find_toolchain(options)
         found = None if isinstance(toolchain, NoCompiler) else toolchain
-        self.launch = load_device_launcher(found, options)
+        self.launcher = load_launcher_for_devices(found, options)
         self._places = Places(
             {buffer: place for place, buffer in enumerate(sources.table)},
             dict(schedule.slots),
@@ -254,7 +266,7 @@ class _Segments:
         aligned. Raises CudaError for what the driver refused."""
         if code == MISALIGNED:
             plan = ctypes.addressof(self._for_misaligned(number, table))
-            code = self.launch(plan, table, sizes, stream)
+            code = self.launcher.launch(plan, table, sizes, stream)
         if code:
             what = self._driver.describe(code)
             raise CudaError(f"CUDA error: compiled kernels were not started: {what}")

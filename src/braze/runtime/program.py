@@ -19,15 +19,18 @@ Where sizes are symbols, the frame holds an arena that is laid out for the sizes
     if sized.numbers != numbers: sized.lay_out(numbers)
     arena0, arena1, = sized.views
 
-On a device the arena is allocated by each call, on its stream, and `launch` starts the kernels:
+On a device the arena is of the call's stream, and the launcher makes what the kernels write
+(new_tensors.py):
 
     stream = current_stream(0)
-    arena = new_uint8((4096,), (1,))
-    fault = launch(segment0, table, sizes, stream, 2, arena, 0, x0, 1, b2)
+    kept = arenas.get(stream)
+    if kept is None: kept = new_arena(arenas, stream)
+    arena, arena0, = kept
+    fault, b2, = launch_making(segment0, made0, table, sizes, stream, 2, arena, 0, x0)
 
-and results that our kernels alone write and read are allocated by `result_float32`: a recording has
-them in other memory than the rest. Such names are methods of an empty tensor, which costs less than
-a function that is told dtype and device.
+but what has symbolic sizes is allocated before, by `result_float32` where our kernels alone write
+and read it: a recording has such results in other memory than the rest. These names are methods of
+an empty tensor, which costs less than a function that is told dtype and device.
 """
 
 from __future__ import annotations
@@ -46,6 +49,7 @@ from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
+from braze.runtime.new_tensors import NewTensor
 from braze.runtime.program_parts import in_parts
 from braze.runtime.result_memory import fresh_results, is_whole
 from braze.runtime.sized_arena import symbols_of_arena
@@ -57,13 +61,17 @@ from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbo
 class LaunchProgram:
     """parts: the source of `call`, behind that of the functions that it calls; names: what they
     refer to; views: the arena views that a frame or its sized arena holds, in the order in which
-    `call` unpacks them (on a device: none). allocates: the names of what allocates
-    results that a recording has in other memory, and the dtype of each."""
+    `call` unpacks them. allocates: the names of what allocates results that a recording has in
+    other memory, and the dtype of each. made: by name, what the launcher makes. is_pure: a call
+    starts kernels and returns what they wrote: there is nothing that grad mode or autocast changes.
+    """
 
     parts: tuple[str, ...]
     names: dict[str, Any]
     views: tuple[BufferView, ...]
     allocates: dict[str, torch.dtype] = field(default_factory=dict)
+    made: dict[str, list[NewTensor]] = field(default_factory=dict)
+    is_pure: bool = False
 
     @property
     def text(self) -> str:
@@ -123,12 +131,12 @@ class _Program:
     sizes: dict[Symbol, str] = field(default_factory=dict)
     known: frozenset[Symbol] = frozenset()
     bound: set[Buffer | str] = field(default_factory=set)
-    typed: set[str] = field(default_factory=set)
     passed: set[int] = field(default_factory=set)
     checked: list[Check] = field(default_factory=list)
     body: list[str] = field(default_factory=list)
     fresh: frozenset[Buffer] = frozenset()
     allocates: dict[str, torch.dtype] = field(default_factory=dict)
+    made: dict[str, list[NewTensor]] = field(default_factory=dict)
 
     def write(self) -> LaunchProgram:
         schedule = self.schedule
@@ -142,16 +150,18 @@ class _Program:
         self.known = frozenset(self.sizes) if schedule.sized else frozenset()
         if self.device is not None:
             self.fresh = frozenset(fresh_results(schedule, self.saved_from))
-            head += self._device_head(self.device)
         self._steps()
         for place, symbol in enumerate(self.sources.sizes):
             if place not in self.passed:
                 raise ValueError(f"no input has a dimension of size {symbol}")
         results = self._finish()
-        held = [] if self.device is not None else list(self.views.values())
+        held = list(self.views.values())
         if schedule.sized:
             head += self._lay_out(held)
             held = ["sized"]
+        elif self.device is not None:
+            head += self._take_arena(held)
+            held = ["arenas"]
         unpacked = ", ".join(["table", "sizes", "size_values", *held])
         inputs = "".join(f"{self.tensors[b]}, " for b in schedule.inputs)
         inputs += "".join(f"n{number}, " for number in range(len(schedule.sizes.numbers)))
@@ -166,7 +176,14 @@ class _Program:
             f"return [{', '.join(results)}]",
         ]
         parts = in_parts([line for line in lines if line])
-        return LaunchProgram(parts, self.names, tuple(self.kept), self.allocates)
+        pure = self._is_pure(results)
+        return LaunchProgram(parts, self.names, tuple(self.kept), self.allocates, self.made, pure)
+
+    def _is_pure(self, results: Sequence[str]) -> bool:
+        schedule = self.schedule
+        if schedule.mutations or any(isinstance(step, ExternStep) for step in schedule.steps):
+            return False
+        return {*results} <= {self.tensors[b] for b in self.bound if isinstance(b, Buffer)}
 
     def _bind_sizes(self) -> list[str]:
         """Find the values of symbols in the inputs' shapes and strides, and in the numbers."""
@@ -206,15 +223,16 @@ class _Program:
         lines = [f"numbers = ({numbers})", "if sized.numbers != numbers: sized.lay_out(numbers)"]
         return [*lines, f"{', '.join(views)}, = sized.views"] if views else lines
 
-    def _device_head(self, device: torch.device) -> list[str]:
-        """What a call on a device begins with: its stream, and memory from the allocator, which
-        knows the stream that it is used on."""
+    def _take_arena(self, views: Sequence[str]) -> list[str]:
+        """What a call on a device begins with: its stream, and the arena that it uses there."""
+        assert self.device is not None
         lines = []
-        if self.sources.segments:
-            lines.append(f"stream = current_stream({device.index})")
+        if self.sources.segments or self.arena:
+            lines.append(f"stream = current_stream({self.device.index})")
         if self.arena:
-            make = self._allocator("new", torch.uint8, device)
-            lines.append(f"arena = {make}(({rounded(self.schedule.arena_size)},), (1,))")
+            lines.append("kept = arenas.get(stream)")
+            lines.append("if kept is None: kept = new_arena(arenas, stream)")
+            lines.append(f"{', '.join([ARENA, *views])}, = kept")
         return lines
 
     def _number(self, call: ExternCall, symbol: Symbol) -> None:
@@ -255,6 +273,7 @@ class _Program:
             touched.update(dict.fromkeys(step.memory))  # type: ignore[union-attr]
         constants = {buffer for buffer, _ in self.schedule.constants}
         pairs = []
+        made: list[Buffer] = []
         if self.device is not None and self.arena and ARENA not in self.bound:
             self.bound.add(ARENA)
             pairs.append(f"{len(places)}, arena")
@@ -263,18 +282,40 @@ class _Program:
                 continue
             if buffer not in places:
                 continue
+            self.bound.add(buffer)
+            if buffer not in self.tensors and self._is_made_by_launcher(buffer):
+                self.tensors[buffer] = f"t{len(self.tensors)}"
+                made.append(buffer)
+                continue
             if buffer not in self.tensors:
                 self._allocate(buffer)
-            self.bound.add(buffer)
             pairs.append(f"{places[buffer]}, {self.tensors[buffer]}")
-        how, where = ("run", "threads()") if self.device is None else ("launch", "stream")
-        arguments = ", ".join([segment.entry, "table", "sizes", where, *pairs])
-        self.body.append(f"fault = {how}({arguments})")
         if self.device is None:
+            arguments = ", ".join([segment.entry, "table", "sizes", "threads()", *pairs])
+            self.body.append(f"fault = run({arguments})")
             self.body.append("if fault: raise_fault(fault)")
+            return
+        number = self.sources.segments.index(segment)
+        if made:
+            name = f"made{number}"
+            self.made[name] = [self._new_tensor(buffer, places[buffer]) for buffer in made]
+            arguments = ", ".join([segment.entry, name, "table", "sizes", "stream", *pairs])
+            names = ", ".join(["fault", *[self.tensors[buffer] for buffer in made]])
+            self.body.append(f"{names}, = launch_making({arguments})")
         else:
-            number = self.sources.segments.index(segment)
-            self.body.append(f"if fault: relaunch(fault, {number}, table, sizes, stream)")
+            arguments = ", ".join([segment.entry, "table", "sizes", "stream", *pairs])
+            self.body.append(f"fault = launch({arguments})")
+        self.body.append(f"if fault: relaunch(fault, {number}, table, sizes, stream)")
+
+    def _is_made_by_launcher(self, buffer: Buffer) -> bool:
+        """Whether the launcher makes the buffer: its sizes are known, and it is on the device."""
+        if self.device is None or buffer.device.type != self.device.type:
+            return False
+        return all(constant_value(n) is not None for n in (*buffer.shape, *buffer.stride))
+
+    def _new_tensor(self, buffer: Buffer, place: int) -> NewTensor:
+        shape, stride = (tuple(map(int, sizes)) for sizes in (buffer.shape, buffer.stride))
+        return NewTensor(place, shape, stride, buffer.dtype, buffer in self.fresh)
 
     def _allocate(self, buffer: Buffer) -> None:
         name = self.tensors[buffer] = f"t{len(self.tensors)}"
@@ -384,14 +425,11 @@ class _Program:
     def _view(self, view: BufferView) -> str:
         """The tensor of a view; of arena buffers, one that the frame holds, unless the view's sizes
         are computed by the program."""
-        if view.buffer in self.arena and (self.device is not None or self._is_held(view)):
+        if view.buffer in self.arena and self._is_held(view):
             key = (view.buffer, view.shape, view.stride, view.offset, view.dtype)
             if key not in self.views:
-                name = self.views[key] = f"arena{len(self.views)}"
-                if self.device is None:
-                    self.kept.append(view)
-                else:
-                    self.body.append(f"{name} = {self._arena_view(view)}")
+                self.views[key] = f"arena{len(self.views)}"
+                self.kept.append(view)
             return self.views[key]
         if view.buffer in self.arena:
             base = self._view(whole(view.buffer))
@@ -410,17 +448,6 @@ class _Program:
     def _is_held(self, view: BufferView) -> bool:
         sizes = (*view.shape, *view.stride, view.offset)
         return is_whole(view) or all(symbols(size) <= self.known for size in sizes)
-
-    def _arena_view(self, view: BufferView) -> str:
-        """A view into a device's arena."""
-        slots = dict(self.schedule.slots)
-        base = f"arena_{str(view.dtype).split('.')[-1]}"
-        if base not in self.typed:
-            self.typed.add(base)
-            self.body.append(f"{base} = arena.view({self._name_of(view.dtype)})")
-        shape, stride = self._sizes(view.shape), self._sizes(view.stride)
-        start = slots[view.buffer].offset // view.dtype.itemsize
-        return f"{base}.as_strided({shape}, {stride}, {self._size(view.offset + start)})"
 
     def _argument(self, argument: Any) -> str:
         if isinstance(argument, BufferView):

@@ -22,9 +22,9 @@ from braze.runtime.device_plan import (
     aligned_places,
     encode,
     launch_by_ctypes,
-    load_device_launcher,
     with_misaligned,
 )
+from braze.runtime.new_tensors import load_launcher_for_devices
 from braze.runtime.toolchain import Toolchain, find_toolchain
 from braze.shapes.expr import Symbol, as_expr
 
@@ -79,7 +79,7 @@ def _function(name: str, *signature: str) -> DeviceFunction:
 def extension() -> Callable[..., int]:
     toolchain = find_toolchain(Options())
     assert isinstance(toolchain, Toolchain)
-    launch = load_device_launcher(toolchain, Options())
+    launch = load_launcher_for_devices(toolchain, Options()).launch
     assert launch is not launch_by_ctypes
     return launch
 

@@ -21,7 +21,7 @@ from braze.ir.loops import ExternCall, LoopProgram
 from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel
 from braze.ir.training import Role
-from braze.runtime import link_device
+from braze.runtime import device_arena, link_device
 from braze.runtime.cubins import Cubin
 from braze.runtime.cuda_driver import CudaError, LoadedFunction
 from braze.schedule import schedule
@@ -150,10 +150,45 @@ def test_kernels_around_an_extern_call(driver: FakeDriver) -> None:
 def test_the_arena_belongs_to_a_call(driver: FakeDriver) -> None:
     function = _linked(_with_product(4), ["twice", "next"])
     text = function.text  # type: ignore[attr-defined]
-    assert (
-        "arena = new_uint8(" in text and "result_float32(" in text and "current_stream(0)" in text
-    )
-    assert "take_frame()" in text and "arena0 = arena_float32.as_strided((4, 4), (4, 1)" in text
+    assert "stream = current_stream(0)" in text and "kept = arenas.get(stream)" in text
+    assert "arena, arena0, arena1, = kept" in text
+    assert "fault, t2, = launch_making(segment1, made1, table, sizes, stream)" in text
+
+
+@pytest.mark.parametrize("stream, times", [(0, 1), (STREAM, 3)])
+def test_a_small_arena_is_kept_on_the_default_stream(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, stream: int, times: int
+) -> None:
+    monkeypatch.setattr(link_device, "current_stream", lambda index: stream)
+    made = _count_arenas(monkeypatch)
+    function = _linked(_with_product(8), ["twice", "next"])
+    for _ in range(3):
+        x, w = torch.randn(8, 8), torch.randn(8, 8)
+        torch.testing.assert_close(function([x, w])[0], 2 * x @ w + 1)
+    assert len(made) == times
+
+
+def test_a_large_arena_goes_back(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(link_device, "current_stream", lambda index: 0)
+    monkeypatch.setattr(device_arena, "KEPT", 1000)
+    made = _count_arenas(monkeypatch)
+    function = _linked(_with_product(16), ["twice", "next"])
+    for _ in range(3):
+        x, w = torch.randn(16, 16), torch.randn(16, 16)
+        torch.testing.assert_close(function([x, w])[0], 2 * x @ w + 1)
+    assert len(made) == 3
+
+
+def _count_arenas(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    made: list[Any] = []
+    new = device_arena.DeviceArena.new
+
+    def counted(self: Any, arenas: Any, stream: int) -> Any:
+        made.append(new(self, arenas, stream))
+        return made[-1]
+
+    monkeypatch.setattr(device_arena.DeviceArena, "new", counted)
+    return made
 
 
 def test_sizes_reach_the_launch(driver: FakeDriver) -> None:
