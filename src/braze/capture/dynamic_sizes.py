@@ -43,8 +43,11 @@ class DynamicSizes:
     facts: what is known of them; None while there is none. notes: lines for the log.
     """
 
-    def __init__(self, policy: SizePolicy | None, tracer: Any, origin: Any) -> None:
+    def __init__(
+        self, policy: SizePolicy | None, tracer: Any, origin: Any, copies_freely: bool = False
+    ) -> None:
         self._policy = policy
+        self._copies_freely = copies_freely
         self._tracer = tracer
         tracer.open_facts = self._opened
         self._origin = origin
@@ -162,6 +165,8 @@ class DynamicSizes:
         if self.facts is None:
             self.facts = Facts(self._origin, lambda text: self.notes.append((text, self._origin())))
             self.facts.are_all_asked_for = self._policy is not None and self._policy.dynamic is True
+            if self._copies_freely and self.facts.are_all_asked_for:
+                self.facts.free_copies = []
             self._tracer.facts = self.facts
         return self.facts
 

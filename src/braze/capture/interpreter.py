@@ -104,7 +104,7 @@ class Interpreter:
             tracer.step_now = lambda: self.outer_step
             tracer.check_number = functools.partial(assume_computable, self)
         self.frames: list[Frame] = []
-        self.sizes = DynamicSizes(request.policy, tracer, self.origin)
+        self.sizes = DynamicSizes(request.policy, tracer, self.origin, request.copies_freely)
         self.world = World(tracer, self.sizes)
         self.overlay = Overlay(self.world)
         self.outside_iterators = OutsideIterators(self)

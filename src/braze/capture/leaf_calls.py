@@ -20,6 +20,7 @@ from braze.shapes.data_symbols import Undecidable
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.composed import IN_PYTHON
+from braze.standins.free_copies import CopySeen, check_call
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
@@ -47,7 +48,10 @@ def leaf_call(
     name = call_name(function)
     origin = interpreter.origin(name)
     interpreter.tracer.origin = origin
+    facts = interpreter.world.sizes.facts
     if interpreter.transforms:
+        if facts is not None and facts.free_copies:
+            raise CopySeen  # the tensors are wrapped: which one is looked at is not seen
         return traced(function, args, kwargs)
     subclass = result_class(interpreter, args, kwargs) if interpreter.world.has_subclasses else None
     note = interpreter.tensor_names.noted
@@ -56,14 +60,16 @@ def leaf_call(
     gradients = torch.is_grad_enabled()
     recorder = interpreter.tracer.recorder
     before = recorder.progress
-    is_static = interpreter.world.sizes.facts is None
-    if is_static or not COMPOSES_IN_NUMBERS or function in IN_PYTHON:
+    if facts is None or not COMPOSES_IN_NUMBERS or function in IN_PYTHON:
         result = traced(IN_PYTHON.get(function, function), args, kwargs)
     else:
         with symbolic_dispatch(function):
             result = traced(function, args, kwargs)
+    did_nothing = recorder.progress == before
+    if facts is not None and facts.free_copies:
+        check_call(facts.free_copies, name, (*args, *kwargs.values()), result, did_nothing)
     noted_result = note(result, True)
-    if recorder.progress != before or values_in(noted_result):
+    if not did_nothing or values_in(noted_result):
         target = _target(function)
         interpreter.calls.append(
             TorchCall(target, noted_args, noted_kwargs, noted_result, origin, gradients)

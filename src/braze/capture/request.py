@@ -31,6 +31,7 @@ class FrameRequest:
     long_loops: those that are not unrolled, by code and the index of their first step; capture adds
         what it finds.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
+    copies_freely: whether one program for all sizes may copy what eager views at some of them.
     """
 
     code: types.CodeType
@@ -49,3 +50,4 @@ class FrameRequest:
     keeps_calls: bool = False
     long_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
     puts_off_schedules: bool = True
+    copies_freely: bool = True

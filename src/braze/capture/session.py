@@ -107,6 +107,7 @@ from braze.marks import MARKS, Mark
 from braze.shapes.unknowns import SpecialisedError
 from braze.standins import Untraceable
 from braze.standins.finish import FinishedTrace
+from braze.standins.free_copies import CopySeen, check_unseen
 
 MAX_ATTEMPTS = 12
 
@@ -141,6 +142,9 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         if isinstance(outcome, ReadTooEarly):
             request = dataclasses.replace(request, puts_off_schedules=False)
             continue
+        if isinstance(outcome, CopySeen):
+            request = dataclasses.replace(request, copies_freely=False)
+            continue
         if isinstance(outcome, LoopTooLong):
             request.long_loops.add(outcome.loop)
             continue
@@ -157,7 +161,7 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
 
 def _attempt(
     request: FrameRequest, leave_at: int, reason: GraphBreak | None
-) -> CapturedFrame | Refused | BreakRequested | ReadTooEarly | LoopTooLong:
+) -> CapturedFrame | Refused | BreakRequested | ReadTooEarly | CopySeen | LoopTooLong:
     before = ambient_state()
     tracer = request.make_tracer()
     interpreter = Interpreter(request, tracer, leave_at)
@@ -170,7 +174,7 @@ def _attempt(
                     interpreter.leave_managers()
                 finally:  # again, where an interrupt ended it
                     interpreter.leave_managers()
-    except (BreakRequested, ReadTooEarly, LoopTooLong) as end:
+    except (BreakRequested, ReadTooEarly, CopySeen, LoopTooLong) as end:
         return without_frames(end)
     except ProgramRaised as raised:
         return _refuse_raise(without_frames(raised))
@@ -311,6 +315,9 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     check_hooks(interpreter, results)
     check_written(interpreter)
     finish_functions(interpreter, results)
+    facts = interpreter.sizes.facts
+    if facts is not None and facts.free_copies:
+        check_unseen(interpreter.tracer.recorder, facts.free_copies, results)
     keeps_sized = interpreter.request.keeps_calls  # torch-level calls may ask for sizes of others
     trace: FinishedTrace = interpreter.tracer.finish(results, keeps_sized)
     check_new_leaves(interpreter, results, trace.graph)

@@ -15,6 +15,7 @@ from braze.capture.world import CONSTANTS
 from braze.compat.backward import refuses_changed_memory
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource
+from braze.standins.free_copies import CopySeen, is_free
 from braze.standins.standin import Standin
 
 METADATA = frozenset(
@@ -94,6 +95,8 @@ def _version(interpreter: Any, tensor: Any) -> Any:
     the graph's own writes change before a result could be made of it."""
     if interpreter.tracer.owner_of(tensor) is not None:
         raise BreakRequested("unsupported-tensor", "Tensor._version of an input")
+    if is_free(tensor):
+        raise CopySeen
     return interpreter.native(getattr, tensor, "_version")
 
 

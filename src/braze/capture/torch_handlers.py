@@ -20,6 +20,7 @@ from braze.compat.compiler_questions import (
     is_optimizer,
 )
 from braze.compat.modules import MODULE_CALL
+from braze.standins.free_copies import CopySeen, is_free
 from braze.standins.standin import Standin
 
 
@@ -115,6 +116,8 @@ for _what, _functions in _GLOBAL_STATE.items():
 def storage_offset(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Known of what the frame made; guarded for an input and its views."""
     if args and interpreter.tracer.is_standin(args[0]):
+        if is_free(args[0]):
+            raise CopySeen
         interpreter.tracer.origin = interpreter.origin("Tensor.storage_offset")
         interpreter.tracer.note_offset(args[0].place)
     return interpreter.native(torch.Tensor.storage_offset, *args, **kwargs)

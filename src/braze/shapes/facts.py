@@ -117,6 +117,7 @@ class Facts:
         self.has_unseen = False
         self.are_all_asked_for = False  # the user wants one program for all sizes
         self.has_free_choice = False  # C++ asks only to take a shorter way to the same result
+        self.free_copies: list[Any] | None = None  # of what may be a view; None: it is asked
         self.data: DataSymbols | None = None  # numbers that the program computes
 
     # --- symbols ---------------------------------------------------------------------------------

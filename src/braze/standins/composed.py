@@ -25,6 +25,7 @@ from torch.nn import functional
 from braze.compat.dispatch import symbolic_dispatch
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import ProgramInt, SymbolicSize, plain_size
+from braze.standins.free_copies import free_copy
 from braze.standins.layout import is_contiguous, is_row_major
 from braze.standins.recurrent import lstm
 from braze.standins.rules.views import completed_shape, numel_of, view_stride
@@ -50,6 +51,9 @@ def _reshape(*args: Any, **kwargs: Any) -> Any:
         return torch.Tensor.reshape(*args, **kwargs)
     kind: TensorType = x.place.type
     sizes = completed_shape(tuple(map(plain_size, shape)), numel_of(kind.shape))  # type: ignore[arg-type]
+    made = free_copy(x, sizes)
+    if made is not None:
+        return made
     if view_stride(kind.shape, kind.stride, sizes) is not None:  # type: ignore[arg-type]
         return x.view(sizes)
     copy = x.clone(memory_format=torch.contiguous_format)

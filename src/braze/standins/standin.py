@@ -52,6 +52,7 @@ class Place:
         autograd refuses to write to it: one of several views that one call made.
         refuses_gradients: of an input without a history, that it refuses what carries gradients.
     asks_view: of an input, that what it does depends on what kind of view it is.
+    may_be_view: of a base, that eager makes it as a view at some sizes (`free_copies`).
     """
 
     base: Place | None = None
@@ -65,7 +66,7 @@ class Place:
     new_leaf = False
     data_step = -1
     is_counted = False
-    forgets_views = is_piece = refuses_gradients = asks_view = False
+    forgets_views = is_piece = refuses_gradients = asks_view = may_be_view = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False

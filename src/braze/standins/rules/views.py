@@ -77,8 +77,32 @@ def completed_shape(shape: Shape, numel: int) -> Shape:
     return tuple([rest if type(size) is int and size == -1 else size for size in shape])
 
 
+class OpenQuestion(Exception):
+    """Whether dimensions lie one behind the other in memory depends on sizes."""
+
+
+def is_known_to_go_on(step: int, end: int, is_filled: Callable[[], bool]) -> bool:
+    """Whether a dimension with this stride goes on where those after it end; OpenQuestion where
+    that is not known and makes a difference."""
+    is_known = known_equality(step, end)
+    if is_known is None and not is_filled():
+        raise OpenQuestion
+    return bool(is_known)
+
+
+def _goes_on(step: int, end: int, is_filled: Callable[[], bool]) -> bool:
+    """The same, asking the sizes at hand. It is not asked if the new shape's last dimensions have
+    as many elements as those after it: its strides are the same either way."""
+    try:
+        return is_known_to_go_on(step, end, is_filled)
+    except OpenQuestion:
+        return step == end
+
+
 @functools.lru_cache(maxsize=1 << 12)
-def view_stride(old_shape: Shape, old_stride: Shape, shape: Shape) -> Shape | None:
+def view_stride(
+    old_shape: Shape, old_stride: Shape, shape: Shape, goes_on: Callable[..., bool] = _goes_on
+) -> Shape | None:
     """Strides of `view(shape)`, or None where only a copy can have the shape."""
     numel = 1
     for size in old_shape:
@@ -94,7 +118,7 @@ def view_stride(old_shape: Shape, old_stride: Shape, shape: Shape) -> Shape | No
         if dim and old_shape[dim - 1] == 1:
             continue
         is_filled = functools.partial(_is_filled, shape[: view_dim + 1], viewed, chunk)
-        if dim and _goes_on(old_stride[dim - 1], chunk * chunk_step, is_filled):
+        if dim and goes_on(old_stride[dim - 1], chunk * chunk_step, is_filled):
             continue
         while view_dim >= 0 and (viewed < chunk or shape[view_dim] == 1):
             stride[view_dim] = viewed * chunk_step
@@ -108,14 +132,6 @@ def view_stride(old_shape: Shape, old_stride: Shape, shape: Shape) -> Shape | No
     if not old_shape:
         return contiguous_stride(shape)
     return tuple(stride) if view_dim == -1 else None
-
-
-def _goes_on(step: int, end: int, is_filled: Callable[[], bool]) -> bool:
-    """Whether a dimension with this stride goes on where those after it end. Where that is not
-    known, it is not asked if the new shape's last dimensions have as many elements as those after
-    it: its strides are the same either way."""
-    is_known = known_equality(step, end)
-    return not is_filled() and step == end if is_known is None else is_known
 
 
 def _is_filled(shape: Shape, viewed: int, chunk: int) -> bool:
