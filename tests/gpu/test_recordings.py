@@ -153,6 +153,84 @@ def test_what_waits_for_the_device_runs_as_compiled(journal: Journal) -> None:
     assert any("CUDA graph" in reason for reason in fallbacks(journal))
 
 
+def _said(caplog: pytest.LogCaptureFixture) -> list[str]:
+    return [r.getMessage() for r in caplog.records if "parts of calls" in r.getMessage()]
+
+
+@pytest.mark.parametrize("mode", [None, RECORDING])
+def test_parts_around_the_host_are_recorded(
+    mode: str | None, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A value goes to the CPU in the middle, what follows does not wait for it, and comes back."""
+    first, second = _layers(12), _layers(12)
+
+    def program(x: torch.Tensor) -> Any:
+        middle = first(x)
+        mean = middle.mean().cpu() * 2
+        return second(middle), mean, middle[1:], second(middle * mean)
+
+    compiled = braze.compile(program, mode=mode)
+    kept = []
+    with caplog.at_level(logging.INFO, "braze.perf_hints"), no_fallbacks(journal), torch.no_grad():
+        for x in _inputs(10):
+            kept.append((compiled(x), program(x)))
+            if len(kept) % 3 == 0:
+                for found in kept[-1]:
+                    found[0].zero_()
+    assert len(_said(caplog)) == 1 and "runs on the CPU" in _said(caplog)[0]
+    for found, wanted in kept:
+        torch.testing.assert_close(found, wanted)
+
+
+def test_parts_of_a_forward_whose_backward_waits(
+    journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    model = _layers(8)
+
+    def program(x: torch.Tensor) -> Any:
+        middle = model(x)
+        return model(middle), middle.detach().mean().cpu()
+
+    compiled = braze.compile(program, mode=RECORDING)
+    inputs = _inputs(9)
+    with caplog.at_level(logging.INFO, "braze.perf_hints"):
+        for start in (0, 3, 6):
+            gradients = []
+            for run in (compiled, program):
+                model.zero_grad()
+                pending = [run(x) for x in inputs[start : start + 3]]
+                for out, _ in reversed(pending):
+                    out.square().mean().backward()
+                gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
+                gradients[-1] += [mean for _, mean in pending]
+            torch.testing.assert_close(*gradients)
+    assert len(_said(caplog)) == 1
+
+
+@pytest.mark.parametrize("mode", [None, RECORDING])
+def test_a_step_that_counts_on_the_cpu(mode: str | None, caplog: pytest.LogCaptureFixture) -> None:
+    """Adam's counters lie on the CPU unless it is told otherwise: the rest is one recording."""
+    x, results = torch.randn(32, 64, device="cuda"), []
+    with caplog.at_level(logging.INFO, "braze.perf_hints"):
+        for compiles in (False, True):
+            model = _layers(4)
+            optimizer = torch.optim.Adam(model.parameters(), lr=1e-2)
+
+            def step(model: nn.Module = model, optimizer: Any = optimizer) -> torch.Tensor:
+                optimizer.zero_grad()
+                loss = model(x).square().mean()
+                loss.backward()
+                optimizer.step()
+                return loss.detach()
+
+            run = braze.compile(step, mode=mode) if compiles else step
+            losses = torch.stack([run() for _ in range(10)])
+            counts = torch.stack([s["step"] for s in optimizer.state.values()])
+            results.append((losses, counts))
+    torch.testing.assert_close(*results, rtol=1e-3, atol=1e-6)
+    assert _said(caplog)
+
+
 def test_a_graph_of_the_user_around_it() -> None:
     model = _model()
     compiled = braze.compile(model, mode=RECORDING)

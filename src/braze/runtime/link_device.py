@@ -6,14 +6,14 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 
 from braze.compat.cuda import current_device, current_stream
 from braze.ir.kernel import KernelSources, Launch
-from braze.ir.schedule import Schedule
+from braze.ir.schedule import ExternStep, Schedule
 from braze.ir.training import PLAIN, Role
 from braze.options import Options
 from braze.runtime import lent_memory
@@ -42,13 +42,18 @@ from braze.runtime.new_tensors import load_launcher_for_devices, made_by_python
 from braze.runtime.program import rounded, write_program
 from braze.runtime.recorded_graph import RecordedGraph
 from braze.runtime.recording_choice import (
+    call_refused,
     copied_bytes,
+    held_bytes,
+    most_held,
+    note_choice,
     piece_bytes,
     recording_choice,
     total_memory,
 )
-from braze.runtime.recording_facts import recording_facts
-from braze.runtime.result_memory import fresh_results
+from braze.runtime.recording_facts import recording_facts, step_refused
+from braze.runtime.recording_parts import PartedGraph, Parts, recording_parts
+from braze.runtime.result_memory import fresh_results, views_of
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 from braze.shapes.expr import as_expr
 
@@ -80,6 +85,58 @@ def link_device(
     that record calls cannot do."""
     if sources.segments and triton_version() is None:
         return NoTriton()
+    parts = _parts(schedule, sources, options, device, role)
+    if parts is None:
+        return _linked(schedule, sources, options, device, role, report)
+    plain = replace(options, mode="default")
+    functions = {launch.function for step in sources.launches for launch in step}
+    build_cubins(functions, _architecture(device), options)  # together: parts find them built
+    graphs = []
+    for part in parts.parts:
+        how = plain if part.why_not else options
+        graphs.append(_linked(part.schedule, part.sources, how, device, part.role, report))
+    return PartedGraph(parts, graphs, len(schedule.inputs))
+
+
+def _parts(
+    schedule: Schedule, sources: KernelSources, options: Options, device: torch.device, role: Role
+) -> Parts | None:
+    """The parts that calls are recorded in, where they cannot be as a whole."""
+    if options.mode is not None and options.mode not in RECORDING_MODES:
+        return None
+    asked = options.mode is not None
+
+    def why_not(step: ExternStep) -> str:
+        elsewhere = [v for v in views_of(step) if v.buffer.device.type != device.type]
+        refused = step_refused(step, device.type) or ("" if asked else call_refused(step))
+        return refused or ("a part of it runs on the CPU" if elsewhere else "")
+
+    refuses = any(isinstance(step, ExternStep) and why_not(step) for step in schedule.steps)
+    if not refuses and all(b.device.type == device.type for b in schedule.inputs):
+        return None
+    facts = recording_facts(schedule, sources, device.type, role.saved_from)
+    if not isinstance(facts, str) and (asked or not refuses):
+        return None
+    if not asked and role.kept_from < len(schedule.outputs):
+        return None  # what is saved would stay in a recording's memory, and nobody asked for that
+    if held_bytes(schedule) > most_held(asked, total_memory(device)):
+        return None
+    parts = recording_parts(schedule, sources, role, why_not, device)
+    if parts is not None:
+        reasons = "; ".join(parts.reasons) or facts
+        note_choice(f"parts of calls are recorded (CUDA graphs: {parts.recorded}): {reasons}")
+    return parts
+
+
+def _linked(
+    schedule: Schedule,
+    sources: KernelSources,
+    options: Options,
+    device: torch.device,
+    role: Role,
+    report: Callable[[str], None],
+) -> CompiledGraph:
+    """The schedule as one program, its calls recorded where the mode asks for it or that pays."""
     assert device.index is not None
     program = write_program(schedule, sources, role.takes_inputs, device, role.saved_from)
     names: dict[str, Any] = {
@@ -226,6 +283,11 @@ def _load_patches(options: Options) -> Any:
     return build_extension_module("graph_patches", toolchain, options)
 
 
+def _architecture(device: torch.device) -> int:
+    major, minor = torch.cuda.get_device_capability(device)
+    return 10 * major + minor
+
+
 @final
 class _Segments:
     """The plans of a graph's segments, and others for pointers that are not aligned, which are
@@ -235,8 +297,7 @@ class _Segments:
         self, schedule: Schedule, sources: KernelSources, options: Options, device: torch.device
     ) -> None:
         assert device.index is not None
-        major, minor = torch.cuda.get_device_capability(device)
-        self._architecture = 10 * major + minor
+        self._architecture = _architecture(device)
         self._options = options
         self._driver = DRIVERS.of(device.index)
         toolchain = find_toolchain(options)

@@ -137,22 +137,37 @@ class RecordingChoice:
 
     def say(self, text: str) -> None:
         """A line in the log."""
-        _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
+        note_choice(text)
+
+
+def note_choice(text: str) -> None:
+    """A line in the log."""
+    _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
 
 
 def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingChoice:
     """What speaks for recording the calls of a schedule. memory: bytes of the device."""
     held = held_bytes(schedule)
-    fits = held <= memory * (ASKED_SHARE if asked else SMALL_SHARE)
-    plain = "" if fits else f"a recording would hold {held >> 20} MiB"
+    plain = "" if held <= most_held(asked, memory) else f"a recording would hold {held >> 20} MiB"
     if asked:
         return RecordingChoice(device_seconds(schedule), held, memory, plain, asked)
-    unknown = {_name(s) for s in schedule.steps if isinstance(s, ExternStep)} - _KNOWN
+    unknown = {call_refused(s) for s in schedule.steps if isinstance(s, ExternStep)} - {""}
     if unknown:
-        plain = f"{min(unknown)} is not known to be recordable"
+        plain = min(unknown)
     if len(schedule.steps) < LEAST_STEPS:
         plain = "there is little to start"
     return RecordingChoice(device_seconds(schedule), held, memory, plain, asked)
+
+
+def most_held(asked: bool, memory: int) -> float:
+    """Bytes that one region's recordings may hold."""
+    return memory * (ASKED_SHARE if asked else SMALL_SHARE)
+
+
+def call_refused(step: ExternStep) -> str:
+    """Why a library call is not recorded where nobody asks for it, or ""."""
+    name = step.call.op._schema.name
+    return "" if name in _KNOWN else f"{name} is not known to be recordable"
 
 
 def device_seconds(schedule: Schedule, rates: DeviceRates = RATES) -> float:
@@ -210,10 +225,6 @@ def copied_bytes(
 
 
 # --- private ---------------------------------------------------------------------------------
-
-
-def _name(step: ExternStep) -> str:
-    return step.call.op._schema.name
 
 
 def _touched(step: Step) -> Iterator[Buffer]:

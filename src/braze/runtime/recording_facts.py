@@ -107,20 +107,26 @@ def recording_facts(
     )
 
 
+def step_refused(step: ExternStep, kind: str) -> str:
+    """Why a library call cannot be recorded, or ""."""
+    if needs_data(step.call.op):
+        return f"{step.call.op} waits for the device"
+    if any(view.is_number for view in views_of(step)):
+        return f"{step.call.op} takes a number that is computed on the CPU"
+    if any(b is not None and b.device.type != kind for b in step.call.outputs):
+        return "a part of it runs on the CPU"
+    return ""
+
+
 # --- private ---------------------------------------------------------------------------------
 
 
 def _refused(schedule: Schedule, kind: str) -> str:
     """Why no call can be recorded, or ""."""
     for step in schedule.steps:
-        if not isinstance(step, ExternStep):
-            continue
-        if needs_data(step.call.op):
-            return f"{step.call.op} waits for the device"
-        if any(view.is_number for view in views_of(step)):
-            return f"{step.call.op} takes a number that is computed on the CPU"
-        if any(b is not None and b.device.type != kind for b in step.call.outputs):
-            return "a part of it runs on the CPU"
+        why_not = step_refused(step, kind) if isinstance(step, ExternStep) else ""
+        if why_not:
+            return why_not
     inputs = {*schedule.inputs}
     if any(v.buffer in inputs and v.dtype != v.buffer.dtype for v in schedule.outputs):
         return "a result is an input as another dtype"

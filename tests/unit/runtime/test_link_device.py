@@ -7,7 +7,7 @@ kernel is not generated code.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,10 +16,10 @@ import torch
 
 from braze.codegen.segments import host_sources
 from braze.ir.entry import GraphCallable
-from braze.ir.kernel import DeviceFunction, Launch
+from braze.ir.kernel import DeviceFunction, KernelSources, Launch
 from braze.ir.loops import ExternCall, LoopProgram
-from braze.ir.scalars import apply
-from braze.ir.schedule import Kernel
+from braze.ir.scalars import apply, loads
+from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import Role
 from braze.runtime import device_arena, link_device
 from braze.runtime.cubins import Cubin
@@ -103,24 +103,31 @@ def _function(name: str) -> DeviceFunction:
 
 def _linked(made: LoopProgram, names: list[str], takes_inputs: bool = False) -> GraphCallable:
     plan = schedule(made, OPTIONS)
+    sources = launched(plan, names)
+    linked = link_device.link_device(plan, sources, OPTIONS, DEVICE, Role(takes_inputs))
+    assert not isinstance(linked, link_device.NoTriton)
+    return linked
+
+
+def launched(plan: Schedule, names: Iterable[str]) -> KernelSources:
+    """The plan's kernels, by functions of these names: one of each store, whose value is computed
+    of one buffer's."""
     waiting = iter(names)
     launches = []
     for step in plan.steps:
+        starts = []
         if isinstance(step, Kernel):
             size = as_expr(1)
             for _, length in (*step.rows, *step.phases[0].loops):
                 size = size * length
-            source, target = step.memory if len(step.memory) == 2 else (step.memory[0],) * 2
-            stored = step.phases[0].body[0].target
-            source = next(b for b in (source, target) if b is not stored)
-            arguments = (source, stored, size)
-            launches.append((Launch(_function(next(waiting)), (size, 1, 1), arguments),))
-        else:
-            launches.append(())
-    sources = host_sources(plan, launches)
-    linked = link_device.link_device(plan, sources, OPTIONS, DEVICE, Role(takes_inputs))
-    assert not isinstance(linked, link_device.NoTriton)
-    return linked
+            for stored in step.phases[0].body:
+                if stored.target not in step.memory:
+                    continue  # nobody reads it
+                (source,) = {part.buffer for part in loads(stored.value)}
+                arguments = (source, stored.target, size)
+                starts.append(Launch(_function(next(waiting)), (size, 1, 1), arguments))
+        launches.append(tuple(starts))
+    return host_sources(plan, launches)
 
 
 def _with_product(size: int) -> LoopProgram:

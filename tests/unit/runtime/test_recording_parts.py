@@ -1,0 +1,303 @@
+"""Schedules with parts on the host, cut into what is recorded and what is not.
+
+Kernels run on the CPU here (see test_link_device.py); what stands for the host is labelled "meta".
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import random
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
+from braze.ir.scalars import apply
+from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.training import PLAIN, Role
+from braze.runtime import link_device
+from braze.runtime import recording_parts as recording_parts_module
+from braze.runtime.recording_facts import recording_facts, step_refused
+from braze.runtime.recording_parts import Parts, recording_parts
+from braze.schedule import CUDA, schedule
+from tests.unit.codegen.programs import axes, buffer, define, load, view
+from tests.unit.codegen.running import OPTIONS
+from tests.unit.runtime.test_link_device import DEVICE, FakeDriver, driver, launched
+
+__all__ = ["driver"]
+ASKED = replace(OPTIONS, mode="reduce-overhead")
+HOST = torch.device("meta")
+SHAPE = (4, 4)
+ATEN = torch.ops.aten
+
+
+def _links(value: Buffer, w: Buffer, count: int, tag: str) -> tuple[list[Statement], Buffer]:
+    """value = value @ w + 1, so many times."""
+    statements: list[Statement] = []
+    for number in range(count):
+        product, made = buffer(f"p{tag}{number}", SHAPE), buffer(f"y{tag}{number}", SHAPE)
+        (i, _), (j, _) = over = axes(SHAPE)
+        statements.append(ExternCall(ATEN.mm.default, (view(value), view(w)), (), (product,)))
+        statements.append(define(made, over, apply("add", load(product, i, j), 1.0)))
+        value = made
+    return statements, value
+
+
+def _number(name: str) -> Buffer:
+    return Buffer(name, torch.float64, (), (), HOST)
+
+
+def _as_number(buffer: Buffer) -> BufferView:
+    return BufferView(buffer, (), (), 0, buffer.dtype, is_number=True)
+
+
+def _step(before: int = 4, after: int = 4) -> LoopProgram:
+    """A chain whose middle is scaled by a number that the host counts: as an optimizer's step."""
+    x, w, count, more = buffer("x", SHAPE), buffer("w", SHAPE), _number("count"), _number("more")
+    scaled = buffer("scaled", SHAPE)
+    first, middle = _links(x, w, before, "a")
+    second, last = _links(scaled, w, after, "b")
+    both = buffer("both", SHAPE)
+    statements = [
+        *first,
+        ExternCall(ATEN.add.Tensor, (view(count), 1), (), (more,)),
+        ExternCall(ATEN.mul.Scalar, (view(middle), _as_number(more)), (), (scaled,)),
+        *second,
+        ExternCall(ATEN.add.Tensor, (view(last), view(middle)), (), (both,)),
+    ]
+    outputs = [view(both), view(middle), view(x)]
+    return LoopProgram((x, w, count), (), tuple(statements), tuple(outputs), ((count, view(more)),))
+
+
+def _expected(x: torch.Tensor, w: torch.Tensor, count: torch.Tensor) -> Any:
+    middle = x
+    for _ in range(4):
+        middle = middle @ w + 1
+    last = middle * (count.item() + 1)
+    for _ in range(4):
+        last = last @ w + 1
+    return last + middle, middle, x
+
+
+def _parts(plan: Schedule, role: Role = PLAIN) -> Parts | None:
+    sources = launched(plan, itertools.repeat("next"))
+    return recording_parts(plan, sources, role, lambda s: step_refused(s, "cpu"), DEVICE)
+
+
+def _kinds(plan: Schedule) -> list[str]:
+    return [s.call.op._schema.name if isinstance(s, ExternStep) else "k" for s in plan.steps]
+
+
+@pytest.fixture
+def recorded(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> list[Schedule]:
+    """The schedules that would be recorded; they run as compiled."""
+    found: list[Schedule] = []
+
+    def plain(made: Any, _: Any, plan: Schedule, *rest: Any) -> Any:
+        found.append(plan)
+        return made
+
+    monkeypatch.setattr(link_device, "_recorded", plain)
+    return found
+
+
+def _linked(plan: Schedule, options: Any = ASKED, role: Role = PLAIN) -> Any:
+    sources = launched(plan, itertools.repeat("next"))
+    return link_device.link_device(plan, sources, options, DEVICE, role)
+
+
+def test_the_host_comes_first_and_last() -> None:
+    parts = _parts(schedule(_step(), OPTIONS, CUDA))
+    assert parts is not None
+    kinds = [_kinds(part.schedule) for part in parts.parts]
+    links = ["aten::mm", "k"] * 4
+    assert kinds == [["aten::add"], links, ["aten::mul"], [*links, "aten::add"], []]
+    assert [bool(part.why_not) for part in parts.parts] == [True, False, True, False, True]
+    assert parts.recorded == 2 and len(parts.reasons) == 2
+    assert [len(part.schedule.mutations) for part in parts.parts] == [0, 0, 0, 0, 1]
+    for part in parts.parts:
+        if not part.why_not:
+            facts = recording_facts(part.schedule, part.sources, "cpu", part.role.saved_from)
+            assert not isinstance(facts, str), facts
+
+
+@pytest.mark.parametrize("saved_from", [99, 1])
+def test_parts_compute_what_the_whole_does(
+    recorded: list[Schedule], caplog: pytest.LogCaptureFixture, saved_from: int
+) -> None:
+    role = PLAIN if saved_from == 99 else Role(kept_from=saved_from)
+    with caplog.at_level(logging.INFO, "braze.perf_hints"):
+        function = _linked(schedule(_step(), OPTIONS, CUDA), role=role)
+    assert len(recorded) == 2
+    assert (
+        "parts of calls are recorded (CUDA graphs: 2): a part of it runs on the CPU; "
+        in caplog.text
+    )
+    count, counted = torch.zeros((), dtype=torch.float64), torch.zeros((), dtype=torch.float64)
+    for _ in range(3):
+        x, w = torch.randn(SHAPE), torch.randn(SHAPE)
+        found = function([x, w, count])
+        torch.testing.assert_close(found, list(_expected(x, w, counted)))
+        counted += 1
+        assert count.item() == counted.item()
+        assert found[2].data_ptr() == x.data_ptr() and found[1].data_ptr() != x.data_ptr()
+
+
+def test_values_between_parts_go_after_their_last_reader(recorded: list[Schedule]) -> None:
+    function = _linked(schedule(_step(), OPTIONS, CUDA))
+    x, w, count = torch.randn(SHAPE), torch.randn(SHAPE), torch.zeros((), dtype=torch.float64)
+    found = function([x, w, count])
+    assert all(tensor._use_count() == 1 for tensor in found[:2])
+
+
+def test_short_runs_stay_with_the_host() -> None:
+    parts = _parts(schedule(_step(2, 4), OPTIONS, CUDA))
+    assert parts is not None and parts.recorded == 1
+    assert _kinds(parts.parts[0].schedule)[-1] == "aten::mul"
+    assert _parts(schedule(_step(2, 2), OPTIONS, CUDA)) is None
+
+
+def test_what_takes_its_inputs_over_stays_whole() -> None:
+    plan = schedule(_step(), OPTIONS, CUDA)
+    assert _parts(plan, Role(takes_inputs=True)) is None
+
+
+def test_writes_in_place_stay_at_the_end() -> None:
+    plan = schedule(_step(), OPTIONS, CUDA)
+    kernels = [n for n, step in enumerate(plan.steps) if isinstance(step, Kernel)]
+    early = replace(plan, in_place=plan.inputs[:1], settled=kernels[0])
+    assert _parts(early) is None
+    late = replace(plan, in_place=plan.inputs[:1], settled=kernels[-1])
+    parts = _parts(late)
+    assert parts is not None
+    assert [bool(part.schedule.in_place) for part in parts.parts] == [False] * 3 + [True, False]
+    assert parts.parts[3].schedule.settled == 7
+
+
+def test_exchanged_contents_stay_whole() -> None:
+    made = _step()
+    x, w, _ = made.inputs
+    swapped = replace(made, mutations=((x, view(w)), (w, view(x)), *made.mutations))
+    assert _parts(schedule(swapped, OPTIONS, CUDA)) is None
+
+
+def test_what_is_saved_is_kept_only_where_it_is_asked_for(recorded: list[Schedule]) -> None:
+    plan = schedule(_step(), OPTIONS, CUDA)
+    _linked(plan, replace(OPTIONS, mode=None), Role(kept_from=1))
+    assert [len(part.steps) for part in recorded] == [19]
+    recorded.clear()
+    _linked(plan, replace(OPTIONS, mode=None), Role(kept_from=3))
+    assert [len(part.steps) for part in recorded] == [8, 8]
+
+
+def test_a_default_mode_cuts_nothing(recorded: list[Schedule]) -> None:
+    function = _linked(schedule(_step(), OPTIONS, CUDA), replace(OPTIONS, mode="default"))
+    assert not recorded and function.text.count("def call(") == 1
+
+
+def test_what_holds_too_much_is_left_whole(
+    recorded: list[Schedule], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_device, "total_memory", lambda device: 1000)
+    _linked(schedule(_step(), OPTIONS, CUDA))
+    assert [len(plan.steps) for plan in recorded] == [19]
+
+
+def _run(function: Any, inputs: Sequence[torch.Tensor]) -> Any:
+    return function(list(inputs))
+
+
+def test_calls_that_are_not_known_are_parts_where_nobody_asks(recorded: list[Schedule]) -> None:
+    """mode=None records no library call that it does not know."""
+    x, w, tensor = buffer("x", SHAPE), buffer("w", SHAPE), buffer("t", SHAPE)
+    first, middle = _links(x, w, 4, "a")
+    second, last = _links(tensor, w, 4, "b")
+    inverse = ExternCall(ATEN.tril.default, (view(middle),), (), (tensor,))
+    made = LoopProgram((x, w), (), (*first, inverse, *second), (view(last),), ())
+    plan = schedule(made, OPTIONS, CUDA)
+    function = _linked(plan, replace(OPTIONS, mode=None))
+    assert [len(part.steps) for part in recorded] == [8, 8]
+    given, weight = torch.randn(SHAPE), torch.randn(SHAPE)
+    value = given
+    for number in range(8):
+        value = value.tril() if number == 4 else value
+        value = value @ weight + 1
+    torch.testing.assert_close(_run(function, [given, weight])[0], value)
+    recorded.clear()
+    _linked(plan)
+    assert [len(part.steps) for part in recorded] == [17], "asked for, it is one graph"
+
+
+def _random_program(seed: int) -> LoopProgram:
+    """Products, kernels behind them, calls with numbers of the host, copies at the end."""
+    draw = random.Random(seed)
+    inputs = [buffer("x", SHAPE), buffer("y", SHAPE), _number("n"), _number("m")]
+    pool, numbers, fresh, statements = inputs[:2], inputs[2:], [], []
+    for number in range(draw.randrange(8, 30)):
+        kind = draw.choice(["mm", "mm", "kernel", "kernel", "tril", "scale", "count", "unused"])
+        made = _number(f"c{number}") if kind == "count" else buffer(f"b{number}", SHAPE)
+        a, b = (draw.choice(pool) for _ in "ab")
+        if kind == "kernel" and fresh:
+            source = fresh.pop()
+            (i, _), (j, _) = over = axes(SHAPE)
+            statements.append(define(made, over, apply("add", load(source, i, j), 1.0)))
+        elif kind == "count":
+            args = (view(draw.choice(numbers)), draw.randrange(1, 4))
+            statements.append(ExternCall(ATEN.add.Tensor, args, (), (made,)))
+        elif kind == "scale":
+            args = (view(a), _as_number(draw.choice(numbers)))
+            statements.append(ExternCall(ATEN.mul.Scalar, args, (), (made,)))
+        elif kind == "tril":
+            statements.append(ExternCall(ATEN.tril.default, (view(a),), (), (made,)))
+        else:
+            args = (view(a), view(b))
+            statements.append(ExternCall(ATEN.mm.default, args, (), (made,)))
+            fresh.append(made)
+        (numbers if kind == "count" else pool).append(made)
+    rows = BufferView(made := draw.choice(pool), (2, 4), (4, 1), 4, made.dtype)
+    outputs = [*[view(draw.choice(pool)) for _ in range(4)], rows, view(draw.choice(numbers))]
+    writes = [(inputs[0], view(draw.choice(pool[2:] or pool[:1])))]
+    writes.append((inputs[2], view(draw.choice(numbers[2:] or numbers[:1]))))
+    return LoopProgram(
+        tuple(inputs), (), tuple(statements), tuple(outputs), tuple(writes[: draw.randrange(3)])
+    )
+
+
+def _shared(tensors: Sequence[torch.Tensor]) -> list[int]:
+    """Which share their memory: of each the first that does."""
+    places = [tensor.untyped_storage().data_ptr() for tensor in tensors]
+    return [places.index(place) for place in places]
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_random_programs_in_parts(
+    recorded: list[Schedule], monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    monkeypatch.setattr(recording_parts_module, "LEAST_STEPS", 1 + seed % 4)
+    plan = schedule(_random_program(seed), OPTIONS, CUDA)
+    role = Role(kept_from=seed % 7)
+    whole, parted = (
+        _linked(plan, replace(OPTIONS, mode="default"), role),
+        _linked(plan, ASKED, role),
+    )
+    for _ in range(2):
+        torch.manual_seed(seed)
+        mine = [torch.randn(SHAPE) / 4, torch.randn(SHAPE) / 4]
+        mine += [torch.randn(()).double(), torch.randn(()).double()]
+        theirs = [x.clone() for x in mine]
+        found, right = parted(mine), whole(theirs)
+        for a, b in zip([*found, *mine], [*right, *theirs], strict=True):
+            assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
+            assert torch.equal(a, b)
+        assert _shared([*found, *mine]) == _shared([*right, *theirs])
+
+
+def test_random_programs_are_cut(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(recording_parts_module, "LEAST_STEPS", 2)
+    found = [_parts(schedule(_random_program(seed), OPTIONS, CUDA)) for seed in range(60)]
+    counts = [parts.recorded for parts in found if parts is not None]
+    assert len(counts) > 30 and max(counts) > 3
