@@ -82,7 +82,8 @@ def _spread(kernel: Kernel, reads: int, names: Names) -> tuple[Kernel, Kernel]:
     parts = _points(kernel) // length
     like = kernel.memory[0]
     lines = _size(rows)
-    partials = names.buffer(like, (lines, sum(folding), parts), dtype=torch.float32)
+    told = sum(folding) + sum(folding[1:])  # of sums around a mean there may be one more to tell
+    partials = names.buffer(like, (lines, told, parts), dtype=torch.float32)
     arrivals = names.buffer(like, (lines, meetings), dtype=torch.int32)
     row, meeting = names.symbol("i", lines), names.symbol("i", meetings)
     store = Store(arrivals, (as_expr(row), as_expr(meeting)), literal(0, torch.int32))

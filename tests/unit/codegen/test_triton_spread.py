@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import Any
@@ -72,6 +73,18 @@ def _extremes(x: Tensor, w: Tensor) -> Tensor:
     return (x - low) / (high - low) * w
 
 
+def _scaled_twice(x: Tensor, w: Tensor) -> Tensor:
+    x = x - x.amax(-1, keepdim=True)
+    return x * w / x.abs().sum(-1, keepdim=True)
+
+
+def _score(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+    """A pair, and a fold beside each half of it."""
+    gap = x - x.mean(-1, keepdim=True)
+    score = gap / gap.square().mean(-1, keepdim=True).sqrt()
+    return score * w / x.amax(-1, keepdim=True), x.abs().sum(-1)
+
+
 FUNCTIONS: dict[str, Callable[..., Any]] = {
     "softmax": lambda x, w: torch.softmax(x, -1),
     "log_softmax": lambda x, w: torch.log_softmax(x, -1),
@@ -79,6 +92,8 @@ FUNCTIONS: dict[str, Callable[..., Any]] = {
     "RMS norm": lambda x, w: F.rms_norm(x, (x.shape[-1],), w, 1e-6),
     "extremes": _extremes,
     "totals": _totals,
+    "scaled twice": _scaled_twice,
+    "standard score": _score,
     "softmax of a sum": lambda x, w: torch.softmax(x * 2 + w, -1),
 }
 
@@ -251,12 +266,39 @@ def test_tuning_leaves_them() -> None:
     assert [len(found) for found in alternatives(plan, OPTIONS)][1:] == [1]
 
 
-def test_each_meeting_has_its_arrivals() -> None:
-    _, plan, _ = _planned(_norm, [torch.zeros(2, WIDE), torch.zeros(WIDE)])
+def _meetings(function: Callable[..., Any]) -> list[str]:
+    """Where the programs of a row meet."""
+    _, plan, _ = _planned(function, [torch.zeros(2, WIDE), torch.zeros(WIDE)])
     (kernel,) = _shared(plan)
     assert kernel.spread is not None
-    text = generate(plan, OPTIONS).launches[1][0].function.text
-    arrivals = f"p{len(kernel.memory) - 1}"
-    places = [f"bz_meet({arrivals} + r_row * 2 + {n}, 3)" for n in range(2)]
-    assert [text.count(place) for place in places] == [1, 1]
-    assert kernel.spread.arrivals.shape == (2, 2)
+    text = generate(plan, OPTIONS).launches[plan.steps.index(kernel)][0].function.text
+    found = re.findall(r"bz_meet\((p\d+) \+ r_row \* (\d+) \+ (\d+), 3\)", text)
+    arrivals = (f"p{len(kernel.memory) - 1}", str(kernel.spread.arrivals.shape[1]))
+    assert all(place[:2] == arrivals for place in found)
+    return [place[2] for place in found]
+
+
+def test_each_meeting_has_its_arrivals() -> None:
+    assert _meetings(_scaled_twice) == ["0", "1"]
+
+
+@pytest.mark.parametrize("name", ["softmax", "layer norm", "standard score", "RMS norm"])
+def test_pairs_of_folds_meet_once(name: str) -> None:
+    assert _meetings(FUNCTIONS[name]) == ["0"]
+
+
+def test_squares_around_another_mean() -> None:
+    def around_another(x: Tensor, w: Tensor) -> Tensor:
+        return x - (x - (x * w).mean(-1, keepdim=True)).square().mean(-1, keepdim=True)
+
+    assert _meetings(around_another) == ["0", "1"]
+    torch.manual_seed(6)
+    _compare(around_another, [torch.randn(2, WIDE), torch.randn(WIDE)])
+
+
+@pytest.mark.parametrize("shift", [0.0, 1000.0])
+def test_squares_around_a_mean_that_is_far_away(shift: float) -> None:
+    torch.manual_seed(6)
+    x = torch.randn(2, WIDE) + shift + torch.arange(WIDE) * 1e-3
+    x[1, :PART] += 50.0  # a part's mean is far from the row's
+    _compare(_norm, [x, torch.randn(WIDE)])

@@ -17,7 +17,7 @@ import torch
 
 from braze.codegen.triton.fold import Fold
 from braze.codegen.triton.index import index_text, operand_text
-from braze.codegen.triton.online import PairFold, Pass, plan_passes
+from braze.codegen.triton.online import Pair, PairFold, Pass, plan_passes
 from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, TYPES
 from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
@@ -131,7 +131,7 @@ class _Writer:
     def _passes(self) -> None:
         reduced = self._reduced
         walked = reduced is not None and reduced.walked
-        parts = plan_passes(self.kernel.phases, walked or self.meetings is not None)
+        parts = plan_passes(self.kernel.phases, walked, self.meetings is not None)
         for number, part in enumerate(parts):
             if walked and len(parts) > 1:
                 self.scope.reads_on = number < len(parts) - 1
@@ -250,15 +250,9 @@ class _Writer:
                 fold.step()
             else:
                 self.scope.local[statement.target] = fold.held()
-        pairs: list[PairFold] = []
-        for pair in part.pairs:
-            name = f"b{number}_{len(pairs)}"
-            pairs.append(PairFold(pair, name, self.scope, *self._axes(), self._block()))
-            if walked:
-                pairs[-1].start()
-                pairs[-1].step()
         if self.meetings is not None:
-            self.meetings.meet(folds, pairs)
+            self.meetings.meet(folds, part.pairs, self._axes())
+        pairs = [] if self.meetings is not None else self._pairs(number, part)
         self._flush()
         if not walked:
             return
@@ -267,10 +261,19 @@ class _Writer:
         for fold in folds:
             local[fold.statement.target] = fold.finish()
         for pair_fold in pairs:
-            top, total = pair_fold.finish()
-            local[pair_fold.pair.top.target], local[pair_fold.pair.total.target] = top, total
-            self.scope.totals.add(total.text)
+            local.update(zip(pair_fold.targets, pair_fold.finish()))
         self._flush()
+
+    def _pairs(self, number: int, part: Pass) -> list[PairFold]:
+        """Of a pass over a walked row, begun and with a block folded into them."""
+        pairs: list[PairFold] = []
+        for pair in part.pairs:
+            assert isinstance(pair, Pair)
+            name = f"b{number}_{len(pairs)}"
+            pairs.append(PairFold(pair, name, self.scope, *self._axes(), self._block()))
+            pairs[-1].start()
+            pairs[-1].step()
+        return pairs
 
     def _axes(self) -> tuple[int, Dimensions, Dimensions]:
         """The axis of what is reduced, the dimensions of rows, and all."""

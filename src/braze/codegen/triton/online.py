@@ -15,6 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
+from braze.codegen.triton.moments import Moments, moments_of
 from braze.codegen.triton.scope import Dimensions, Scope, Term
 from braze.ir.loops import Apply, Buffer, Cast, Load, Scalar
 from braze.ir.scalars import loads, walk
@@ -38,18 +39,21 @@ class Pass:
     """One walk over the row: statements, pairs of folds, then what is done for the row."""
 
     body: tuple[Store | Accumulate, ...]
-    pairs: tuple[Pair, ...]
+    pairs: tuple[Pair | Moments, ...]
     row: tuple[Store, ...]
 
 
-def plan_passes(phases: Sequence[Phase], walked: bool) -> list[Pass]:
-    """A pass for each phase, or for two of them where rows are walked and the second is one."""
+def plan_passes(phases: Sequence[Phase], walked: bool, shared: bool = False) -> list[Pass]:
+    """A pass for each phase, or for two of them where rows are walked or shared and what they fold
+    is a pair."""
     passes: list[Pass] = []
     position = 0
     while position < len(phases):
         phase = phases[position]
         following = phases[position + 1] if position + 1 < len(phases) else None
-        joined = _joined(phase, following) if walked and following is not None else None
+        joined = None
+        if following is not None and (walked or shared):
+            joined = _joined(phase, following, shared)
         passes.append(joined or Pass(phase.body, (), phase.row))
         position += 2 if joined else 1
     return passes
@@ -66,6 +70,13 @@ class PairFold:
     rows: Dimensions
     everything: Dimensions
     block: int
+
+    neutral = ("float('-inf')", "0.0")
+
+    @property
+    def targets(self) -> tuple[Buffer, Buffer]:
+        """What is held."""
+        return self.pair.top.target, self.pair.total.target
 
     def start(self) -> None:
         """The lanes before the loop."""
@@ -109,8 +120,7 @@ class PairFold:
         scope = self.scope
         top = scope.assign(f"tl.reduce({tops}, 0, bz_maximum)", self.rows)
         scaled = f"{totals} * {self._exp(f'{tops} - bz_shift({top.text})')}"
-        whole = f"tl.where({top.text} == float('-inf'), float('nan'), tl.sum({scaled}, 0))"
-        return top, scope.assign(whole, self.rows)
+        return top, self._total(top, f"tl.sum({scaled}, 0)")
 
     def finish(self) -> tuple[Term, Term]:
         """The maximum and the sum, behind the loop. Nothing but -inf has no sum, as in eager."""
@@ -118,10 +128,15 @@ class PairFold:
         top = scope.assign(self._kept(f"tl.reduce({name}_m, {self.axis}, bz_maximum)"), self.rows)
         gap = f"{name}_m - bz_shift({top.text})"
         total = self._kept(f"tl.sum({name}_s * {self._exp(gap)}, {self.axis})")
-        whole = f"tl.where({top.text} == float('-inf'), float('nan'), {total})"
-        return top, scope.assign(whole, self.rows)
+        return top, self._total(top, total)
 
     # --- private -----------------------------------------------------------------------------
+
+    def _total(self, top: Term, text: str) -> Term:
+        whole = f"tl.where({top.text} == float('-inf'), float('nan'), {text})"
+        total = self.scope.assign(whole, self.rows)
+        self.scope.totals.add(total.text)
+        return total
 
     @property
     def _kind(self) -> str:
@@ -158,29 +173,42 @@ class PairFold:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _joined(first: Phase, second: Phase) -> Pass | None:
-    """Both phases as one pass, where the second reads of the first only maxima to subtract."""
+def _joined(first: Phase, second: Phase, shared: bool) -> Pass | None:
+    """Both phases as one pass, where the second reads of the first only maxima to subtract, or
+    means where rows are shared."""
+    found: dict[Accumulate, Pair | Moments] = {}
+    if shared:
+        found.update(moments_of(first, second))
+    found.update(_pairs(first, second))
+    made = {s.target for s in (*first.body, *first.row)}
+    others: list[Store | Accumulate] = []
+    for statement in second.body:
+        if isinstance(statement, Store):
+            return None
+        if statement not in found:
+            if _reads(statement.body, made):
+                return None
+            others.append(statement)
+    if not found:
+        return None
+    chosen = {p.total if isinstance(p, Moments) else p.top for p in found.values()}
+    kept = [statement for statement in first.body if statement not in chosen]
+    return Pass((*kept, *others), tuple(found.values()), (*first.row, *second.row))
+
+
+def _pairs(first: Phase, second: Phase) -> dict[Accumulate, Pair]:
+    """The sums of a phase that maxima of the phase before shift; each maximum once."""
     tops = {s.target: s for s in first.body if isinstance(s, Accumulate) and s.kind == "max"}
     names = dict(tops)
     for store in first.row:
         if isinstance(store.value, Load) and store.value.buffer in tops:
             names[store.target] = tops[store.value.buffer]
-    made = {s.target for s in (*first.body, *first.row)}
-    pairs: dict[Buffer, Pair] = {}
-    others: list[Store | Accumulate] = []
+    pairs: dict[Accumulate, Pair] = {}
     for statement in second.body:
         pair = _pair(statement, names)
-        if pair is not None and pair.top.target not in pairs:
-            pairs[pair.top.target] = pair
-        elif isinstance(statement, Accumulate) and not _reads(statement.body, made):
-            others.append(statement)
-        else:
-            return None
-    if not pairs:
-        return None
-    chosen = {pair.top for pair in pairs.values()}
-    kept = [statement for statement in first.body if statement not in chosen]
-    return Pass((*kept, *others), tuple(pairs.values()), (*first.row, *second.row))
+        if pair is not None and all(pair.top is not other.top for other in pairs.values()):
+            pairs[pair.total] = pair
+    return pairs
 
 
 def _pair(statement: Store | Accumulate, names: dict[Buffer, Accumulate]) -> Pair | None:

@@ -23,13 +23,15 @@ have, nine launches at once could, on streams of their own.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from braze.codegen.triton.cost import power_of_two
 from braze.codegen.triton.fold import Fold
-from braze.codegen.triton.online import PairFold
-from braze.codegen.triton.scope import NUMBER, Scope
+from braze.codegen.triton.moments import Moments, MomentsFold
+from braze.codegen.triton.online import Pair, PairFold
+from braze.codegen.triton.scope import NUMBER, Dimensions, Scope
 from braze.ir.schedule import Spread
 
 
@@ -47,10 +49,16 @@ class Meetings:
         parts = self.spread.parts
         return [f"r_part = pid % {parts}", f"pid = pid // {parts}", "r_row = pid"]
 
-    def meet(self, folds: Sequence[Fold], pairs: Sequence[PairFold]) -> None:
+    def meet(
+        self,
+        folds: Sequence[Fold],
+        planned: Sequence[Pair | Moments],
+        axes: tuple[int, Dimensions, Dimensions],
+    ) -> None:
         """The row's folds, known by their buffers, from those of this program's part."""
-        if not folds and not pairs:
+        if not folds and not planned:
             return
+        pairs = [self._pair(pair, axes) for pair in planned]
         scope, local = self.scope, self.scope.local
         own = [local[fold.statement.target] for fold in folds]
         own += [term for pair in pairs for term in pair.held()]
@@ -58,18 +66,25 @@ class Meetings:
         for number, term in enumerate(own):
             scope.add(f"tl.store({self._partial(first + number)} + r_part, {term.text})", NUMBER)
         self._wait()
-        others = [fold.neutral for fold in folds] + ["float('-inf')", "0.0"] * len(pairs)
+        others = [fold.neutral for fold in folds]
+        others += [other for pair in pairs for other in pair.neutral]
         names = [self._load(first + number, other) for number, other in enumerate(others)]
         self.folded += len(own)
         for fold, name in zip(folds, names):
             local[fold.statement.target] = fold.joined(name)
-        rest = names[len(folds) :]
-        for pair, tops, totals in zip(pairs, rest[::2], rest[1::2], strict=True):
-            top, total = pair.joined(tops, totals)
-            local[pair.pair.top.target], local[pair.pair.total.target] = top, total
-            scope.totals.add(total.text)
+        rest = iter(names[len(folds) :])
+        for pair in pairs:
+            held = itertools.islice(rest, len(pair.neutral))
+            local.update(zip(pair.targets, pair.joined(*held)))
 
     # --- private -----------------------------------------------------------------------------
+
+    def _pair(
+        self, pair: Pair | Moments, axes: tuple[int, Dimensions, Dimensions]
+    ) -> PairFold | MomentsFold:
+        if isinstance(pair, Moments):
+            return MomentsFold(pair, self.scope, self.spread, *axes)
+        return PairFold(pair, "", self.scope, *axes, self.spread.length)
 
     def _wait(self) -> None:
         meetings = self.spread.arrivals.shape[-1]

@@ -1,0 +1,138 @@
+"""The sum of a row and that of squares around its mean, where several programs share the row.
+
+    for r: t = sum of v                          each program, of its part: t, and the squares
+    mean = t / n                        ->       around c = t / part; they meet once
+    for r: s = sum of (v - mean) ** 2
+
+The row's squares are those of the parts, and what the parts' means are apart from the row's (Chan,
+Golub and LeVeque, Updating formulae and a pairwise algorithm for computing sample variances, 1979).
+c is rounded, so the sum of v - c is no zero; it is told, too: without it, rows that a thousand lies
+around of had variances wrong by 180 units in the last place, with it by one, as in two walks.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+
+from braze.codegen.triton.cost import power_of_two
+from braze.codegen.triton.scope import Dimensions, Scope, Term
+from braze.ir.loops import Apply, Buffer, Cast, Literal, Load, Scalar
+from braze.ir.schedule import Accumulate, Phase, Spread
+from braze.shapes.expr import constant_value
+
+
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """total: the sum of `value`; squares: that of (value - total / size) ** 2."""
+
+    total: Accumulate
+    squares: Accumulate
+    value: Scalar
+    size: int
+
+
+def moments_of(first: Phase, second: Phase) -> dict[Accumulate, Moments]:
+    """The sums of squares of a phase, around means of what the phase before summed up."""
+    totals = {s.target: s for s in first.body if isinstance(s, Accumulate) and s.kind == "sum"}
+    stored = {store.target: store.value for store in first.row}
+    size = constant_value(first.loops[0][1]) if len(first.loops) == 1 else None
+    found: dict[Accumulate, Moments] = {}
+    for statement in second.body:
+        if size is None or not isinstance(statement, Accumulate) or statement.kind != "sum":
+            continue
+        made = _moments(statement, totals, stored, size)
+        if made is not None and all(made.total is not other.total for other in found.values()):
+            found[statement] = made
+    return found
+
+
+@dataclass(slots=True)
+class MomentsFold:
+    """Of a part of a row, and of the row."""
+
+    moments: Moments
+    scope: Scope
+    spread: Spread
+    axis: int
+    rows: Dimensions
+    everything: Dimensions
+
+    @property
+    def targets(self) -> tuple[Buffer, Buffer]:
+        """What is held."""
+        return self.moments.total.target, self.moments.squares.target
+
+    neutral = ("0.0", "0.0", "0.0")
+
+    def held(self) -> tuple[Term, Term, Term]:
+        """Of a part: its sum; without its mean, the sum of what is left, and of the squares."""
+        scope, axis = self.scope, self.axis
+        value = scope.broadcast(scope.emit(self.moments.value), self.everything)
+        total = scope.assign(f"tl.sum({value}, {axis})", self.rows)
+        gap = scope.assign(f"{value} - {total.text} * {self._share}", self.everything)
+        rest = scope.assign(f"tl.sum({gap.text}, {axis})", self.rows)
+        return total, rest, scope.assign(f"tl.sum({gap.text} * {gap.text}, {axis})", self.rows)
+
+    def joined(self, totals: str, rests: str, squares: str) -> tuple[Term, Term]:
+        """The sum and the squares of a row, from what its parts held."""
+        scope, rows = self.scope, self.rows
+        total = scope.assign(f"tl.sum({totals}, 0)", rows)
+        mean = scope.assign(f"{total.text} * {1 / self.moments.size!r}", rows)  # roughly, too
+        apart = self._of_parts(f"{totals} * {self._share} - {mean.text}")
+        rounding = f"tl.sum({apart} + {rests} * {self._share}, 0) * {1 / self.spread.parts!r}"
+        apart = self._of_parts(f"{apart} - {scope.assign(rounding, rows).text}")
+        gaps = f"{apart} * (2.0 * {rests} + {apart} * {self.spread.length}.0)"
+        return total, scope.assign(f"tl.sum({squares} + {gaps}, 0)", rows)
+
+    # --- private -----------------------------------------------------------------------------
+
+    @property
+    def _share(self) -> str:
+        return repr(1 / self.spread.length)
+
+    def _of_parts(self, text: str) -> str:
+        """A value of each part; zero in lanes beyond them."""
+        parts, lanes = self.spread.parts, power_of_two(self.spread.parts)
+        if lanes != parts:
+            text = f"tl.where(tl.arange(0, {lanes}) < {parts}, {text}, 0.0)"
+        return self.scope.assign(text, self.rows).text
+
+
+# --- private -----------------------------------------------------------------------------
+
+
+def _moments(
+    squares: Accumulate,
+    totals: Mapping[Buffer, Accumulate],
+    stored: Mapping[Buffer, Scalar],
+    size: int,
+) -> Moments | None:
+    """What is summed up is the square of a difference from the mean of something else."""
+    body = _plain(squares.body)
+    if not (isinstance(body, Apply) and body.op == "mul" and body.operands[0] == body.operands[1]):
+        return None
+    gap = _plain(body.operands[0])
+    if not (isinstance(gap, Apply) and gap.op == "sub"):
+        return None
+    value, mean = gap.operands
+    if isinstance(mean, Load) and mean.buffer in stored:
+        mean = stored[mean.buffer]
+    if not (isinstance(mean, Apply) and mean.op == "truediv"):
+        return None
+    total, count = mean.operands
+    if not (isinstance(total, Load) and isinstance(count, Literal) and count.value == size):
+        return None
+    summed = totals.get(total.buffer)
+    if summed is None or not summed.dtype == squares.dtype == torch.float32:
+        return None
+    return Moments(summed, squares, value, size) if _plain(summed.body) == _plain(value) else None
+
+
+def _plain(scalar: Scalar) -> Scalar:
+    """The scalar without casts to what it is."""
+    while isinstance(scalar, Cast) and scalar.dtype == scalar.operand.dtype:
+        scalar = scalar.operand
+    return scalar
