@@ -28,7 +28,12 @@ from typing import Any, final
 import torch
 
 from braze.compat.backward import note_write
-from braze.compat.cuda import copy_all, end_allocation_to_pool, storage_references
+from braze.compat.cuda import (
+    copy_all,
+    current_stream,
+    end_allocation_to_pool,
+    storage_references,
+)
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.lent_memory import HeldMemory, Loan, Reference, are_alone, handed_out
 from braze.runtime.recording_facts import RecordingFacts
@@ -68,6 +73,7 @@ class RecordingPool:
         self.replaying = threading.Lock()
         self.recording = threading.Lock()
         self._last: torch.cuda.Stream | None = None
+        self._last_number = -1  # the driver's of that stream: to ask for it costs nothing
         self._choosing = threading.Lock()
         self._shared: tuple[int, int] | None = None
         self._sharing: weakref.WeakSet[Recording] = weakref.WeakSet()
@@ -104,25 +110,27 @@ class RecordingPool:
 
     def follow(self) -> None:
         """Have the current stream wait for the replays before, where they were on another one."""
+        number = current_stream(self.device.index)
+        if number == self._last_number:
+            return
         stream = torch.cuda.current_stream(self.device)
-        if self._last is not None and self._last != stream:
+        if self._last is not None:
             stream.wait_stream(self._last)
-        self._last = stream
+        self._last, self._last_number = stream, number
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Layout:
-    """How a result lies in memory."""
+    """How a result lies in memory. empty: makes it, by shape and stride."""
 
     shape: torch.Size
     stride: tuple[int, ...]
-    dtype: torch.dtype
-    device: torch.device
+    empty: Callable[[torch.Size, tuple[int, ...]], torch.Tensor]
 
     def make(self) -> torch.Tensor:
         """Fresh memory for it."""
-        return torch.empty_strided(self.shape, self.stride, dtype=self.dtype, device=self.device)
+        return self.empty(self.shape, self.stride)
 
 
 @final
@@ -522,7 +530,9 @@ def _static(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def _layout(tensor: torch.Tensor) -> _Layout:
-    return _Layout(tensor.shape, tensor.stride(), tensor.dtype, tensor.device)
+    # A method of an empty tensor costs half of a function that is told dtype and device.
+    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device).new_empty_strided
+    return _Layout(tensor.shape, tensor.stride(), empty)
 
 
 def _at(tensor: torch.Tensor) -> int:

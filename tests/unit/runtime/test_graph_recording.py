@@ -91,6 +91,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
     }
     for name, fake in fakes.items():
         monkeypatch.setattr(torch.cuda, name, fake)
+    monkeypatch.setattr(graph_recording, "current_stream", lambda _: id(made.stream))
     yield made
     MEMORY.clear()
 
