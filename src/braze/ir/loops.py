@@ -158,7 +158,29 @@ class Reduce:
     dtype: torch.dtype
 
 
-Scalar: TypeAlias = Literal | Index | Load | Apply | Cast | Guarded | InRange | Reduce
+@final
+@dataclass(frozen=True, slots=True)
+class Scatter:
+    """`value` for elements that are looked up; only at the root of a definition's body.
+
+    positions: one a dimension of the target: an int64 scalar already in range, or None where the
+        definition's `store` says it (which is zero at the others).
+    kind: "set", or "add" to what is there, in the target's dtype, each sum rounded. Several points
+        may meet on one element. in_order: on the CPU they do so in the order of the axes; on a
+        device sums are atomic and come in any order, and any of several values stays.
+    """
+
+    kind: str
+    positions: tuple[Scalar | None, ...]
+    value: Scalar
+    in_order: bool = True
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.value.dtype
+
+
+Scalar: TypeAlias = Literal | Index | Load | Apply | Cast | Guarded | InRange | Reduce | Scatter
 
 
 @final
@@ -229,6 +251,8 @@ class Definition:
     axes: (symbol, size) outermost first; the symbols' ranges are [0, size).
     store: one coordinate a dimension of the target. The usual definition covers the whole target
         with store == axes; several definitions with disjoint regions may share one target (cat).
+    Where the body is a `Scatter`, it changes elements of a target that has contents already: in a
+    loop program, those that the definitions of the target before it gave.
     """
 
     target: Buffer

@@ -29,6 +29,7 @@ from braze.ir.loops import (
     LoopProgram,
     Reduce,
     Scalar,
+    Scatter,
     Statement,
 )
 from braze.ir.origin import UNKNOWN, Origin
@@ -197,6 +198,12 @@ def _print_reduce(scalar: Reduce) -> str:
     return f"{scalar.kind}({axes}: {print_scalar(scalar.body)})"
 
 
+def _print_scatter(scalar: Scatter) -> str:
+    places = ", ".join("_" if p is None else print_scalar(p) for p in scalar.positions)
+    order = "" if scalar.in_order else " in any order"
+    return f"{scalar.kind} at [{places}]{order}: {print_scalar(scalar.value)}"
+
+
 _PRINTERS: dict[type, Any] = {
     Literal: _print_literal,
     Index: _print_index,
@@ -206,4 +213,5 @@ _PRINTERS: dict[type, Any] = {
     Guarded: _print_guarded,
     InRange: _print_in_range,
     Reduce: _print_reduce,
+    Scatter: _print_scatter,
 }

@@ -41,6 +41,7 @@ def print_step(step: Step) -> list[str]:
     """The lines of a kernel or an extern call."""
     if isinstance(step, ExternStep):
         place = "" if step.out_op is None else "  (into the arena)"
+        place = place if step.in_place_op is None else "  (in place)"
         return [f"{print_statement(step.call)}{place}"]
     head = f"kernel {step.name}:{_rows(step)} memory {', '.join(b.name for b in step.memory)}"
     if step.scratch:

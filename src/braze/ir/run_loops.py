@@ -28,6 +28,7 @@ from braze.ir.loops import (
     LoopProgram,
     Reduce,
     Scalar,
+    Scatter,
 )
 from braze.ir.types import Size
 from braze.shapes.binding import bind_symbols, raise_unmet
@@ -90,6 +91,9 @@ def _run_definition(
         return
     grid = _extend_grid({}, 0, definition.axes, sizes)
     point = _Point(memory, sizes, grid, len(shape))
+    if isinstance(definition.body, Scatter):
+        _run_scatter(definition, definition.body, point, shape)
+        return
     value = _evaluate(definition.body, point)
     if value.dtype != target.dtype:
         raise TypeError(f"{target} is {target.dtype} but its definition gives {value.dtype}")
@@ -100,6 +104,19 @@ def _run_definition(
     store = [_coordinate(c, point).expand(shape) for c in definition.store]
     _require_inside(store, memory[target].shape, f"store to {target}")
     memory[target][tuple(store)] = value
+
+
+def _run_scatter(
+    definition: Definition, body: Scatter, point: _Point, shape: Sequence[int]
+) -> None:
+    target = point.memory[definition.target]
+    places = []
+    for position, coordinate in zip(body.positions, definition.store, strict=True):
+        found = _coordinate(coordinate if position is None else position, point)
+        places.append(found.expand(shape).reshape(-1))
+    _require_inside(places, target.shape, f"scatter into {definition.target}")
+    value = _evaluate(body.value, point).expand(shape).reshape(-1)
+    target.index_put_(tuple(places), value, accumulate=body.kind == "add")
 
 
 def _run_extern(call: ExternCall, memory: dict[Buffer, Tensor], sizes: dict[Symbol, int]) -> None:

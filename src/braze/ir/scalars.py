@@ -26,6 +26,7 @@ from braze.ir.loops import (
     Load,
     Reduce,
     Scalar,
+    Scatter,
 )
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
 from braze.shapes.substitution import substitute
@@ -114,6 +115,8 @@ def children(scalar: Scalar) -> tuple[Scalar, ...]:
         return (scalar.body,)
     if isinstance(scalar, Load):
         return tuple(c for c in scalar.coordinates if not isinstance(c, Expr))
+    if isinstance(scalar, Scatter):
+        return (*(p for p in scalar.positions if p is not None), scalar.value)
     return ()
 
 
@@ -159,6 +162,9 @@ def replace_children(scalar: Scalar, replace: Callable[[Scalar], Scalar]) -> Sca
         if body is scalar.body:
             return scalar
         return Reduce(scalar.kind, scalar.axes, body, scalar.dtype)
+    if isinstance(scalar, Scatter):
+        positions = tuple(None if p is None else replace(p) for p in scalar.positions)
+        return Scatter(scalar.kind, positions, replace(scalar.value), scalar.in_order)
     return scalar
 
 

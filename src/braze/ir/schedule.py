@@ -23,7 +23,7 @@ from typing import TypeAlias, final
 
 import torch
 
-from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar
+from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar, Scatter
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
@@ -155,11 +155,13 @@ class Kernel:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ExternStep:
-    """An ATen call. writes_planned: its single result is written into a planned buffer through
-    `out_op`, the operator's own (not generated) out= overload."""
+    """An ATen call. out_op: its single result is written into a planned buffer through
+    `out_op`, the operator's own (not generated) out= overload. in_place_op: the operator's form
+    that writes to its first argument, where that is the call's result, too."""
 
     call: ExternCall
     out_op: torch._ops.OpOverload | None = None
+    in_place_op: torch._ops.OpOverload | None = None
 
 
 Step: TypeAlias = Kernel | ExternStep
@@ -209,7 +211,8 @@ class Schedule:
         computes).
     sizes: as `Graph.sizes`.
     in_place: inputs that kernels write to themselves; settled: the number of the first step that
-        may do so. None from there on can fault: a program that faults has written nothing.
+        may do so. None from there on can fault: a program that faults has written nothing, but for
+        what was scattered into an input: the same is written if it runs again.
     mutations: inputs that receive a copy at the end.
     last_use: for a buffer that extern calls allocate or that is fresh but no output, the index
         of the last step that needs it: it is dropped after that. For an input too, which is
@@ -236,3 +239,12 @@ def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:
     """Elements from the buffer's start, coordinates that are loaded left out."""
     plain = [coordinate if type(coordinate) is Expr else 0 for coordinate in coordinates]
     return dot(plain, buffer.stride)
+
+
+def scatters(kernel: Kernel) -> list[Store]:
+    """The kernel's stores at places that are looked up; all in its only phase."""
+    return [
+        statement
+        for statement in kernel.phases[0].body
+        if isinstance(statement, Store) and isinstance(statement.value, Scatter)
+    ]

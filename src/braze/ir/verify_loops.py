@@ -29,10 +29,11 @@ from braze.ir.loops import (
     LoopProgram,
     Reduce,
     Scalar,
+    Scatter,
     Statement,
 )
 from braze.ir.print_loops import print_statement
-from braze.shapes.expr import Expr, Symbol, bounds, symbols
+from braze.shapes.expr import ZERO, Expr, Symbol, bounds, symbols
 
 _HALF = (torch.float16, torch.bfloat16)
 _FOLDS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
@@ -115,6 +116,8 @@ def _verify_definition(definition: Definition, known: _Known) -> None:
     if 0 not in axes.values():
         _verify_coordinates(definition.store, target, set(axes), known, is_guarded=False)
         for other in others:
+            if isinstance(definition.body, Scatter):
+                break
             fixed = _has_fixed_place(definition, known) and _has_fixed_place(other, known)
             apart = not fixed or _are_disjoint(definition, other)
             _require(apart, "regions of one target overlap")
@@ -123,9 +126,25 @@ def _verify_definition(definition: Definition, known: _Known) -> None:
         f"{target} is {target.dtype}, its definition {definition.body.dtype}",
     )
     visitor = _Visitor(set(axes), known, 0 in axes.values())
-    visitor.visit(definition.body, may_fold=True)
+    if isinstance(definition.body, Scatter):
+        _verify_scatter(definition, definition.body, visitor)
+    else:
+        visitor.visit(definition.body, may_fold=True)
     others.append(definition)
     known.ready.add(target)
+
+
+def _verify_scatter(definition: Definition, body: Scatter, visitor: _Visitor) -> None:
+    target = definition.target
+    _require(body.kind in ("set", "add"), f"no scatter {body.kind}")
+    _require(target in visitor.known.ready, f"{target} has no contents to scatter into")
+    _require(len(body.positions) == len(target.shape), "positions have another rank")
+    for position, coordinate in zip(body.positions, definition.store, strict=True):
+        if position is not None:
+            _require(position.dtype == torch.int64, f"a position is {position.dtype}")
+            _require(coordinate == ZERO, "a coordinate beside a position that is looked up")
+            visitor.visit(position)
+    visitor.visit(body.value)
 
 
 def _has_fixed_place(definition: Definition, known: _Known) -> bool:
@@ -209,6 +228,8 @@ class _Visitor:
         elif isinstance(scalar, Index):
             loose = symbols(scalar.expr) - self.scope - self.known.size_symbols
             _require(not loose, f"{', '.join(map(str, loose))} is no axis")
+        elif isinstance(scalar, Scatter):
+            raise InvalidLoops("a scatter below the root of a body")
         else:
             _verify_literal(scalar)
 

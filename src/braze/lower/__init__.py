@@ -27,10 +27,12 @@ from braze.lower import (
     pooling_backward,
     reductions,
     resizing,
+    scattering,
     views,
 )
 from braze.lower.devices import nodes_elsewhere
 from braze.lower.lowering import Lowering, Supports
+from braze.lower.scattering import SCATTERS
 
 if TYPE_CHECKING:
     from braze.options import Options
@@ -54,6 +56,7 @@ RULE_FAMILIES = (
     pooling_backward,
     reductions,
     resizing,
+    scattering,
     views,
 )
 
@@ -75,12 +78,15 @@ def lower(
 
     supports: whether the code generator has a scalar operator on operands of a dtype; operators
         whose rules need one that it lacks stay calls of ATen.
+    Where deterministic algorithms are asked for, what scatters stays a call of ATen.
     With numerics "eager" only rules that match ATen bit for bit are used, and every rounding
     stays; otherwise round trips through half types inside one operator are left out.
     """
     left_to_aten: frozenset[Node] = frozenset()
     if device is not None:
         left_to_aten = nodes_elsewhere(graph, device)
+    if torch.are_deterministic_algorithms_enabled():
+        left_to_aten |= frozenset([n for n in graph.nodes if str(n.op) in SCATTERS])
     while True:
         lowering = Lowering(graph, options.numerics, supports, left_to_aten)
         program = lowering.run()

@@ -341,7 +341,7 @@ class _Program:
         if call.computes is not None:
             self._number(call, call.computes)
             return
-        op = step.out_op or call.op
+        op = step.out_op or step.in_place_op or call.op
         self.names[f"op{number}"] = FAST_CALLS.get(op) or direct_call(op)
         written, clones = _written_names(call.op), _Clones(self)
         arguments: list[str] = []
@@ -353,7 +353,7 @@ class _Program:
             assert call.outputs[0] is not None
             arguments.append(f"out={self._view(whole(call.outputs[0]))}")
         text = f"op{number}({', '.join(arguments)})"
-        if step.out_op is not None or not call.outputs:
+        if op is not call.op or not call.outputs:
             self.body.append(text)
         else:
             self._take_results(call, text, clones.names)

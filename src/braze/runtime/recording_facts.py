@@ -23,7 +23,7 @@ class RecordingFacts:
     count: of the inputs that are tensors. sized: inputs with symbolic sizes.
     kernel_inputs: given to our kernels only; number_inputs: those on the CPU, whose values are
     given; places: of each in the table. fixed_inputs: given to library calls. copied_back: written
-    by a copy at the end. written: by kernels or copies.
+    to; where a recording has a copy of one, that is copied back. written: the same, in order.
     whole_results: the first that is all of its memory. fresh_results: those of them that our
     kernels write and that nothing else reads; result_places: of each in the table.
     same_results: views of the memory of a whole one. input_results: views of inputs.
@@ -88,7 +88,7 @@ def recording_facts(
         number_inputs=tuple([n for b, n in ours.items() if b.device.type != kind]),
         places={n: places[b] for b, n in inputs.items() if b in places},
         fixed_inputs=tuple([n for b, n in inputs.items() if b in foreign]),
-        copied_back=frozenset([inputs[target] for target in targets]),
+        copied_back=frozenset([inputs[b] for b in (*schedule.in_place, *targets)]),
         written=tuple(sorted({inputs[b] for b in (*schedule.in_place, *targets)})),
         whole_results=frozenset(bases.values()),
         fresh_results=tuple(fresh),

@@ -7,7 +7,8 @@
 Each part is a schedule of its own: what another part reads of it is a result of it, and an input of
 that one. What is written in place, and the copies at the end, stay at the end.
 
-Left whole: backwards (they take their inputs over), schedules whose inputs have symbolic sizes, and
+Left whole: backwards (they take their inputs over), schedules whose inputs have symbolic sizes,
+those that change elements of what has contents (scatters may write to inputs at any time), and
 those of which no part has enough steps for a replay to pay. From the first number on that the
 program computes for a size, all is one part that is not recorded.
 
@@ -26,7 +27,7 @@ import torch
 
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView
-from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
+from braze.ir.schedule import ExternStep, Kernel, Schedule, Step, scatters
 from braze.ir.training import Role
 from braze.runtime.recording_choice import LEAST_STEPS
 from braze.runtime.result_memory import views_of
@@ -81,6 +82,8 @@ def recording_parts(
     """The parts, or None where the schedule is better left whole. device: of the kernels."""
     if role.takes_inputs or schedule.sized or schedule.sizes.numbers:
         return None
+    if any(map(_changes_contents, schedule.steps)):
+        return None  # of another part, or of an input before the last one
     given = {*schedule.inputs, *(buffer for buffer, _ in schedule.constants)}
     seen = [view for view in schedule.outputs if view.buffer in given]
     if any(map(_is_symbolic, schedule.inputs)) or any(map(_is_symbolic, seen)):
@@ -132,6 +135,13 @@ class PartedGraph:
 # --- private ---------------------------------------------------------------------------------
 
 _Run: TypeAlias = tuple[str, list[int]]
+
+
+def _changes_contents(step: Step) -> bool:
+    """Whether a step writes to elements of what has contents."""
+    if isinstance(step, ExternStep):
+        return step.in_place_op is not None
+    return bool(scatters(step))
 
 
 def _is_symbolic(layout: Buffer | BufferView) -> bool:

@@ -17,11 +17,14 @@ from collections.abc import Sequence
 
 from braze.ir.loops import Buffer, Definition, ExternCall, Reduce, Statement
 from braze.ir.scalars import loads
+from braze.schedule.scatters import scattered
 
 
 def write_regions_early(statements: Sequence[Statement]) -> list[Statement]:
     """The statements with such regions behind the last call that they read from."""
     counts = Counter(s.target for s in statements if isinstance(s, Definition))
+    for target in scattered(statements):
+        del counts[target]  # what is scattered comes behind what it is scattered into
     made_by: dict[Buffer, int] = {}
     behind: dict[int, list[Statement]] = {}
     moved: set[Statement] = set()

@@ -19,7 +19,9 @@ from braze.ir.schedule import Loop, Refusal
 from braze.schedule.cost import estimated, loops
 from braze.schedule.normalise import Names
 from braze.schedule.numbers_known import NumbersKnown
+from braze.schedule.scatters import is_scatter
 from braze.schedule.target import Target
+from braze.schedule.use import extern_reads
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.substitution import substitute
@@ -94,6 +96,7 @@ class Fusion:
     made_at: dict[Buffer, int] = field(default_factory=dict)
     touching: dict[Buffer, set[int]] = field(default_factory=dict)
     shared_targets: set[Buffer] = field(default_factory=set)
+    read_by_calls: dict[Buffer, int] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
     numbers: NumbersKnown | None = None
     late: frozenset[Buffer] = frozenset()
@@ -107,17 +110,19 @@ def fuse(
     target: Target,
     sizes: Sizes = NO_SIZES,
     late: frozenset[Buffer] = frozenset(),
+    apart: frozenset[Buffer] = frozenset(),
 ) -> Fusion:
     """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
     fewer than the target's `few_rows` rows does not join a large group of points. late: what stays
-    behind the extern call before it."""
+    behind the extern call before it. apart: what kernels of their own make."""
     fusion = Fusion(names, limit, target.few_rows, target.small_points, late=late)
     if any(isinstance(s, ExternCall) and s.computes is not None for s in statements):
         fusion.numbers = NumbersKnown(sizes)
+    fusion.shared_targets |= apart
     seen: set[Buffer] = set()
     for statement in statements:
         if isinstance(statement, Definition):
-            if statement.target in seen:
+            if statement.target in seen or is_scatter(statement):
                 fusion.shared_targets.add(statement.target)
             seen.add(statement.target)
     for statement in statements:
@@ -139,6 +144,8 @@ def _place_extern(fusion: Fusion, call: ExternCall) -> None:
     for buffer in call.outputs:
         if buffer is not None:
             fusion.made_at[buffer] = len(fusion.places) - 1
+    for buffer in extern_reads(call):
+        fusion.read_by_calls[buffer] = len(fusion.places) - 1
 
 
 def _place_definition(fusion: Fusion, definition: Definition) -> None:
@@ -153,6 +160,8 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
             earliest = max(earliest, place + 1 if apart else place)
     if fusion.numbers is not None:
         earliest = max(earliest, fusion.numbers.earliest(definition))
+    if is_scatter(definition):
+        earliest = max(earliest, _after_all(fusion, definition.target))
     position = _find_place(fusion, candidate, earliest)
     if position is None:
         fusion.places.append(_new_group(fusion, candidate))
@@ -161,6 +170,12 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
         fusion.touching.setdefault(buffer, set()).add(position)
     before = fusion.made_at.get(definition.target, 0)
     fusion.made_at[definition.target] = max(position, before)
+
+
+def _after_all(fusion: Fusion, target: Buffer) -> int:
+    """The first place behind whatever reads or writes the contents that a scatter changes."""
+    places = {fusion.made_at.get(target, -1), fusion.read_by_calls.get(target, -1)}
+    return max(places | fusion.touching.get(target, set())) + 1
 
 
 def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | None:
@@ -228,6 +243,8 @@ def _joined(fusion: Fusion, group: Group, candidate: Candidate) -> str | None:
         return f"the kernel has {fusion.limit} definitions already"
     if definition.target in group.first_reads:
         return f"it reads another part of {definition.target}"
+    if group.outer is not None and is_scatter(definition):
+        return "it scatters, and the kernel has rows"
     mapping = _mapping(group, candidate)
     if isinstance(mapping, str):
         return mapping
@@ -236,6 +253,8 @@ def _joined(fusion: Fusion, group: Group, candidate: Candidate) -> str | None:
         return kind
     outer = group.outer
     if kind == REDUCTION and outer is None:
+        if any(is_scatter(member.definition) for member in group.members):
+            return "the kernel scatters, and it needs rows"
         outer = frozenset(mapping[s] for s, _ in definition.axes)
         if _loses_parallelism(group, outer, fusion.few_rows):
             return "rows too few for all threads"

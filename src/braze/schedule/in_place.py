@@ -17,7 +17,7 @@ from typing import final
 
 from braze.ir.loops import Apply, Buffer, BufferView, InRange, Load, LoopProgram, Scalar
 from braze.ir.scalars import loads, rebuild, replace_children, walk
-from braze.ir.schedule import Accumulate, ExternStep, Kernel, Step, Store
+from braze.ir.schedule import Accumulate, ExternStep, Kernel, Step, Store, scatters
 from braze.schedule.memory import written
 from braze.schedule.use import extern_reads
 
@@ -120,12 +120,17 @@ def _parts(kernel: Kernel) -> list[tuple[Store | Accumulate, ...]]:
 
 def _followers(steps: Sequence[Step]) -> dict[int, set[int] | None]:
     """Of each kernel that cannot fault, itself and the steps that need its results, directly or
-    not; absent where one of those is no such kernel."""
+    not; absent where one of those is no such kernel, or touches what is scattered into, which may
+    have had other contents before."""
     found: dict[int, set[int] | None] = {}
     readers: dict[Buffer, set[int]] = {}
+    moving = {s.target for step in steps if isinstance(step, Kernel) for s in scatters(step)}
+    calls = [s for s in steps if isinstance(s, ExternStep) and s.in_place_op is not None]
+    moving |= {buffer for step in calls for buffer in written(step)}
     for number in reversed(range(len(steps))):
         step = steps[number]
-        after: set[int] | None = {number} if _is_sure(step) else None
+        sure = _is_sure(step) and moving.isdisjoint([*written(step), *_read(step)])
+        after: set[int] | None = {number} if sure else None
         for buffer in written(step):
             for reader in readers.get(buffer, ()):
                 if reader == number or after is None:

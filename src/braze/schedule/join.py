@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from braze.ir.loops import Buffer, Definition, Guarded, Reduce, Scalar, Statement
+from braze.ir.loops import Buffer, Definition, Guarded, Reduce, Scalar, Scatter, Statement
 from braze.ir.scalars import apply, index, substitute_symbols
 from braze.ir.types import Size
 from braze.schedule.normalise import Names
@@ -76,7 +76,7 @@ def _is_whole(regions: Sequence[_Region], target: Buffer, dimension: int) -> boo
 
 def _region(definition: Definition, dimension: int) -> _Region | None:
     """Where the definition lies, if it stores at its own symbols, one of them moved."""
-    if isinstance(definition.body, Reduce):
+    if isinstance(definition.body, (Reduce, Scatter)):
         return None
     sizes = dict(definition.axes)
     used: set[Symbol] = set()

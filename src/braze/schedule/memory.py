@@ -94,7 +94,8 @@ def place(program: LoopProgram, steps: Sequence[Step], target: Target) -> Placem
     visible = {view.buffer for view in program.outputs} | _aliased_by_externs(steps)
     given = {*program.inputs, *(buffer for buffer, _ in program.constants)}
     plannable = Plannable.of(program, target)
-    planned = [b for b in first if b not in visible and b not in given and plannable(b)]
+    foreign = _allocated_by_externs(steps)  # kernels may scatter into it
+    planned = [b for b in first if b not in visible | given | foreign and plannable(b)]
     lives = [_life(b, first[b], last[b]) for b in planned]
     placed, total = _fit([life for life in lives if life.about <= target.planned_bytes])
     if target.shares_memory and _costs_more(total, lives, _others(steps, lives, given, visible)):
@@ -103,7 +104,7 @@ def place(program: LoopProgram, steps: Sequence[Step], target: Target) -> Placem
     slots = {} if is_sized else {life.buffer: Slot(at, life.about) for life, at in placed}
     sized = _ordered(placed) if is_sized else {}
     inside = slots.keys() | sized.keys() | given
-    fresh = tuple(b for b in _written_by_kernels(steps) if b not in inside)
+    fresh = tuple(b for b in _written_by_kernels(steps) if b not in inside | foreign)
     temporary = set(fresh) | (_written_by_externs(steps) - inside)
     outputs = {view.buffer for view in program.outputs}
     temporary |= {*program.inputs} - {target for target, _ in program.mutations}
@@ -179,6 +180,12 @@ def _written_by_kernels(steps: Sequence[Step]) -> list[Buffer]:
 
 def _written_by_externs(steps: Sequence[Step]) -> set[Buffer]:
     return {b for step in steps if isinstance(step, ExternStep) for b in written(step)}
+
+
+def _allocated_by_externs(steps: Sequence[Step]) -> set[Buffer]:
+    calls = [step for step in steps if isinstance(step, ExternStep)]
+    made = [call for call in calls if call.out_op is None and call.in_place_op is None]
+    return {b for call in made for b in written(call)}
 
 
 def _aliased_by_externs(steps: Sequence[Step]) -> set[Buffer]:

@@ -11,14 +11,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
-from braze.ir.loops import Buffer, Index, Load, Reduce, Scalar
+from braze.ir.loops import Buffer, Index, Load, Reduce, Scalar, Scatter
 from braze.ir.scalars import loads, replace_children, substitute_symbols, walk
-from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
+from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scatters
 from braze.schedule.again import compute_again
 from braze.schedule.cost import estimated
 from braze.schedule.divide import divide
 from braze.schedule.fuse import FULL, REDUCTION, ROW, Group, Member
 from braze.schedule.normalise import Names
+from braze.schedule.scatters import keep_order, may_share
 from braze.schedule.strides import Access, best_vector_axis, load_accesses, stride_along
 from braze.schedule.target import Target
 from braze.shapes.expr import (
@@ -36,6 +37,7 @@ from braze.shapes.substitution import substitute
 _CHUNK = 4096  # elements of a task of a long loop
 _TILE = (32, 64)
 _LEAST_TILE = 8  # points of a loop that is worth a side of a tile
+_LANES = 512  # elements of a task that scatters
 _WANTED_TASKS = 8
 _At = TypeVar("_At")
 
@@ -75,7 +77,9 @@ def build_kernel(
         kept,
         _lanes(final) if final.lanes else 0,
     )
-    return _chunked(group, kernel, target.tiles_stores)
+    if group.outer is None and target.orders_scatters:
+        kernel = keep_order(kernel)
+    return _chunked(group, kernel, target)
 
 
 # --- order -----------------------------------------------------------------------------------
@@ -107,12 +111,14 @@ def _order(group: Group) -> Order:
 
 
 def _main_access(group: Group) -> Expr:
-    """Where the first full member stores, or the first load of the first reduction reads."""
+    """Where the first full member stores, or the first load of the first other one reads: of a
+    scatter, that of its value."""
     for member in group.members:
-        if member.kind == FULL:
+        if member.kind == FULL and not isinstance(member.body, Scatter):
             return offset(member.definition.target, member.store)
     for member in group.members:
-        for _, expr in load_accesses(member.body):
+        body = member.body.value if isinstance(member.body, Scatter) else member.body
+        for _, expr in load_accesses(body):
             return expr
     return ZERO
 
@@ -134,19 +140,26 @@ def _lanes(order: Order) -> int:
     return min(max(64, -(-wanted // 64) * 64), 512, max(length, 1))
 
 
-def _chunked(group: Group, kernel: Kernel, tiles_stores: bool) -> Kernel:
+def _chunked(group: Group, kernel: Kernel, target: Target) -> Kernel:
     """A flat kernel with its long loop cut, or with a loop of its rows made the other side of
-    a tile, where something is read along that loop."""
+    a tile, where something is read along that loop. What is scattered makes no tile."""
     if group.outer is not None or not kernel.phases[0].loops:
         return kernel
     vector, size = kernel.phases[0].loops[-1]
     length = constant_value(size)
-    across = _tiled_row(kernel, vector, tiles_stores)
+    chunk = _CHUNK if length is None or length > 2 * _CHUNK else 0
+    stores = scatters(kernel)
+    if stores:
+        if target.orders_scatters and (length is None or length >= 2 * _LANES):
+            chunk = _LANES  # rows are few, where those that meet on an element are none
+        may_cut = not target.orders_scatters or all(may_share(s, vector) for s in stores)
+        outer = (0,) * (len(kernel.phases[0].loops) - 1)
+        return replace(kernel, chunks=(*outer, chunk) if chunk and may_cut else ())
+    across = _tiled_row(kernel, vector, target.tiles_stores)
     if across is not None and (length is None or length >= _LEAST_TILE):
         rows = tuple(loop for loop in kernel.rows if loop != across)
         phase = replace(kernel.phases[0], loops=(across, (vector, size)))
         return replace(kernel, rows=rows, phases=(phase,), chunks=_TILE)
-    chunk = _CHUNK if length is None or length > 2 * _CHUNK else 0
     return replace(kernel, chunks=(chunk,) if chunk else ())
 
 

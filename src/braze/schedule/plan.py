@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from braze.ir.loops import Buffer, ExternCall, LoopProgram, Statement
-from braze.ir.schedule import ExternStep, Schedule, Step
+from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
+from braze.ir.schedule import Schedule, Step
 from braze.options import Options
 from braze.schedule.columns import merge_columns
 from braze.schedule.early_regions import write_regions_early
-from braze.schedule.extern import plan_extern
+from braze.schedule.extern import plan_extern, step_of
 from braze.schedule.fuse import Extern, Fusion, fuse
 from braze.schedule.in_place import write_in_place
 from braze.schedule.inline import inline
@@ -25,6 +25,7 @@ from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.numbers import join_numbers
 from braze.schedule.products import ChooseProduct, fuse_products
+from braze.schedule.scatter_in_place import Scattered, scatter_in_place
 from braze.schedule.shared_regions import share_regions
 from braze.schedule.split import split
 from braze.schedule.spread import spread_rows
@@ -44,7 +45,8 @@ def schedule(
     """Kernels and extern calls that compute the program on a target, and the memory plan. choose:
     says which products of matrices are computed by kernels."""
     names = new_names()
-    fusion = _fused(program, names, options, target)
+    scattered, fusion = _fused(program, names, options, target)
+    program = scattered.program
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
@@ -56,7 +58,9 @@ def schedule(
         final = replace(final, steps=tuple(fused), settled=settled)
     if target.spread_bytes:
         final = spread_rows(final, names, target)
-    placement = place(program, final.steps, target)
+    written = tuple([(buffer, _whole(buffer)) for buffer in scattered.inputs])
+    lasting = replace(program, mutations=(*program.mutations, *written))
+    placement = place(lasting, final.steps, target)
     return Schedule(
         inputs=program.inputs,
         constants=program.constants,
@@ -67,7 +71,7 @@ def schedule(
         last_use=placement.last_use,
         outputs=program.outputs,
         mutations=final.mutations,
-        in_place=final.in_place,
+        in_place=(*scattered.inputs, *final.in_place),
         settled=final.settled,
         refusals=tuple(fusion.refusals),
         sizes=program.sizes,
@@ -78,7 +82,13 @@ def schedule(
 # --- private ---------------------------------------------------------------------------------
 
 
-def _fused(program: LoopProgram, names: Names, options: Options, target: Target) -> Fusion:
+def _whole(buffer: Buffer) -> BufferView:
+    return BufferView(buffer, buffer.shape, buffer.stride, 0, buffer.dtype)
+
+
+def _fused(
+    program: LoopProgram, names: Names, options: Options, target: Target
+) -> tuple[Scattered, Fusion]:
     """The program's definitions in groups; what comes before them is forgotten on the way, since
     a copy of a large program's is as large as the program that is trained."""
     statements = _normalised(program.statements, names)
@@ -96,8 +106,10 @@ def _fused(program: LoopProgram, names: Names, options: Options, target: Target)
     shared = SharedMoments(statements, frozenset())
     if target.moment_points:
         shared = share_moments(statements, names, target)
-    statements = _split(shared, names, target)
-    return fuse(statements, names, options.max_fusion_size, target, program.sizes, late)
+    scattered = scatter_in_place(program, _split(shared, names, target), names, target)
+    limit, apart = options.max_fusion_size, scattered.positions
+    fusion = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)
+    return scattered, fusion
 
 
 def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:
@@ -137,7 +149,7 @@ def _steps(program: LoopProgram, fusion: Fusion, names: Names, target: Target) -
         if isinstance(place_, Extern):
             call = place_.call
             planned = target.plans_results
-            steps.append(plan_extern(call, outside, plannable) if planned else ExternStep(call))
+            steps.append(plan_extern(call, outside, plannable) if planned else step_of(call))
         else:
             wanted = {b for b in place_.makers if readers.get(b, set()) - {position}}
             name = f"k{len(steps)}"

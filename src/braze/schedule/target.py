@@ -35,6 +35,7 @@ class Target:
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     spread_bytes: rows of which all processors walk more than so many bytes at once, one a
         processor, are shared by programs that hold a part each; 0: none are.
+    orders_scatters: points that are scattered to one element come in the order of the axes.
     computes_later: what is cheap and waits where most memory is taken is computed again.
     """
 
@@ -60,6 +61,7 @@ class Target:
     lane_moment_points: int
     tiles_stores: bool
     spread_bytes: int
+    orders_scatters: bool
     computes_later: bool
 
 
@@ -87,6 +89,7 @@ CPU = Target(
     lane_moment_points=0,
     tiles_stores=False,
     spread_bytes=0,
+    orders_scatters=True,
     computes_later=True,
 )
 
@@ -116,5 +119,6 @@ CUDA = Target(
     lane_moment_points=256,
     tiles_stores=True,
     spread_bytes=48 << 20,
+    orders_scatters=False,
     computes_later=False,
 )

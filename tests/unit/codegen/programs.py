@@ -19,9 +19,10 @@ from braze.ir.loops import (
     LoopProgram,
     Reduce,
     Scalar,
+    Scatter,
     Statement,
 )
-from braze.ir.scalars import apply, cast
+from braze.ir.scalars import apply, cast, compute_dtype
 from braze.shapes.expr import Expr, IntLike, Symbol, as_expr, floor_div, modulo
 
 CPU = torch.device("cpu")
@@ -228,3 +229,29 @@ def gathered() -> LoopProgram:
     (i, _), (j, _) = over = axes((40, 6))
     row = InRange(load(places, i), 10)
     return program([table, places], [define(y, over, load(table, row, j))], [y])
+
+
+def scattered(
+    kind: str, rows: int, columns: int, into: int, dtype: torch.dtype = F32
+) -> LoopProgram:
+    """y = h, and then y[places[i], j] = (or +=) x[i, j] * x[i, j], the places checked."""
+    h, x = buffer("h", (into, columns), dtype), buffer("x", (rows, columns), dtype)
+    places, y = buffer("places", (rows,), torch.int64), buffer("y", (into, columns), dtype)
+    (k, _), (c, _) = whole = axes((into, columns))
+    (i, _), (j, _) = over = axes((rows, columns))
+    square = apply("mul", *[cast(load(x, i, j), compute_dtype(dtype))] * 2)
+    row = InRange(load(places, i), into)
+    body = Scatter(kind, (row, None), cast(square, dtype))
+    statements = [define(y, whole, load(h, k, c)), define(y, over, body, (0, j))]
+    return program([h, x, places], statements, [y])
+
+
+def histogram(points: int, bins: int, dtype: torch.dtype = torch.int64) -> LoopProgram:
+    """y[places[i]] += 1: a value that is the same at every point."""
+    places, y = buffer("places", (points,), torch.int64), buffer("y", (bins,), dtype)
+    whole, ((i, _),) = axes((bins,)), axes((points,))
+    one = Literal(1.0 if dtype.is_floating_point else 1, dtype)
+    zero = Literal(0.0 if dtype.is_floating_point else 0, dtype)
+    body = Scatter("add", (InRange(load(places, i), bins),), one)
+    over = axes((points,))
+    return program([places], [define(y, whole, zero), define(y, over, body, (0,))], [y])

@@ -25,7 +25,7 @@ from braze.runtime.recording_facts import RecordingFacts, recording_facts
 from braze.runtime.result_memory import fills, fresh_results, whole_results
 from braze.runtime.toolchain import Toolchain, find_toolchain
 from braze.schedule import schedule
-from tests.unit.codegen.programs import axes, buffer, define, load, program, view
+from tests.unit.codegen.programs import axes, buffer, define, load, program, scattered, view
 from tests.unit.codegen.running import OPTIONS
 
 FACTS = RecordingFacts(
@@ -328,6 +328,18 @@ def test_what_waits_for_the_device_is_refused() -> None:
     plan = schedule(program([x], [call], [a]), OPTIONS)
     facts = recording_facts(plan, host_sources(plan, [() for _ in plan.steps]), "cpu")
     assert facts == "aten.nonzero.default waits for the device"
+
+
+def test_an_input_that_kernels_write_and_library_calls_read() -> None:
+    """A recording that has a copy of it hands back what its kernel scattered there."""
+    given = scattered("set", 3, 5, 8)
+    y, z = given.outputs[0].buffer, buffer("z", (8, 5))
+    call = ExternCall(torch.ops.aten.cumsum.default, (view(y), 1), (), (z,))
+    made = program(given.inputs, [*given.statements, call], [z])
+    plan = schedule(dataclasses.replace(made, mutations=((given.inputs[0], view(y)),)), OPTIONS)
+    facts = recording_facts(plan, host_sources(plan, [() for _ in plan.steps]), "cpu")
+    assert isinstance(facts, RecordingFacts)
+    assert facts.fixed_inputs == (0,) and facts.copied_back == {0} and facts.written == (0,)
 
 
 # --- the extension -------------------------------------------------------------------------------

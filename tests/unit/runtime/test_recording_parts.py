@@ -161,6 +161,15 @@ def test_short_runs_stay_with_the_host() -> None:
     assert _parts(schedule(_step(2, 2), OPTIONS, CUDA)) is None
 
 
+def test_what_changes_contents_stays_whole() -> None:
+    plan = schedule(_step(), OPTIONS, CUDA)
+    assert _parts(plan) is not None
+    place = next(n for n, step in enumerate(plan.steps) if isinstance(step, ExternStep))
+    steps = list(plan.steps)
+    steps[place] = replace(steps[place], in_place_op=ATEN.index_add_.default)  # type: ignore[call-arg]
+    assert _parts(replace(plan, steps=tuple(steps))) is None
+
+
 def test_what_takes_its_inputs_over_stays_whole() -> None:
     plan = schedule(_step(), OPTIONS, CUDA)
     assert _parts(plan, Role(takes_inputs=True)) is None

@@ -126,9 +126,12 @@ MAY_FAULT = frozenset(op for op, form in _INTEGER_FORMS.items() if "bad" in form
 
 def supports(op: str, dtype: torch.dtype) -> bool:
     """Whether the C++ generator has the scalar operator on operands of the dtype (for `where`,
-    operands 1 and 2); also whether it has loads and stores of the dtype at all, for op ""."""
+    operands 1 and 2); also whether it has loads and stores of the dtype at all, for op "",
+    and sums of scattered values, for op "scatter_add"."""
     if op == "":
         return dtype in TYPES
+    if op == "scatter_add":
+        return dtype in TYPES and dtype != torch.bool
     return form(op, dtype) is not None
 
 

@@ -16,9 +16,10 @@ import torch
 from braze.codegen.cpp.accumulate import Folds
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES
+from braze.codegen.cpp.scatter import emit_scatter
 from braze.codegen.cpp.scope import Scope, Term
 from braze.codegen.cpp.text import indented
-from braze.ir.loops import Buffer, Guarded, Load, Scalar
+from braze.ir.loops import Buffer, Guarded, Load, Scalar, Scatter
 from braze.ir.scalars import children
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
@@ -163,6 +164,10 @@ class PhaseWriter:
         return lines
 
     def _store(self, scope: Scope, statement: Store, level: int) -> None:
+        if isinstance(statement.value, Scatter):
+            target, coordinates = statement.target, statement.coordinates
+            emit_scatter(scope, target, coordinates, statement.value)
+            return
         value = scope.emit(statement.value)
         key = (statement.target, statement.coordinates)
         scope.stored[key] = value
@@ -176,12 +181,18 @@ class PhaseWriter:
     def _nest(self, scope: Scope, loops: Sequence[Loop], folds: Folds) -> list[str]:
         lines = list(scope.lines[scope.depth])
         for level in range(scope.depth, 0, -1):
-            lines = self._loop(level, loops, lines, folds, scope.faults)
+            lines = self._loop(level, loops, lines, folds, scope.faults, scope.in_turn)
             lines = [*scope.lines[level - 1], *lines]
         return lines
 
     def _loop(
-        self, level: int, loops: Sequence[Loop], body: list[str], folds: Folds, faults: bool
+        self,
+        level: int,
+        loops: Sequence[Loop],
+        body: list[str],
+        folds: Folds,
+        faults: bool,
+        in_turn: bool,
     ) -> list[str]:
         innermost = level == len(loops) + bool(self.kernel.lanes)
         if self.kernel.lanes and innermost:
@@ -196,7 +207,8 @@ class PhaseWriter:
             start, stop = wrap.start, wrap.stop
         header = f"for (i64 {name} = {start}; {name} < {stop}; ++{name}) {{"
         if innermost:
-            text = folds.innermost(name, start, stop, body, faults)
+            plain = [header, *indented(body, 1), "}"]
+            text = plain if in_turn else folds.innermost(name, start, stop, body, faults)
         else:
             text = [header, *indented(body, 1), "}"]
         return text if wrap is None else wrap.around(text)

@@ -55,7 +55,8 @@ class Guard:
 @dataclass(slots=True)
 class Scope:
     """levels: of loop symbols. local: how buffers of the task are read (row values, arrays);
-    pointers: names of the pointers of the others. sizes: names of size symbols."""
+    pointers: names of the pointers of the others. sizes: names of size symbols. in_turn: points of
+    the innermost loop come one after the other."""
 
     levels: Mapping[Symbol, int]
     depth: int
@@ -67,6 +68,7 @@ class Scope:
     known: dict[str, Term] = field(default_factory=dict)
     stored: dict[tuple[Buffer, tuple[Expr | Scalar, ...]], Term] = field(default_factory=dict)
     faults: bool = False
+    in_turn: bool = False
     _memo: dict[tuple[int, str], Term] = field(default_factory=dict)
     _kept: list[Scalar] = field(default_factory=list)
 

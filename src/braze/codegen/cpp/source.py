@@ -21,7 +21,7 @@ from braze.codegen.cpp.sizes import Form, declared, form_of
 from braze.codegen.segments import kernel_runs, size_symbols
 from braze.ir.kernel import KernelSources, Segment, SourceUnit
 from braze.ir.loops import Buffer
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import Kernel, Schedule, scatters
 from braze.options import Options
 from braze.shapes.expr import Symbol
 
@@ -104,6 +104,8 @@ class _Sources:
                 lines.append(f"    static const i64 c{number}[] = {{{_listed(numbers)}}};")
             held = f"c{number}" if numbers else "0"
             arguments = f"table, t{number}, {len(places)}, sizes, {held}, threads, &fault"
+            if scatters(kernel):  # into an input, maybe, where the kernels before checked
+                lines.append("    if (fault) return fault;")
             lines.append(f"    bz_call({name}, {arguments});")
         self.entries.append("\n".join([*lines, "    return fault;", "}"]))
 

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from braze.codegen.triton.product import product_tilings
 from braze.codegen.triton.tiling import Tiling, is_wide, plan_tiling
-from braze.ir.schedule import Kernel
+from braze.ir.schedule import Kernel, scatters
 
 _FACTORS = (0.5, 2.0)
 _LARGEST_BLOCK = 65536  # points of a program
@@ -27,6 +27,8 @@ def candidate_tilings(kernel: Kernel) -> list[Tiling]:
         return product_tilings(kernel, is_wide(kernel))
     base = plan_tiling(kernel)
     if kernel.spread is not None:  # its arrivals are zero once only, not at each turn of a clock
+        return [base]
+    if scatters(kernel):  # by indices that a tuner's memory does not hold
         return [base]
     found = {tiling: None for tiling in (base, *_others(base)) if _is_sensible(tiling)}
     return [base, *(tiling for tiling in found if tiling != base)]

@@ -23,7 +23,7 @@ from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.spread import Meetings
 from braze.codegen.triton.tiling import Dimension, Tiling
-from braze.ir.loops import Buffer, Scalar
+from braze.ir.loops import Buffer, Scalar, Scatter
 from braze.ir.scalars import loads
 from braze.ir.schedule import Accumulate, Kernel, Product, Store
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
@@ -333,6 +333,9 @@ class _Writer:
         ]
 
     def _store(self, statement: Store) -> None:
+        if isinstance(statement.value, Scatter):
+            self.scope.scatter(statement.target, statement.coordinates, statement.value)
+            return
         self.scope.store(statement.target, statement.coordinates, self._value(statement))
 
     def _value(self, statement: Store) -> Term:

@@ -53,6 +53,9 @@ POINTERS: dict[torch.dtype, str] = {
 
 INTEGERS = tuple(dtype for dtype in TYPES if not dtype.is_floating_point and dtype != torch.bool)
 
+# What memory adds by itself; eager adds smaller integers by comparing and swapping words.
+ATOMIC_SUMS = (*HALVES, *FLOATS, torch.int32, torch.int64)
+
 _LIBRARY_1 = (
     "exp exp2 expm1 log log2 log10 log1p rsqrt sin cos tan asin acos atan sinh cosh tanh asinh "
     "acosh atanh erf erfc erfinv lgamma floor ceil trunc"
@@ -143,9 +146,12 @@ _ANY_FORMS: dict[str, str] = {
 
 def supports(op: str, dtype: torch.dtype) -> bool:
     """Whether the Triton generator has the scalar operator on operands of the dtype (for `where`,
-    operands 1 and 2); also whether it has loads and stores of the dtype at all, for op ""."""
+    operands 1 and 2); also whether it has loads and stores of the dtype at all, for op "",
+    and atomic sums, for op "scatter_add"."""
     if op == "":
         return dtype in TYPES
+    if op == "scatter_add":
+        return dtype in ATOMIC_SUMS
     return form(op, dtype) is not None
 
 

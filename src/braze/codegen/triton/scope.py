@@ -7,7 +7,7 @@ expression is emitted once: the text of its right-hand side is its key.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -33,6 +33,7 @@ from braze.ir.loops import (
     Load,
     Reduce,
     Scalar,
+    Scatter,
 )
 from braze.ir.schedule import offset
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
@@ -156,6 +157,19 @@ class Scope:
             text = f"tl.full((), {text}, tl.int64)"
         return f"tl.broadcast_to({text}, {self.shape(along | term.along)})"
 
+    def scatter(self, target: Buffer, coordinates: tuple[Expr, ...], scatter: Scatter) -> None:
+        """Write to, or add to, elements whose places are looked up: once for every point."""
+        value = self.emit(scatter.value)
+        place = _looked_up(self, offset(target, coordinates), scatter.positions, target, None)
+        along = frozenset([d.name for d in self.tiling.axes if d.loops])
+        pointer = f"{self.pointers[target]} + {self.broadcast(place, along)}"
+        mask = self.mask(along)
+        given = f"{pointer}, {self.broadcast(value, along)}{f', {mask}' if mask else ''}"
+        if scatter.kind == "add":
+            self.add(f"tl.atomic_add({given}, sem='relaxed')", along)
+        else:
+            self.add(f"tl.store({given})", along)
+
     def store(self, target: Buffer, coordinates: tuple[Expr, ...], value: Term) -> None:
         """Write to memory, if the buffer is there; a later load at the same place is the value."""
         pointer = self.pointers.get(target)
@@ -250,17 +264,30 @@ def _is_based(scope: Scope, load: Load) -> bool:
 
 def _place(scope: Scope, load: Load, guard: Term | None) -> Term:
     """The element's offset: index expressions summed symbolically, loaded indices added."""
+    base = offset(load.buffer, load.coordinates)
+    positions = [None if isinstance(c, Expr) else c for c in load.coordinates]
+    return _looked_up(scope, base, positions, load.buffer, guard)
+
+
+def _looked_up(
+    scope: Scope,
+    plain: Expr,
+    positions: Sequence[Scalar | None],
+    buffer: Buffer,
+    guard: Term | None,
+) -> Term:
+    """An offset to which computed coordinates are added, None for one that is in it."""
     parts: list[str] = []
     along = NUMBER
-    for coordinate, stride in zip(load.coordinates, load.buffer.stride):
-        if isinstance(coordinate, Expr):
+    for coordinate, stride in zip(positions, buffer.stride):
+        if coordinate is None:
             continue
         term = scope.emit(coordinate, guard)
         step = scope.index(as_expr(stride)).text
         text = term.text if scope.tiling.wide else f"{term.text}.to(tl.int32)"
         parts.append(text if step == "1" else f"{text} * {step}")
         along |= term.along
-    base = scope.index(offset(load.buffer, load.coordinates))
+    base = scope.index(plain)
     text = " + ".join([base.text, *parts])
     return Term(f"({text})" if parts else text, along | base.along)
 

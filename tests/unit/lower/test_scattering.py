@@ -1,0 +1,91 @@
+"""Which operators scatter by kernels, on which device, and what stays a call of ATen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from braze.codegen import cpp, triton
+from braze.ir.loops import Definition, LoopProgram, Scatter
+from braze.ir.print_graph import parse_graph
+from braze.ir.verify_loops import verify_loops
+from braze.lower import lower
+from braze.options import config
+
+OPTIONS = config.snapshot()
+
+
+def lowered(call: str, *inputs: str, device: str = "cuda:0") -> LoopProgram:
+    lines = [f"input %{n}: {kind}{device}" for n, kind in enumerate(inputs)]
+    lines += [f"%9: {inputs[0]}{device} = aten.{call}", "output %9"]
+    graph = parse_graph("graph {\n" + "".join(f"  {line}\n" for line in lines) + "}\n")
+    supports = triton.supports if device != "cpu" else cpp.supports
+    program = lower(graph, OPTIONS, supports)
+    verify_loops(program)
+    return program
+
+
+def scattered(program: LoopProgram) -> list[Scatter]:
+    definitions = [s for s in program.statements if isinstance(s, Definition)]
+    return [d.body for d in definitions if isinstance(d.body, Scatter)]
+
+
+@pytest.mark.parametrize("dtype", ["f32", "f64", "f16", "bf16", "i32", "i64"])
+def test_sums_are_atomic_on_a_device(dtype: str) -> None:
+    add = lowered(
+        "index_add.default(%0, 0, %1, %2)",
+        f"{dtype}[9, 4][4, 1]",
+        "i64[3][1]",
+        f"{dtype}[3, 4][4, 1]",
+    )
+    (scatter,) = scattered(add)
+    assert scatter.kind == "add"
+
+
+@pytest.mark.parametrize("dtype", ["i16", "i8", "u8", "b8"])
+def test_what_no_memory_adds_up_is_left_to_aten(dtype: str) -> None:
+    given = (f"{dtype}[9, 4][4, 1]", "i64[3][1]", f"{dtype}[3, 4][4, 1]")
+    assert not scattered(lowered("index_add.default(%0, 0, %1, %2)", *given))
+    (scatter,) = scattered(lowered("index_copy.default(%0, 0, %1, %2)", *given))
+    assert scatter.kind == "set"
+
+
+def test_sums_in_an_order_are_left_to_aten() -> None:
+    """A device's `index_put` sorts; the CPU's adds one after the other."""
+    given = ("f32[9, 4][4, 1]", "i64[3][1]", "f32[3, 4][4, 1]")
+    call = "index_put.default(%0, [%1], %2, True)"
+    assert not scattered(lowered(call, *given))
+    assert scattered(lowered(call, *given, device="cpu"))
+    assert scattered(lowered(call.replace("True", "False"), *given))
+
+
+def test_what_threads_share_is_left_to_aten() -> None:
+    given = ("f32[9, 4096][4096, 1]", "i64[30][1]", "f32[30, 4096][4096, 1]")
+    call = "index_add.default(%0, 0, %1, %2)"
+    assert scattered(lowered(call, *given))
+    assert not scattered(lowered(call, *given, device="cpu"))
+    assert scattered(lowered(call.replace("add", "copy"), *given, device="cpu"))
+
+
+@pytest.mark.parametrize("dtype", ["f16", "bf16"])
+def test_sums_of_half_types_are_left_to_aten_on_the_cpu(dtype: str) -> None:
+    """It may take float32 for them."""
+    given = (f"{dtype}[9, 4][4, 1]", "i64[3, 4][4, 1]", f"{dtype}[3, 4][4, 1]")
+    call = "scatter_add.default(%0, 0, %1, %2)"
+    assert scattered(lowered(call, *given))
+    assert not scattered(lowered(call, *given, device="cpu"))
+
+
+@pytest.fixture
+def _deterministic() -> Iterator[None]:
+    torch.use_deterministic_algorithms(True)
+    yield
+    torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("name", ["index_add", "index_copy"])
+def test_deterministic_algorithms(_deterministic: None, name: str) -> None:
+    given = ("f32[9, 4][4, 1]", "i64[3][1]", "f32[3, 4][4, 1]")
+    assert not scattered(lowered(f"{name}.default(%0, 0, %1, %2)", *given))
