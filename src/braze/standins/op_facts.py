@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 import torch
@@ -31,7 +31,9 @@ class Kind(enum.Enum):
 class OpFacts:
     """written: positions (in the schema's arguments) of the arguments that are written to.
     functional: the overload without writes; its returns are the call's fresh returns, then the
-        new contents of the written arguments."""
+        new contents of the written arguments.
+    numbers: positions of the arguments that are numbers, which a dtype may not hold. What draws
+        random numbers has none here, since nobody may ask it which it takes: it would draw some."""
 
     op: torch._ops.OpOverload
     kind: Kind
@@ -39,6 +41,7 @@ class OpFacts:
     written: tuple[int, ...] = ()
     functional: torch._ops.OpOverload | None = None
     argument_names: tuple[str, ...] = ()
+    numbers: tuple[int, ...] = ()
 
 
 _SIZE_QUESTIONS = frozenset({"aten::size", "aten::stride"})
@@ -70,6 +73,18 @@ _BOUND_TO_STRIDES = frozenset({"bernoulli_"})
 @functools.cache
 def describe_op(op: torch._ops.OpOverload) -> OpFacts:
     """The facts about one overload."""
+    facts = _without_numbers(op)
+    if is_random(op):
+        return facts
+    arguments = enumerate(op._schema.arguments)
+    places = [place for place, argument in arguments if str(argument.type) in _NUMBER_TYPES]
+    return replace(facts, numbers=tuple(places))
+
+
+_NUMBER_TYPES = frozenset({"number", "Optional[number]"})
+
+
+def _without_numbers(op: torch._ops.OpOverload) -> OpFacts:
     schema = op._schema
     names = tuple(argument.name for argument in schema.arguments)
     qualified = schema.name

@@ -24,6 +24,7 @@ from braze.standins.finish import FinishedTrace, finish_trace, version_of
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
+from braze.standins.number_ranges import check_numbers
 from braze.standins.numbers import NUMBERS, SymbolicFloat, with_tensor
 from braze.standins.op_facts import Kind, OpFacts, describe_op
 from braze.standins.recorder import Recorder
@@ -50,8 +51,8 @@ class Tracer(dispatch.TorchDispatchMode):
     replayable: the graph will be replayed under autograd, so results whose gradients a replay
         could not give (custom autograd functions) are refused. A trace that holds its own
         backward turns this off.
-    check_number: told of a condition on numbers that depend on tensors where Python raises, or
-        gives a complex number, unless it holds.
+    check_number: told of a condition on numbers that the graph computes where Python or an operator
+        raises, or gives a complex number, unless it holds.
     step_now: of the program that is traced; set it where gradients may end at leaves that the
         trace made. leaf_reads: the steps at which those were read.
 
@@ -215,8 +216,7 @@ class Tracer(dispatch.TorchDispatchMode):
             handler = None if facts.kind is Kind.FUNCTIONAL else _HANDLERS[facts.kind]
             known = self._handlers[op] = (SPECIAL_CALLS.get(op), handler, facts)
         special, handler, facts = known
-        if kwargs is None:
-            kwargs = {}
+        kwargs = kwargs or {}
         if self.facts is not None or self.has_numbers:
             args = with_plain_sizes(args)
             if kwargs:
@@ -225,6 +225,8 @@ class Tracer(dispatch.TorchDispatchMode):
                 args = counted_from_start(op, args)
         if args and type(args[0]) in NUMBERS and Standin not in map(type, args):
             args = with_tensor(self, op, args)
+        if facts.numbers and (kwargs or facts.numbers[0] < len(args)):
+            check_numbers(self, facts, args, kwargs)
         if special is not None:
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:
@@ -424,9 +426,7 @@ class Tracer(dispatch.TorchDispatchMode):
     ) -> None:
         """Give a stand-in's memory new contents, cast and broadcast as an in-place call does.
         counted: eager raises its version."""
-        if type(target) is not Standin:
-            target = self.standin_of(target)
-        place = target.place
+        place = self.standin_of(target).place
         found = value.type
         assert isinstance(found, TensorType)
         wanted = place.type

@@ -71,18 +71,19 @@ def freeze(argument: Any) -> Any:
     return (type(argument), argument)
 
 
-def _thaw(key: Any) -> Any:
+def thaw(key: Any) -> Any:
+    """The argument of such a key."""
     cls, argument = key
     if cls is tuple or cls is list:
-        return cls([_thaw(a) for a in argument])
+        return cls([thaw(a) for a in argument])
     return argument
 
 
 @functools.lru_cache(maxsize=1 << 14)
 def _infer_once(op: torch._ops.OpOverload, key: Any) -> Any:
     args, kwargs, _ = key
-    args = _thaw(args)
-    return correct(op, infer_by_meta(op, args, dict(_thaw(kwargs))), args)
+    args = thaw(args)
+    return correct(op, infer_by_meta(op, args, dict(thaw(kwargs))), args)
 
 
 def infer_view(

@@ -79,13 +79,24 @@ _HALVES = frozenset({torch.float16, torch.bfloat16})
 _POWER = torch.ops.aten.pow.Tensor_Scalar
 
 
+# Of each operator that is looked at: whether it is of ordered numbers, the dtypes that its kernel
+# lacks, and where its parameters are.
+_CHECKS = {
+    op: (op in _ORDERED, _REFUSED.get(op), _PARAMETERS.get(op))
+    for op in (*_ORDERED, *_REFUSED, *_PARAMETERS, _POWER)
+}
+
+
 def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
     """Raise as the operator's kernel does for a dtype that it lacks."""
-    if op in _ORDERED:
+    found = _CHECKS.get(op)
+    if found is None:
+        return
+    is_ordered, refused, parameters = found
+    if is_ordered:
         for argument in args:
             if type(argument) is TensorType and argument.dtype.is_complex:
                 raise NotImplementedError(f"{op} is not implemented for {argument.dtype}")
-    refused = _REFUSED.get(op)
     if refused is not None and not isinstance(kwargs.get("dtype"), torch.dtype):
         first = args[0]
         wrong = type(first) is TensorType and first.dtype in refused
@@ -93,8 +104,8 @@ def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         if wrong and first.device.type == "cpu" and 0 not in first.shape:
             error = RuntimeError if op in _CHECKED else NotImplementedError
             raise error(f"{op} is not implemented for {first.dtype}")
-    elif op in _PARAMETERS:
-        _check_parameters(args[0], args[_PARAMETERS[op]])
+    elif parameters is not None:
+        _check_parameters(args[0], args[parameters])
     elif op is _POWER and type(args[1]) is int and args[1] < 0 and args[0].dtype in _WHOLE:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
 
