@@ -16,6 +16,7 @@ from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat, number_value
 
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16})
+_WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
 
 def _tensor_of(make: Any) -> None:
@@ -37,12 +38,22 @@ def _tensor_of(make: Any) -> None:
             "device": given.get("device") or torch.get_default_device(),
         }
         is_row = type(data) in (list, tuple, torch.Size)
-        if SymbolicFloat in kinds:
+        if SymbolicFloat in kinds and wanted["dtype"] not in _WHOLE:
             return _of_floats(interpreter, numbers, is_row, wanted)
-        if not _fit(numbers, wanted["dtype"], whole):
-            return leaf_call(interpreter, make, args, kwargs)
+        if SymbolicFloat in kinds or not _fit(numbers, wanted["dtype"], whole):
+            known = [interpreter.native(_settled, number) for number in numbers]
+            items = type(data)(known) if is_row else known[0]
+            return leaf_call(interpreter, make, (items,), given)
         items = [leaf_call(interpreter, torch.full, ((), n), wanted) for n in numbers]
         return leaf_call(interpreter, torch.stack, (items,), {}) if is_row else items[0]
+
+
+def _settled(number: Any) -> Any:
+    """The number that a symbol is: its dtype may not hold another one, and C++ that makes tensors
+    takes no more than 32 bits of a symbol."""
+    if type(number) is SymbolicFloat:
+        return float(number)
+    return int(number) if type(number) is ProgramInt else number
 
 
 def _fit(numbers: list[Any], dtype: torch.dtype, whole: bool) -> bool:
