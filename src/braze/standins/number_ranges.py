@@ -45,6 +45,8 @@ _MOST_ELEMENTS = 1024
 _SEVERAL = 2
 # Arguments that say how large the result is.
 _SIZES = frozenset({"size", "pad", "steps"})
+# Tensors of positions: of zeros, which there are. Others hold ones, by which all can be divided.
+_INDICES = frozenset({"index", "indices"})
 # Every dtype holds these.
 _LEAST, _MOST = 0, 127
 
@@ -155,20 +157,23 @@ class _Question:
 @functools.lru_cache(maxsize=1 << 12)
 def _raised(op: Any, args: _Key, kwargs: _Key, default_dtype: torch.dtype) -> Exception | None:
     """What an operator raises for arguments in which types stand for tensors."""
-    named = {name: _tensor(argument) for name, argument in thaw(kwargs)}
+    names = [argument.name for argument in op._schema.arguments]
+    given = [_tensor(argument, name) for argument, name in zip(thaw(args), names)]
+    named = {name: _tensor(argument, name) for name, argument in thaw(kwargs)}
     try:
-        op(*map(_tensor, thaw(args)), **named)
+        op(*given, **named)
     except Exception as error:
         error.__traceback__ = None
         return error
     return None
 
 
-def _tensor(argument: Any) -> Any:
+def _tensor(argument: Any, name: str) -> Any:
     if type(argument) is TensorType:
-        return torch.zeros(argument.shape, dtype=argument.dtype, device=argument.device)  # type: ignore[arg-type]
+        make = torch.zeros if name in _INDICES else torch.ones
+        return make(argument.shape, dtype=argument.dtype, device=argument.device)
     if isinstance(argument, (list, tuple)):
-        return [_tensor(item) for item in argument]
+        return [_tensor(item, name) for item in argument]
     return argument
 
 

@@ -76,12 +76,16 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
     facts = _without_numbers(op)
     if is_random(op):
         return facts
-    arguments = enumerate(op._schema.arguments)
-    places = [place for place, argument in arguments if str(argument.type) in _NUMBER_TYPES]
+    places = [
+        place
+        for place, argument in enumerate(op._schema.arguments)
+        if str(argument.type) in _NUMBER_TYPES and argument.name not in _NEVER_CONVERTED
+    ]
     return replace(facts, numbers=tuple(places))
 
 
 _NUMBER_TYPES = frozenset({"number", "Optional[number]"})
+_NEVER_CONVERTED = frozenset({"correction"})  # of a variance: it is taken from a count
 
 
 def _without_numbers(op: torch._ops.OpOverload) -> OpFacts:

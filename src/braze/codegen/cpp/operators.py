@@ -201,7 +201,7 @@ def _float_text(value: float, dtype: torch.dtype) -> str:
         return f"{'-' if value < 0 else ''}__builtin_inf{suffix}()"
     if dtype == torch.float32:
         try:
-            (value,) = struct.unpack("f", struct.pack("f", value))
+            (value,) = struct.unpack("<f", struct.pack("<f", value))
         except OverflowError:
             return _float_text(math.copysign(math.inf, value), dtype)
     text = value.hex() if value != int(value) or abs(value) > 1e15 else repr(value)

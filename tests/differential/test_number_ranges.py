@@ -1,0 +1,20 @@
+"""Numbers that a dtype may not hold: operators raise on stand-ins what they raise in eager."""
+
+from __future__ import annotations
+
+import pytest
+
+from tests.differential.number_ranges import differences, operators
+
+PARTS = 6
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_operators_refuse_the_numbers_that_eager_refuses(part: int) -> None:
+    count, refused, found = 0, 0, []
+    for op in list(operators())[part::PARTS]:
+        more = differences(op)
+        count, refused, found = count + more[0], refused + more[1], found + more[2]
+    assert not found, "\n".join(found[:20])
+    assert count > 4000
+    assert refused > 1000
