@@ -6,9 +6,9 @@
 
 Which operators look at which of their numbers, and by which dtype, follows no rule: `fill_` takes
 1e51 for a half tensor and `masked_fill_` does not. So the operator itself is asked, on tensors of
-a few elements; what it says is remembered. A number that changes from call to call is tied to
-the range of those that the operator takes: by guards on a number from outside, and by checks where
-the program computes it.
+a few elements; what it says is remembered. A number that changes from call to call is tied to the
+range of those that the operator takes: by guards on a number from outside, and by checks where the
+program computes it.
 """
 
 from __future__ import annotations
@@ -274,6 +274,8 @@ def _end(
 
 def _tie_float(tracer: Tracer, number: SymbolicFloat, question: _Question) -> None:
     """Let a symbolic float be one that the operator takes, whatever it is at a call."""
+    if not question.takes(1):
+        return  # what is refused is not the number
     found = _float_range(question)
     hint = number.hint
     if found is None or (hint is not None and not found.least <= hint <= found.most):
@@ -309,6 +311,8 @@ def _in_range(emit: Callable[..., Any], number: Value, found: _Range) -> Value:
 
 def _tie_integer(number: SymbolicSize, question: _Question) -> None:
     """Let a symbolic integer be one that the operator takes."""
+    if not question.takes(1):
+        return
     found = _integer_range(question)
     is_open = number.is_open()
     if found is None or (not is_open and not _is_between(found, number.hint)):
