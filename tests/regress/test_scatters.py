@@ -150,6 +150,16 @@ def test_what_is_read_of_sums_in_between() -> None:
     _same(sums, torch.eye(6), torch.tensor([0, 4, 4]), torch.randn(3, 6))
 
 
+def test_library_calls_that_add_to_one_buffer() -> None:
+    """Each writes to what the one before it wrote to."""
+
+    def sums(x: Tensor, i: Tensor, v: Tensor) -> Tensor:
+        first = torch.mm(x, x).index_add(0, i, v * 2)
+        return first.index_add(0, i, v * 3).scatter_reduce(0, i[:, None], v[:, :1], "amax") + 1
+
+    _same(sums, torch.eye(256), torch.randint(0, 256, (700,)), torch.randn(700, 256))
+
+
 def test_an_optimizer_beside_a_scatter() -> None:
     """What is written in place comes last, and reads what was there before the sums."""
 

@@ -226,7 +226,8 @@ def _renamed(statement: Statement, old: Buffer, new: Buffer) -> Statement:
             return statement
         args = tuple([_argument(value, old, new) for value in statement.args])
         kwargs = tuple([(name, _argument(value, old, new)) for name, value in statement.kwargs])
-        return replace(statement, args=args, kwargs=kwargs)
+        outputs = tuple([new if buffer is old else buffer for buffer in statement.outputs])
+        return replace(statement, args=args, kwargs=kwargs, outputs=outputs)
 
     def moved(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         found = replace_children(node, below)
