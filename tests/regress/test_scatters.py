@@ -141,6 +141,15 @@ def test_what_is_read_before_a_write() -> None:
     _same(late, torch.randn(9, 4), torch.tensor([0, 5]), torch.randn(2, 4))
 
 
+def test_an_input_that_is_changed_again_after_a_scatter() -> None:
+    def twice(x: Tensor, i: Tensor, v: Tensor) -> Tensor:
+        x.index_copy_(0, i, v + 1)
+        x.mul_(2)
+        return v * 2
+
+    _same(twice, torch.randn(9, 4), torch.tensor([0, 5]), torch.randn(2, 4))
+
+
 def test_what_is_read_of_sums_in_between() -> None:
     def sums(x: Tensor, i: Tensor, v: Tensor) -> Tensor:
         first = torch.mm(x, x).index_add(0, i, v * 2)

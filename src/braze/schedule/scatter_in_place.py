@@ -155,7 +155,10 @@ class _Search:
         if any(view.buffer in (made, source) for view in program.outputs):
             return False
         written = [(b, view) for b, view in program.mutations if view.buffer is made or b is source]
-        if len(written) != 1 or written[0][0] is not source or not _is_all(written[0][1], made):
+        if len(written) != 1:
+            return False
+        ((receiver, view),) = written
+        if receiver is not source or view.buffer is not made or not _is_all(view, made):
             return False
         if any(view.buffer is source for _, view in program.mutations):
             return False
