@@ -158,7 +158,7 @@ struct Apart {
     const char** seen;  // a table of where storages begin, of 1 << slot_bits places; or NULL
     int name_count, count, slot_bits;
 };
-enum { MAX_APART = 8, MAX_STORAGES = 4096 };
+enum { MAX_APART = 16, MAX_STORAGES = 4096 };  // as in guards_snapshot.py
 
 struct Snapshot {
     PyObject_HEAD
