@@ -158,9 +158,9 @@ class _Question:
 def _raised(op: Any, args: _Key, kwargs: _Key, default_dtype: torch.dtype) -> Exception | None:
     """What an operator raises for arguments in which types stand for tensors."""
     names = [argument.name for argument in op._schema.arguments]
-    given = [_tensor(argument, name) for argument, name in zip(thaw(args), names)]
-    named = {name: _tensor(argument, name) for name, argument in thaw(kwargs)}
-    try:
+    try:  # tensors, too: the device that is traced for may not be there
+        given = [_tensor(argument, name) for argument, name in zip(thaw(args), names)]
+        named = {name: _tensor(argument, name) for name, argument in thaw(kwargs)}
         op(*given, **named)
     except Exception as error:
         error.__traceback__ = None

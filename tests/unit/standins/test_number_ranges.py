@@ -15,6 +15,8 @@ from torch import Tensor
 
 import braze
 from braze.errors import BrazeWarning
+from braze.ir.types import TensorType
+from braze.standins import Tracer
 from tests.recorded import recorded
 
 Outcome = tuple[Any, ...]
@@ -208,6 +210,14 @@ def test_what_was_written_before_is_written() -> None:
         found.append((outcome(function, y, log), y.tolist(), log))
     assert found[0] == found[1]
     assert found[0][1:] == ([2.0, 2.0], [1])
+
+
+def test_a_device_that_is_not_there_is_asked_nothing() -> None:
+    device = torch.device("cuda", torch.cuda.device_count())
+    tracer = Tracer()
+    image = tracer.add_input_of_type(TensorType(torch.float32, (2, 3), (3, 1), device))
+    with tracer:
+        assert image.masked_fill(image > 0, -math.inf).device == device
 
 
 def test_a_gradient_with_numbers_that_fit_no_dtype() -> None:
