@@ -20,6 +20,7 @@ from braze.ir.scalars import loads, rebuild, replace_children, walk
 from braze.ir.schedule import Accumulate, ExternStep, Kernel, Step, Store, scatters
 from braze.schedule.memory import written
 from braze.schedule.use import extern_reads
+from braze.shapes.expr import Symbol, symbols
 
 
 @final
@@ -50,9 +51,68 @@ def write_in_place(program: LoopProgram, steps: Sequence[Step]) -> Rewritten:
         return Rewritten(tuple(steps), len(steps), program.mutations, ())
     places = {value: target for target, (value, _) in chosen.items()}
     first = [step for number, step in enumerate(steps) if number not in late]
-    last = [_placed(steps[number], places) for number in sorted(late)]
+    last = [placed(steps[number], places) for number in sorted(late)]
     rest = tuple([(t, view) for t, view in program.mutations if t not in chosen])
     return Rewritten((*first, *last), len(first), rest, tuple(chosen))
+
+
+def may_take(kernel: Kernel, value: Buffer, target: Buffer, earlier_phases: bool = False) -> bool:
+    """Whether the kernel may write to `target` instead of `value`: it does so once, and reads the
+    target in the same place before.
+
+    earlier_phases: so may earlier phases of a task, at all points of its rows: what they read there
+    only this task writes.
+    """
+    if value in kernel.scratch or target in written(kernel):
+        return False
+    stores = [
+        (number, statement)
+        for number, part in enumerate(_parts(kernel))
+        for statement in part
+        if isinstance(statement, Store) and statement.target is value
+    ]
+    if len(stores) != 1:
+        return False
+    ((home, store),) = stores
+    if earlier_phases and not {symbol for symbol, _ in kernel.rows} <= _symbols_of(store):
+        return False
+    for number, part in enumerate(_parts(kernel)):
+        before = number == home or (earlier_phases and number < home)
+        for statement in part:
+            for load in loads(_scalar(statement)):
+                if load.buffer is target and not (before and load.coordinates == store.coordinates):
+                    return False
+            before = before and statement is not store
+    return True
+
+
+def placed(step: Step, places: dict[Buffer, Buffer]) -> Kernel:
+    """The kernel with buffers in place of others."""
+    assert isinstance(step, Kernel)
+    if not places.keys() & {*step.memory}:
+        return step
+
+    def moved(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
+        if isinstance(node, Load) and node.buffer in places:
+            return replace(node, buffer=places[node.buffer])
+        return replace_children(node, below)
+
+    def stored(store: Store) -> Store:
+        target = places.get(store.target, store.target)
+        return replace(store, target=target, value=rebuild(store.value, moved))
+
+    def rewritten(statement: Store | Accumulate) -> Store | Accumulate:
+        if isinstance(statement, Store):
+            return stored(statement)
+        return replace(statement, body=rebuild(statement.body, moved))
+
+    phases = tuple(
+        [
+            replace(p, body=tuple(map(rewritten, p.body)), row=tuple(map(stored, p.row)))
+            for p in step.phases
+        ]
+    )
+    return replace(step, phases=phases, memory=_unique(places.get(b, b) for b in step.memory))
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -72,7 +132,7 @@ def _candidates(program: LoopProgram, steps: Sequence[Step]) -> dict[Buffer, tup
         if len(numbers) != 1 or value in outside or wanted.count(value) > 1 or target in wanted:
             continue
         step = steps[numbers[0]]
-        if isinstance(step, Kernel) and _is_like(view, target) and _may_take(step, value, target):
+        if isinstance(step, Kernel) and _is_like(view, target) and may_take(step, value, target):
             found[target] = (value, numbers[0])
     return found
 
@@ -89,28 +149,8 @@ def _is_like(view: BufferView, target: Buffer) -> bool:
     return whole and same and view.offset == 0 and buffer.device == target.device
 
 
-def _may_take(kernel: Kernel, value: Buffer, target: Buffer) -> bool:
-    """Whether the kernel may write to `target` instead of `value`: it does so once, and reads the
-    target in the same place before."""
-    if value in kernel.scratch or target in written(kernel):
-        return False
-    stores = [
-        (part, statement)
-        for part in _parts(kernel)
-        for statement in part
-        if isinstance(statement, Store) and statement.target is value
-    ]
-    if len(stores) != 1:
-        return False
-    ((home, store),) = stores
-    for part in _parts(kernel):
-        before = part is home
-        for statement in part:
-            for load in loads(_scalar(statement)):
-                if load.buffer is target and not (before and load.coordinates == store.coordinates):
-                    return False
-            before = before and statement is not store
-    return True
+def _symbols_of(store: Store) -> set[Symbol]:
+    return {symbol for coordinate in store.coordinates for symbol in symbols(coordinate)}
 
 
 def _parts(kernel: Kernel) -> list[tuple[Store | Accumulate, ...]]:
@@ -168,35 +208,6 @@ def _may_fault(node: Scalar) -> bool:
 
 def _scalar(statement: Store | Accumulate) -> Scalar:
     return statement.value if isinstance(statement, Store) else statement.body
-
-
-def _placed(step: Step, places: dict[Buffer, Buffer]) -> Step:
-    """The kernel with buffers in place of others."""
-    assert isinstance(step, Kernel)
-    if not places.keys() & {*step.memory}:
-        return step
-
-    def moved(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
-        if isinstance(node, Load) and node.buffer in places:
-            return replace(node, buffer=places[node.buffer])
-        return replace_children(node, below)
-
-    def stored(store: Store) -> Store:
-        target = places.get(store.target, store.target)
-        return replace(store, target=target, value=rebuild(store.value, moved))
-
-    def rewritten(statement: Store | Accumulate) -> Store | Accumulate:
-        if isinstance(statement, Store):
-            return stored(statement)
-        return replace(statement, body=rebuild(statement.body, moved))
-
-    phases = tuple(
-        [
-            replace(p, body=tuple(map(rewritten, p.body)), row=tuple(map(stored, p.row)))
-            for p in step.phases
-        ]
-    )
-    return replace(step, phases=phases, memory=_unique(places.get(b, b) for b in step.memory))
 
 
 def _unique(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:

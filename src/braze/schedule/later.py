@@ -20,7 +20,6 @@ from typing import Any, final
 
 from braze.ir.loops import (
     Buffer,
-    BufferView,
     Definition,
     ExternCall,
     InRange,
@@ -34,7 +33,7 @@ from braze.ir.scalars import loads, rebuild, replace_children, walk
 from braze.schedule.cost import distinct_loads, is_heavy, operations
 from braze.schedule.memory import size_of
 from braze.schedule.normalise import Names
-from braze.schedule.use import extern_reads
+from braze.schedule.use import extern_reading, extern_reads, may_alias
 from braze.shapes.expr import constant_value
 
 _LEAST_PEAK = 1 << 22  # bytes: below, memory is no matter
@@ -105,7 +104,7 @@ class _Lives:
                 self.made.setdefault(buffer, []).append(number)
             for buffer in dict.fromkeys(_read(statement)):
                 self.read.setdefault(buffer, []).append(number)
-            if isinstance(statement, ExternCall) and _may_alias(statement):
+            if isinstance(statement, ExternCall) and may_alias(statement):
                 self.visible.update(_read(statement))
 
     def peak(self) -> tuple[int, int]:
@@ -176,11 +175,6 @@ def _written(statement: Statement) -> Iterable[Buffer]:
     return [buffer for buffer in statement.outputs if buffer is not None]
 
 
-def _may_alias(call: ExternCall) -> bool:
-    """Whether its results may be views of what it reads."""
-    return any(r.alias_info is not None for r in call.op._schema.returns)
-
-
 def _read(statement: Statement) -> Iterator[Buffer]:
     if isinstance(statement, Definition):
         return (load.buffer for load in loads(statement.body))
@@ -200,14 +194,4 @@ def _reading(statement: Statement, others: dict[Buffer, Buffer]) -> Statement:
 
     if isinstance(statement, Definition):
         return replace(statement, body=rebuild(statement.body, moved))
-    args = tuple([_argument(value, others) for value in statement.args])
-    kwargs = tuple([(name, _argument(value, others)) for name, value in statement.kwargs])
-    return replace(statement, args=args, kwargs=kwargs)
-
-
-def _argument(value: Any, others: dict[Buffer, Buffer]) -> Any:
-    if isinstance(value, BufferView):
-        return replace(value, buffer=others.get(value.buffer, value.buffer))
-    if isinstance(value, (list, tuple)):
-        return type(value)([_argument(item, others) for item in value])
-    return value
+    return extern_reading(statement, others)

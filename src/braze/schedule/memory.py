@@ -25,7 +25,7 @@ from braze.ir.loops import Buffer, LoopProgram
 from braze.ir.schedule import ALIGNMENT, ExternStep, Kernel, SizedSlot, Slot, Step
 from braze.ir.types import Size
 from braze.schedule.target import Target
-from braze.schedule.use import extern_reads
+from braze.schedule.use import extern_reads, may_alias
 from braze.shapes.binding import bind_symbols
 from braze.shapes.expr import Symbol, constant_value, simplified, symbols
 from braze.shapes.substitution import evaluate
@@ -192,9 +192,7 @@ def _aliased_by_externs(steps: Sequence[Step]) -> set[Buffer]:
     """Arguments of operators whose results may be views of them."""
     found: set[Buffer] = set()
     for step in steps:
-        if isinstance(step, ExternStep) and any(
-            r.alias_info is not None for r in step.call.op._schema.returns
-        ):
+        if isinstance(step, ExternStep) and may_alias(step.call):
             found |= set(extern_reads(step.call))
     return found
 

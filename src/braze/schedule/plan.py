@@ -34,6 +34,7 @@ from braze.schedule.summed_points import sum_where_made
 from braze.schedule.target import CPU, Target
 from braze.schedule.unroll import unroll
 from braze.schedule.use import extern_reads, find_uses
+from braze.schedule.write_over import write_over
 
 
 def schedule(
@@ -58,6 +59,8 @@ def schedule(
         final = replace(final, steps=tuple(fused), settled=settled)
     if target.spread_bytes:
         final = spread_rows(final, names, target)
+    if target.writes_over:
+        final = replace(final, steps=tuple(write_over(program, final.steps)))
     written = tuple([(buffer, _whole(buffer)) for buffer in scattered.inputs])
     lasting = replace(program, mutations=(*program.mutations, *written))
     placement = place(lasting, final.steps, target)

@@ -37,6 +37,7 @@ class Target:
         processor, are shared by programs that hold a part each; 0: none are.
     orders_scatters: points that are scattered to one element come in the order of the axes.
     computes_later: what is cheap and waits where most memory is taken is computed again.
+    writes_over: a large value takes the memory of what its kernel reads for the last time.
     """
 
     enough_tasks: int
@@ -63,6 +64,7 @@ class Target:
     spread_bytes: int
     orders_scatters: bool
     computes_later: bool
+    writes_over: bool
 
 
 # Scratch: half of a small second-level cache with its neighbours.
@@ -91,6 +93,7 @@ CPU = Target(
     spread_bytes=0,
     orders_scatters=True,
     computes_later=True,
+    writes_over=True,
 )
 
 # Two programs or more for each of some 130 multiprocessors. What is computed again in a row that
@@ -121,4 +124,5 @@ CUDA = Target(
     spread_bytes=48 << 20,
     orders_scatters=False,
     computes_later=False,
+    writes_over=False,
 )

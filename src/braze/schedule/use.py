@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braze.ir.loops import Buffer, BufferView, Definition, ExternCall, LoopProgram, Statement
@@ -52,6 +52,18 @@ def find_uses(program: LoopProgram, statements: Sequence[Statement]) -> Uses:
     return uses
 
 
+def may_alias(call: ExternCall) -> bool:
+    """Whether its results may be views of what it reads."""
+    return any(r.alias_info is not None for r in call.op._schema.returns)
+
+
+def extern_reading(call: ExternCall, others: dict[Buffer, Buffer]) -> ExternCall:
+    """The call, which reads other buffers in the place of some."""
+    args = tuple([_argument(value, others) for value in call.args])
+    kwargs = tuple([(name, _argument(value, others)) for name, value in call.kwargs])
+    return replace(call, args=args, kwargs=kwargs)
+
+
 def extern_reads(call: ExternCall) -> Iterator[Buffer]:
     """The buffers among the arguments of an extern call."""
     yield from _buffers(call.args)
@@ -64,3 +76,11 @@ def _buffers(arguments: Iterable[Any]) -> Iterator[Buffer]:
             yield argument.buffer
         elif isinstance(argument, (list, tuple)):
             yield from _buffers(argument)
+
+
+def _argument(value: Any, others: dict[Buffer, Buffer]) -> Any:
+    if isinstance(value, BufferView):
+        return replace(value, buffer=others.get(value.buffer, value.buffer))
+    if isinstance(value, (list, tuple)):
+        return type(value)([_argument(item, others) for item in value])
+    return value
