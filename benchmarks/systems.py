@@ -39,7 +39,8 @@ class System:
 
     compile: (model or function, mode or None) -> callable; the work may wait for the first call.
     start_counting: called before compiling; count_graphs: after the calls. settle: waits for what
-    the system still does in the background, before its calls are timed.
+    the system still does in the background, before its calls are timed. draws_itself: its random
+    numbers are not eager's for the same seed, so that what depends on them cannot be compared.
     """
 
     name: str
@@ -48,6 +49,7 @@ class System:
     start_counting: Callable[[], None]
     count_graphs: Callable[[], GraphCounts]
     settle: Callable[[], object]
+    draws_itself: bool = False
 
 
 def _eager(function: Any, mode: str | None) -> Callable[..., Any]:
@@ -119,6 +121,7 @@ SYSTEMS: dict[str, System] = {
             _start_counting_dynamo,
             _count_dynamo,
             _start_nothing,
+            draws_itself=True,
         ),
         System(
             TORCH_COMPILE_AUTOGRAD,
@@ -127,6 +130,7 @@ SYSTEMS: dict[str, System] = {
             _start_counting_dynamo,
             _count_dynamo,
             _start_nothing,
+            draws_itself=True,
         ),
         System(BRAZE, "Braze", _braze, _start_counting_braze, _count_braze, _settle_braze),
     )

@@ -26,6 +26,7 @@ class Work:
 
     changes_model: a call leaves the model (its gradients, parameters or statistics) other than it
         was, so that each system has a copy of its own.
+    amplifies: what a call returns depends on the last bits of what came before it.
     make: (case, compile) -> what is called.
     """
 
@@ -34,6 +35,7 @@ class Work:
     make: Callable[[Case, Compile], Callable[..., Any]]
     grad_mode: str | None = None
     changes_model: bool = False
+    amplifies: bool = False
 
     def case_for(self, case: Case) -> Case:
         """The case that one system works on."""
@@ -76,6 +78,6 @@ WORKS: dict[str, Work] = {
     for work in (
         Work("forward", "inference", _forward),
         Work("backward", "forward and backward", _backward, "grad", changes_model=True),
-        Work("step", "training steps with AdamW", _step, "grad", changes_model=True),
+        Work("step", "training steps with AdamW", _step, "grad", True, amplifies=True),
     )
 }

@@ -4,8 +4,15 @@ import math
 
 import pytest
 import torch
-from benchmarks.accuracy import Float64Everywhere, compare, float64_outputs
-from benchmarks.models import MODELS, Case, Size, build, tensors_in
+from benchmarks.accuracy import (
+    Float64Everywhere,
+    compare,
+    draws_random_numbers,
+    float64_outputs,
+    nearby_outputs,
+)
+from benchmarks.models import MODELS, Case, Size, build, find, tensors_in
+from benchmarks.work import WORKS
 
 
 def test_equal_outputs_are_right_without_error():
@@ -28,6 +35,29 @@ def test_error_beyond_tolerance_is_right_up_to_twice_eager_s_own():
     wrong = compare([torch.tensor([-2.1e-3])], [eager], [exact])
     assert not wrong.right
     assert wrong.float64_ratio == pytest.approx(2.1, rel=1e-3)
+
+
+def test_eager_s_own_error_is_the_greatest_of_its_runs():
+    exact = torch.zeros(1, dtype=torch.float64)
+    lucky, usual, output = (torch.tensor([error]) for error in (1e-6, 1e-3, 1.9e-3))
+    assert not compare([output], [lucky], [exact]).right
+    assert compare([output], [lucky], [exact], [[usual]]).right
+    assert not compare([output * 2], [lucky], [exact], [[usual]]).right
+
+
+def test_nearby_runs_of_a_step_differ_in_the_last_bits_and_leave_the_model():
+    case = build(find("resnet18"), size=Size.TINY)
+    before = [parameter.clone() for parameter in case.model.parameters()]
+    runs = [float(loss) for (loss,) in nearby_outputs(case, 1, WORKS["step"])]
+    assert len(set(runs)) > 1
+    assert all(map(torch.equal, before, case.model.parameters()))
+
+
+@pytest.mark.parametrize(("name", "draws"), [("resnet18", False), ("bert", True)])
+def test_training_with_dropout_draws_random_numbers(name, draws):
+    case = build(find(name), size=Size.TINY)
+    assert draws_random_numbers(case, WORKS["step"]) is draws
+    assert not draws_random_numbers(case, WORKS["forward"])
 
 
 def test_one_element_that_is_far_off_among_many_is_wrong():
