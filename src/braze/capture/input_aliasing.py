@@ -12,7 +12,7 @@ from braze.capture.world import World
 from braze.compat.backward import view_kind
 from braze.ir.graph import Graph
 from braze.ir.guard import GuardKind
-from braze.ir.source import ObjectSource, Source
+from braze.ir.source import AttributeSource, ObjectSource, Source
 from braze.standins.numbers import SymbolicFloat
 
 
@@ -20,8 +20,8 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     """Guard that the inputs of a graph with write-backs do not overlap.
 
     `reals` are the real tensors of `graph.inputs`. Gives what is wrong if they do overlap now: the
-    trace took them for separate memory. Parameters are checked now but not guarded: a parameter
-    that comes to share the memory of a written input would be a new tensor object.
+    trace took them for separate memory. Parameters of modules are checked now but not guarded:
+    there are hundreds, and one in the memory of an input that is written to is nobody's model.
     """
     written = {mutation.input for mutation in graph.mutations}
     if not written:
@@ -32,13 +32,15 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     owners: dict[int, Source] = {}
     groups: dict[int, tuple[Source, ...]] = {}
     shared: list[str] = []
+    modules = {s for value, s in world.known.values() if isinstance(value, torch.nn.Module)}
     written_storages = {storage_of(real) for real, value in inputs if value in written}
     for (real, value), source in zip(inputs, sources):
         storage = storage_of(real)
         if storage in owners and storage in written_storages:
             shared.append(f"{source} and {owners[storage]}")
         owners.setdefault(storage, source)
-        if value in written or type(real) is not torch.nn.Parameter:
+        is_of_module = type(source) is AttributeSource and source.base in modules
+        if value in written or type(real) is not torch.nn.Parameter or not is_of_module:
             groups[storage] = (*groups.get(storage, ()), source)
     if shared:
         return f"{shared[0]} share memory, and one of them is written to"
