@@ -58,9 +58,9 @@ class BufferView:
 
 # --- scalar expressions ----------------------------------------------------------------------
 #
-# Every node has one dtype. Arithmetic on float16 and bfloat16 happens in float32: lowering wraps
-# loads in Cast(float32) and rounds with Cast where eager would; there is no arithmetic node of
-# dtype float16 or bfloat16.
+# Every node has one dtype. Arithmetic on float16, bfloat16 and floats of a byte happens in float32:
+# lowering wraps loads in Cast(float32) and rounds with Cast where eager would; there is no node
+# of arithmetic in those dtypes.
 
 
 @final

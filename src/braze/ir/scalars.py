@@ -33,11 +33,13 @@ from braze.shapes.substitution import substitute
 
 Operand: TypeAlias = Scalar | bool | int | float | Expr
 
+# Floats of a byte; of those that PyTorch has, these are the ones that loops convert from and to.
+FLOAT8 = (torch.float8_e4m3fn, torch.float8_e5m2)
+
 # The float dtype in which arithmetic on a dtype happens, where it is not the dtype itself.
-COMPUTE_DTYPES: dict[torch.dtype, torch.dtype] = {
-    torch.float16: torch.float32,
-    torch.bfloat16: torch.float32,
-}
+COMPUTE_DTYPES: dict[torch.dtype, torch.dtype] = dict.fromkeys(
+    (torch.float16, torch.bfloat16, *FLOAT8), torch.float32
+)
 
 _BOOLEAN_FORMS = {
     "add": "or",
@@ -49,7 +51,7 @@ _BOOLEAN_FORMS = {
 
 
 def compute_dtype(dtype: torch.dtype) -> torch.dtype:
-    """The dtype of arithmetic on values of `dtype`: float32 for the half types."""
+    """The dtype of arithmetic on values of `dtype`: float32 for what is narrower."""
     return COMPUTE_DTYPES.get(dtype, dtype)
 
 
@@ -213,6 +215,7 @@ def _without_round_trip(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Sc
         if (
             isinstance(inner, Cast)
             and inner.dtype in COMPUTE_DTYPES
+            and inner.dtype not in FLOAT8  # who rounds to those means it
             and inner.operand.dtype == scalar.dtype == COMPUTE_DTYPES[inner.dtype]
         ):
             return below(inner.operand)
@@ -243,6 +246,7 @@ def _exact_conversions() -> set[tuple[torch.dtype, torch.dtype]]:
     pairs = {(integers[i], integers[j]) for i in range(4) for j in range(i + 1, 4)}
     pairs |= {(torch.uint8, wide) for wide in integers[1:]}
     floats = [torch.float16, torch.bfloat16, torch.float32, torch.float64]
+    pairs |= {(small, wide) for small in FLOAT8 for wide in floats[2:]}
     pairs |= {(half, wide) for half in floats[:2] for wide in floats[2:]}
     pairs |= {(torch.float32, torch.float64)}
     small = [torch.uint8, torch.int8, torch.int16]
@@ -262,7 +266,7 @@ def _wrapped(value: int, dtype: torch.dtype) -> int:
 
 def _cast_literal(operand: Literal, dtype: torch.dtype) -> Scalar:
     value = operand.value
-    if dtype in (torch.float16, torch.bfloat16):
+    if dtype in COMPUTE_DTYPES:
         return Literal(float(torch.tensor(value, dtype=dtype)), dtype)
     if not dtype.is_floating_point and isinstance(value, float) and not math.isfinite(value):
         return literal(True, dtype) if dtype == torch.bool else Cast(operand, dtype)

@@ -33,9 +33,10 @@ from braze.ir.loops import (
     Statement,
 )
 from braze.ir.print_loops import print_statement
+from braze.ir.scalars import COMPUTE_DTYPES
 from braze.shapes.expr import ZERO, Expr, Symbol, bounds, symbols
 
-_HALF = (torch.float16, torch.bfloat16)
+_HALF = frozenset(COMPUTE_DTYPES)
 _FOLDS = frozenset({"sum", "prod", "max", "min", "any", "all", "argmax", "argmin"})
 
 

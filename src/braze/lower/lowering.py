@@ -26,6 +26,7 @@ from braze.ir.loops import (
 )
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.scalars import (
+    FLOAT8,
     cast,
     compute_dtype,
     literal,
@@ -58,6 +59,9 @@ from braze.shapes.expr import (
 from braze.shapes.prove import is_nonnegative
 from braze.shapes.substitution import substitute
 
+# Operators on floats of a byte that are loops; ATen refuses most of the others.
+_CONVERSIONS = frozenset({"aten._to_copy.default", "aten.clone.default"})
+
 Supports: TypeAlias = Callable[[str, torch.dtype], bool]
 Readable: TypeAlias = Value | Stored | Computed | bool | int | float | Expr
 
@@ -75,6 +79,7 @@ LOOP_DTYPES = frozenset(
         torch.float32,
         torch.float16,
         torch.bfloat16,
+        *FLOAT8,  # conversions only
         torch.int64,
         torch.int32,
         torch.int16,
@@ -357,7 +362,10 @@ class OperatorCall:
             return True
         values = operands(self.node)
         values += [value for value in self.node.outputs if value is not None]
-        return all(_dtype_of(value) in LOOP_DTYPES for value in values)
+        dtypes = {_dtype_of(value) for value in values}
+        if not dtypes.isdisjoint(FLOAT8) and str(self.node.op) not in _CONVERSIONS:
+            return False
+        return dtypes <= LOOP_DTYPES
 
     def output(self, position: int = 0) -> TensorType:
         """The type of a result."""

@@ -66,6 +66,7 @@ PROGRAMS = {
     "logical operators": _operators(torch.bool),
     "casts of half": _casts(torch.bfloat16),
     "casts of bool": _casts(torch.bool),
+    "casts of a byte": _casts(torch.float8_e4m3fn),
 }
 
 

@@ -183,7 +183,9 @@ def _launch(
         if isinstance(argument, Buffer):
             if argument not in memory:
                 memory[argument] = _poisoned(argument, sizes)
-            arguments.append(memory[argument])
+            tensor = memory[argument]
+            narrow = tensor.dtype.is_floating_point and tensor.element_size() == 1
+            arguments.append(tensor.view(torch.uint8) if narrow else tensor)  # as bits
         else:
             arguments.append(_size(argument, sizes))
     grid = tuple(_size(size, sizes) for size in launch.grid)

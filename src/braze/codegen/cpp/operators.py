@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
+from braze.compat.float8 import E4M3_SATURATES
 from braze.ir.loops import SCALAR_OPS, Literal
 
 FLOATS = (torch.float32, torch.float64)
@@ -40,6 +41,8 @@ TYPES: dict[torch.dtype, CType] = {
     torch.float64: CType("double", "double"),
     torch.float16: CType("u16", "u16"),
     torch.bfloat16: CType("u16", "u16"),
+    torch.float8_e4m3fn: CType("u8", "u8"),
+    torch.float8_e5m2: CType("u8", "u8"),
     torch.int64: CType("i64", "i64"),
     torch.int32: CType("int", "int"),
     torch.int16: CType("short", "short"),
@@ -49,6 +52,14 @@ TYPES: dict[torch.dtype, CType] = {
     torch.uint32: CType("u32", "u32"),
     torch.uint64: CType("u64", "u64"),
     torch.bool: CType("u8", "bool"),
+}
+
+# Floats that are kept as their bits, by what the functions that convert them are called.
+_NARROW = {
+    torch.float16: "half",
+    torch.bfloat16: "bfloat",
+    torch.float8_e4m3fn: "e4m3",
+    torch.float8_e5m2: "e5m2",
 }
 
 _CALLS = (
@@ -140,9 +151,7 @@ def form(op: str, dtype: torch.dtype) -> str | None:
     if dtype not in TYPES:
         return None
     if op in _ANY_FORMS:
-        return (
-            None if dtype in (torch.float16, torch.bfloat16) and op != "where" else _ANY_FORMS[op]
-        )
+        return None if dtype in _NARROW and op != "where" else _ANY_FORMS[op]
     if dtype in FLOATS:
         return _FLOAT_FORMS.get(op)
     if dtype == torch.bool:
@@ -155,9 +164,10 @@ def literal_text(literal: Literal) -> str:
     dtype, value = literal.dtype, literal.value
     if dtype == torch.bool:
         return "true" if value else "false"
-    if dtype in (torch.float16, torch.bfloat16):
-        bits = int(torch.tensor(value, dtype=dtype).view(torch.int16).item()) & 0xFFFF
-        return f"(u16){bits}"
+    if dtype in _NARROW:
+        width = torch.uint8 if dtype.itemsize == 1 else torch.uint16
+        bits = int(torch.tensor(value, dtype=dtype).view(width).item())
+        return f"({TYPES[dtype].value}){bits}"
     if dtype.is_floating_point:
         return _float_text(float(value), dtype)
     number = int(value)
@@ -172,13 +182,14 @@ def cast_text(operand: str, source: torch.dtype, target: torch.dtype) -> str:
     """`operand` converted as Tensor.to does it."""
     if source == target:
         return operand
-    if source in (torch.float16, torch.bfloat16):
-        widened = f"bz_from_{'half' if source == torch.float16 else 'bfloat'}({operand})"
+    if source in _NARROW:
+        widened = f"bz_from_{_NARROW[source]}({operand})"
         return widened if target == torch.float32 else cast_text(widened, torch.float32, target)
-    if target == torch.bfloat16:
-        return f"bz_to_bfloat({cast_text(operand, source, torch.float32)})"
-    if target == torch.float16:
-        return f"bz_to_half({cast_text(operand, source, torch.float32)})"
+    if target in _NARROW:
+        name = _NARROW[target]
+        if target == torch.float8_e4m3fn and E4M3_SATURATES:
+            name = "e4m3_within"
+        return f"bz_to_{name}({cast_text(operand, source, torch.float32)})"
     if target == torch.bool:
         return f"({operand} != 0)"
     if source in FLOATS and target in INTEGERS:

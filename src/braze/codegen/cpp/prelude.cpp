@@ -244,6 +244,35 @@ BZ_INLINE u16 bz_to_half(float x) {
     u32 large = magnitude > 0x7f800000 ? 0x7e00 : 0x7c00;
     return (u16)(sign | (magnitude >= 0x477ff000 ? large : finite));
 }
+BZ_INLINE float bz_from_e4m3(u8 x) {
+    u32 sign = (u32)(x & 0x80) << 24, magnitude = x & 0x7f;
+    u32 tiny = __builtin_bit_cast(u32, (float)(int)magnitude * 0x1p-9f);
+    u32 finite = magnitude < 8 ? tiny : (magnitude << 20) + (120u << 23);
+    return __builtin_bit_cast(float, sign | (magnitude == 0x7f ? 0x7fc00000 : finite));
+}
+BZ_INLINE u8 bz_to_e4m3(float x) {
+    u32 u = __builtin_bit_cast(u32, x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
+    u32 normal = (magnitude + 0x7ffff + ((magnitude >> 20) & 1) - (120u << 23)) >> 20;
+    float shifted = __builtin_bit_cast(float, magnitude) + 0x1p14f;
+    u32 tiny = __builtin_bit_cast(u32, shifted) - 0x46800000;
+    u32 finite = magnitude < 0x3c800000 ? tiny : normal;
+    return (u8)(sign | (magnitude >= 0x43f00000 ? 0x7f : finite));
+}
+// The same, but the largest number for what is larger, infinities among it.
+BZ_INLINE u8 bz_to_e4m3_within(float x) {
+    float most = 0x1.cp8f, least = -0x1.cp8f;
+    return bz_to_e4m3(x > most ? most : x < least ? least : x);
+}
+BZ_INLINE float bz_from_e5m2(u8 x) { return bz_from_half((u16)(x << 8)); }
+BZ_INLINE u8 bz_to_e5m2(float x) {
+    u32 u = __builtin_bit_cast(u32, x), sign = (u >> 24) & 0x80, magnitude = u & 0x7fffffff;
+    u32 normal = (magnitude + 0xfffff + ((magnitude >> 21) & 1) - (112u << 23)) >> 21;
+    float shifted = __builtin_bit_cast(float, magnitude) + 0x1p7f;
+    u32 tiny = __builtin_bit_cast(u32, shifted) - 0x43000000;
+    u32 finite = magnitude < 0x38800000 ? tiny : normal;
+    u32 large = magnitude > 0x7f800000 ? 0x7f : 0x7c;
+    return (u8)(sign | (magnitude >= 0x47800000 ? large : finite));
+}
 
 // Index arithmetic.
 BZ_INLINE i64 bz_min(i64 x, i64 y) { return x < y ? x : y; }

@@ -50,6 +50,48 @@ def bz_float_floordiv(a, b):
 
 
 @triton.jit
+def bz_from_e4m3(x):
+    m = (x & 127).to(tl.int32)
+    sign = (x >> 7).to(tl.int32) << 31
+    tiny = (m.to(tl.float32) * 0.001953125).to(tl.int32, bitcast=True)
+    bits = tl.where(m < 8, tiny, (m << 20) + 1006632960)
+    return (tl.where(m == 127, 2143289344, bits) | sign).to(tl.float32, bitcast=True)
+
+
+@triton.jit
+def bz_to_e4m3(x):
+    """To nearest, to even; no number beyond 464, where the device's conversion saturates."""
+    u = x.to(tl.int32, bitcast=True)
+    m = u & 2147483647
+    normal = (m + 524287 + ((m >> 20) & 1) - 1006632960) >> 20
+    tiny = (m.to(tl.float32, bitcast=True) + 16384.0).to(tl.int32, bitcast=True) - 1182793728
+    finite = tl.where(m < 1015021568, tiny, normal)
+    return (tl.where(m >= 1139802112, 127, finite) | ((u >> 24) & 128)).to(tl.uint8)
+
+
+@triton.jit
+def bz_to_e4m3_within(x):
+    """The same, but the largest number for what is larger, infinities among it."""
+    return bz_to_e4m3(tl.where(x > 448.0, 448.0, tl.where(x < -448.0, -448.0, x)))
+
+
+@triton.jit
+def bz_from_e5m2(x):
+    return (x.to(tl.uint16) << 8).to(tl.float16, bitcast=True).to(tl.float32)
+
+
+@triton.jit
+def bz_to_e5m2(x):
+    u = x.to(tl.int32, bitcast=True)
+    m = u & 2147483647
+    normal = (m + 1048575 + ((m >> 21) & 1) - 939524096) >> 21
+    tiny = (m.to(tl.float32, bitcast=True) + 128.0).to(tl.int32, bitcast=True) - 1124073472
+    finite = tl.where(m < 947912704, tiny, normal)
+    large = tl.where(m > 2139095040, 127, 124)
+    return (tl.where(m >= 1199570944, large, finite) | ((u >> 24) & 128)).to(tl.uint8)
+
+
+@triton.jit
 def bz_sign(a):
     return (a > 0).to(a.dtype) - (a < 0).to(a.dtype)
 

@@ -12,10 +12,13 @@ import math
 
 import torch
 
+from braze.compat.float8 import E4M3_SATURATES
 from braze.ir.loops import Literal
 
 FLOATS = (torch.float32, torch.float64)
 HALVES = (torch.float16, torch.bfloat16)
+# Floats of a byte, by what the functions that convert them are called.
+BYTES = {torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2"}
 
 # Triton's name of each dtype, in memory and as a value.
 TYPES: dict[torch.dtype, str] = {
@@ -32,6 +35,8 @@ TYPES: dict[torch.dtype, str] = {
     torch.uint32: "uint32",
     torch.uint64: "uint64",
     torch.bool: "int1",
+    torch.float8_e4m3fn: "uint8",  # their bits: the device's own conversion does not round alike
+    torch.float8_e5m2: "uint8",
 }
 
 # Triton's type of a pointer to each dtype, in a signature.
@@ -49,6 +54,8 @@ POINTERS: dict[torch.dtype, str] = {
     torch.uint32: "*u32",
     torch.uint64: "*u64",
     torch.bool: "*i1",
+    torch.float8_e4m3fn: "*u8",
+    torch.float8_e5m2: "*u8",
 }
 
 INTEGERS = tuple(dtype for dtype in TYPES if not dtype.is_floating_point and dtype != torch.bool)
@@ -160,7 +167,7 @@ def form(op: str, dtype: torch.dtype) -> str | None:
     if dtype not in TYPES:
         return None
     if op in _ANY_FORMS:
-        return None if dtype in HALVES and op != "where" else _ANY_FORMS[op]
+        return None if dtype in (*HALVES, *BYTES) and op != "where" else _ANY_FORMS[op]
     if dtype in FLOATS:
         return _FLOAT_FORMS.get(op)
     if dtype == torch.bool:
@@ -174,7 +181,10 @@ def literal_text(literal: Literal) -> str:
         return (
             f"tl.full((), {number_text(literal.value)}, tl.float32).to(tl.{TYPES[literal.dtype]})"
         )
-    return f"tl.full((), {number_text(literal.value)}, tl.{TYPES[literal.dtype]})"
+    value = literal.value
+    if literal.dtype in BYTES:
+        value = int(torch.tensor(value, dtype=literal.dtype).view(torch.uint8).item())
+    return f"tl.full((), {number_text(value)}, tl.{TYPES[literal.dtype]})"
 
 
 def number_text(value: bool | int | float) -> str:
@@ -188,6 +198,13 @@ def cast_text(operand: str, source: torch.dtype, target: torch.dtype) -> str:
     """`operand` converted as Tensor.to does it on the device."""
     if source == target:
         return operand
+    if source in BYTES:
+        return cast_text(f"bz_from_{BYTES[source]}({operand})", torch.float32, target)
+    if target in BYTES:
+        name = BYTES[target]
+        if target == torch.float8_e4m3fn and E4M3_SATURATES:
+            name = "e4m3_within"
+        return f"bz_to_{name}({cast_text(operand, source, torch.float32)})"
     if target == torch.bool:
         return f"({operand} != 0)"
     for step in _steps(source, target):

@@ -15,6 +15,8 @@ import torch
 from braze.codegen.comparisons import decide_comparison
 from braze.codegen.triton.index import index_text
 from braze.codegen.triton.operators import (
+    BYTES,
+    HALVES,
     cast_text,
     form,
     literal_text,
@@ -102,7 +104,8 @@ class Scope:
         if not isinstance(load, Load) or not scalar.dtype.is_floating_point:
             return None
         plain = load.buffer not in self.local and (load.buffer, load.coordinates) not in self.stored
-        if not plain or not load.dtype.is_floating_point or _is_based(self, load):
+        is_float = load.dtype.is_floating_point and load.dtype not in BYTES
+        if not plain or not is_float or _is_based(self, load):
             return None
         term = _load(self, load, None, f", other={fill}")
         text = cast_text(term.text, load.dtype, scalar.dtype)
@@ -308,8 +311,8 @@ def _apply(scope: Scope, scalar: Apply, guard: Term | None) -> Term:
     text = template.format(*(term.text for term in operands))
     if scalar.dtype.itemsize < 4 and scalar.dtype not in (
         torch.bool,
-        torch.float16,
-        torch.bfloat16,
+        *HALVES,
+        *BYTES,
     ):
         text = cast_text(f"({text})", torch.int32, scalar.dtype)
     return scope.assign(text, NUMBER.union(*(term.along for term in operands)))
