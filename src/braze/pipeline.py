@@ -69,7 +69,6 @@ from braze.report.guard_text import format_failures, format_guard, format_guard_
 from braze.report.warned import Warned
 from braze.rewrite import rewrite, rewrite_joint
 from braze.runtime.checks import with_checks
-from braze.runtime.detached_views import with_detached_views
 from braze.runtime.draws import with_draws
 from braze.runtime.dropped_gradients import with_leaves_ready
 from braze.runtime.gradient_hooks import WATCH
@@ -77,6 +76,7 @@ from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
 from braze.runtime.link_device import NoTriton, link_device, prepare
 from braze.runtime.product_tuning import is_product_quicker
+from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
 from braze.runtime.tuning import TUNING_MODES, choose_launches
@@ -161,7 +161,7 @@ def compile_graph(
         _WARNED.once(linked.reason)
         return compile_graph_runner(graph, role.takes_inputs)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
-    return with_detached_views(keeping_versions(linked, graph), graph)
+    return with_views_of_eager(keeping_versions(linked, graph), graph, role == PLAIN)
 
 
 def _plan(

@@ -181,6 +181,13 @@ def as_piece(view: torch.Tensor) -> torch.Tensor:
     return view
 
 
+def as_plain_view(view: torch.Tensor) -> torch.Tensor:
+    """The view, such that autograd takes it for one that was made with gradients enabled."""
+    if view._is_view():
+        torch._C._autograd._set_creation_meta(view, _IS_PLAIN_VIEW)
+    return view
+
+
 def copy_uncounted(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """`target.copy_(value)`, which autograd does not count: views of the target made behind it stay
     what they are when its version is put back."""

@@ -78,7 +78,7 @@ class Output:
 
     detached: a view through which no gradient flows (`x.detach()`), though its base has some.
     is_piece: one of several views that one call made (`x.unbind()`): autograd refuses to write to
-        it.
+        it. is_plain: a view that one call made alone, with gradients enabled: it does not.
     uncounted: a detached view with a version of its own (`x.data`): later writes to it do not
         raise the base's.
     version: of an output without an alias, how often the program wrote to it.
@@ -88,6 +88,7 @@ class Output:
     alias: Alias | None = None
     detached: bool = False
     is_piece: bool = False
+    is_plain: bool = False
     uncounted: bool = False
     version: int = 0
 

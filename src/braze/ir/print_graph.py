@@ -312,11 +312,15 @@ class _Parser:
                 self._sizes(found["stride"]),
                 self._size(found["offset"]),
             )
-        detached, piece, uncounted = (
-            bool(found[name]) for name in ("detached", "piece", "uncounted")
+        output = Output(
+            value,
+            alias,
+            detached=bool(found["detached"]),
+            is_piece=bool(found["piece"]),
+            uncounted=bool(found["uncounted"]),
+            version=int(found["version"] or 0),
         )
-        version = int(found["version"] or 0)
-        self.outputs.append(Output(value, alias, detached, piece, uncounted, version))
+        self.outputs.append(output)
 
     def parse_write(self, text: str) -> None:
         found = _matched(_WRITE, text)

@@ -12,7 +12,14 @@ from typing import Any
 
 import torch
 
-from braze.compat.backward import VERSION, as_piece, is_write_refused, note_write, set_versions
+from braze.compat.backward import (
+    VERSION,
+    as_piece,
+    as_plain_view,
+    is_write_refused,
+    note_write,
+    set_versions,
+)
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.ir.graph import Argument, Graph, Node, Output, Value, computed_symbol, operands
@@ -226,6 +233,12 @@ def view_for(
     return as_piece(view) if output.is_piece else view
 
 
+def _as_made(view: torch.Tensor) -> torch.Tensor:
+    """A result that the program made as a view with gradients enabled, and the graph perhaps
+    without: behind a write, contents are read by the trace."""
+    return as_plain_view(view) if torch.is_grad_enabled() and not view.requires_grad else view
+
+
 def view_of(
     base: torch.Tensor, shape: Any, stride: Any, offset: Any, dtype: torch.dtype
 ) -> torch.Tensor:
@@ -277,6 +290,7 @@ class _RunnerSource:
         self.names: dict[str, Any] = {
             "flat_tensors": flat_tensors,
             "call_on_clones": _call_on_clones,
+            "as_made": _as_made,
             "as_piece": as_piece,
             "check_writes": check_writes,
             "write_back": write_back,
@@ -412,7 +426,8 @@ class _RunnerSource:
 
     def _output(self, output: Output) -> str:
         if output.alias is None:
-            return _name(output.value)
+            name = _name(output.value)
+            return f"as_made({name})" if output.is_plain and self._switches else name
         assert isinstance(output.value.type, TensorType)
         alias, dtype = output.alias, self._object(output.value.type.dtype)
         base = alias.base

@@ -9,7 +9,7 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.backward import VERSION, follows_its_base, is_piece
+from braze.compat.backward import VERSION, follows_its_base, is_piece, is_plain_view
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
@@ -68,10 +68,9 @@ def finish_trace(
             )
             for place, original, version in _written_inputs(recorder, inputs, versions)
         )
-        pieces = _pieces(results, inputs)
         views = _views(results, inputs)
         outputs = _outputs(recorder, inputs, constants, places, views)
-    outputs = _uncounted(_detached(outputs, results, inputs, pieces), places)
+    outputs = _uncounted(_detached(outputs, results, inputs), places)
     outputs = _with_versions(outputs, results)
     used, calls = _live_calls(recorder.calls, outputs, mutations)
     original = [recorder.input_values[index] for index in range(len(inputs))]
@@ -143,13 +142,6 @@ def _outputs(
     return (*outputs, *extra)
 
 
-def _pieces(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Place]:
-    """Of results, where there are gradients at all, those that are one of several views."""
-    if not any(place.type.requires_grad for place in inputs):
-        return set()
-    return {r.place for r in results if r.place.base is not None and is_piece(r)}  # type: ignore[attr-defined]
-
-
 def _views(results: Sequence[torch.Tensor], inputs: Sequence[Place]) -> set[Place]:
     """Of results, where there are gradients at all, those that autograd takes for views with a
     history: what leaves autograd's Function is none, so they are made again from their bases."""
@@ -167,17 +159,17 @@ def _detached(
     outputs: Sequence[Output],
     results: Sequence[torch.Tensor],
     inputs: Sequence[Place],
-    pieces: set[Place],
 ) -> tuple[Output, ...]:
     """What the program detached, and views that carry no gradient though their base does, are
-    marked so; pieces too."""
+    marked so; kinds of views too."""
     gradients = any(place.type.requires_grad for place in inputs)
     return (
         *[
             replace(
                 output,
                 detached=_is_taken_for_none(result) or (gradients and _is_cut_off(output, result)),
-                is_piece=result.place in pieces,  # type: ignore[attr-defined]
+                is_piece=is_piece(result),
+                is_plain=result._is_view() and is_plain_view(result),
             )
             for output, result in zip(outputs, results)
         ],
