@@ -68,29 +68,23 @@ def test_what_is_read_elsewhere_is_not_written_over() -> None:
     assert first.isdisjoint(second)
 
 
-def test_what_is_read_later_is_not_written_over() -> None:
+@pytest.mark.parametrize(
+    "rest",
+    [
+        pytest.param(
+            (f"%5: {LARGE} = aten.mm.default(%4, %2)", "output %5"), id="what is read later"
+        ),
+        pytest.param(("output %2", "output %4"), id="what the program sees"),
+    ],
+)
+def test_what_is_needed_later_is_not_written_over(rest: tuple[str, ...]) -> None:
     plan = planned(
         f"input %0: {LARGE}",
         f"input %1: {LARGE}",
         f"%2: {LARGE} = aten.mm.default(%0, %1)",
         f"%3: {LARGE} = aten.exp.default(%2)",
         f"%4: {LARGE} = aten.mm.default(%3, %1)",
-        f"%5: {LARGE} = aten.mm.default(%4, %2)",
-        "output %5",
-    )
-    first, second = memories(plan)
-    assert first.isdisjoint(second)
-
-
-def test_what_the_program_sees_is_not_written_over() -> None:
-    plan = planned(
-        f"input %0: {LARGE}",
-        f"input %1: {LARGE}",
-        f"%2: {LARGE} = aten.mm.default(%0, %1)",
-        f"%3: {LARGE} = aten.exp.default(%2)",
-        f"%4: {LARGE} = aten.mm.default(%3, %1)",
-        "output %2",
-        "output %4",
+        *rest,
     )
     first, second = memories(plan)
     assert first.isdisjoint(second)
