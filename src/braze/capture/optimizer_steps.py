@@ -1,8 +1,8 @@
 """Steps of torch.optim that are not interpreted as they are written.
 
 fused=True: the kernel of ATen takes the learning rate as a number and cannot be joined with what is
-around it, so the same step in Python is interpreted in its place. Of what the kernel writes autograd
-counts nothing; only the counters of steps are counted, which are raised before it.
+around it, so the same step in Python is interpreted in its place. Of what the kernel writes
+autograd counts nothing; only the counters of steps are counted, which are raised before it.
 LBFGS, SparseAdam: what they do next depends on data all the way, so their step breaks the graph as
 a whole; the closure that it calls has graphs of its own.
 """
@@ -35,7 +35,9 @@ def _replace(fused: Any, plain: Any) -> None:
 def _written_by_kernel(interpreter: Any, fused: Any, args: tuple[Any, ...]) -> list[Any]:
     """What the lists of tensors hold that a step is given, but the counters."""
     lists = [x for name, x in zip(fused.__code__.co_varnames, args) if name != "state_steps"]
-    return [x for given in lists if type(given) is list for x in interpreter.overlay.contents(given)]
+    return [
+        x for given in lists if type(given) is list for x in interpreter.overlay.contents(given)
+    ]
 
 
 for _fused, _plain in FUSED_STEPS.items():
