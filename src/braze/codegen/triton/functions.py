@@ -51,10 +51,11 @@ def bz_float_floordiv(a, b):
 
 @triton.jit
 def bz_from_e4m3(x):
-    m = (x & 127).to(tl.int32)
-    sign = (x >> 7).to(tl.int32) << 31
-    tiny = (m.to(tl.float32) * 0.001953125).to(tl.int32, bitcast=True)
-    bits = tl.where(m < 8, tiny, (m << 20) + 1006632960)
+    u = x.to(tl.int32)
+    m = u & 127
+    small = (m << 20).to(tl.float32, bitcast=True)  # 2**-120 of it, also where it has no exponent
+    bits = (small * 1329227995784915872903807060280344576.0).to(tl.int32, bitcast=True)
+    sign = (u >> 7) << 31
     return (tl.where(m == 127, 2143289344, bits) | sign).to(tl.float32, bitcast=True)
 
 
