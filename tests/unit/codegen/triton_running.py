@@ -130,7 +130,8 @@ def _is_triton(name: str) -> bool:
 def _mend(interpreter: Any) -> None:
     """The interpreter's numbers are arrays of one element, which NumPy refuses as bounds of loops;
     it folds by a function of ours one element at a time, for minutes: a tree does as well. It
-    multiplies matrices of bfloat16 as the integers that it keeps them as."""
+    multiplies matrices of bfloat16 as the integers that it keeps them as, and cuts what it makes
+    of float32 to them where a device rounds."""
     patch = interpreter._patch_lang_tensor
 
     def patched(tensor: Any, scope: Any) -> None:
@@ -161,6 +162,14 @@ def _mend(interpreter: Any) -> None:
         wide = (handle.data.astype(numpy.uint32) << 16).view(numpy.float32)
         return interpreter.TensorHandle(wide, interpreter.tl.float32)
 
+    shortened = builder.create_fp_trunc
+
+    def rounded(self: Any, source: Any, kind: Any) -> Any:
+        if not (source.dtype.scalar.is_fp32() and kind.scalar.is_bf16()):
+            return shortened(self, source, kind)
+        halves = torch.from_numpy(numpy.array(source.data)).bfloat16().view(torch.int16)
+        return interpreter.TensorHandle(halves.numpy().view(numpy.uint16), kind.scalar)
+
     def assembled(self: Any, text: str, _: Any, values: Any, *how: Any) -> Any:
         assert text == "ex2.approx.ftz.f32 $0, $1;"
         found = numpy.exp2(values[0].data)
@@ -170,6 +179,7 @@ def _mend(interpreter: Any) -> None:
         return made
 
     builder.create_dot = dotted
+    builder.create_fp_trunc = rounded
     builder.create_inline_asm = assembled
     interpreter._patch_lang_tensor = patched
     interpreter.ReduceOps.generic_reduce = reduced
