@@ -1,16 +1,20 @@
-"""Products of matrices with what follows them: cuBLAS and a kernel, beside one kernel of ours.
+"""Products of matrices with what makes their operands and what follows them: cuBLAS and kernels,
+beside one kernel of ours.
 
-    python -m benchmarks.products_gpu [--only bert]
+    python -m benchmarks.products_gpu [--only bert,bytes] [--brief] [--peer]
 
-Sizes of BERT-base, GPT-2 and a Llama-type model. Both ways are replayed as CUDA graphs over random
-numbers, several sets of buffers in turn; of ours, every block size is timed. "tuned" is compiled
-with `mode="max-autotune-no-cudagraphs"`, by its own timings. Errors are against float64.
+Sizes of BERT-base, GPT-2 and Llama-type models. All ways are replayed as CUDA graphs over random
+numbers, sets of buffers in turn that are four times the second-level cache together. Of ours, every
+way and block size is timed (--brief: none). "tuned" is compiled with
+`mode="max-autotune-no-cudagraphs"`, by its own timings; --peer: so does torch.compile. The floor is
+each input read once and each output written once at the rate of a copy. Errors are against float64.
 """
 
 from __future__ import annotations
 
 import argparse
 import dataclasses
+import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -19,19 +23,20 @@ import torch.nn.functional as F
 
 import braze
 from benchmarks.kernels_gpu import Planned as PlannedLaunches
-from benchmarks.kernels_gpu import Prepared, build_all, measure
+from benchmarks.kernels_gpu import Prepared, build_all, copy_bandwidth, measure, moved
 from benchmarks.kernels_gpu_cases import Case, Input
 from braze.codegen.triton import kernel_alternatives, supports
 from braze.ir.kernel import Launch
-from braze.ir.loops import ExternCall
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import ExternStep, Kernel, Schedule
 from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.schedule import CUDA, schedule
 from braze.standins import Tracer
 
-_SETS = 3
+_SETS = 3  # at least
+_SET_BYTES = 240 << 20  # of all sets together, at least
+_MOST_SETS = 64
 
 
 def _gelu(x: Any, w: Any, b: Any) -> Any:
@@ -54,7 +59,24 @@ def _half(*shapes: tuple[int, ...], dtype: torch.dtype = torch.bfloat16) -> tupl
     return tuple([Input(shape, dtype) for shape in shapes])
 
 
-CASES = (
+def _scaled_rows(x: Any, w: Any, s: Any) -> Any:
+    """A weight of bytes, a scale for each of its rows."""
+    return F.linear(x, w.to(x.dtype) * s[:, None])
+
+
+def _scaled_all(x: Any, w: Any, s: Any) -> Any:
+    return F.linear(x, w.to(x.dtype) * s)
+
+
+def _bytes(m: int, n: int, k: int) -> tuple[Input, ...]:
+    return (Input((m, k)), Input((n, k), torch.int8, 127), Input((n,)))
+
+
+def _gated_pair(a: Any, b: Any, w: Any) -> Any:
+    return (F.silu(a) * b) @ w
+
+
+EPILOGUES = (
     Case("bert, gelu", _gelu, _half((8192, 768), (3072, 768), (3072,))),
     Case("bert, residual", _residual, _half((8192, 3072), (768, 3072), (768,), (8192, 768))),
     Case(
@@ -77,54 +99,126 @@ CASES = (
     ),
 )
 
+PROLOGUES = (
+    Case("bytes, 1 x 4096 x 4096", _scaled_rows, _bytes(1, 4096, 4096)),
+    Case("bytes, 16 x 4096 x 4096", _scaled_rows, _bytes(16, 4096, 4096)),
+    Case("bytes, 1 x 11008 x 4096", _scaled_rows, _bytes(1, 11008, 4096)),
+    Case("bytes, 1 x 4096 x 11008", _scaled_rows, _bytes(1, 4096, 11008)),
+    Case(
+        "bytes of columns, 8 x 4096 x 4096",
+        lambda x, w, s: x @ (w.to(x.dtype) * s),
+        (Input((8, 4096)), Input((4096, 4096), torch.int8, 127), Input((4096,))),
+    ),
+    Case("bytes, 2048 x 4096 x 4096", _scaled_rows, _bytes(2048, 4096, 4096)),
+    Case(
+        "float8, 1 x 4096 x 4096",
+        _scaled_all,
+        (Input((1, 4096)), Input((4096, 4096), torch.float8_e4m3fn), Input(())),
+    ),
+    Case(
+        "master weight, 16 x 4096 x 4096",
+        lambda x, w: F.linear(x, w.to(x.dtype)),
+        (Input((16, 4096)), Input((4096, 4096), torch.float32)),
+    ),
+    Case(
+        "x.float() @ w, 64 x 4096 x 1024",
+        lambda x, w: x.to(w.dtype) @ w,
+        (Input((64, 4096)), Input((4096, 1024), torch.float32)),
+    ),
+    Case(
+        "gated pair, 4096 x 1024 x 2816",
+        _gated_pair,
+        _half((4096, 2816), (4096, 2816), (2816, 1024)),
+    ),
+    Case(
+        "gated pair, 8192 x 64 x 4096", _gated_pair, _half((8192, 4096), (8192, 4096), (4096, 64))
+    ),
+    Case(
+        "relu's gradient, 3072 x 768 x 8192",
+        lambda h, g: F.relu(h).t() @ g,
+        _half((8192, 3072), (8192, 768)),
+    ),
+)
+CASES = (*EPILOGUES, *PROLOGUES)
+
 
 @dataclasses.dataclass(frozen=True, slots=True)
 class Found:
-    """A case's kernel of both, and what is there without it."""
+    """The ways to compute a case, the library's first; places: of their inputs among the case's."""
 
-    fused: Kernel
-    call: ExternCall
-    rest: Kernel
-    plan: Schedule
+    plans: tuple[Schedule, ...]
     places: tuple[int, ...]
+
+    def launches(self, number: int) -> list[tuple[Launch, ...]]:
+        """Those of one of our ways, with each block size of the kernel that multiplies."""
+        fixed = [kernel_alternatives(step, Options()) for step in _kernels(self.plans[number])]
+        several = [n for n, step in enumerate(_kernels(self.plans[number])) if step.product]
+        first = [ways[0] for ways in fixed if ways]
+        if len(first) < len(fixed) or not several:
+            return []
+        (at,) = several
+        return [(*first[:at], launch, *first[at + 1 :]) for launch in fixed[at]]
+
+    def name(self, number: int) -> str:
+        """What is in the kernel that multiplies."""
+        products = [step.product for step in _kernels(self.plans[number]) if step.product]
+        sides = [side for product in products for side in product.computed if side]
+        return f"{len(_kernels(self.plans[number]))} kernels" + (", fused" if sides else "")
+
+
+def _kernels(plan: Schedule) -> list[Kernel]:
+    assert not any(isinstance(step, ExternStep) for step in plan.steps)
+    return [step for step in plan.steps if isinstance(step, Kernel)]
 
 
 def found_in(case: Case) -> Found:
-    """The product of a case, as the schedule finds it."""
-    options, seen = Options(), []
+    """The ways of a case's product, as the schedule lists them."""
+    options, counts = Options(), []
     tracer = Tracer(replayable=False)
     given = case.inputs("cpu", empty=True)
     with torch.no_grad(), tracer:
         finished = tracer.finish([case.function(*[tracer.add_input(x) for x in given])])
     program = lower(rewrite(finished.graph, options), options, supports)
 
-    def choose(fused: Kernel, call: ExternCall, rest: Kernel) -> bool:
-        seen.append((fused, call, rest))
-        return True
+    def planned(number: int) -> Schedule:
+        def choose(ways: Any) -> int:
+            counts.append(len(ways))
+            return number
 
-    plan = schedule(program, options, CUDA, choose)
-    ((fused, call, rest),) = seen
-    return Found(fused, call, rest, plan, tuple(finished.inputs))
+        return schedule(program, options, CUDA, choose)
+
+    library = planned(0)
+    (count,) = counts
+    return Found((library, *map(planned, range(1, count))), tuple(finished.inputs))
 
 
-def our_time(case: Case, found: Found, launch: Launch) -> tuple[float, float]:
-    """Microseconds and error of one way to launch the kernel."""
-    work = PlannedLaunches(found.plan, (launch,), found.places)
-    sets = [Prepared(case, work, n) for n in range(_SETS)]
+def sets_of(case: Case) -> int:
+    """How many sets of buffers are used in turn."""
+    size = sum(x.nbytes for x in case.inputs("cpu", empty=True))
+    return min(max(_SETS, math.ceil(_SET_BYTES / size)), _MOST_SETS)
+
+
+def our_time(
+    case: Case, found: Found, number: int, launches: tuple[Launch, ...]
+) -> tuple[float, float]:
+    """Microseconds and error of one way to launch the kernels."""
+    work = PlannedLaunches(found.plans[number], launches, found.places)
+    sets = [Prepared(case, work, n) for n in range(sets_of(case))]
     time = measure([s.run for s in sets])
     (mine,) = sets[0].outputs
     return time, _error(case, sets[0].given, mine)
 
 
 def _error(case: Case, given: list[torch.Tensor], result: torch.Tensor) -> float:
-    exact = case.function(*[x.double() for x in given])
+    wide = [x.double() if x.dtype.is_floating_point else x for x in given]
+    exact = case.function(*wide)
     return float((result.double() - exact).norm() / exact.norm())
 
 
-def library_times(case: Case, compiled: Callable[..., Any]) -> tuple[float, float]:
-    """Microseconds of a call that leaves the product to the library, and its error."""
+def time_of(case: Case, compiled: Callable[..., Any]) -> tuple[float, float]:
+    """Microseconds of a call, and its error."""
     sets = []
-    for seed in range(_SETS):
+    for seed in range(sets_of(case)):
         torch.manual_seed(seed)
         sets.append(case.inputs("cuda"))
     with torch.no_grad():
@@ -133,47 +227,75 @@ def library_times(case: Case, compiled: Callable[..., Any]) -> tuple[float, floa
     return time, _error(case, sets[0], result)
 
 
-def run_case(case: Case, ways: Mapping[str, Any], found: Found) -> None:
-    """Print the case's row."""
-    braze_time, braze_error = library_times(case, braze.compile(case.function, mode="default"))
-    eager_time, _ = library_times(case, case.function)
+def peer_time(case: Case) -> float:
+    """Microseconds of torch.compile's code in the same mode."""
+    torch.compiler.reset()
+    return time_of(case, torch.compile(case.function, mode="max-autotune-no-cudagraphs"))[0]
+
+
+def run_case(case: Case, ways: Mapping[int, list[tuple[Launch, ...]]], found: Found) -> list[str]:
+    """The columns of the case's row, behind floor and name."""
+    eager_time, eager_error = time_of(case, case.function)
+    library_time, _ = time_of(case, braze.compile(case.function, mode="default"))
     tuned = braze.compile(case.function, mode="max-autotune-no-cudagraphs")
-    tuned_time, tuned_error = library_times(case, tuned)
-    rows = []
-    for name, launch in ways.items():
-        try:
-            rows.append((*our_time(case, found, launch), name))
-        except Exception as error:  # too many registers, or too much shared memory
-            print(f"  {name}: {error!r}"[:160])
-    time, error, name = min(rows)
-    every = [round(row[0], 1) for row in rows]
-    print(
-        f"{case.name:22} eager {eager_time:8.1f}  cuBLAS and a kernel {braze_time:8.1f} "
-        f"({braze_error:.1e})  ours {time:8.1f} ({error:.1e}) by {name}  "
-        f"{braze_time / time:.2f}x  tuned {tuned_time:8.1f} ({tuned_error:.1e})  all {every}",
-        flush=True,
-    )
+    tuned_time, tuned_error = time_of(case, tuned)
+    best = []
+    for number, choices in ways.items():
+        rows = []
+        for launches in choices:
+            blocks = [f"{x.function.constants} w{x.function.warps}" for x in launches]
+            try:
+                rows.append((*our_time(case, found, number, launches), blocks[-1]))
+            except Exception as error:  # too many registers, or too much shared memory
+                print(f"  {blocks}: {error!r}"[:160])
+        if rows:
+            time, _, name = min(rows)
+            every = " ".join([f"{row[2]} {row[0]:.1f}" for row in sorted(rows)])
+            print(f"  {case.name}: {found.name(number)}: {every}", flush=True)
+            best.append(f"{time:.1f} ({found.name(number)} {name})")
+    errors = f"{tuned_error / eager_error:.2f}"
+    times = [f"{x:.1f}" for x in (eager_time, library_time)]
+    return [*times, "; ".join(best) or "-", f"{tuned_time:.1f}", errors]
+
+
+def _floor(case: Case, rate: float) -> float:
+    with torch.device("meta"):
+        result = case.function(*[x.to("meta") for x in case.inputs("cpu", empty=True)])
+    return moved(case, [result]) / rate
 
 
 def main() -> None:
-    """Build all, then time."""
+    """Build all, then time, then the table."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default="")
+    parser.add_argument("--only", default="", help="parts of names, with commas between them")
     parser.add_argument("--jobs", type=int, default=12)
+    parser.add_argument("--brief", action="store_true", help="no block sizes beside the choice")
+    parser.add_argument("--peer", action="store_true", help="torch.compile as well")
     chosen = parser.parse_args()
-    wanted = [c for c in CASES if chosen.only in c.name]
+    wanted = [c for c in CASES if any(part in c.name for part in chosen.only.split(","))]
     found = {case.name: found_in(case) for case in wanted}
-    ways = {
-        name: {
-            f"{x.function.constants} w{x.function.warps} {x.function.name[-4:]}": x
-            for x in kernel_alternatives(f.fused, Options())
-        }
+    ways: dict[str, dict[int, list[tuple[Launch, ...]]]] = {
+        name: {} if chosen.brief else {n: f.launches(n) for n in range(1, len(f.plans))}
         for name, f in found.items()
     }
-    functions = {x.function for by in ways.values() for x in by.values()}
+    functions = {
+        launch.function
+        for by in ways.values()
+        for choices in by.values()
+        for launches in choices
+        for launch in launches
+    }
     build_all(sorted(functions, key=lambda f: f.name), chosen.jobs)
+    rate = copy_bandwidth()
+    head = "| case | floor | eager | cuBLAS and kernels | ours | tuned | error / eager's |"
+    table = [head, "|---|---|---|---|---|---|---|"]
     for case in wanted:
-        run_case(case, ways[case.name], found[case.name])
+        cells = [f"{_floor(case, rate):.1f}", *run_case(case, ways[case.name], found[case.name])]
+        if chosen.peer:
+            cells[-1] += f" | {peer_time(case):.1f}"
+        table.append(f"| {case.name} | {' | '.join(cells)} |")
+        print(table[-1], flush=True)
+    print(f"\ncopy: {rate / 1e6:.2f} TB/s", *table, sep="\n")
 
 
 if __name__ == "__main__":

@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import types
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, TypeGuard, final
 
 import torch
@@ -49,7 +49,7 @@ from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import bindings_of, compile_graph_runner, with_gradients
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import Kernel, Schedule, Step
 from braze.ir.training import (
     PLAIN,
     Backward,
@@ -75,7 +75,7 @@ from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
 from braze.runtime.link_device import NoTriton, link_device, prepare
-from braze.runtime.product_tuning import is_product_quicker
+from braze.runtime.product_tuning import quickest_way
 from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
@@ -123,9 +123,8 @@ def _products(options: Options) -> ChooseProduct | None:
     if options.mode not in TUNING_MODES or options.numerics == "eager":
         return None
 
-    def choose(fused: Kernel, call: ExternCall, rest: Kernel) -> bool:
-        ways, then = (triton.kernel_alternatives(kernel, options) for kernel in (fused, rest))
-        return is_product_quicker(ways, call, then, options)
+    def choose(ways: Sequence[tuple[Step, ...]]) -> int:
+        return quickest_way([triton.ways_to_run(steps, options) for steps in ways], options)
 
     return choose
 

@@ -11,7 +11,17 @@ from __future__ import annotations
 
 from braze.ir.loops import Buffer
 from braze.ir.print_loops import print_scalar, print_statement, print_view
-from braze.ir.schedule import Accumulate, ExternStep, Kernel, Loop, Phase, Schedule, Step, Store
+from braze.ir.schedule import (
+    Accumulate,
+    ExternStep,
+    Kernel,
+    Loop,
+    Phase,
+    Product,
+    Schedule,
+    Step,
+    Store,
+)
 
 
 def print_schedule(schedule: Schedule) -> str:
@@ -55,6 +65,7 @@ def print_step(step: Step) -> list[str]:
     if step.product is not None:
         first, second = map(print_view, (step.product.first, step.product.second))
         lines.append(f"  {step.product.target} = {first} @ {second}")
+        lines += _computed(step.product)
     for phase in step.phases:
         lines += _phase(step, phase)
     for column in step.columns:
@@ -64,6 +75,16 @@ def print_step(step: Step) -> list[str]:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _computed(product: Product) -> list[str]:
+    """A line for each matrix that is computed where it is multiplied."""
+    lines = []
+    for view, computed in zip((product.first, product.second), product.computed, strict=True):
+        if computed is not None:
+            at = ", ".join([symbol.name for symbol, _ in computed.loops])
+            lines.append(f"    {view.buffer} at [{at}]: {print_scalar(computed.value)}")
+    return lines
 
 
 def _rows(kernel: Kernel) -> str:

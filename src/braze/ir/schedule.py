@@ -92,14 +92,29 @@ class Column:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class Computed:
+    """A matrix that is not in memory: its elements are computed where they are multiplied.
+
+    value: the element of the dtype that it would be rounded to in memory, over the loops: of the
+        batch where there are more than one, of rows and of columns.
+    """
+
+    loops: tuple[Loop, ...]
+    value: Scalar
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Product:
     """target[.., m, n] = sum over k of first[.., m, k] * second[.., k, n], in float32 or wider; the
     target is never in memory. first, second: of two dimensions, or three with a batch of one size.
+    computed: for each, what it is where it is not in memory; then its view says only its form.
     """
 
     target: Buffer
     first: BufferView
     second: BufferView
+    computed: tuple[Computed | None, Computed | None] = (None, None)
 
 
 @final

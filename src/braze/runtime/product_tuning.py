@@ -1,7 +1,8 @@
-"""`mode="max-autotune"`: whether a product of matrices is computed by a kernel of ours.
+"""`mode="max-autotune"`: which of the ways to compute a product of matrices is the quickest.
 
-    cuBLAS, then the kernel that reads its result      "library"
-    one kernel, in each of its block sizes             k_12ab..., ...
+    what makes an operand, cuBLAS, then what reads its result           "library"
+    what makes it, then one kernel, in each of its block sizes          k_12ab..., ...
+    one kernel of all, in each of its block sizes                       k_34cd..., ...
 
 Timed and kept like block sizes (`runtime/tuning.py`): on random numbers, on which matrix units are
 slower than on zeros. The library's way is left only for what is clearly quicker, and where there is
@@ -10,16 +11,18 @@ no device, or no Triton.
 
 from __future__ import annotations
 
+import itertools
 import math
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias, final
 
 import torch
 
 from braze.ir.kernel import Launch
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.options import Options
-from braze.runtime.cubins import triton_version
+from braze.runtime.cubins import Cubin, triton_version
 from braze.runtime.tuning import (
     CACHE_BYTES,
     DeviceTimer,
@@ -33,31 +36,70 @@ from braze.runtime.tuning import (
 
 LIBRARY = "library"
 
+# The steps of a way, one behind the other: a call, or a kernel as the ways to launch it.
+Steps: TypeAlias = Sequence[ExternCall | tuple[Launch, ...]]
 
-def is_product_quicker(
-    fused: Sequence[Launch],
-    call: ExternCall,
-    rest: Sequence[Launch],
+
+def quickest_way(
+    ways: Sequence[Steps],
     options: Options,
     measure: Callable[[], Sequence[float]] | None = None,
-) -> bool:
-    """Whether one of the fused launches is clearly quicker than the call and the first of the
-    rest. measure: microseconds of that, then of each launch; by the device if not given."""
-    if not fused or not is_timed(fused[0]) or not rest or not is_timed(rest[0]):
-        return False
+) -> int:
+    """The number of the quickest of some ways; 0, that with the library's call, where none is
+    clearly quicker. measure: microseconds of each `runs_of`; by the device if not given."""
+    runs = runs_of(ways)
+    launches = [part for run in runs for part in run.parts if isinstance(part, Launch)]
+    if len(runs) < 2 or not runs[0].is_library or not all(map(is_timed, launches)):
+        return 0
     if measure is None:
         if triton_version() is None or not torch.cuda.is_available():
-            return False
+            return 0
 
         def measure() -> Sequence[float]:
-            return _times(fused, call, rest[0], options)
+            return _times(runs, options)
 
-    names = [LIBRARY, *(launch.function.name for launch in fused)]
-    key = key_of([*fused, rest[0]], [str(call.op), *map(_facts, call.args)])
-    return remembered(options.cache_dir / "tuning" / f"{key}.json", names, measure) != LIBRARY
+    calls = [part for part in runs[0].parts if isinstance(part, ExternCall)]
+    facts = [str(call.op) for call in calls]
+    facts += [_facts(argument) for call in calls for argument in call.args]
+    path = options.cache_dir / "tuning" / f"{key_of(launches, facts)}.json"
+    chosen = remembered(path, [run.name for run in runs], measure)
+    return next(run.way for run in runs if run.name == chosen)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A way with one launch of each kernel; name: of the kernel that multiplies."""
+
+    way: int
+    name: str
+    parts: tuple[ExternCall | Launch, ...]
+
+    @property
+    def is_library(self) -> bool:
+        """Whether a call multiplies."""
+        return any(isinstance(part, ExternCall) for part in self.parts)
+
+
+def runs_of(ways: Sequence[Steps]) -> list[Run]:
+    """What is timed: of each way, its kernels' launches with each other."""
+    found: dict[str, Run] = {}
+    for number, steps in enumerate(ways):
+        choices: list[tuple[ExternCall | Launch, ...]]
+        choices = [(step,) if isinstance(step, ExternCall) else step for step in steps]
+        for parts in itertools.product(*choices):
+            run = Run(number, _name(parts), parts)
+            found.setdefault(run.name, run)
+    return list(found.values())
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _name(parts: Sequence[ExternCall | Launch]) -> str:
+    if any(isinstance(part, ExternCall) for part in parts):
+        return LIBRARY
+    return "+".join([part.function.name for part in parts if isinstance(part, Launch)])
 
 
 def _facts(argument: Any) -> str:
@@ -66,37 +108,62 @@ def _facts(argument: Any) -> str:
     return repr(argument)
 
 
-def _times(
-    fused: Sequence[Launch], call: ExternCall, rest: Launch, options: Options
-) -> list[float]:
+def _times(runs: Sequence[Run], options: Options) -> list[float]:
     timer = DeviceTimer(options)
-    launches = [rest, *fused]
+    launches = [part for run in runs for part in run.parts if isinstance(part, Launch)]
+    (call, *_) = [part for part in runs[0].parts if isinstance(part, ExternCall)]
     buffers = dict.fromkeys(x for y in launches for x in y.arguments if isinstance(x, Buffer))
-    device = rest.arguments[0].device  # type: ignore[union-attr]
+    buffers |= dict.fromkeys([*_of_call(call)])
+    device = next(iter(buffers)).device
     with torch.cuda.device(device):
-        cubins = timer.built([launch.function for launch in launches], device)
+        cubins = timer.built(list(dict.fromkeys(x.function for x in launches)), device)
         try:
             memory = {b: _filled(b) for b in buffers}
             flushed = torch.empty(CACHE_BYTES, dtype=torch.uint8, device=device)
         except torch.OutOfMemoryError:
-            return [math.inf] * len(launches)
-        first, *others = [timer.start_of(x, cubins.get(x.function), memory) for x in launches]
-        starts = [_library(call, first, memory), *others]
-        return [median_time(start, flushed) for start in starts]
+            return [math.inf] * len(runs)
+        return [median_time(_start(run, timer, cubins, memory), flushed) for run in runs]
+
+
+def _of_call(call: ExternCall) -> Iterator[Buffer]:
+    yield from (x.buffer for x in call.args if isinstance(x, BufferView))
+    yield from (x for x in call.outputs if x is not None)
 
 
 def _filled(buffer: Buffer) -> torch.Tensor:
+    """Random numbers; zeros of the integers that may be places."""
     made = torch.empty(elements(buffer), dtype=buffer.dtype, device=buffer.device)
-    return made.normal_() if buffer.dtype.is_floating_point else made.zero_()
+    if not buffer.dtype.is_floating_point:
+        is_byte = buffer.dtype in (torch.int8, torch.uint8)
+        return made.random_() if is_byte else made.zero_()
+    if buffer.dtype.itemsize == 1:
+        return torch.randn(made.shape, device=buffer.device).to(buffer.dtype)
+    return made.normal_()
 
 
-def _library(
-    call: ExternCall, rest: Start | None, memory: Mapping[Buffer, torch.Tensor]
+def _start(
+    run: Run,
+    timer: DeviceTimer,
+    cubins: Mapping[Any, Cubin],
+    memory: Mapping[Buffer, torch.Tensor],
 ) -> Start | None:
-    """The call, writing where the rest reads, then the rest."""
+    """All of it, one behind the other; None where a part cannot run."""
+    starts: list[Start] = []
+    for part in run.parts:
+        if isinstance(part, ExternCall):
+            starts.append(_library(part, memory))
+            continue
+        start = timer.start_of(part, cubins.get(part.function), memory)
+        if start is None:
+            return None
+        starts.append(start)
+    return lambda: next((code for code in [start() for start in starts] if code), 0)
+
+
+def _library(call: ExternCall, memory: Mapping[Buffer, torch.Tensor]) -> Start:
+    """The call, writing where the rest reads."""
     (target,) = call.outputs
-    if rest is None or target is None:
-        return None
+    assert target is not None
     given = [_tensor(x, memory) for x in call.args]
     out = torch.as_strided(memory[target], target.shape, target.stride)  # type: ignore[arg-type]
     write = call.op.overloadpacket.out
@@ -104,7 +171,7 @@ def _library(
     def start() -> int:
         with torch.no_grad():
             write(*given, out=out)
-        return rest()
+        return 0
 
     return start
 

@@ -1,259 +1,250 @@
-"""Products of matrices and what is done with each of their elements, as one kernel.
+"""Products of matrices with what makes their operands and what reads their results: which are one
+kernel.
 
-    b2 = aten.mm(x, w)
-    kernel k1: rows i0 < 4096; for r0 < 768: y[i0, r0] = gelu(b2[i0, r0])
-becomes, if it is chosen,
-    kernel k1: b3 = x @ w;  for m < 4096, n < 768: y[m, n] = gelu(bf16(b3[m, n]))
+    kernel k0: b1[i0, r0] = bf16(f32(w[i0, r0]) * s[i0])
+    b2 = aten.mm(x, b1 transposed)
+    kernel k1: y[i0, r0] = gelu(b2[i0, r0])
+may stay, become k0 and one kernel of the other two (`product_kernels`), or one kernel of all
+(`computed_operands`). Where something makes an operand, or reads the result, the ways are listed,
+and somebody else chooses: times are not known here.
 
-What is read of the product keeps the rounding of the library's result. `addmm` and `baddbmm` add
-their first argument before that, once, as the library does.
-Refused: sizes that are symbols, results with other readers, kernels that fold, and kernels that
-write to inputs in place, which the product may still read.
+An operand that others read, too, is still written; it is computed a second time only where that
+reads fewer bytes.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+import itertools
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeAlias, final
+from typing import TypeAlias, final
 
-import torch
-
-from braze.ir.loops import Buffer, BufferView, ExternCall, Load, LoopProgram, Scalar
-from braze.ir.scalars import apply, cast, loads, rebuild, replace_children
-from braze.ir.scalars import substitute_symbols as substituted
-from braze.ir.schedule import ExternStep, Kernel, Loop, Phase, Product, Step, Store, offset
-from braze.schedule.memory import written
+from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram
+from braze.ir.scalars import loads
+from braze.ir.schedule import Computed, ExternStep, Kernel, Step
+from braze.schedule.computed_operands import bytes_of, computed_operand, without_store
+from braze.schedule.memory import memory_of, written
 from braze.schedule.normalise import Names
-from braze.schedule.use import extern_reads
-from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div, modulo
-from braze.shapes.substitution import substitute
+from braze.schedule.product_kernels import Operands, is_pointwise, operands_of, product_kernel
+from braze.shapes.expr import constant_value
 
-# The kernel of both, the call and the kernel that are there without it -> whether to take it.
-ChooseProduct: TypeAlias = Callable[[Kernel, ExternCall, Kernel], bool]
+# Ways to compute the same, as the steps of each; the first as it is -> the number of one.
+ChooseProduct: TypeAlias = Callable[[Sequence[tuple[Step, ...]]], int]
 
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
-# Operator -> the place of the first matrix among its arguments.
-_PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
+_LOG = logging.getLogger("braze.fusion")
 
 
 def fuse_products(
     program: LoopProgram, steps: Sequence[Step], settled: int, names: Names, choose: ChooseProduct
 ) -> list[Step]:
-    """The steps with the products that are chosen; as many fewer as there are of those. Nothing
+    """The steps, with products as they are chosen; as many fewer as were joined to others. Nothing
     from the step `settled` on is touched."""
-    readers = _readers(steps)
     kept = {view.buffer for view in program.outputs} | {v.buffer for _, v in program.mutations}
-    made: dict[int, Kernel] = {}
-    gone: set[int] = set()
-    for number, step in enumerate(steps[:settled]):
-        if not isinstance(step, ExternStep) or len(step.call.outputs) != 1:
+    work = _Work(list(steps), settled, names, kept, _readers(steps), _makers(steps[:settled]))
+    for number in range(settled):
+        site = work.site(number)
+        if site is None:
             continue
-        (target,) = step.call.outputs
-        reading = readers.get(target, []) if target is not None else []
-        if len(reading) != 1 or reading[0] >= settled or reading[0] in made:
+        ways = list(work.ways(site))
+        if len(ways) < 2:
             continue
-        (at,) = reading
-        kernel = steps[at]
-        assert target is not None
-        if not isinstance(kernel, Kernel) or not all(map(_is_known, kernel.memory)):
-            continue
-        fused = _fused(step.call, kernel, names, target in kept)
-        if fused is not None and choose(fused, step.call, kernel):
-            made[at] = fused
-            gone.add(number)
-    return [made.get(number, step) for number, step in enumerate(steps) if number not in gone]
+        chosen = ways[choose([way.steps for way in ways])]
+        work.take(chosen)
+        _note(site, ways, chosen)
+    return [step for step in work.steps if step is not None]
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-def _readers(steps: Sequence[Step]) -> dict[Buffer, list[int]]:
-    found: dict[Buffer, list[int]] = {}
-    for number, step in enumerate(steps):
-        touched = step.memory if isinstance(step, Kernel) else set(extern_reads(step.call))
-        for buffer in touched:
-            found.setdefault(buffer, []).append(number)
-    return found
+@final
+@dataclass(frozen=True, slots=True)
+class _Site:
+    """A product: where its call is, and the kernel of points that alone reads its result."""
+
+    number: int
+    call: ExternCall
+    operands: Operands
+    target: Buffer
+    reader: int | None
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Operands:
-    """Of a product: its matrices, what is added (None: nothing), and its extents."""
+class _Way:
+    """changes: what stands at some places, None for nothing; what: in words, for the log."""
 
-    first: BufferView
-    second: BufferView
-    added: BufferView | None
-    batch: int
-    m: int
-    n: int
+    changes: tuple[tuple[int, Step | None], ...]
+    what: str
 
-
-def _operands(call: ExternCall) -> _Operands | None:
-    place = _PRODUCTS.get(call.op._schema.name)
-    if place is None or call.op._schema.overload_name not in ("", "default") or call.kwargs:
-        return None
-    if len(call.args) != place + 2 or not all(type(x) is BufferView for x in call.args):
-        return None
-    first, second = call.args[place:]
-    added = call.args[0] if place else None
-    views = [first, second, *([added] if added is not None else [])]
-    if not all(_is_plain(view, first.dtype) for view in views) or first.dtype not in _DTYPES:
-        return None
-    *batch, m, _ = map(constant_value, first.shape)
-    n = constant_value(second.shape[-1])
-    assert m is not None and n is not None
-    return _Operands(first, second, added, (batch or [1])[0] or 0, m, n)
+    @property
+    def steps(self) -> tuple[Step, ...]:
+        return tuple([step for _, step in self.changes if step is not None])
 
 
-def _is_plain(view: BufferView, dtype: torch.dtype) -> bool:
-    sizes = [*view.shape, *view.stride, view.offset]
-    known = all(constant_value(size) is not None for size in sizes)
-    return known and view.dtype == dtype == view.buffer.dtype and not view.is_number
+_Sides: TypeAlias = tuple[Computed | None, Computed | None]
 
 
-def _fused(call: ExternCall, kernel: Kernel, names: Names, is_kept: bool) -> Kernel | None:
-    """The kernel of both; None where they cannot be one. is_kept: the product's own result is
-    needed, too."""
-    operands = _operands(call)
-    (target,) = call.outputs
-    assert target is not None
-    if operands is None or not _is_pointwise(kernel):
-        return None
-    sizes = (operands.batch, operands.m, operands.n)
-    if not _is_row_major(target, sizes) or min(sizes) < 1:
-        return None
-    read = {operands.first.buffer, operands.second.buffer}
-    if read & {*written(kernel)}:
-        return None
-    b, m, n = (names.symbol(name, size) for name, size in zip(("pb", "pm", "pn"), sizes))
-    place = (as_expr(b if operands.batch > 1 else 0), as_expr(m), as_expr(n))
-    moves = _moves(kernel, target, place, sizes)
-    if moves is None:
-        return None
-    sums = names.buffer(target, tuple(target.shape), dtype=torch.float32)
-    at = place[-len(target.shape) :]
-    value = _rounded(Load(sums, at), operands.added, at, target.dtype)
-    stores = _stores(kernel, target, value, moves)
-    if is_kept:
-        stores = (Store(target, at, value, call.origin), *stores)
-    if not all(_is_in_order(load) for s in stores for load in loads(s.value)):
-        return None
-    views = [operands.first, operands.second]
-    views += [operands.added] if operands.added is not None else []
-    memory = [view.buffer for view in views] + [target] * is_kept
-    memory += [buffer for buffer in kernel.memory if buffer is not target]
-    rows: tuple[Loop, ...] = ((b, operands.batch),) if operands.batch > 1 else ()
-    phase = Phase(((m, operands.m), (n, operands.n)), stores)
-    product = Product(sums, operands.first, operands.second)
-    return Kernel(kernel.name, rows, (phase,), tuple(dict.fromkeys(memory)), product=product)
+@dataclass(slots=True)
+class _Work:
+    """steps: as they are by now. readers: of each buffer, the steps that ever touched it; makers:
+    the step that writes it."""
 
+    steps: list[Step | None]
+    settled: int
+    names: Names
+    kept: set[Buffer]
+    readers: dict[Buffer, set[int]]
+    makers: Mapping[Buffer, int]
 
-def _is_pointwise(kernel: Kernel) -> bool:
-    (phase, *others) = kernel.phases
-    if others or phase.row or kernel.columns or kernel.scratch or kernel.product is not None:
-        return False
-    return all(isinstance(s, Store) and s.target in kernel.memory for s in phase.body)
+    def take(self, way: _Way) -> None:
+        """Put a way in the place of what was there."""
+        for place, step in way.changes:
+            self.steps[place] = step
+            for buffer in memory_of(step) if step is not None else ():
+                self.readers.setdefault(buffer, set()).add(place)
 
-
-def _is_row_major(target: Buffer, sizes: tuple[int, int, int]) -> bool:
-    expected = 1
-    if [constant_value(size) for size in target.shape] != list(sizes[-len(target.shape) :]):
-        return False
-    for size, stride in zip(reversed(target.shape), reversed(target.stride), strict=True):
-        if constant_value(size) != 1 and constant_value(stride) != expected:
-            return False
-        expected *= constant_value(size) or 1
-    return True
-
-
-def _moves(
-    kernel: Kernel, target: Buffer, at: tuple[Expr, Expr, Expr], sizes: tuple[int, int, int]
-) -> dict[Symbol, Expr] | None:
-    """The kernel's loops by the place in the product; None where a point does not read exactly one
-    element, each a different one."""
-    stores = [s for s in kernel.phases[0].body if isinstance(s, Store)]
-    reads = [load for s in stores for load in loads(s.value) if load.buffer is target]
-    places = {offset(target, load.coordinates) for load in reads}
-    if len(places) != 1 or not all(map(_is_in_order, reads)):
-        return None
-    (place,) = places
-    found: list[tuple[int, int, Symbol]] = []
-    moves: dict[Symbol, Expr] = {}
-    for symbol, size in (*kernel.rows, *kernel.phases[0].loops):
-        length = constant_value(size)
-        if length is None:
+    def site(self, number: int) -> _Site | None:
+        """The product that a step calls."""
+        step = self.steps[number]
+        if not isinstance(step, ExternStep) or len(step.call.outputs) != 1:
             return None
-        if length == 1:
-            moves[symbol] = as_expr(0)
-            continue
-        zero, one = (substitute(place, {symbol: as_expr(n)}) for n in (0, 1))
-        factor = constant_value(one - zero)
-        if factor is None:
+        operands, (target,) = operands_of(step.call), step.call.outputs
+        if operands is None or target is None:
             return None
-        found.append((factor, length, symbol))
-    b, m, n = at
-    element = (b * sizes[1] + m) * sizes[2] + n
-    expected = 1
-    rest = place
-    for factor, length, symbol in sorted(found, key=lambda row: row[0]):
-        if factor != expected:
+        return _Site(number, step.call, operands, target, self._reader(target))
+
+    def _reader(self, target: Buffer) -> int | None:
+        reading = self._touching(target)
+        if len(reading) != 1 or reading[0] >= self.settled:
             return None
-        expected *= length
-        rest = rest - as_expr(symbol) * factor
-        index = floor_div(element, factor)
-        is_whole = factor * length == math.prod(sizes)
-        moves[symbol] = index if is_whole else modulo(index, length)
-    rest = substitute(rest, moves)
-    return moves if expected == math.prod(sizes) and constant_value(rest) == 0 else None
+        kernel = self.steps[reading[0]]
+        if not isinstance(kernel, Kernel) or not all(map(_is_known, kernel.memory)):
+            return None
+        return reading[0] if is_pointwise(kernel) else None
+
+    def _touching(self, buffer: Buffer) -> list[int]:
+        """The steps that read the buffer, and a kernel that writes it."""
+        found = []
+        for place in sorted(self.readers.get(buffer, ())):
+            step = self.steps[place]
+            if step is not None and buffer in memory_of(step):
+                found.append(place)
+        return found
+
+    def ways(self, site: _Site) -> Iterator[_Way]:
+        """As it is, then with as much in one kernel as can be, then with less."""
+        views = (site.operands.first, site.operands.second)
+        found = [self._operand(site, view, number) for number, view in enumerate(views, 1)]
+        touched = {self.makers[view.buffer] for view, made in zip(views, found) if made}
+        touched |= {site.number} | ({site.reader} if site.reader is not None else set())
+        before = {place: self.steps[place] for place in sorted(touched)}
+        yield _Way(tuple(before.items()), "separate")
+        rest = None if site.reader is None else self.steps[site.reader]
+        assert rest is None or isinstance(rest, Kernel)
+        if rest is None and not any(found):
+            return
+        is_kept = site.target in self.kept
+        first, second = ([x, None] if x else [None] for x in found)
+        for sides in itertools.product(first, second):
+            at = site.number if site.reader is None else site.reader
+            made = self._kernel(site, rest, is_kept, sides)
+            if made is None and rest is not None and any(found):
+                at, made = site.number, self._kernel(site, None, is_kept, sides)
+            if made is None:
+                continue
+            changes = {**before, site.number: None}
+            for view, side in zip(views, sides, strict=True):
+                if side is not None:
+                    self._drop(view.buffer, site.number, changes)
+            ordered = sorted({**changes, at: made}.items(), key=lambda pair: pair[0])
+            yield _Way(tuple(ordered), _words(views, sides, at != site.number))
+
+    def _kernel(
+        self, site: _Site, rest: Kernel | None, is_kept: bool, sides: _Sides
+    ) -> Kernel | None:
+        """All in one at the place of the rest, or of the call; None where that cannot be."""
+        at = site.number if rest is None else site.reader
+        assert at is not None
+        made = product_kernel(site.call, site.operands, rest, self.names, is_kept, sides)
+        if made is None or not self._stay(made.memory, site.number, at):
+            return None
+        for view, side in zip((site.operands.first, site.operands.second), sides, strict=True):
+            if side is None:
+                continue
+            read = [load.buffer for load in loads(side.value)]
+            if not self._stay(read, self.makers[view.buffer], at):
+                return None
+        return made
+
+    def _stay(self, buffers: Iterable[Buffer], start: int, until: int) -> bool:
+        """Whether no step behind the first and before the other writes to the buffers."""
+        between = [step for step in self.steps[start + 1 : until] if step is not None]
+        changed = {buffer for step in between for buffer in written(step)}
+        return not changed & {*buffers}
+
+    def _operand(self, site: _Site, view: BufferView, number: int) -> Computed | None:
+        """The operand as something to compute, if it pays to try."""
+        place = self.makers.get(view.buffer)
+        kernel = None if place is None else self.steps[place]
+        if place is None or place >= site.number or not isinstance(kernel, Kernel):
+            return None
+        if view.buffer not in written(kernel) or not all(map(_is_known, kernel.memory)):
+            return None
+        made = computed_operand(kernel, view, number)
+        if not isinstance(made, str) and self._is_read_by_others(view.buffer, site.number):
+            read = {load.buffer for load in loads(made.value)}
+            if sum(map(bytes_of, read)) >= bytes_of(view.buffer):
+                made = "others read it, and it is no larger than what it is computed from"
+        if isinstance(made, str):
+            _log(f"{view.buffer} is not computed in {site.call.op}: {made}")
+            return None
+        return made
+
+    def _is_read_by_others(self, buffer: Buffer, number: int) -> bool:
+        others = {*self._touching(buffer)} - {number, self.makers[buffer]}
+        return bool(others) or buffer in self.kept
+
+    def _drop(self, buffer: Buffer, number: int, changes: dict[int, Step | None]) -> None:
+        """What makes the operand does so no longer, where nobody else reads it."""
+        place = self.makers[buffer]
+        kernel = changes[place]
+        if not self._is_read_by_others(buffer, number) and isinstance(kernel, Kernel):
+            changes[place] = without_store(kernel, buffer)
 
 
-def _rounded(
-    value: Scalar, added: BufferView | None, at: tuple[Expr, ...], dtype: torch.dtype
-) -> Scalar:
-    """The product's element as the library gives it."""
-    if added is not None:
-        value = apply("add", value, cast(_element(added, at), torch.float32))
-    return cast(value, dtype)
+def _readers(steps: Sequence[Step]) -> dict[Buffer, set[int]]:
+    found: dict[Buffer, set[int]] = {}
+    for number, step in enumerate(steps):
+        for buffer in memory_of(step):
+            found.setdefault(buffer, set()).add(number)
+    return found
 
 
-def _element(view: BufferView, at: tuple[Expr, ...]) -> Scalar:
-    """An element of a view, broadcast to the place."""
-    inner = at[len(at) - len(view.shape) :]
-    fixed = [as_expr(0) if constant_value(n) == 1 else c for c, n in zip(inner, view.shape)]
-    place = as_expr(view.offset)
-    for coordinate, stride in zip(fixed, view.stride, strict=True):
-        place = place + coordinate * stride
-    coordinates = []
-    for size, stride in zip(view.buffer.shape, view.buffer.stride, strict=True):
-        step = constant_value(stride) or 0
-        inside = place if step == 1 else (floor_div(place, step) if step else as_expr(0))
-        coordinates.append(as_expr(0) if constant_value(size) == 1 else modulo(inside, size))
-    return Load(view.buffer, tuple(coordinates))
-
-
-def _stores(
-    kernel: Kernel, target: Buffer, value: Scalar, moves: dict[Symbol, Expr]
-) -> tuple[Store, ...]:
-    def read(node: Scalar, below: Any) -> Scalar:
-        if isinstance(node, Load) and node.buffer is target:
-            return value
-        return replace_children(node, below)
-
-    made = []
-    for statement in kernel.phases[0].body:
-        assert isinstance(statement, Store)
-        moved = rebuild(substituted(statement.value, moves), read)
-        coordinates = tuple([substitute(c, moves) for c in statement.coordinates])
-        made.append(Store(statement.target, coordinates, moved, statement.origin))
-    return tuple(made)
+def _makers(steps: Sequence[Step]) -> dict[Buffer, int]:
+    """The step that writes each buffer; none of what several write to."""
+    found: dict[Buffer, list[int]] = {}
+    for number, step in enumerate(steps):
+        for buffer in written(step):
+            found.setdefault(buffer, []).append(number)
+    return {buffer: numbers[0] for buffer, numbers in found.items() if len(numbers) == 1}
 
 
 def _is_known(buffer: Buffer) -> bool:
     return all(constant_value(n) is not None for n in (*buffer.shape, *buffer.stride))
 
 
-def _is_in_order(load: Load) -> bool:
-    return all(isinstance(c, Expr) for c in load.coordinates)
+def _words(views: Sequence[BufferView], sides: _Sides, with_rest: bool) -> str:
+    names = [str(view.buffer) for view, side in zip(views, sides) if side is not None]
+    parts = [*(f"{name} computed in it" for name in names), *(["its reader in it"] * with_rest)]
+    return f"a kernel of ours{', ' if parts else ''}{', '.join(parts)}"
+
+
+def _note(site: _Site, ways: Sequence[_Way], chosen: _Way) -> None:
+    others = "; ".join([way.what for way in ways if way is not chosen])
+    _log(f"{site.call.op} to {site.target}: {chosen.what} (not: {others})")
+
+
+def _log(text: str) -> None:
+    _LOG.info("%s", text, extra={"origin": "", "artefact": "fusion"})

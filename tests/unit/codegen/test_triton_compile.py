@@ -10,11 +10,13 @@ from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from braze.codegen.triton import generate
 from braze.codegen.triton.operators import TYPES
 from braze.ir.loops import SCALAR_OPS, LoopProgram
 from braze.ir.scalars import cast
+from braze.ir.schedule import Kernel
 from tests.unit.codegen import programs
 from tests.unit.codegen.test_triton import FLOAT_OPS, all_of, gathered, supports
 from tests.unit.codegen.test_triton_indices import turned
@@ -77,6 +79,46 @@ PRODUCTS = {
 }
 
 
+# Products that compute an operand: function, inputs, and which instruction multiplies.
+_HALF = torch.bfloat16
+PROLOGUES: dict[str, tuple[Any, list[tuple[tuple[int, ...], torch.dtype]], str]] = {
+    "weight of bytes": (
+        lambda x, w, s: F.linear(x, w.to(x.dtype) * s[:, None]),
+        [((1, 4096), _HALF), ((4096, 4096), torch.int8), ((4096,), _HALF)],
+        "mma.sync.aligned.m16n8k16",
+    ),
+    "weight of float8": (
+        lambda x, w, s: F.linear(x, w.to(x.dtype) * s),
+        [((16, 4096), _HALF), ((4096, 4096), torch.float8_e4m3fn), ((), _HALF)],
+        "mma.sync.aligned.m16n8k16",
+    ),
+    "gated pair": (
+        lambda a, b, w: (F.silu(a) * b) @ w,
+        [((8192, 4096), _HALF), ((8192, 4096), _HALF), ((4096, 64), _HALF)],
+        "wgmma.mma_async",
+    ),
+    "weight's gradient": (
+        lambda h, g: F.gelu(h).t() @ g,
+        [((4096, 1024), _HALF), ((4096, 128), _HALF)],
+        "wgmma.mma_async",
+    ),
+    "numbers of float32": (
+        lambda x, w: x.float() @ w,
+        [((64, 512), _HALF), ((512, 256), torch.float32)],
+        "fma.rn.f32",
+    ),
+}
+
+
+def _prologue(name: str) -> Any:
+    function, specs, _ = PROLOGUES[name]
+    _, plan = planned(function, [torch.empty(shape, dtype=dtype) for shape, dtype in specs])
+    (kernel,) = plan.steps
+    assert isinstance(kernel, Kernel) and kernel.product is not None
+    assert any(kernel.product.computed)
+    return generate(plan, OPTIONS)
+
+
 def _product(dtype: torch.dtype) -> Any:
     shapes = [(8, 512, 768), (3072, 768), (3072,)]
     _, plan = planned(linear, [torch.empty(shape, dtype=dtype) for shape in shapes])
@@ -89,6 +131,7 @@ def compiled() -> dict[str, list[dict[str, Any]]]:
     rows, owners = [], []
     made = {name: generated(program)[1] for name, program in PROGRAMS.items()}
     made |= {name: _product(dtype) for name, (dtype, _) in PRODUCTS.items()}
+    made |= {name: _prologue(name) for name in PROLOGUES}
     for name, sources in made.items():
         for function in {launch.function for step in sources.launches for launch in step}:
             fields = dataclasses.asdict(function)
@@ -111,6 +154,19 @@ def test_a_product_is_multiplied_by(name: str, compiled: dict[str, list[dict[str
     assert any(found.startswith(PRODUCTS[name][1]) for found in result["arithmetic"])
     assert not any("tf32" in found for found in result["arithmetic"])
     assert "st.v4.b32" in result["widths"]
+
+
+@pytest.mark.parametrize("name", PROLOGUES)
+def test_operands_are_computed_beside_the_next_blocks_on_their_way(
+    name: str, compiled: dict[str, list[dict[str, Any]]]
+) -> None:
+    """What they are computed from comes into shared memory 16 bytes at a time, blocks ahead."""
+    (result,) = compiled[name]
+    wanted = PROLOGUES[name][2]
+    assert any(found.startswith(wanted) for found in result["arithmetic"])
+    assert not any("tf32" in found for found in result["arithmetic"])
+    assert max(result["copies"]) == 16
+    assert result["shared"] <= 227 * 1024
 
 
 @pytest.mark.parametrize("name", PROGRAMS)

@@ -43,7 +43,7 @@ def planned(
         listed = list(results) if isinstance(results, tuple) else [results]
         finished = tracer.finish(listed)
     made = lower(rewrite(finished.graph, OPTIONS), OPTIONS, supports)
-    return made, schedule(made, OPTIONS, CUDA, lambda *_: choice)
+    return made, schedule(made, OPTIONS, CUDA, lambda ways: min(int(choice), len(ways) - 1))
 
 
 def _products(plan: Schedule) -> list[Kernel]:

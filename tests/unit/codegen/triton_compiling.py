@@ -1,7 +1,8 @@
 """Functions compiled for sm_90 on a machine without one: `python -m` this, texts on stdin.
 
 Reads a JSON list of [name, text, signature, constants, aligned, warps, checked] and writes, for
-each, its shared memory, the widths of its loads and stores of global memory, and what multiplies.
+each, its shared memory, the widths of its loads and stores of global memory, what multiplies, and
+how many bytes at once come into shared memory while it computes.
 """
 
 from __future__ import annotations
@@ -44,8 +45,10 @@ def compile_one(row: list[Any]) -> dict[str, Any]:
     accesses = re.findall(r"(ld|st)\.global[\w.:]*?((?:\.v\d)?\.b\d+)", ptx)
     widths = sorted({f"{kind}{width}" for kind, width in accesses})
     arithmetic = sorted(set(re.findall(r"(?:wgmma\.mma_async|mma\.sync|fma\.rn)[\w.]*", ptx)))
-    shared = compiled.metadata.shared
-    return {"name": name, "widths": widths, "shared": shared, "arithmetic": arithmetic}
+    copies = re.findall(r"cp\.async\.c[ag][\w.:]* \[[^]]*\], \[[^]]*\], (0x\w+)", ptx)
+    found = {"name": name, "widths": widths, "arithmetic": arithmetic}
+    found |= {"shared": compiled.metadata.shared, "copies": sorted({int(x, 16) for x in copies})}
+    return found
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Whether a product is a kernel of ours: what is asked, and that answers are kept."""
+"""Which of the ways to compute a product is taken: what is timed, and that answers are kept."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from braze.ir.kernel import DeviceFunction, Launch
 from braze.ir.loops import BufferView, ExternCall
 from braze.options import Options
-from braze.runtime.product_tuning import LIBRARY, is_product_quicker
+from braze.runtime.product_tuning import LIBRARY, Steps, quickest_way, runs_of
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import buffer
 
@@ -31,7 +31,15 @@ def _launches(*names: str, size: object = 1) -> tuple[Launch, ...]:
     return tuple([Launch(function, (size, 1, 1), (X, W, Z)) for function in made])  # type: ignore[arg-type]
 
 
-REST = (Launch(DeviceFunction("rest", "", ("*fp32",) * 2, (), (0, 1), 4), (1, 1, 1), (Y, Z)),)
+MAKER, REST = (
+    (Launch(DeviceFunction(name, "", ("*fp32",) * 2, (), (0, 1), 4), (1, 1, 1), buffers),)
+    for name, buffers in (("maker", (Z, X)), ("rest", (Y, Z)))
+)
+
+
+def _ways(*names: str, size: object = 1) -> list[Steps]:
+    """The library's, and a kernel of all."""
+    return [(MAKER, CALL, REST), (_launches(*names, size=size),)]
 
 
 @pytest.fixture
@@ -51,10 +59,32 @@ def options(tmp_path: Path) -> Options:
 def test_the_library_is_left_for_what_is_clearly_quicker(
     times: list[float], is_ours: bool, options: Options
 ) -> None:
-    ways = _launches("a", "b")
-    assert is_product_quicker(ways, CALL, REST, options, lambda: times) is is_ours
+    assert quickest_way(_ways("a", "b"), options, lambda: times) == int(is_ours)
     (path,) = (options.cache_dir / "tuning").iterdir()
     assert (json.loads(path.read_text())["chosen"] != LIBRARY) is is_ours
+
+
+def test_what_is_timed_is_each_way_with_each_launch() -> None:
+    ways = [*_ways("a", "b"), (MAKER, _launches("c", "d")), (MAKER, ())]
+    found = [(run.way, run.name, len(run.parts)) for run in runs_of(ways)]
+    assert found == [
+        (0, LIBRARY, 3),
+        (1, "a", 1),
+        (1, "b", 1),
+        (2, "maker+c", 2),
+        (2, "maker+d", 2),
+    ]
+
+
+@pytest.mark.parametrize("quickest", range(5))
+def test_the_way_of_the_quickest_is_taken(quickest: int, options: Options) -> None:
+    ways = [*_ways("a", "b"), (MAKER, _launches("c", "d"))]
+    times = [5.0 if n == quickest else 10.0 for n in range(5)]
+    assert quickest_way(ways, options, lambda: times) == (0, 1, 1, 2, 2)[quickest]
+    assert (
+        quickest_way(ways, options, lambda: pytest.fail("asked again"))
+        == ((0, 1, 1, 2, 2)[quickest])
+    )
 
 
 def test_an_answer_is_kept(options: Options) -> None:
@@ -65,26 +95,27 @@ def test_an_answer_is_kept(options: Options) -> None:
         return [10.0, 5.0]
 
     for _ in range(2):
-        assert is_product_quicker(_launches("a"), CALL, REST, options, measure)
+        assert quickest_way(_ways("a"), options, measure) == 1
     assert len(asked) == 1
 
 
 def test_other_operands_are_another_question(options: Options) -> None:
     first = CALL.args[0]
     other = ExternCall(CALL.op, (first, BufferView(W, (64, 64), (1, 64), 0, W.dtype)), (), (Y,))
-    assert is_product_quicker(_launches("a"), CALL, REST, options, lambda: [10.0, 5.0])
-    assert not is_product_quicker(_launches("a"), other, REST, options, lambda: [10.0, 20.0])
+    assert quickest_way(_ways("a"), options, lambda: [10.0, 5.0]) == 1
+    ways = [(MAKER, other, REST), (_launches("a"),)]
+    assert quickest_way(ways, options, lambda: [10.0, 20.0]) == 0
 
 
 def test_symbolic_sizes_are_not_timed(options: Options) -> None:
-    ways = _launches("a", size=as_expr(Symbol("s", 0, None)))
-    assert not is_product_quicker(ways, CALL, REST, options, lambda: [10.0, 5.0])
-    assert not is_product_quicker((), CALL, REST, options, lambda: [10.0])
+    ways = _ways("a", size=as_expr(Symbol("s", 0, None)))
+    assert quickest_way(ways, options, lambda: [10.0, 5.0]) == 0
+    assert quickest_way(_ways(), options, lambda: [10.0]) == 0
 
 
 def test_without_a_device_it_is_the_librarys(
     options: Options, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-    assert not is_product_quicker(_launches("a"), CALL, REST, options)
+    assert quickest_way(_ways("a"), options) == 0
     assert not (options.cache_dir / "tuning").exists()

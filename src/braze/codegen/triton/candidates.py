@@ -11,6 +11,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from braze.codegen.triton.product import product_tilings
+from braze.codegen.triton.prologue import may_pay
 from braze.codegen.triton.tiling import Tiling, is_wide, plan_tiling
 from braze.ir.schedule import Kernel, scatters
 
@@ -22,9 +23,10 @@ _MOST_STAGES = 4
 
 
 def candidate_tilings(kernel: Kernel) -> list[Tiling]:
-    """The cost model's tiling, then others; each once."""
+    """The cost model's tiling, then others; each once. None where a matrix would be computed by
+    too many programs again."""
     if kernel.product is not None:
-        return product_tilings(kernel, is_wide(kernel))
+        return [x for x in product_tilings(kernel, is_wide(kernel)) if may_pay(kernel, x)]
     base = plan_tiling(kernel)
     if kernel.spread is not None:  # its arrivals are zero once only, not at each turn of a clock
         return [base]

@@ -51,7 +51,7 @@ def function_body(
     scope = Scope(tiling, pointers, sizes, _forms(kernel, numerics))
     scope.multiplies = numerics != "eager"
     scope.local.update({buffer: Term(pointers[buffer], NUMBER) for buffer in numbers})
-    writer = _Writer(kernel, tiling, scope)
+    writer = _Writer(kernel, tiling, scope, numerics)
     return Body(tuple(writer.text()), scope.checked)
 
 
@@ -69,6 +69,7 @@ class _Writer:
     kernel: Kernel
     tiling: Tiling
     scope: Scope
+    numerics: str
     lines: list[str] = field(default_factory=list)
     written: set[Buffer] = field(default_factory=set)
     meetings: Meetings | None = None
@@ -89,9 +90,7 @@ class _Writer:
         self.lines += block_lines(self.tiling)
         for dimension in self.tiling.dimensions:
             self._index(dimension, f"{dimension.name}_block", self.lines)
-        views = (product.first, product.second)
-        pointers = [self.scope.pointers[view.buffer] for view in views]
-        self.lines += product_lines(product, self.tiling, pointers)
+        self.lines += product_lines(product, self.tiling, self.scope, self.numerics)
         self.scope.local[product.target] = Term("acc", frozenset("yx"))
         for statement in self.kernel.phases[0].body:
             assert isinstance(statement, Store)

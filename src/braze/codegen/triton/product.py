@@ -10,8 +10,8 @@ the last k there are zeros. float32 is multiplied as float32, never as tf32.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
+from braze.codegen.triton.prologue import prologue_of
+from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.ir.loops import BufferView
 from braze.ir.schedule import Kernel, Product
@@ -33,6 +33,22 @@ _SHAPES = (
 )
 # Without matrix units: sums in registers.
 _FLOAT_SHAPES = ((64, 64, 16, 4, 3), (128, 64, 16, 8, 3), (128, 128, 16, 8, 3), (64, 64, 32, 8, 2))
+# Of up to so many rows, (columns, summed, warps, stages): what takes time is reading the second
+# matrix, so that there are enough programs, each with much of it on its way.
+_FEW_ROWS = 32
+_FEW_SHAPES = (
+    (32, 256, 4, 4),
+    (32, 256, 4, 6),
+    (32, 512, 8, 3),
+    (16, 512, 4, 4),
+    (32, 128, 4, 5),
+    (32, 128, 2, 5),
+    (16, 256, 4, 4),
+    (64, 128, 4, 4),
+    (64, 256, 8, 3),
+    (128, 128, 8, 3),
+)
+_FEW_FLOAT_SHAPES = ((32, 64, 4, 4), (16, 128, 4, 4), (64, 64, 4, 4))
 
 
 def product_tilings(kernel: Kernel, wide: bool) -> list[Tiling]:
@@ -42,9 +58,7 @@ def product_tilings(kernel: Kernel, wide: bool) -> list[Tiling]:
     across, along = kernel.phases[0].loops
     summed = _number(first.shape[-1])
     found: dict[Tiling, None] = {}
-    for rows, columns, inner, warps, stages in (
-        _SHAPES if first.dtype.itemsize == 2 else _FLOAT_SHAPES
-    ):
+    for rows, columns, inner, warps, stages in _shapes(_number(across[1]), first.dtype.itemsize):
         inner = max(16, min(inner, 1 << max(summed - 1, 0).bit_length()))
         shared = stages * (rows + columns) * inner * first.dtype.itemsize
         if shared > _SHARED_BYTES:
@@ -74,37 +88,67 @@ def block_lines(tiling: Tiling) -> list[str]:
     ]
 
 
-def product_lines(product: Product, tiling: Tiling, pointers: Sequence[str]) -> list[str]:
-    """The lines that compute `acc`; pointers: of the two matrices."""
+def product_lines(product: Product, tiling: Tiling, scope: Scope, numerics: str) -> list[str]:
+    """The lines that compute `acc`; scope: of the function, before anything is computed in it."""
     y, x = tiling.dimensions[-2:]
     summed, inner = _number(product.first.shape[-1]), tiling.inner
     lines = [
         f"k_lane = tl.arange(0, {inner})",
         f"y_at = {_lane(y, 'y')}",
         f"x_at = {_lane(x, 'x')}",
-        f"left = {_matrix(product.first, pointers[0], 'y_at[:, None]', 'k_lane[None, :]')}",
-        f"right = {_matrix(product.second, pointers[1], 'k_lane[:, None]', 'x_at[None, :]')}",
+    ]
+    if product.computed != (None, None):
+        lines.append(f"KB: tl.constexpr = {inner}")
+    body: list[str] = []
+    moved: list[str] = []
+    for name, view, computed in zip(_SIDES, (product.first, product.second), product.computed):
+        if computed is not None:
+            part = prologue_of(computed, name == "columns", tiling, scope, numerics)
+            lines += part.before
+            body += [*part.inside, f"{name} = {part.block}"]
+            continue
+        lines.append(f"{_SIDES[name]} = {_block(view, name, scope.pointers[view.buffer])}")
+        body.append(f"{name} = tl.load({_SIDES[name]}{_mask(name, summed, inner)})")
+        step = view.stride[-1 if name == "rows" else -2]
+        moved.append(f"{_SIDES[name]} += {_number(step) * inner}")
+    exact = ', input_precision="ieee"' if product.first.dtype.itemsize == 4 else ""
+    body += [f"acc = tl.dot(rows, columns, acc{exact})", *moved]
+    return [
+        *lines,
         "acc = tl.zeros([YB, XB], tl.float32)",
         f"for k_start in tl.range(0, {summed}, {inner}, num_stages={tiling.stages}):",
+        *(f"    {line}" for line in body),
     ]
-    whole = summed % inner == 0
-    masks = ("", "")
-    if not whole:
-        inside = f"k_lane < {summed} - k_start"
-        masks = (f", ({inside})[None, :], 0.0", f", ({inside})[:, None], 0.0")
-    steps = [product.first.stride[-1], product.second.stride[-2]]
-    exact = ', input_precision="ieee"' if product.first.dtype.itemsize == 4 else ""
-    body = [
-        f"rows = tl.load(left{masks[0]})",
-        f"columns = tl.load(right{masks[1]})",
-        f"acc = tl.dot(rows, columns, acc{exact})",
-        f"left += {_number(steps[0]) * inner}",
-        f"right += {_number(steps[1]) * inner}",
-    ]
-    return [*lines, *(f"    {line}" for line in body)]
 
 
 # --- private ---------------------------------------------------------------------------------
+
+# What is multiplied, and the pointers that it is read by.
+_SIDES = {"rows": "left", "columns": "right"}
+
+
+def _shapes(rows: int, itemsize: int) -> list[tuple[int, int, int, int, int]]:
+    """(rows, columns, summed, warps, stages) for so many rows."""
+    many = _SHAPES if itemsize == 2 else _FLOAT_SHAPES
+    if rows > _FEW_ROWS:
+        return list(many)
+    block = 16 if rows <= 16 else 32
+    few = _FEW_SHAPES if itemsize == 2 else _FEW_FLOAT_SHAPES
+    return [*((block, *shape) for shape in few), *((block, *shape[1:]) for shape in many)]
+
+
+def _mask(name: str, summed: int, inner: int) -> str:
+    """Of a block that is read: zeros behind the last k."""
+    if summed % inner == 0:
+        return ""
+    return f", (k_lane < {summed} - k_start)[{'None, :' if name == 'rows' else ':, None'}], 0.0"
+
+
+def _block(view: BufferView, name: str, pointer: str) -> str:
+    """Pointers to the first block of a matrix."""
+    if name == "rows":
+        return _matrix(view, pointer, "y_at[:, None]", "k_lane[None, :]")
+    return _matrix(view, pointer, "k_lane[:, None]", "x_at[None, :]")
 
 
 def _lane(dimension: Dimension, name: str) -> str:
@@ -113,7 +157,12 @@ def _lane(dimension: Dimension, name: str) -> str:
     text = f"{name}_block * {block} + tl.arange(0, {block})"
     if dimension.is_exact:
         return text
-    return f"tl.max_contiguous(tl.multiple_of(({text}) % {dimension.size}, {block}), {block})"
+    size = _number(dimension.size)
+    together = min(dimension.block, size & -size)  # no run of so many, from a multiple, is cut
+    text = f"({text}) % {size}"
+    if together == 1:
+        return text
+    return f"tl.max_contiguous(tl.multiple_of({text}, {together}), {together})"
 
 
 def _matrix(view: BufferView, pointer: str, rows: str, columns: str) -> str:

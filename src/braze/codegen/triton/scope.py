@@ -60,6 +60,7 @@ class Scope:
     whether what is read of a walked row is read once more by the next walk; None: there is but one.
     totals: names of sums of exponentials of nothing above zero, one of them of zero: from 1 to the
     length of a row, or no number. multiplies: such exponentials are divided by them as products.
+    prefix: of the names of values; another where a function has several scopes.
     """
 
     tiling: Tiling
@@ -74,6 +75,7 @@ class Scope:
     reads_on: bool | None = None
     totals: set[str] = field(default_factory=set)
     multiplies: bool = False
+    prefix: str = "v"
     along: dict[Symbol, Dimensions] = field(default_factory=dict)
     walked: Dimensions = NUMBER
     _made: int = 0
@@ -115,7 +117,7 @@ class Scope:
         """A name for the text's value, made once."""
         found = self.known.get(text)
         if found is None:
-            found = self.known[text] = Term(f"v{self._made}", along)
+            found = self.known[text] = Term(f"{self.prefix}{self._made}", along)
             self._made += 1
             self.add(f"{found.text} = {text}", along)
         return found

@@ -7,7 +7,7 @@ alignment agree: the blocks of a network do. Every pointer is taken to be aligne
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from braze.codegen.segments import host_sources, size_symbols
@@ -19,8 +19,8 @@ from braze.codegen.triton.shared import share_functions
 from braze.codegen.triton.tiling import Tiling
 from braze.codegen.triton.together import launch_together
 from braze.ir.kernel import DeviceFunction, KernelSources, Launch
-from braze.ir.loops import Buffer
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.loops import Buffer, ExternCall
+from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
 from braze.options import Options
 from braze.shapes.expr import Symbol, bounds
 
@@ -64,6 +64,21 @@ def kernel_alternatives(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
     """The ways to launch a kernel of known sizes by itself."""
     sources = _Sources({}, options.numerics)
     return tuple([sources.launch(kernel, tiling) for tiling in candidate_tilings(kernel)])
+
+
+def ways_to_run(steps: Sequence[Step], options: Options) -> list[ExternCall | tuple[Launch, ...]]:
+    """Of steps of known sizes, the calls, and the ways to launch each kernel: of one that
+    multiplies all that may pay, of others the first."""
+    sources = _Sources({}, options.numerics)
+    found: list[ExternCall | tuple[Launch, ...]] = []
+    for step in steps:
+        if isinstance(step, ExternStep):
+            found.append(step.call)
+        elif step.product is None:
+            found.append((sources.launch(step, first_tiling(step)),))
+        else:
+            found.append(kernel_alternatives(step, options))
+    return found
 
 
 # --- private ---------------------------------------------------------------------------------

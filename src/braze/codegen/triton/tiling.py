@@ -23,9 +23,9 @@ from braze.codegen.triton.cost import (
     spread_warps,
     tile_blocks,
 )
-from braze.ir.loops import Buffer
+from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads, walk
-from braze.ir.schedule import Accumulate, Kernel, Loop, Store, offset
+from braze.ir.schedule import Accumulate, Computed, Kernel, Loop, Store, offset
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 
 _READ = 16  # bytes that a thread reads at once
@@ -106,6 +106,7 @@ def is_wide(kernel: Kernel) -> bool:
     """Whether an index or an offset may not fit 32 bits."""
     spaces = [_count(size for _, size in (*kernel.rows, *kernel.phases[0].loops))]
     spaces += [_extent(buffer) for buffer in kernel.memory]
+    spaces += [_count(size for _, size in computed.loops) for computed in _computed(kernel)]
     spaces += [_largest(expr) for expr in _index_values(kernel)]
     return any(space is None or space > _LARGEST_INDEX for space in spaces)
 
@@ -186,16 +187,28 @@ def _extent(buffer: Buffer) -> int | None:
     return total
 
 
+def _computed(kernel: Kernel) -> list[Computed]:
+    """Matrices that are computed where they are multiplied."""
+    sides = kernel.product.computed if kernel.product is not None else ()
+    return [computed for computed in sides if computed is not None]
+
+
 def _index_values(kernel: Kernel) -> Iterable[Expr]:
+    for computed in _computed(kernel):
+        yield from _indices(computed.value)
     for phase in kernel.phases:
         for statement in (*phase.body, *phase.row):
             value = statement.value if isinstance(statement, Store) else statement.body
             if isinstance(statement, Accumulate) and statement.position is not None:
                 yield statement.position
-            for node in walk(value):
-                expr = getattr(node, "expr", None)
-                if expr is not None:
-                    yield expr
+            yield from _indices(value)
+
+
+def _indices(value: Scalar) -> Iterable[Expr]:
+    for node in walk(value):
+        expr = getattr(node, "expr", None)
+        if expr is not None:
+            yield expr
 
 
 def _largest(expr: Expr) -> int | None:

@@ -12,7 +12,8 @@
 An optimizer has a kernel for each parameter, most of which take less time than it takes to start
 them, also where they are replayed. A launch comes earlier than it was, to the first of its kind in
 its run between library calls, if nothing on the way has to do with its memory. Large kernels stay
-as they are, and those that assert something.
+as they are, those that multiply matrices (each was timed by itself), and those that assert
+something.
 """
 
 from __future__ import annotations
@@ -64,7 +65,8 @@ def _groups(
 ) -> list[list[int]]:
     """Which of these steps become one launch each. A step of a group that is too small stays where
     it is, which the others have to heed: so they are found anew without it."""
-    joining = {n for n in steps if len(launches[n]) == 1 and _may_join(launches[n][0])}
+    several = [n for n, step in steps.items() if len(launches[n]) == 1 and step.product is None]
+    joining = {n for n in several if _may_join(launches[n][0])}
     while True:
         groups = _Groups(slots)
         for number, kernel in steps.items():
