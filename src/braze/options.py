@@ -143,6 +143,13 @@ class Options:
     capture_dynamic_output_shape_ops: bool = _setting(
         False, "operators like nonzero stay in the graph"
     )
+    pad_recordings_to: int = _setting(
+        0,
+        "calls recorded as CUDA graphs: changing sizes are padded to multiples of this, where rows "
+        "are computed each by itself (the last bits of library calls are those of the padded "
+        "size); 0: one recording a size",
+        least=0,
+    )
     reorderable_logging_functions: tuple[Callable[..., Any], ...] = _setting(
         (), "functions like print whose calls may be moved behind the graph", tuple
     )

@@ -74,7 +74,7 @@ from braze.runtime.dropped_gradients import with_leaves_ready
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
 from braze.runtime.link import link
-from braze.runtime.link_device import NoTriton, link_device, prepare
+from braze.runtime.link_device import NoTriton, link_device, paddings, prepare
 from braze.runtime.product_tuning import quickest_way
 from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
@@ -149,6 +149,7 @@ def compile_graph(
         return compile_graph_runner(graph, role.takes_inputs)
     kind = _DEVICES[device.type]
     plan = _plan(graph, options, recorder, kind, device, len(devices) > 1)
+    recorder.note_paddings(*paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
         recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
@@ -212,13 +213,12 @@ def compile_with_backward(
         if options.verify:
             verify_pair(joint, pair)
         recorder.emit("aot_joint_graphs", lambda: print_joint(joint))
-    everything = tuple(tangent is not None for tangent in joint.tangents)
 
     def trace_and_compile(
         given: tuple[bool, ...], casts: Casts, recorder: Recorder
     ) -> tuple[Backward, GraphCallable]:
         backward = pair.backward
-        if given != everything or casts:
+        if given != tuple(tangent is not None for tangent in joint.tangents) or casts:
             with recorder.stage("autograd"):
                 backward = _backward_for(joint.source, pair, given, casts, recorder)
         return backward, compile_one(backward.graph, recorder, backward_role(pair))

@@ -78,6 +78,8 @@ class CompileRecord:
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.
     raised: what the program raised while it was captured, so that it was left to eager; or "".
+    paddings: sizes that recordings of calls are padded for, and why others are not, one sentence
+        each; where that is asked for.
     """
 
     function: str
@@ -92,6 +94,7 @@ class CompileRecord:
     graph_break: BreakNote | None
     fallbacks: tuple[str, ...]
     raised: str = ""
+    paddings: tuple[str, ...] = ()
 
 
 @final
@@ -159,6 +162,7 @@ class Recorder:
         self._break: BreakNote | None = None
         self._fallbacks: list[str] = []
         self._raised = ""
+        self._paddings: list[str] = []
 
     @contextmanager
     def stage(self, name: str) -> Iterator[None]:
@@ -213,6 +217,18 @@ class Recorder:
         self.journal.note_fallback(reason)
         self.emit("perf_hints", reason)
 
+    def note_paddings(self, padded: Iterable[str], refused: Iterable[str]) -> None:
+        """Sizes that recordings are padded for, and why others are not."""
+        said = {
+            "padded_sizes": [*padded],
+            "refused_paddings": [f"not padded: {r}" for r in refused],
+        }
+        for counter, texts in said.items():
+            for text in texts:
+                self.count(counter)
+                self._paddings.append(text)
+                self.emit("perf_hints", f"recordings of calls: {text}")
+
     def emit(self, artefact: str, text: str | Callable[[], str], *, origin: object = None) -> None:
         """Write a log line of an artefact, at the user's place. A callable is called only where
         the artefact is switched on."""
@@ -241,6 +257,7 @@ class Recorder:
             graph_break=self._break,
             fallbacks=tuple(dict.fromkeys(self._fallbacks)),
             raised=self._raised,
+            paddings=tuple(self._paddings),
         )
         self.journal.add(record)
         times = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in record.stages)

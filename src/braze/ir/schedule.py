@@ -25,6 +25,7 @@ import torch
 
 from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar, Scatter
 from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.padding import NO_PADDING, Padding
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol, dot
@@ -232,6 +233,7 @@ class Schedule:
     last_use: for a buffer that extern calls allocate or that is fresh but no output, the index
         of the last step that needs it: it is dropped after that. For an input too, which is
         dropped if the call takes its inputs over.
+    padding: the sizes that a recording may be made larger for, where that is asked for.
     """
 
     inputs: tuple[Buffer, ...]
@@ -248,6 +250,7 @@ class Schedule:
     refusals: tuple[Refusal, ...] = ()
     sizes: Sizes = NO_SIZES
     sized: tuple[tuple[Buffer, SizedSlot], ...] = ()
+    padding: Padding = NO_PADDING
 
 
 def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:

@@ -21,6 +21,7 @@ class Explanation:
     guards: of all entries; stage_seconds: wall time by stage; compile_seconds: all of it.
     fallbacks: what ran otherwise than compiled; empty when all went well.
     extern_ops: operators that ran by their ATen kernels.
+    paddings: sizes that recordings of calls are padded for, and why others are not.
     result: what the call returned.
     """
 
@@ -85,6 +86,10 @@ class Explanation:
     @property
     def extern_ops(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(op for record in self.records for op in record.extern_ops))
+
+    @property
+    def paddings(self) -> tuple[str, ...]:
+        return tuple(dict.fromkeys(text for record in self.records for text in record.paddings))
 
     def show(self) -> None:
         """Print to the terminal, in colour where it has colours."""

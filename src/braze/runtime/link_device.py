@@ -39,6 +39,13 @@ from braze.runtime.graph_recording import (
 from braze.runtime.launch import build_extension_module
 from braze.runtime.link import CompiledGraph, Frames, callable_of
 from braze.runtime.new_tensors import load_launcher_for_devices, made_by_python
+from braze.runtime.padded_graph import (
+    PaddedGraph,
+    PaddingPlan,
+    padding_plan,
+    padding_text,
+    why_not_padded,
+)
 from braze.runtime.program import rounded, write_program
 from braze.runtime.recorded_graph import RecordedGraph
 from braze.runtime.recording_choice import (
@@ -227,7 +234,24 @@ def _recorded(
         return made
 
     decide = choice.why_not if choice.needs_time() else None
-    return RecordedGraph(plain, record, facts, pool, role.takes_inputs, say, decide)
+    plan = _padding_plan(schedule, options, role)
+    moving = frozenset(() if plan is None else plan.inputs)
+    made = RecordedGraph(plain, record, facts, pool, role.takes_inputs, say, decide, moving)
+    if plan is None:
+        return made
+    return PaddedGraph(made, plan, options.pad_recordings_to, made.replays)
+
+
+def paddings(schedule: Schedule, options: Options, role: Role) -> tuple[list[str], list[str]]:
+    """Which sizes of a schedule are padded where its calls are recorded, and which are not, and
+    why; a sentence each."""
+    if options.mode is not None and options.mode not in RECORDING_MODES:
+        return [], []
+    plan = _padding_plan(schedule, options, role)
+    padded = (
+        [] if plan is None else [padding_text(s, options.pad_recordings_to) for s in plan.sizes]
+    )
+    return padded, list(why_not_padded(schedule, role))
 
 
 def prepare() -> None:
@@ -273,6 +297,12 @@ POOLS = RecordingPools()
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _padding_plan(schedule: Schedule, options: Options, role: Role) -> PaddingPlan | None:
+    if not options.pad_recordings_to or not schedule.padding.sizes or role != PLAIN:
+        return None
+    return padding_plan(schedule)
 
 
 def _load_patches(options: Options) -> Any:

@@ -52,7 +52,8 @@ class RecordedGraph:
 
     plain: the graph as compiled. takes_inputs: a call empties the list of its inputs. report: is
     told why calls are not replayed, each reason once. decide: says once why calls are not to be
-    recorded, or "", from the seconds that a call took on the host; None: they are.
+    recorded, or "", from the seconds that a call took on the host; None: they are. moving: inputs
+    that are known to be new each time.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class RecordedGraph:
         takes_inputs: bool,
         report: Callable[[str], None],
         decide: Callable[[float], str] | None = None,
+        moving: frozenset[int] = frozenset(),
     ) -> None:
         self.text = getattr(plain, "text", "")
         self._plain, self._record, self._facts, self._pool = plain, record, facts, pool
@@ -73,6 +75,11 @@ class RecordedGraph:
         self._told: set[str] = set()
         self._refused = False
         self._decide, self._is_timed = decide, False
+        self._moving = moving & {*facts.fixed_inputs}
+
+    def replays(self) -> bool:
+        """Whether calls are replayed, or may come to be."""
+        return not self._refused and not torch.cuda.is_current_stream_capturing()
 
     def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         if self._refused or torch.cuda.is_current_stream_capturing():
@@ -176,7 +183,7 @@ class RecordedGraph:
             key = (*shapes, *inputs[facts.count :])
         found = self._sizes.get(key)
         if found is None:
-            found = self._sizes[key] = _Sized()
+            found = self._sizes[key] = _Sized(moving=self._moving)
             if len(self._sizes) > MOST_SIZES:
                 _, oldest = self._sizes.popitem(last=False)
                 for recording in oldest.recordings:

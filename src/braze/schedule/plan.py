@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
+from braze.ir.padding import NO_PADDING
 from braze.ir.schedule import Schedule, Step
 from braze.options import Options
 from braze.schedule.columns import merge_columns
@@ -25,6 +26,7 @@ from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.numbers import join_numbers
 from braze.schedule.products import ChooseProduct, fuse_products
+from braze.schedule.row_independence import find_padding
 from braze.schedule.scatter_in_place import Scattered, scatter_in_place
 from braze.schedule.shared_regions import share_regions
 from braze.schedule.split import split
@@ -45,6 +47,8 @@ def schedule(
 ) -> Schedule:
     """Kernels and extern calls that compute the program on a target, and the memory plan. choose:
     says which products of matrices are computed by kernels."""
+    pads = target.records and options.pad_recordings_to
+    padding = find_padding(program) if pads else NO_PADDING
     names = new_names()
     scattered, fusion = _fused(program, names, options, target)
     program = scattered.program
@@ -79,6 +83,7 @@ def schedule(
         refusals=tuple(fusion.refusals),
         sizes=program.sizes,
         sized=placement.sized,
+        padding=padding,
     )
 
 

@@ -38,6 +38,7 @@ class Target:
     orders_scatters: points that are scattered to one element come in the order of the axes.
     computes_later: what is cheap and waits where most memory is taken is computed again.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
+    records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     """
 
     enough_tasks: int
@@ -65,6 +66,7 @@ class Target:
     orders_scatters: bool
     computes_later: bool
     writes_over: bool
+    records: bool
 
 
 # Scratch: half of a small second-level cache with its neighbours.
@@ -94,6 +96,7 @@ CPU = Target(
     orders_scatters=True,
     computes_later=True,
     writes_over=True,
+    records=False,
 )
 
 # Two programs or more for each of some 130 multiprocessors. What is computed again in a row that
@@ -125,4 +128,5 @@ CUDA = Target(
     orders_scatters=False,
     computes_later=False,
     writes_over=False,
+    records=True,
 )

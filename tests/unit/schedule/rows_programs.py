@@ -1,0 +1,61 @@
+"""Functions of which one size changes, compiled on the CPU as if calls were recorded there."""
+
+from __future__ import annotations
+
+import dataclasses
+import types
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+
+import braze
+from braze import pipeline
+from braze.ir.schedule import Schedule
+from braze.schedule import CPU
+
+MULTIPLE = 8
+Run = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
+
+
+@dataclass
+class Compiled:
+    """What was compiled last, with changing sizes: the schedule, what it is called by, and the
+    inputs of that call."""
+
+    plan: Schedule
+    run: Run
+    inputs: Sequence[Any] = ()
+
+
+def compiled(
+    monkeypatch: pytest.MonkeyPatch,
+    function: Callable[..., Any],
+    *calls: Sequence[Any],
+    dynamic: bool | None = None,
+) -> Compiled:
+    """The function after these calls; a size that is another one in the second is a symbol."""
+    kept: list[Compiled] = []
+
+    def link(plan: Schedule, *arguments: Any) -> Run:
+        run: Any = pipeline._link_cpu(plan, *arguments)
+        made = Compiled(plan, run)
+        kept.append(made)
+
+        def noted(inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
+            made.inputs = list(inputs)
+            return run(inputs)  # type: ignore[no-any-return]
+
+        return noted
+
+    target = dataclasses.replace(CPU, records=True)
+    row = dataclasses.replace(pipeline._DEVICES["cpu"], target=lambda _: target, link=link)
+    monkeypatch.setattr(pipeline, "_DEVICES", types.MappingProxyType({"cpu": row}))
+    options = {"pad_recordings_to": MULTIPLE, "suppress_errors": False}
+    call = braze.compile(function, dynamic=dynamic, options=options)
+    with torch.no_grad():
+        for inputs in calls:
+            call(*inputs)
+    return kept[-1]
