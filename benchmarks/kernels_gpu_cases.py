@@ -153,8 +153,8 @@ def _batch_norms() -> list[Case]:
         norm = torch.ops.aten.native_batch_norm_backward
         return tuple(norm(dy, x, w, None, None, m, s, True, 1e-5, [True, True, True]))
 
-    # Statistics come before what they scale: a training norm reads its image twice, 0.67 at best,
-    # its backward both of them, 0.6.
+    # Statistics come before what they scale: where programs do not hold a channel until they are
+    # known, a training norm reads its image twice, 0.67 at best, its backward both of them, 0.6.
     return [
         Case("batch norm, inference", evaluated, (image, channel, spread, channel, channel)),
         Case("batch norm, training", trained, (image, channel, channel)),

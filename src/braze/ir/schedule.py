@@ -28,7 +28,7 @@ from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.padding import NO_PADDING, Padding
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
-from braze.shapes.expr import Expr, Symbol, dot
+from braze.shapes.expr import Expr, Symbol, constant_value, dot
 
 Loop: TypeAlias = tuple[Symbol, Size]
 
@@ -121,7 +121,7 @@ class Product:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Spread:
-    """A row's points over `parts` programs, `length` neighbours each, which fill it.
+    """A row's points over `parts` programs, `length` neighbours each; the last may have fewer.
 
     What a phase folds is folded over a part first: partials[row, fold, part]. arrivals[row,
     phase] counts the programs that have theirs there; zero before the kernel. Rows are numbered as
@@ -133,6 +133,10 @@ class Spread:
     reads: int
     partials: Buffer
     arrivals: Buffer
+
+    def last(self, points: int) -> int:
+        """The points of the last part, of a row of so many."""
+        return points - (self.parts - 1) * self.length
 
 
 @final
@@ -251,6 +255,17 @@ class Schedule:
     sizes: Sizes = NO_SIZES
     sized: tuple[tuple[Buffer, SizedSlot], ...] = ()
     padding: Padding = NO_PADDING
+
+
+def row_points(loops: Iterable[Loop]) -> int | None:
+    """The points of a row; None where they are not known."""
+    total = 1
+    for _, size in loops:
+        known = constant_value(size)
+        if known is None:
+            return None
+        total *= known
+    return total
 
 
 def offset(buffer: Buffer, coordinates: Iterable[Expr | Scalar]) -> Expr:

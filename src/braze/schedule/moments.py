@@ -50,11 +50,19 @@ class SharedMoments:
     final: frozenset[Buffer]
 
 
-def share_moments(statements: Sequence[Statement], names: Names, target: Target) -> SharedMoments:
-    """The statements with such pairs of sums in parts that are read once."""
+def share_moments(
+    statements: Sequence[Statement],
+    names: Names,
+    target: Target,
+    whole: frozenset[Buffer] = frozenset(),
+) -> SharedMoments:
+    """The statements with such pairs of sums in parts that are read once. whole: targets of sums
+    that are not to be split."""
     made = list(statements)
-    final: set[Buffer] = set()
+    final: set[Buffer] = set(whole)
     for first, second in _pairs(statements, target):
+        if first.target in whole or second.target in whole:
+            continue
         flat = (first, second)
         if _has_lanes(first, target):
             flat = (flattened(first, names), flattened(second, names))

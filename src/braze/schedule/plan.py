@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
 from braze.ir.padding import NO_PADDING
@@ -16,7 +16,7 @@ from braze.schedule.columns import merge_columns
 from braze.schedule.early_regions import write_regions_early
 from braze.schedule.extern import plan_extern, step_of
 from braze.schedule.fuse import Extern, Fusion, fuse
-from braze.schedule.in_place import write_in_place
+from braze.schedule.in_place import Rewritten, write_in_place
 from braze.schedule.inline import inline
 from braze.schedule.join import join_regions
 from braze.schedule.later import compute_later
@@ -29,6 +29,7 @@ from braze.schedule.products import ChooseProduct, fuse_products
 from braze.schedule.row_independence import find_padding
 from braze.schedule.scatter_in_place import Scattered, scatter_in_place
 from braze.schedule.shared_regions import share_regions
+from braze.schedule.shared_sums import Attempts
 from braze.schedule.split import split
 from braze.schedule.spread import spread_rows
 from braze.schedule.strides import reduces_over_lanes
@@ -49,20 +50,16 @@ def schedule(
     says which products of matrices are computed by kernels."""
     pads = target.records and options.pad_recordings_to
     padding = find_padding(program) if pads else NO_PADDING
-    names = new_names()
-    scattered, fusion = _fused(program, names, options, target)
-    program = scattered.program
-    steps = _steps(program, fusion, names, target)
-    final = write_in_place(program, steps)
-    if target.merges_columns:
-        final = merge_columns(final, names, target.merges_columns)
-        final = join_numbers(sum_where_made(final))
-    if choose is not None:
-        fused = fuse_products(program, final.steps, final.settled, names, choose)
-        settled = final.settled - (len(final.steps) - len(fused))
-        final = replace(final, steps=tuple(fused), settled=settled)
-    if target.spread_bytes:
-        final = spread_rows(final, names, target)
+    attempts = Attempts(target)
+    planned = _planned(program, options, attempts, choose)
+    while not attempts.succeeded(planned.final.steps):
+        planned = _planned(program, options, attempts, choose)
+    program, scattered, fusion, final = (
+        planned.program,
+        planned.scattered,
+        planned.fusion,
+        planned.final,
+    )
     if target.writes_over:
         final = replace(final, steps=tuple(write_over(program, final.steps)))
     written = tuple([(buffer, _whole(buffer)) for buffer in scattered.inputs])
@@ -90,15 +87,47 @@ def schedule(
 # --- private ---------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """Steps, and what they were made of."""
+
+    program: LoopProgram
+    scattered: Scattered
+    fusion: Fusion
+    final: Rewritten
+
+
+def _planned(
+    program: LoopProgram, options: Options, attempts: Attempts, choose: ChooseProduct | None
+) -> _Planned:
+    """The program's kernels and extern calls."""
+    names, target = new_names(), attempts.target
+    scattered, fusion = _fused(program, names, options, attempts)
+    program = scattered.program
+    steps = _steps(program, fusion, names, target)
+    final = write_in_place(program, steps)
+    if target.merges_columns:
+        final = merge_columns(final, names, target.merges_columns)
+        final = join_numbers(sum_where_made(final))
+    if choose is not None:
+        fused = fuse_products(program, final.steps, final.settled, names, choose)
+        settled = final.settled - (len(final.steps) - len(fused))
+        final = replace(final, steps=tuple(fused), settled=settled)
+    if target.spread_bytes:
+        final = spread_rows(final, names, target)
+    return _Planned(program, scattered, fusion, final)
+
+
 def _whole(buffer: Buffer) -> BufferView:
     return BufferView(buffer, buffer.shape, buffer.stride, 0, buffer.dtype)
 
 
 def _fused(
-    program: LoopProgram, names: Names, options: Options, target: Target
+    program: LoopProgram, names: Names, options: Options, attempts: Attempts
 ) -> tuple[Scattered, Fusion]:
     """The program's definitions in groups; what comes before them is forgotten on the way, since
     a copy of a large program's is as large as the program that is trained."""
+    target = attempts.target
     statements = _normalised(program.statements, names)
     if target.joins:
         statements = join_regions(statements, find_uses(program, statements), names)
@@ -111,9 +140,12 @@ def _fused(
     if target.computes_later:
         later = compute_later(program, statements, names)
         statements, late = later.statements, later.targets
-    shared = SharedMoments(statements, frozenset())
+    whole: frozenset[Buffer] = frozenset()
+    if target.spread_bytes:
+        whole = attempts.choose(statements)
+    shared = SharedMoments(statements, whole)
     if target.moment_points:
-        shared = share_moments(statements, names, target)
+        shared = share_moments(statements, names, target, whole)
     scattered = scatter_in_place(program, _split(shared, names, target), names, target)
     limit, apart = options.max_fusion_size, scattered.positions
     fusion = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)

@@ -13,32 +13,49 @@ one row a processor it is not, where those rows together are longer than the cac
 131,072 columns of float32 walks 69 MB at once. Held parts are read once; the programs of a row fold
 their parts and wait for each other (`codegen/triton/spread.py`).
 
-Refused: rows that one program holds or that more than 16 would have to, rows that whole parts do
-not fill (with a last part that is not full, 100,004 columns took a seventh longer than walked,
-50,304 a third), rows of unknown length, several loops or lanes, rows that are not aligned to 16
-bytes; folds of other kinds and types than sums and extremes of float32; kernels that read memory
-which they write, or that assert something: a program that ends early would keep the others waiting.
+A row may be several loops: a channel of a batch norm in training is one, 64 images of 3136 points,
+whose sums are then not split (`schedule/shared_sums.py`).
+
+Refused: rows that one program holds or that more than 64 would have to, rows of one loop that whole
+parts do not fill (with a last part that is not full, 100,004 columns took a seventh longer than
+walked, 50,304 a third), rows of unknown length, lanes, rows that are not aligned to 16 bytes; folds
+of other kinds and types than sums and extremes of float32; kernels that read memory which they
+write, but for values of a row that only one program needs, or that assert something: a program that
+ends early would keep the others waiting.
 """
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 import torch
 
 from braze.ir.loops import Buffer, InRange, Load, Scalar
 from braze.ir.scalars import literal, loads, walk
-from braze.ir.schedule import Accumulate, Kernel, Phase, Spread, Step, Store, offset
+from braze.ir.schedule import (
+    Accumulate,
+    Kernel,
+    Loop,
+    Phase,
+    Spread,
+    Step,
+    Store,
+    offset,
+    row_points,
+)
+from braze.ir.types import Size
+from braze.schedule.cost import estimated
 from braze.schedule.in_place import Rewritten
 from braze.schedule.normalise import Names
 from braze.schedule.target import CUDA, Target
-from braze.shapes.expr import Expr, as_expr, constant_value, symbols
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
 
 _HELD = 16384  # points of a row that one program holds by itself; and of all that a part reads
 _LONGEST = 8192  # points of a part
-_MOST_PARTS = 16
+_FILLED = 1.125  # parts of so many times a row's points are as good as full
 _PROCESSORS = 132
-_KINDS = ("sum", "max", "min")
+KINDS = ("sum", "max", "min")
 _ALIGNED = 16  # bytes
 
 
@@ -47,9 +64,9 @@ def spread_rows(final: Rewritten, names: Names, target: Target) -> Rewritten:
     made: list[Step] = []
     settled = final.settled
     for number, step in enumerate(final.steps):
-        reads = _shared_reads(step, target) if isinstance(step, Kernel) else 0
-        if isinstance(step, Kernel) and reads:
-            made += _spread(step, reads, names)
+        cut = _cut_of(step, target) if isinstance(step, Kernel) else None
+        if isinstance(step, Kernel) and cut is not None:
+            made += _spread(step, cut, names)
             settled += number < final.settled
         else:
             made.append(step)
@@ -63,33 +80,85 @@ def cuda_target(device: torch.device) -> Target:
 
 
 def of_processors(target: Target, processors: int) -> Target:
-    """The target, of a device with so many multiprocessors: where the programs of a row might not
-    all run at once, no rows are shared."""
-    return target if processors >= _MOST_PARTS else replace(target, spread_bytes=0)
+    """The target, of a device with so many multiprocessors: no more programs share a row, since all
+    of them must run at once."""
+    return replace(target, spread_parts=min(target.spread_parts, processors))
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A row in `parts` of `length` points, the last of which may have fewer; reads: how many values
+    are read of each."""
+
+    parts: int
+    length: int
+    reads: int
+
+
+def cut_row(loops: Sequence[Loop], reads: int, target: Target) -> Cut | None:
+    """How a row is shared of which so much is read; None if it is not."""
+    points = row_points(loops)
+    if points is None or points <= _HELD or not reads:
+        return None
+    longest = min(_LONGEST, _HELD >> (reads - 1).bit_length())
+    parts = -(-points // longest)
+    if parts > target.spread_parts:
+        return None
+    filled = points % longest == 0 or (len(loops) > 1 and _FILLED * points >= parts * longest)
+    return Cut(parts, longest, reads) if filled else None
+
+
+def row_reads(
+    bodies: Iterable[Scalar], rows: Collection[Symbol], loops: Sequence[Loop]
+) -> set[tuple[Buffer, Expr]]:
+    """What is read of each row, at which places; nothing where a row is not aligned."""
+    symbol, size = loops[-1]
+    found: set[tuple[Buffer, Expr]] = set()
+    for load in (load for body in bodies for load in loads(body)):
+        if not _is_plain(load):
+            continue
+        place = offset(load.buffer, load.coordinates)
+        if symbol not in symbols(place) or not symbols(place) & {*rows}:
+            continue
+        width = _ALIGNED // load.buffer.dtype.itemsize
+        steps = [step for _, step in (place - as_expr(symbol)).terms]
+        if len(loops) > 1:
+            steps.append(constant_value(size) or 1)
+        if any(step % width for step in steps):
+            return set()
+        found.add((load.buffer, place))
+    return found
+
+
+def is_worth_it(
+    rows: Iterable[Size], loops: Sequence[Loop], read: set[tuple[Buffer, Expr]], target: Target
+) -> bool:
+    """Whether what all processors walk at once, a row each, is more than the cache holds."""
+    at_once = min(_PROCESSORS, estimated(rows)) if len(loops) > 1 else _PROCESSORS
+    width = sum(buffer.dtype.itemsize for buffer, _ in read)
+    return at_once * (row_points(loops) or 0) * width > target.spread_bytes
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-def _spread(kernel: Kernel, reads: int, names: Names) -> tuple[Kernel, Kernel]:
+def _spread(kernel: Kernel, cut: Cut, names: Names) -> tuple[Kernel, Kernel]:
     """What sets the arrivals to zero, and the kernel."""
     rows = as_expr(1)
     for _, size in kernel.rows:
         rows = rows * size
     folding = [sum(isinstance(s, Accumulate) for s in phase.body) for phase in kernel.phases]
     meetings = sum(count > 0 for count in folding)
-    length = _length(reads)
-    parts = _points(kernel) // length
     like = kernel.memory[0]
     lines = _size(rows)
     told = sum(folding) + sum(folding[1:])  # of sums around a mean there may be one more to tell
-    partials = names.buffer(like, (lines, told, parts), dtype=torch.float32)
+    partials = names.buffer(like, (lines, told, cut.parts), dtype=torch.float32)
     arrivals = names.buffer(like, (lines, meetings), dtype=torch.int32)
     row, meeting = names.symbol("i", lines), names.symbol("i", meetings)
     store = Store(arrivals, (as_expr(row), as_expr(meeting)), literal(0, torch.int32))
     phase = Phase(((row, lines), (meeting, meetings)), (store,))
     first = Kernel(f"{kernel.name}_arrivals", (), (phase,), (arrivals,))
-    spread = Spread(parts, length, reads, partials, arrivals)
+    spread = Spread(cut.parts, cut.length, cut.reads, partials, arrivals)
     memory = (*kernel.memory, partials, arrivals)
     return first, replace(kernel, spread=spread, memory=memory)
 
@@ -99,32 +168,27 @@ def _size(rows: Expr) -> int | Expr:
     return rows if known is None else known
 
 
-def _points(kernel: Kernel) -> int:
-    return constant_value(kernel.phases[0].loops[0][1]) or 0
-
-
-def _length(reads: int) -> int:
-    """Points of a part of rows of which so much is read."""
-    return min(_LONGEST, _HELD >> (reads - 1).bit_length())
-
-
-def _shared_reads(kernel: Kernel, target: Target) -> int:
-    """How much is read of each row; 0 where rows are not to be shared."""
+def _cut_of(kernel: Kernel, target: Target) -> Cut | None:
+    """How the kernel's rows are shared, if they are to be."""
     plain = not (kernel.lanes or kernel.scratch or kernel.columns or kernel.product)
-    if not plain or len(kernel.phases[0].loops) != 1 or len(kernel.phases) < 2:
-        return 0
-    points, reads = _points(kernel), _row_reads(kernel)
-    if points <= _HELD or not reads or not _can_share(kernel):
-        return 0
-    if _PROCESSORS * points * sum(b.dtype.itemsize for b, _ in reads) <= target.spread_bytes:
-        return 0
-    parts, rest = divmod(points, _length(len(reads)))
-    return len(reads) if parts <= _MOST_PARTS and not rest else 0
+    loops = kernel.phases[0].loops
+    if not plain or not loops or len(kernel.phases) < 2:
+        return None
+    if any(phase.loops != loops for phase in kernel.phases) or not _can_share(kernel):
+        return None
+    read = {
+        (buffer, place)
+        for buffer, place in row_reads(_scalars(kernel), {row for row, _ in kernel.rows}, loops)
+        if buffer in kernel.memory
+    }
+    if not read or not is_worth_it([size for _, size in kernel.rows], loops, read, target):
+        return None
+    return cut_row(loops, len(read), target)
 
 
 def _can_share(kernel: Kernel) -> bool:
     folds = [s for phase in kernel.phases for s in phase.body if isinstance(s, Accumulate)]
-    simple = all(f.kind in _KINDS and f.dtype == torch.float32 for f in folds)
+    simple = all(f.kind in KINDS and f.dtype == torch.float32 for f in folds)
     if not (folds and simple and all(f.position is None for f in folds)):
         return False
     if any(isinstance(node, InRange) for scalar in _scalars(kernel) for node in walk(scalar)):
@@ -134,43 +198,53 @@ def _can_share(kernel: Kernel) -> bool:
 
 
 def _reads_what_it_has(kernel: Kernel) -> bool:
-    """Whether what is read of the buffers that are written is always the value just written."""
+    """Whether what is read of the buffers that are written is always the value just written; or,
+    in a value of a row that points have no use for, what is replaced."""
     statements = [s for phase in kernel.phases for s in (*phase.body, *phase.row)]
     stored = {s.target for s in statements if isinstance(s, Store)} & {*kernel.memory}
+    apart = _kept_by_one(kernel)
     places: dict[Buffer, tuple[Expr | Scalar, ...]] = {}
+    before: dict[Buffer, tuple[Expr | Scalar, ...]] = {}
     for statement in statements:
         body = statement.value if isinstance(statement, Store) else statement.body
         for load in loads(body):
-            if load.buffer in stored and places.get(load.buffer) != load.coordinates:
+            if load.buffer not in stored or places.get(load.buffer) == load.coordinates:
+                continue
+            if load.buffer in places or statement not in apart:
+                return False
+            if before.setdefault(load.buffer, load.coordinates) != load.coordinates:
                 return False
         if isinstance(statement, Store) and statement.target in stored:
-            if statement.target in places:
+            target, coordinates = statement.target, statement.coordinates
+            if target in places or before.get(target, coordinates) != coordinates:
                 return False
-            places[statement.target] = statement.coordinates
+            if target in before and statement not in apart:
+                return False
+            places[target] = coordinates
     return True
+
+
+def _kept_by_one(kernel: Kernel) -> list[Store]:
+    """Stores of values of a row that no point has a use for: one program makes them."""
+    kept: list[Store] = []
+    needed = {load.buffer for scalar in _of_points(kernel) for load in loads(scalar)}
+    for store in reversed([store for phase in kernel.phases for store in phase.row]):
+        if store.target in needed:
+            needed |= {load.buffer for load in loads(store.value)}
+        else:
+            kept.append(store)
+    return kept
+
+
+def _of_points(kernel: Kernel) -> Iterator[Scalar]:
+    for phase in kernel.phases:
+        for statement in phase.body:
+            yield statement.value if isinstance(statement, Store) else statement.body
 
 
 def _scalars(kernel: Kernel) -> list[Scalar]:
     statements = [s for phase in kernel.phases for s in (*phase.body, *phase.row)]
     return [s.value if isinstance(s, Store) else s.body for s in statements]
-
-
-def _row_reads(kernel: Kernel) -> set[tuple[Buffer, Expr]]:
-    """What is read of each row, at which places; nothing where a row is not aligned."""
-    ((symbol, _),) = kernel.phases[0].loops
-    rows = {row for row, _ in kernel.rows}
-    found: set[tuple[Buffer, Expr]] = set()
-    for load in (load for scalar in _scalars(kernel) for load in loads(scalar)):
-        if load.buffer not in kernel.memory or not _is_plain(load):
-            continue
-        place = offset(load.buffer, load.coordinates)
-        if symbol not in symbols(place) or not rows & symbols(place):
-            continue
-        width = _ALIGNED // load.buffer.dtype.itemsize
-        if any(step % width for _, step in (place - as_expr(symbol)).terms):
-            return set()
-        found.add((load.buffer, place))
-    return found
 
 
 def _is_plain(load: Load) -> bool:

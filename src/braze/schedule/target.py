@@ -34,7 +34,8 @@ class Target:
         of different groups.
     tiles_stores: what is written across the order of its memory makes a tile, as what is read so.
     spread_bytes: rows of which all processors walk more than so many bytes at once, one a
-        processor, are shared by programs that hold a part each; 0: none are.
+        processor, are shared by programs that hold a part each; 0: none are. spread_parts: most
+        programs that share a row.
     orders_scatters: points that are scattered to one element come in the order of the axes.
     computes_later: what is cheap and waits where most memory is taken is computed again.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
@@ -63,6 +64,7 @@ class Target:
     lane_moment_points: int
     tiles_stores: bool
     spread_bytes: int
+    spread_parts: int
     orders_scatters: bool
     computes_later: bool
     writes_over: bool
@@ -93,6 +95,7 @@ CPU = Target(
     lane_moment_points=0,
     tiles_stores=False,
     spread_bytes=0,
+    spread_parts=0,
     orders_scatters=True,
     computes_later=True,
     writes_over=True,
@@ -125,6 +128,7 @@ CUDA = Target(
     lane_moment_points=256,
     tiles_stores=True,
     spread_bytes=48 << 20,
+    spread_parts=64,
     orders_scatters=False,
     computes_later=False,
     writes_over=False,

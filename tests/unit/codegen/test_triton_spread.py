@@ -219,7 +219,8 @@ def test_an_unknown_number_of_rows(rows: int) -> None:
         ((512, 12 * PART + PART // 2), torch.float32, False),
         ((512, 11 * PART), torch.float32, False),  # what all processors walk is in the cache
         ((512, 131072), torch.bfloat16, False),
-        ((512, 17 * PART), torch.float32, False),  # too many programs
+        ((512, 64 * PART), torch.float32, True),
+        ((512, 65 * PART), torch.float32, False),  # too many programs
         ((4096, 4096), torch.float32, False),
     ],
 )

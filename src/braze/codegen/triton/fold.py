@@ -73,8 +73,12 @@ class Fold:
         return self._finished(*self._lanes)
 
     def joined(self, parts: str) -> Term:
-        """The result, from those of the parts of a row."""
-        return self._finished(parts)
+        """The result, from those of the parts of a row; their sum in float64, as that of partial
+        sums is."""
+        if self.kind != "sum" or self._value_dtype != torch.float32:
+            return self._finished(parts)
+        text = f"tl.sum({parts}.to(tl.float64), {self.axis}).to(tl.float32)"
+        return self.scope.assign(self._kept(text), self.rows)
 
     @property
     def neutral(self) -> str:

@@ -137,7 +137,7 @@ class _Writer:
             self._barrier(part)
             self._pass(number, part, walked)
             for statement in part.row:
-                self._store(statement)
+                self._store(statement, "" if self.meetings is None else self.meetings.first)
             self._flush()
             stores = (s for s in (*part.body, *part.row) if isinstance(s, Store))
             self.written |= {s.target for s in stores if s.target in self.scope.pointers}
@@ -331,11 +331,11 @@ class _Writer:
             for name in [line.split(" = ", 1)[0]]
         ]
 
-    def _store(self, statement: Store) -> None:
+    def _store(self, statement: Store, only: str = "") -> None:
         if isinstance(statement.value, Scatter):
             self.scope.scatter(statement.target, statement.coordinates, statement.value)
             return
-        self.scope.store(statement.target, statement.coordinates, self._value(statement))
+        self.scope.store(statement.target, statement.coordinates, self._value(statement), only)
 
     def _value(self, statement: Store) -> Term:
         return self.scope.emit(statement.value)

@@ -20,8 +20,7 @@ import torch
 from braze.codegen.triton.cost import power_of_two
 from braze.codegen.triton.scope import Dimensions, Scope, Term
 from braze.ir.loops import Apply, Buffer, Cast, Literal, Load, Scalar
-from braze.ir.schedule import Accumulate, Phase, Spread
-from braze.shapes.expr import constant_value
+from braze.ir.schedule import Accumulate, Phase, Spread, row_points
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +37,7 @@ def moments_of(first: Phase, second: Phase) -> dict[Accumulate, Moments]:
     """The sums of squares of a phase, around means of what the phase before summed up."""
     totals = {s.target: s for s in first.body if isinstance(s, Accumulate) and s.kind == "sum"}
     stored = {store.target: store.value for store in first.row}
-    size = constant_value(first.loops[0][1]) if len(first.loops) == 1 else None
+    size = row_points(first.loops)
     found: dict[Accumulate, Moments] = {}
     for statement in second.body:
         if size is None or not isinstance(statement, Accumulate) or statement.kind != "sum":
@@ -71,33 +70,58 @@ class MomentsFold:
         """Of a part: its sum; without its mean, the sum of what is left, and of the squares."""
         scope, axis = self.scope, self.axis
         value = scope.broadcast(scope.emit(self.moments.value), self.everything)
-        total = scope.assign(f"tl.sum({value}, {axis})", self.rows)
-        gap = scope.assign(f"{value} - {total.text} * {self._share}", self.everything)
-        rest = scope.assign(f"tl.sum({gap.text}, {axis})", self.rows)
-        return total, rest, scope.assign(f"tl.sum({gap.text} * {gap.text}, {axis})", self.rows)
+        total = scope.assign(f"tl.sum({self._of_points(value)}, {axis})", self.rows)
+        far = self._of_points(f"{value} - {total.text} * {self._share('r_part')}")
+        gap = scope.assign(far, self.everything).text
+        rest = scope.assign(f"tl.sum({gap}, {axis})", self.rows)
+        return total, rest, scope.assign(f"tl.sum({gap} * {gap}, {axis})", self.rows)
 
     def joined(self, totals: str, rests: str, squares: str) -> tuple[Term, Term]:
         """The sum and the squares of a row, from what its parts held."""
-        scope, rows = self.scope, self.rows
-        total = scope.assign(f"tl.sum({totals}, 0)", rows)
-        mean = scope.assign(f"{total.text} * {1 / self.moments.size!r}", rows)  # roughly, too
-        apart = self._of_parts(f"{totals} * {self._share} - {mean.text}")
-        rounding = f"tl.sum({apart} + {rests} * {self._share}, 0) * {1 / self.spread.parts!r}"
-        apart = self._of_parts(f"{apart} - {scope.assign(rounding, rows).text}")
-        gaps = f"{apart} * (2.0 * {rests} + {apart} * {self.spread.length}.0)"
+        scope, rows, size = self.scope, self.rows, self.moments.size
+        share, points = self._share(self._lanes), self._chosen(self._lengths, self._lanes)
+        total = scope.assign(f"tl.sum({totals}.to(tl.float64), 0).to(tl.float32)", rows)
+        mean = scope.assign(f"{total.text} * {1 / size!r}", rows)  # roughly, too
+        apart = self._of_parts(f"{totals} * {share} - {mean.text}")
+        left = f"tl.sum({apart} * {points} + {rests}, 0)"
+        rounding = scope.assign(f"{left} * {1 / size!r}", rows)
+        apart = self._of_parts(f"{apart} - {rounding.text}")
+        gaps = f"{apart} * (2.0 * {rests} + {apart} * {points})"
         return total, scope.assign(f"tl.sum({squares} + {gaps}, 0)", rows)
 
     # --- private -----------------------------------------------------------------------------
 
     @property
-    def _share(self) -> str:
-        return repr(1 / self.spread.length)
+    def _lengths(self) -> tuple[float, float]:
+        """Points of a part, and of the last one, which may have fewer."""
+        return float(self.spread.length), float(self.spread.last(self.moments.size))
+
+    @property
+    def _lanes(self) -> str:
+        return f"tl.arange(0, {power_of_two(self.spread.parts)})"
+
+    def _share(self, part: str) -> str:
+        usual, last = self._lengths
+        return self._chosen((1 / usual, 1 / last), part)
+
+    def _chosen(self, numbers: tuple[float, float], part: str) -> str:
+        """The first number, of the last part the second."""
+        usual, last = numbers
+        if usual == last:
+            return repr(usual)
+        text = f"tl.where({part} == {self.spread.parts - 1}, {last!r}, {usual!r})"
+        return self.scope.assign(text, self.rows).text
+
+    def _of_points(self, text: str) -> str:
+        """A value of each point; zero in lanes beyond them."""
+        mask = self.scope.mask(self.everything - self.rows)
+        return f"tl.where({mask}, {text}, 0.0)" if mask else text
 
     def _of_parts(self, text: str) -> str:
         """A value of each part; zero in lanes beyond them."""
-        parts, lanes = self.spread.parts, power_of_two(self.spread.parts)
-        if lanes != parts:
-            text = f"tl.where(tl.arange(0, {lanes}) < {parts}, {text}, 0.0)"
+        parts = self.spread.parts
+        if power_of_two(parts) != parts:
+            text = f"tl.where({self._lanes} < {parts}, {text}, 0.0)"
         return self.scope.assign(text, self.rows).text
 
 

@@ -107,10 +107,12 @@ class PairFold:
         lines.append(f"{name}_m = {name}_n")
 
     def held(self) -> tuple[Term, Term]:
-        """The maximum and the sum of a held part of a row, which has no mask; of nothing but -inf,
-        -inf and 0."""
+        """The maximum and the sum of a held part of a row; of nothing but -inf, -inf and 0."""
         scope = self.scope
         value = scope.broadcast(scope.emit(self.pair.value), self.everything)
+        mask = scope.mask(self.everything - self.rows)
+        if mask:
+            value = scope.assign(f"tl.where({mask}, {value}, float('-inf'))", self.everything).text
         top = scope.assign(f"tl.reduce({value}, {self.axis}, bz_maximum)", self.rows)
         gap = f"{value} - bz_shift({top.text})"
         return top, scope.assign(f"tl.sum({self._exp(gap)}, {self.axis})", self.rows)

@@ -14,11 +14,14 @@ the scans of NVIDIA's own library (CUB's decoupled look-back) rest on it. (Numbe
 counter as programs begin need no such order: softmax took 161 us with them, 154 without.) Whoever
 waits for a program that has not begun waits for one with a higher number then, of its own row. Rows
 all of whose programs began have nothing to wait for but programs that run, and end. So at most one
-row of a launch waits for programs that are not started, and `parts` - 1 programs of it at most, 15;
+row of a launch waits for programs that are not started, and `parts` - 1 programs of it at most, 63;
 each program of another row that ends makes room for one. For nothing to end, programs that so wait
-would have to fill the device: no single launch can where there are 16 multiprocessors
-(`schedule/spread.py` asks for them); of 132 with room for one program each, the least that they
-have, nine launches at once could, on streams of their own.
+would have to fill the device: no single launch can where there are as many multiprocessors as parts
+(`schedule/spread.py` sees to it); of 132 with room for one program each, the least that they
+have, three launches of 64 parts at once could, or nine of 16, on streams of their own.
+
+What is known of a row is written by the program of its first part: it may replace what it is made
+of, as running statistics do, which the others have no use for.
 """
 
 from __future__ import annotations
@@ -43,6 +46,8 @@ class Meetings:
     scope: Scope
     folded: int = 0
     met: int = 0
+
+    first = "r_part == 0"  # of the programs of a row, the one that writes what all know of it
 
     def place(self) -> list[str]:
         """Lines that say which part of which row is this program's, of its number."""
