@@ -60,3 +60,57 @@ def test_optimizers_after_torch_compile() -> None:
         [sys.executable, "-c", OPTIMIZER], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+NOTICED = """
+import enum
+import io
+import weakref
+import torch
+import braze
+
+class Mode(enum.Enum):
+    DOUBLE = 2
+
+def scaled(x, activation, mode):
+    return activation(x) * 2 if mode is Mode.DOUBLE else x
+
+def f(x, activation, mode):
+    x = scaled(x, activation, mode)
+    print(end="", file=sink)  # a break: what is given up behind it may be noticed
+    del activation, mode
+    return x + 1
+
+sink = io.StringIO()
+x = torch.ones(2)
+torch.compile(scaled, backend="eager")(x, torch.relu, Mode.DOUBLE)
+assert any(r.__callback__ for r in weakref.getweakrefs(torch.relu)), "it notices nothing"
+assert any(r.__callback__ for r in weakref.getweakrefs(Mode.DOUBLE)), "it notices nothing"
+explained = braze.explain(f)(x, torch.relu, Mode.DOUBLE)
+codes = [reason.code for reason in explained.break_reasons]
+assert codes == ["input-output"], codes
+
+class Told:
+    pass
+
+def g(x):
+    told = Told()
+    weakref.finalize(told, sink.write, "ended ")
+    print("begun ", end="", file=sink)
+    del told
+    print("later ", end="", file=sink)
+    return x + 1
+
+sink.truncate(0), sink.seek(0)
+braze.compile(g)(x)
+assert sink.getvalue() == "begun ended later ", sink.getvalue()
+"""
+
+
+def test_what_torch_compile_is_told_of_is_no_finalizer() -> None:
+    """It refers weakly to what it guards by identity, enumerations and functions of torch's too,
+    with a callback: a frame broke where it gave such a value up."""
+    done = subprocess.run(
+        [sys.executable, "-c", NOTICED], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

@@ -13,6 +13,12 @@ GOOD, BAD = torch.ones(4), -torch.ones(4)
 D = torch.distributions
 
 
+@pytest.fixture(autouse=True)
+def _validated(monkeypatch):
+    """torch.compile turns the validation of distributions off for the process it is used in."""
+    monkeypatch.setattr(D.Distribution, "_validate_args", True)
+
+
 def outcome(function, *args):
     try:
         return function(*args)

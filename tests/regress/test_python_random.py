@@ -305,7 +305,6 @@ def test_wrong_arguments_raise_as_in_eager():
         compiled(X)
 
 
-@pytest.mark.filterwarnings("ignore:a compiled graph failed")
 def test_a_fault_leaves_the_generator_as_eager_would():
     def program(x, index):
         return x[index] * random.random()

@@ -166,23 +166,44 @@ def test_versions_are_those_of_eager(make: Callable[[], Made], backend: str) -> 
     assert versions(make, backend) == versions(make, None)
 
 
-@pytest.mark.parametrize("foreach", [False, True])
-@pytest.mark.parametrize("name", ["SGD", "Adam", "AdamW", "NAdam", "RMSprop"])
-def test_a_step_counts_what_the_optimizer_writes(name: str, foreach: bool) -> None:
-    options: dict[str, Any] = {"momentum": 0.9} if name == "SGD" else {}
+_WAYS = [
+    (name, way)
+    for name, ways in {
+        "SGD": ("plain", "foreach", "fused"),
+        "Adam": ("plain", "foreach", "fused"),
+        "AdamW": ("plain", "foreach", "fused"),
+        "Adagrad": ("plain", "foreach", "fused"),
+        "NAdam": ("plain", "foreach"),
+        "RMSprop": ("plain", "foreach"),
+        "RAdam": ("plain", "foreach"),  # branches on numbers of its state, as the next one does
+        "ASGD": ("plain", "foreach"),
+    }.items()
+    for way in ways
+]
+
+
+@pytest.mark.parametrize("scaled", [False, True], ids=["", "scaled"])
+@pytest.mark.parametrize(("name", "way"), _WAYS)
+def test_a_step_counts_what_the_optimizer_writes(name: str, way: str, scaled: bool) -> None:
+    """A fused kernel's writes are not counted by autograd; with a scaler it is the kernel that
+    runs, without one the same step in Python is compiled."""
+    options: dict[str, Any] = {"fused": True} if way == "fused" else {"foreach": way == "foreach"}
+    options |= {"momentum": 0.9} if name == "SGD" else {}
+    options |= {"amsgrad": True} if name == "Adam" else {}
 
     def after(compiled: bool) -> list[dict[str, int]]:
         model = torch.nn.Linear(3, 2)
-        optimizer = getattr(torch.optim, name)(
-            model.parameters(), lr=0.1, foreach=foreach, **options
-        )
+        optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.1, **options)
+        scaler = torch.amp.GradScaler("cpu", enabled=scaled)
         x = torch.ones(4, 3)
 
         def step() -> None:
             optimizer.zero_grad(set_to_none=False)
-            model(x).sum().backward()
-            torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
-            optimizer.step()
+            scaler.scale(model(x).sum()).backward()
+            if not scaled:
+                torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
+            scaler.step(optimizer)
+            scaler.update()
 
         run = braze.compile(step) if compiled else step
         found = []

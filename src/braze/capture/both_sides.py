@@ -23,6 +23,7 @@ import torch
 from braze.capture.frames import Frame, Unread
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
+from braze.capture.write_counts import WriteCounts
 from braze.compat.bytecode import Instruction, meeting_point
 from braze.compat.compiler_questions import BOTH_SIDES
 from braze.ir.graph import Value
@@ -59,7 +60,11 @@ def took_both(interpreter: Any, frame: Frame, sign: str, left: Any, right: Any) 
         return False
     condition = interpreter.native(compared, sign, left, right)
     del frame.stack[-2:]
-    sides = [_side(interpreter, frame, start, join) for start in (frame.index + 1, jump.target)]
+    counts = WriteCounts(frame.locals.values())  # one side is made, and counted, in eager
+    first = _side(interpreter, frame, frame.index + 1, join)
+    counted = counts.put_back()
+    sides = (first, _side(interpreter, frame, jump.target, join))
+    counts.raise_to(counted)
     write_chosen(interpreter.tracer, condition, *[side.written for side in sides])
     frame.locals = _chosen_locals(interpreter, condition, *sides)
     stacks = [side.frame.stack for side in sides]

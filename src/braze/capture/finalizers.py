@@ -18,6 +18,7 @@ import torch
 
 from braze.capture.frames import Frame, Unread
 from braze.capture.signals import BreakRequested
+from braze.compat.compiler_questions import is_callback_of_compiler
 from braze.ir.frame import NULL
 
 # What is weakly referenced by registries and lives on.
@@ -88,4 +89,5 @@ def _is_noticed(value: Any) -> bool:
         return True
     if cls.__weakrefoffset__ == 0 or isinstance(value, _LASTING):
         return False
-    return any(reference.__callback__ is not None for reference in weakref.getweakrefs(value))
+    callbacks = [reference.__callback__ for reference in weakref.getweakrefs(value)]
+    return any(call is not None and not is_callback_of_compiler(call) for call in callbacks)

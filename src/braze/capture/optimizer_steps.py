@@ -1,7 +1,8 @@
 """Steps of torch.optim that are not interpreted as they are written.
 
 fused=True: the kernel of ATen takes the learning rate as a number and cannot be joined with what is
-around it, so the same step in Python is interpreted in its place.
+around it, so the same step in Python is interpreted in its place. Of what the kernel writes
+autograd counts nothing; only the counters of steps are counted, which are raised before it.
 LBFGS, SparseAdam: what they do next depends on data all the way, so their step breaks the graph as
 a whole; the closure that it calls has graphs of its own.
 """
@@ -12,6 +13,7 @@ from typing import Any
 
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested
+from braze.capture.write_counts import WriteCounts
 from braze.compat.compiler_questions import DATA_DEPENDENT_STEPS, FUSED_STEPS
 
 
@@ -22,7 +24,20 @@ def _replace(fused: Any, plain: Any) -> None:
         on_cpu = all(p.device.type == "cpu" for p in parameters)
         # Where a scaler of gradients has told it to skip, the kernel looks at that itself.
         is_scaled = any(kwargs.get(name) is not None for name in ("grad_scale", "found_inf"))
-        return interpreter.call_python(plain if on_cpu and not is_scaled else fused, args, kwargs)
+        if not on_cpu or is_scaled:
+            return interpreter.call_python(fused, args, kwargs)
+        uncounted = WriteCounts(_written_by_kernel(interpreter, fused, args))
+        result = interpreter.call_python(plain, args, kwargs)
+        uncounted.put_back()
+        return result
+
+
+def _written_by_kernel(interpreter: Any, fused: Any, args: tuple[Any, ...]) -> list[Any]:
+    """What the lists of tensors hold that a step is given, but the counters."""
+    lists = [x for name, x in zip(fused.__code__.co_varnames, args) if name != "state_steps"]
+    return [
+        x for given in lists if type(given) is list for x in interpreter.overlay.contents(given)
+    ]
 
 
 for _fused, _plain in FUSED_STEPS.items():

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import types
+import weakref
 from typing import Any
 
 import torch
@@ -78,6 +80,8 @@ ONCE_DIFFERENTIABLE: types.CodeType = torch.autograd.function.once_differentiabl
 LABELS: tuple[type, ...] = (torch.profiler.record_function,)
 
 _COMPILER_PACKAGE = "torch._dynamo"
+# Its guards in C++ are told so that a module has ended.
+_CALLBACK_OF_GUARDS = "_guard_manager_gc_callback"
 # What asks for an export, by module and name: to have it at hand, 2 MiB would have to be imported.
 _EXPORT_QUESTIONS = frozenset({("torch.onnx", "is_in_onnx_export")})
 # Functions of torch's own compiler, by name, that a program may call: what they answer here.
@@ -129,9 +133,13 @@ def is_compiler_function(function: Any) -> bool:
     """Whether a function's code belongs to torch's own compiler or exporter (which may be loaded,
     or not); a wrapper's does, whatever it wraps."""
     module = getattr(function, "__globals__", {}).get("__name__") or ""
-    if module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + "."):
+    if _is_of_compiler(module):
         return True
     return bool(module) and (module, function.__name__) in _EXPORT_QUESTIONS
+
+
+def _is_of_compiler(module: str) -> bool:
+    return module == _COMPILER_PACKAGE or module.startswith(_COMPILER_PACKAGE + ".")
 
 
 def replaced_by_compiler(function: Any) -> Any:
@@ -146,6 +154,23 @@ def replaced_by_compiler(function: Any) -> Any:
     if name is None or name not in function.__code__.co_freevars:
         return None
     return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
+
+
+def is_callback_of_compiler(callback: Any) -> bool:
+    """Whether torch's own compiler is told by this callback of a weak reference that an object of
+    the program's, or a function of torch's, has ended: it drops what it compiled for that."""
+    if type(callback) is weakref.finalize:
+        alive = callback.peek()
+        if alive is None:
+            return True  # it was called, and does nothing any more
+        callback = alive[1]
+    if type(callback) is functools.partial:
+        callback = callback.func
+    if type(callback) is types.MethodType:
+        callback = type(callback.__self__)
+    if getattr(callback, "__name__", None) == _CALLBACK_OF_GUARDS:
+        return True
+    return _is_of_compiler(getattr(callback, "__module__", None) or "")
 
 
 def is_torch_constant(function: Any) -> bool:

@@ -139,10 +139,11 @@ class Dispatcher:
         kwargs: dict[str, Any],
     ) -> Any:
         """The result of `function(*args, **kwargs)` by an entry whose guards hold."""
+        failed = ""
         try:
             results = entry.run_graph(inputs)
         except Exception as fault:
-            self.report_fault(fault, entry)
+            failed = self.failure_of(fault)
         else:
             if entry.returns:
                 return entry.replay(values, results)
@@ -152,7 +153,9 @@ class Dispatcher:
             inputs.clear()  # the caller holds the list
             del inputs, results, values  # what the frames do not hold may go
             return run_frames(self, frames)
-        return function(*args, **kwargs)
+        result = function(*args, **kwargs)
+        self.note_failure(failed, entry)
+        return result
 
     def note_return(self, refused: Refused) -> None:
         """A frame that was refused ran eagerly and returned. Had capture seen it raise, then
@@ -160,15 +163,22 @@ class Dispatcher:
         if refused.kind == "raises":
             self.observe("unraised", f"{refused.origin}: {refused.reason}")
 
-    def report_fault(self, fault: Exception, entry: Entry) -> None:
-        """Say, once an entry, that its graph failed and the frame runs eagerly. Raises what the
-        graph raised where that must not be."""
+    def failure_of(self, fault: Exception) -> str:
+        """What is to be said of a graph that failed if its frame, which runs eagerly now, returns;
+        nothing where it is known that the program raises. Raises what the graph raised where the
+        frame must not run eagerly."""
         if isinstance(fault, PartlyRun):
             fault.raise_cause()
         if isinstance(fault, (CheckFailed, ProgramRaises)):
             self.observe("raise", str(fault))
+            return ""
+        return f"{type(fault).__name__}: {fault}"
+
+    def note_failure(self, text: str, entry: Entry) -> None:
+        """A frame whose graph failed ran eagerly and returned: say so, once an entry. Had it
+        raised, the graph would have failed for the program's own reason."""
+        if not text:
             return
-        text = f"{type(fault).__name__}: {fault}"
         self.observe("fault", text)
         if id(entry) not in self._faulted:
             self._faulted.add(id(entry))
@@ -222,12 +232,14 @@ class CompiledCallable:
                 try:
                     results = entry.graph(inputs)
                 except Exception as fault:
-                    self._dispatcher.report_fault(fault, entry)
+                    failed = self._dispatcher.failure_of(fault)
                 else:
                     return entry.replay(values, results)
             result = function(*args, **kwargs)
             if refused is not None:
                 self._dispatcher.note_return(refused)
+            if found is not None:
+                self._dispatcher.note_failure(failed, found[0])
             return result
         except BaseException as exception:
             raise without_driver_frames(exception)  # noqa: B904

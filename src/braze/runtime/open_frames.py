@@ -49,7 +49,8 @@ class Host(Protocol):
     ) -> Any: ...
     def observe(self, event: str, detail: str) -> None: ...
     def note_return(self, refused: Refused) -> None: ...
-    def report_fault(self, fault: Exception, entry: Entry) -> None: ...
+    def failure_of(self, fault: Exception) -> str: ...
+    def note_failure(self, text: str, entry: Entry) -> None: ...
 
 
 class _Where(enum.Enum):
@@ -72,15 +73,20 @@ class _Failed:
 @final
 class _Native:
     """The rest of the top frame is to run natively, by raising at its instruction if there is an
-    exception; refused: why, if it was now that it could not be captured."""
+    exception; refused: why, if it was now that it could not be captured; failed: what is to be
+    said of the entry whose graph failed, if it did."""
 
-    __slots__ = ("exception", "refused")
+    __slots__ = ("exception", "failed", "refused")
 
     def __init__(
-        self, exception: BaseException | None = None, refused: Refused | None = None
+        self,
+        exception: BaseException | None = None,
+        refused: Refused | None = None,
+        failed: tuple[str, Entry] | None = None,
     ) -> None:
         self.exception = exception
         self.refused = refused
+        self.failed = failed
 
     def take(self) -> BaseException | None:
         """The exception, no longer held here."""
@@ -157,14 +163,15 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
         return _Native(refused=None if cache.refusals is refusals else cache.refusals[-1])
     entry, inputs = found
     results = raised = None
+    failed = ""
     try:
         results = entry.run_graph(inputs)
     except PartlyRun as partly:
         raised = partly.cause
     except Exception as fault:
-        host.report_fault(fault, entry)
+        failed = host.failure_of(fault)
     if results is None:  # outside of the except clauses, so that what is raised has no context
-        return _Native(raised)
+        return _Native(raised, failed=(failed, entry))
     if entry.returns:
         return Finished(entry.replay(values, results))
     host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")
@@ -208,6 +215,8 @@ def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
         return _Failed(without_driver_frames(raised, known))
     if how.refused is not None:
         host.note_return(how.refused)
+    if how.failed is not None:
+        host.note_failure(*how.failed)
     return Finished(result)
 
 

@@ -60,12 +60,7 @@ def finish_trace(
     places = [result.place for result in results]  # type: ignore[attr-defined]
     with torch.no_grad():
         mutations = tuple(
-            Mutation(
-                original,
-                recorder.read(place),
-                place.tracked_write,
-                max(version, place.is_counted),
-            )
+            Mutation(original, recorder.read(place), place.tracked_write, version)
             for place, original, version in _written_inputs(recorder, inputs, versions)
         )
         views = _views(results, inputs)

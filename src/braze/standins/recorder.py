@@ -149,9 +149,9 @@ class Recorder:
         result: Value = self.emit(step.op, (parent, *step.args), step.kwargs)
         return result
 
-    def write(self, place: Place, value: Value, counted: bool = True) -> None:
+    def write(self, place: Place, value: Value) -> None:
         """Give the place (and so its base, and every view of it) new contents: a value of the
-        same shape and dtype. counted: the write raises the version of what is written to."""
+        same shape and dtype."""
         base = place.base or place
         if base.shares_memory:
             raise Untraceable("a write to memory that another input, or a lazy conjugate, shares")
@@ -163,7 +163,6 @@ class Recorder:
         step = data_step(place) if detached else -1
         if step >= 0:
             self.data_writes.append(DataWrite(base, base.value, len(self.calls), step))
-        base.is_counted = base.is_counted or (counted and step < 0)
         tracked = torch.is_grad_enabled() and not detached
         if base.is_piece and step < 0:
             raise Untraceable("a write to one of several views that one call made")

@@ -140,8 +140,8 @@ def _batch_norm(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str
     *results, new_mean, new_variance = tracer.call(
         aten._native_batch_norm_legit_functional.default, args, {}
     )
-    tracer.write(mean, new_mean.place.value, counted=False)
-    tracer.write(variance, new_variance.place.value, counted=False)
+    tracer.write(mean, new_mean.place.value)
+    tracer.write(variance, new_variance.place.value)
     return tuple(results) + _reserve(tracer, op, image)
 
 

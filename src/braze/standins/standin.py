@@ -46,7 +46,6 @@ class Place:
     new_leaf: that it is a leaf of autograd's graph which began in the trace.
     data_step: of what `x.data` gave, the program's step at which it did; else -1. It has a version
         of its own: autograd does not know that a write through it changes `x`.
-    is_counted: of a base, whether a write raised the version of its memory.
     forgets_views: of an input, that it is a leaf of autograd's graph and itself a view: eager loses
         the history of its views at a write that autograd does not see. is_piece: of an input, that
         autograd refuses to write to it: one of several views that one call made.
@@ -65,7 +64,6 @@ class Place:
     shares_memory = False
     new_leaf = False
     data_step = -1
-    is_counted = False
     forgets_views = is_piece = refuses_gradients = asks_view = may_be_view = False
 
     def __init__(

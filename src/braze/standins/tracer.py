@@ -421,12 +421,10 @@ class Tracer(dispatch.TorchDispatchMode):
 
     # --- writes ---------------------------------------------------------------------------------
 
-    def write(
-        self, target: Any, value: Value, differentiable: bool = False, counted: bool = True
-    ) -> None:
-        """Give a stand-in's memory new contents, cast and broadcast as an in-place call does.
-        counted: eager raises its version."""
-        place = self.standin_of(target).place
+    def write(self, target: Any, value: Value, differentiable: bool = False) -> None:
+        """Give a stand-in's memory new contents, cast and broadcast as an in-place call does."""
+        standin = self.standin_of(target)
+        place = standin.place
         found = value.type
         assert isinstance(found, TensorType)
         wanted = place.type
@@ -443,7 +441,7 @@ class Tracer(dispatch.TorchDispatchMode):
                     f"{list(found.shape)}"
                 )
             value = self.recorder.convert(value, wanted)
-        self.recorder.write(place, value, counted)
+        self.recorder.write(place, value)
         if differentiable:
             (place.base or place).tracks_gradient = True
 
