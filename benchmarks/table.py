@@ -262,7 +262,8 @@ def _overhead_table(report: Report) -> Table:
 _METHOD = (
     "time: median of interleaved rounds in one process a model. speedup: median of eager's time"
     " over the system's,\nround by round. cold: a fresh process with empty caches, from the call of"
-    " compile to the end of the first call,\nimports not counted. largest error: to eager."
+    " compile to the end of the first call\n(of training steps the second, which compiles too),"
+    " imports not counted. largest error: to eager."
     " *: without the models that failed or were not measured."
 )
 _FULL_METHOD = (

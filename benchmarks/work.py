@@ -26,6 +26,8 @@ class Work:
 
     changes_model: a call leaves the model (its gradients, parameters or statistics) other than it
         was, so that each system has a copy of its own.
+    compiling_calls: the first so many calls are what a compile costs: where the first creates an
+        optimizer's state, the second is another program.
     amplifies: what a call returns depends on the last bits of what came before it.
     make: (case, compile) -> what is called.
     """
@@ -36,6 +38,7 @@ class Work:
     grad_mode: str | None = None
     changes_model: bool = False
     amplifies: bool = False
+    compiling_calls: int = 1
 
     def case_for(self, case: Case) -> Case:
         """The case that one system works on."""
@@ -78,6 +81,14 @@ WORKS: dict[str, Work] = {
     for work in (
         Work("forward", "inference", _forward),
         Work("backward", "forward and backward", _backward, "grad", changes_model=True),
-        Work("step", "training steps with AdamW", _step, "grad", True, amplifies=True),
+        Work(
+            name="step",
+            title="training steps with AdamW",
+            make=_step,
+            grad_mode="grad",
+            changes_model=True,
+            amplifies=True,
+            compiling_calls=2,
+        ),
     )
 }

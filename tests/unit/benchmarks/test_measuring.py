@@ -12,7 +12,7 @@ from benchmarks.clocks import measure, peak_memory_mib, processor_seconds
 from benchmarks.command_line import parser, plan_of
 from benchmarks.processes import Caches, empty_caches, run
 from benchmarks.request import Request, Settings
-from benchmarks.tasks import describe_failure
+from benchmarks.tasks import _start_model, _Worker, describe_failure
 from benchmarks.timing import interleave
 
 _BURN = "import time\nend = time.process_time() + 0.15\nwhile time.process_time() < end: pass\n"
@@ -96,6 +96,31 @@ def test_worker_measures_in_a_fresh_process(tmp_path):
     assert result["call_ms"] > 0
     assert result["peak_memory_mib"] > 50
     assert phases[0] == "importing"
+
+
+@pytest.mark.parametrize(("work", "calls"), [("backward", 1), ("step", 2)])
+def test_a_compile_is_measured_until_nothing_is_left_to_compile(work, calls, monkeypatch):
+    """The first training step makes the optimizer's state: the second is another program."""
+    made = []
+
+    def make_and_call(worker, system, case):
+        made.append(system)
+        return lambda *args, **kwargs: made.append("call")
+
+    def measure_calls(function, device):
+        function()
+        raise _Measured
+
+    monkeypatch.setattr("benchmarks.tasks._Worker.make_and_call", make_and_call)
+    monkeypatch.setattr("benchmarks.tasks.measure", measure_calls)
+    settings = Settings(size="tiny", threads=1, work=work)
+    with pytest.raises(_Measured):
+        _start_model(_Worker(Request("start", ("eager",), settings, "resnet18"), print), "eager")
+    assert made == ["eager"] + ["call"] * (calls - 1)
+
+
+class _Measured(Exception):
+    """Ends a measurement behind the compiles."""
 
 
 def test_worker_that_dies_is_an_error_with_its_last_words(tmp_path):

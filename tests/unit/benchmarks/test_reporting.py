@@ -200,6 +200,23 @@ def test_each_model_is_kept_as_it_is_measured(monkeypatch):
     assert "torch_compile 1.5 ms (1.000), cold 1.0 s; braze failed, cold 1.0 s" in row
 
 
+def test_no_cold_compile_finds_what_another_left(monkeypatch):
+    """Both ways of torch.compile fill the same kind of cache."""
+    folders = {}
+
+    def run(request, caches, on_phase, timeout_s=600.0):
+        if request.task == "start" and request.model is not None:
+            folders.setdefault(request.systems[0], []).append(caches.folder)
+        return _fake_run(request, caches, on_phase, timeout_s)
+
+    monkeypatch.setattr("benchmarks.harness.run", run)
+    systems = ("eager", "torch_compile", "torch_compile_autograd", "braze")
+    measure_all(Plan(("resnet18",), ("float32",), Settings(), systems, True, True), _Watcher())
+    cold, warm = folders["torch_compile_autograd"]
+    assert cold == warm
+    assert cold not in folders["torch_compile"]
+
+
 def test_a_model_whose_time_is_up_is_left_out(monkeypatch):
     monkeypatch.setattr("benchmarks.harness.run", _fake_run)
     plan = Plan(("resnet18",), ("float32",), Settings(threads=1), limit_s=0.0)
