@@ -90,6 +90,11 @@ def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
         if interpreter.tracer.step_now is None and is_piece(tensor):
             # The graph ends where the leaf is used, and the leaf made again would be no piece.
             raise BreakRequested("unsupported-tensor", "requires_grad_() of one of several views")
+        if wanted and tensor.place.has_views:
+            # They need gradients from now on, too; views of the leaf made again would be others.
+            raise BreakRequested(
+                "unsupported-tensor", "requires_grad_() of what there are views of"
+            )
         return begin_leaf(interpreter, tensor, wanted)
     if tensor.requires_grad is wanted:
         return tensor

@@ -114,8 +114,10 @@ def _saves_tensors(node: Any) -> bool:
 
 @functools.cache
 def _is_saving(kind: type) -> bool:
-    is_python = issubclass(kind, torch.autograd.function.BackwardCFunction)
-    return is_python or any(name.startswith("_raw_saved_") for name in dir(kind))
+    is_known = issubclass(kind, torch.autograd.function.BackwardCFunction)
+    # A write through a view holds the node of what was written, and lets go of it.
+    is_known = is_known or kind.__name__ == "CopySlices"
+    return is_known or any(name.startswith("_raw_saved_") for name in dir(kind))
 
 
 # tensor -> how often it was written to.

@@ -17,8 +17,8 @@ from braze.shapes.facts import Facts
 from braze.shapes.unknowns import Unknown
 from braze.standins.layout import is_dense, same_layout
 from braze.standins.probing import has_symbols
-from braze.standins.recorder import Call, Recorder, data_step, is_detached, node_of
-from braze.standins.standin import Place, Standin
+from braze.standins.recorder import Call, Recorder, data_step, node_of
+from braze.standins.standin import Place, Standin, is_detached
 from braze.standins.symbols import Expressions
 
 aten = torch.ops.aten

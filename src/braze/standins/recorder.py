@@ -19,7 +19,7 @@ from braze.standins.op_facts import Kind, describe_op
 from braze.standins.rules import infer
 from braze.standins.rules.views import view_stride
 from braze.standins.scatter import INVERSE_STEPS, scatter_strided
-from braze.standins.standin import Place, Step
+from braze.standins.standin import Place, Step, is_detached
 
 aten = torch.ops.aten
 
@@ -275,16 +275,6 @@ class Recorder:
                 target["device"] = wanted.device
             value = self.emit(aten._to_copy.default, (value,), target)
         return value
-
-
-def is_detached(place: Place) -> bool:
-    """Whether autograd does not see writes to the place: `x.detach()` on the way to it."""
-    walk: Place | None = place
-    while walk is not None and walk.step is not None:
-        if walk.step.op is aten.detach.default:
-            return True
-        walk = walk.parent
-    return False
 
 
 def data_step(place: Place) -> int:

@@ -52,6 +52,8 @@ class Place:
         refuses_gradients: of an input without a history, that it refuses what carries gradients.
     asks_view: of an input, that what it does depends on what kind of view it is.
     may_be_view: of a base, that eager makes it as a view at some sizes (`free_copies`).
+    has_views: of a base, that views of it were made for which autograd asks it whether they need
+        gradients.
     """
 
     base: Place | None = None
@@ -64,7 +66,7 @@ class Place:
     shares_memory = False
     new_leaf = False
     data_step = -1
-    forgets_views = is_piece = refuses_gradients = asks_view = may_be_view = False
+    forgets_views = is_piece = refuses_gradients = asks_view = may_be_view = has_views = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False
@@ -88,7 +90,18 @@ class Place:
         place.parent = self
         place.step = step
         place.version = base.version
+        base.has_views = base.has_views or not is_detached(place)
         return place
+
+
+def is_detached(place: Place) -> bool:
+    """Whether autograd does not see writes to the place: `x.detach()` on the way to it."""
+    walk: Place | None = place
+    while walk is not None and walk.step is not None:
+        if walk.step.op is torch.ops.aten.detach.default:
+            return True
+        walk = walk.parent
+    return False
 
 
 class Standin(torch.Tensor):

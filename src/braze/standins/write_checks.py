@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from braze.standins.errors import Untraceable
 from braze.standins.layout import overlaps_itself
-from braze.standins.recorder import is_detached
-from braze.standins.standin import Place
+from braze.standins.standin import Place, is_detached
 
 
 def check_write(place: Place, differentiable: bool) -> None:
