@@ -20,8 +20,9 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     """Guard that the inputs of a graph with write-backs do not overlap.
 
     `reals` are the real tensors of `graph.inputs`. Gives what is wrong if they do overlap now: the
-    trace took them for separate memory. Parameters of modules are checked now but not guarded:
-    there are hundreds, and one in the memory of an input that is written to is nobody's model.
+    trace took them for separate memory. Parameters of modules, of which there are hundreds, are
+    checked now, and guarded where something is written to that is no module's: a parameter may come
+    to lie in an argument (`weight.data = x[:3]`), but hardly in a running mean.
     """
     written = {mutation.input for mutation in graph.mutations}
     if not written:
@@ -34,19 +35,29 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     shared: list[str] = []
     modules = {s for value, s in world.known.values() if isinstance(value, torch.nn.Module)}
     written_storages = {storage_of(real) for real, value in inputs if value in written}
-    for (real, value), source in zip(inputs, sources):
+    of_module = [_is_of_module(source, modules) for source in sources]
+    pairs = zip(inputs, of_module)
+    writes_outside = any(value in written and not inside for (_, value), inside in pairs)
+    for (real, value), source, inside in zip(inputs, sources, of_module):
         storage = storage_of(real)
         if storage in owners and storage in written_storages:
             shared.append(f"{source} and {owners[storage]}")
         owners.setdefault(storage, source)
-        is_of_module = type(source) is AttributeSource and source.base in modules
-        if value in written or type(real) is not torch.nn.Parameter or not is_of_module:
+        is_parameter = inside and type(real) is torch.nn.Parameter
+        if value in written or writes_outside or not is_parameter:
             groups[storage] = (*groups.get(storage, ()), source)
     if shared:
         return f"{shared[0]} share memory, and one of them is written to"
     if len(groups) > 1:
         world.guard(None, GuardKind.STORAGE_OVERLAP, tuple(groups.values()))
     return None
+
+
+def _is_of_module(source: Source, modules: set[Source]) -> bool:
+    """Whether a module has the tensor, or it is the gradient of one that a module has."""
+    if type(source) is AttributeSource and source.name == "grad":
+        source = source.base
+    return type(source) is AttributeSource and source.base in modules
 
 
 def guard_distinct(world: World) -> None:
