@@ -146,6 +146,26 @@ def in_inference_mode() -> Made:
     return f, (torch.ones(3),), {}
 
 
+@program
+def of_a_row_of_a_parameter() -> Made:
+    def f(x: torch.Tensor) -> None:
+        x.detach().zero_()
+
+    parameter = torch.ones(2, 3, requires_grad=True)
+    return f, (parameter[1],), {"all": parameter}
+
+
+@program
+def of_what_has_a_history() -> Made:
+    def f(x: torch.Tensor, y: torch.Tensor) -> None:
+        with torch.no_grad():
+            x.mul_(2)
+            y[:1].add_(x[0, :1])
+
+    parameter = torch.ones(2, 3, requires_grad=True)
+    return f, (parameter * 1, parameter.unbind()[0]), {"all": parameter}
+
+
 def versions(make: Callable[[], Made], backend: str | None) -> list[list[int]]:
     """Those of arguments, further tensors and results after each of three calls."""
     f, args, more = make()

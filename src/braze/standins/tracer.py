@@ -186,7 +186,7 @@ class Tracer(dispatch.TorchDispatchMode):
         return finish_trace(
             self.recorder,
             places,
-            [version_of(x) if x.place.version else 0 for x, _ in self.inputs],
+            [version_of(x) if p.version else 0 for (x, _), p in zip(self.inputs, places)],
             self.constants,
             results,
             self.facts,
