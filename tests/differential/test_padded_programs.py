@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,24 +11,15 @@ from torch import Tensor
 from braze.runtime import padded_graph
 from braze.runtime.padded_graph import PaddedGraph, padding_plan
 from tests.differential.shape_programs import shape_program
-from tests.unit.schedule.rows_programs import MULTIPLE, compiled
+from tests.unit.schedule.rows_programs import MULTIPLE, compiled, filled_by_nan
 
 SEEDS = range(10_000, 10_060)
 # How many of them have a size that is padded; more is welcome.
 PADDED = 12
 
 
-def _filled_by_nan(tensor: Tensor, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
-    made = torch.empty_strided(shape, stride, dtype=tensor.dtype)
-    inside = made.fill_(float("nan")) if tensor.is_floating_point() else made.zero_()
-    for dim, size in enumerate(tensor.shape):
-        inside = inside.narrow(dim, 0, size)
-    inside.copy_(tensor)
-    return made
-
-
 def test_padded_programs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(padded_graph, "_filled", _filled_by_nan)
+    monkeypatch.setattr(padded_graph, "_filled", filled_by_nan)
     found = 0
     for seed in SEEDS:
         program = shape_program(seed)

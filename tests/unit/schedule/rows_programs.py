@@ -20,6 +20,18 @@ MULTIPLE = 8
 Run = Callable[[Sequence[Any]], Sequence[torch.Tensor]]
 
 
+def filled_by_nan(
+    tensor: torch.Tensor, shape: Sequence[int], stride: Sequence[int]
+) -> torch.Tensor:
+    """As `padded_graph` fills inputs up, with NaN where that is a number: nobody may see it."""
+    made = torch.empty_strided(shape, stride, dtype=tensor.dtype, device=tensor.device)
+    inside = made.fill_(float("nan")) if tensor.is_floating_point() else made.zero_()
+    for dim, size in enumerate(tensor.shape):
+        inside = inside.narrow(dim, 0, size)
+    inside.copy_(tensor)
+    return made
+
+
 @dataclass
 class Compiled:
     """What was compiled last, with changing sizes: the schedule, what it is called by, and the

@@ -17,7 +17,7 @@ from braze.runtime.padded_graph import PaddedGraph, padding_plan
 from braze.schedule.row_independence import find_padding
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import F32, buffer, load, program
-from tests.unit.schedule.rows_programs import MULTIPLE, compiled
+from tests.unit.schedule.rows_programs import MULTIPLE, compiled, filled_by_nan
 
 Function = Callable[..., Any]
 
@@ -123,16 +123,6 @@ REFUSED: dict[str, tuple[Function, Function, str]] = {
 }
 
 
-def _filled_by_nan(tensor: Tensor, shape: Sequence[int], stride: Sequence[int]) -> Tensor:
-    made = torch.empty_strided(shape, stride, dtype=tensor.dtype)
-    made.fill_(float("nan") if tensor.dtype.is_floating_point else 0)
-    inside = made
-    for dim, size in enumerate(tensor.shape):
-        inside = inside.narrow(dim, 0, size)
-    inside.copy_(tensor)
-    return made
-
-
 @pytest.mark.parametrize("name", ACCEPTED)
 def test_rows_by_themselves_are_padded(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Padded calls give what calls at the size give, whatever lies behind it."""
@@ -147,7 +137,7 @@ def test_rows_by_themselves_are_padded(name: str, monkeypatch: pytest.MonkeyPatc
 
     padded = PaddedGraph(run, padding_plan(made.plan), MULTIPLE)
     plan = made.plan.padding.sizes[0]
-    for fill in (padded_graph._filled, _filled_by_nan):
+    for fill in (padded_graph._filled, filled_by_nan):
         monkeypatch.setattr(padded_graph, "_filled", fill)
         for n in (5, 3, 8, 9, 31):
             inputs = list(made.inputs)
