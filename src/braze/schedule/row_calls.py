@@ -132,6 +132,14 @@ def _attention(given: Mapping[str, Any]) -> int | None:
     return 2 if mask.dims == 4 and mask.has_rows(2) else None
 
 
+def _whole_attention(given: Mapping[str, Any]) -> int | None:
+    """A layer of attention, its products included."""
+    names = ("query", "key", "value")
+    rest = [v for key, v in given.items() if key not in names and isinstance(v, Seen)]
+    of_batch = all(given[name].has_rows(0) for name in names)
+    return 0 if of_batch and _is_free(*rest) and given.get("mask") is None else None
+
+
 def _along(given: Mapping[str, Any]) -> int | None:
     """Operators along one dimension."""
     operand, dim = given["self"], given.get("dim", -1)
@@ -155,6 +163,7 @@ _RULES: Mapping[str, _Rule] = MappingProxyType(
         "aten::_scaled_dot_product_flash_attention_for_cpu": _attention,
         "aten::_scaled_dot_product_efficient_attention": _attention,
         "aten::_scaled_dot_product_cudnn_attention": _attention,
+        "aten::_native_multi_head_attention": _whole_attention,
         "aten::cumsum": _along,
         "aten::cumprod": _along,
         "aten::sort": _along,

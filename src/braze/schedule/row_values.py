@@ -206,9 +206,10 @@ class RowValues:
         same, in_row = True, False
         for dim, coordinate in enumerate(body.coordinates):
             if rows is not None and dim == rows.dim:
-                if not isinstance(coordinate, Expr):
+                plain = self._plain(coordinate, as_expr(buffer.shape[dim]))
+                if plain is None:
                     raise Dependent(f"rows of {buffer} are looked up")
-                placed = substitute(coordinate, self.replaced)
+                placed = substitute(plain, self.replaced)
                 in_row = row_of(placed, self.size, self.row, rows, self.extents)
                 continue
             value = self._coordinate(coordinate, buffer.shape[dim], reach)
@@ -216,6 +217,25 @@ class RowValues:
         if in_row:
             return self.padding[buffer]
         return SAME if same else UNKNOWN
+
+    def _plain(self, coordinate: Expr | Scalar, length: Expr) -> Expr | None:
+        """A coordinate that is looked up in what is no data: `x[arange(len(x))]`, which is checked,
+        and counted from the end where it is negative. length: of the dimension."""
+        match coordinate:
+            case Expr():
+                return coordinate
+            case Index():
+                return coordinate.expr
+            case InRange() if as_expr(coordinate.size) == length:
+                return self._plain(coordinate.operand, length)
+            case Apply(op="where", operands=(Apply(op="lt", operands=(left, right)), _, other)):
+                plain = self._plain(left, length) if isinstance(left, Index) else None
+                low = None if plain is None else bounds(substitute(plain, self.replaced))[0]
+                is_zero = isinstance(right, Literal) and right.value == 0
+                return (
+                    self._plain(other, length) if is_zero and low is not None and low >= 0 else None
+                )
+        return None
 
     def _coordinate(self, coordinate: Expr | Scalar, length: Size, reach: Reach) -> bool:
         """Whether it is, behind the size, as in row zero. It may not be out of range there."""
@@ -268,6 +288,8 @@ def _folded(op: str, operands: list[Value]) -> Value:
     if op in ("add", "sub") and isinstance(operands[0], Position) and type(operands[1]) is int:
         moved = operands[1] if op == "add" else -operands[1]
         return Position(operands[0].moved + moved)
+    if op == "lt" and isinstance(operands[0], Position) and type(operands[1]) is int:
+        return False if operands[0].moved >= operands[1] else UNKNOWN  # rows are not negative
     if op in ("floordiv", "mod") and not operands[1]:
         return UNKNOWN
     if op in _FOLDS and all(type(one) is int for one in operands):

@@ -48,6 +48,7 @@ torch.manual_seed(0)
 TABLE, POSITIONS = torch.randn(10, 12), torch.randn(12, 12)
 WEIGHT, BATCHES = torch.randn(12, 4), torch.randn(3, 12, 5)
 LAYERS = nn.Sequential(nn.Linear(12, 16), nn.GELU(), nn.LayerNorm(16), nn.Linear(16, 4))
+ATTENTION = nn.MultiheadAttention(16, 2, batch_first=True).eval()
 IMAGES = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.MaxPool2d(2)).eval()
 
 
@@ -84,6 +85,11 @@ ACCEPTED: dict[str, tuple[Function, Function]] = {
     "looked up and moved": (lambda i: F.embedding((i + 3) % 10, TABLE), places),
     "interleaved": (lambda i: F.embedding(i, TABLE) @ WEIGHT, words),
     "twice as long": (lambda x: F.interpolate(x[None, None], scale_factor=2), rows(12)),
+    "by its positions": (
+        lambda x: x[torch.arange(len(x))[:, None], torch.arange(12)] * 2,
+        rows(12),
+    ),
+    "a layer of attention": (lambda x: ATTENTION(x, x, x, need_weights=False)[0], rows(4, 16)),
     "along another": (lambda x: x.cumsum(1) + x.sort(1)[0], rows(12)),
     "attention of a batch": (lambda x: _attend(x, causal=False, batch=True), rows(12)),
     "integers": (lambda x: x // 2, rows(12, dtype=torch.int64)),
@@ -106,6 +112,7 @@ REFUSED: dict[str, tuple[Function, Function, str]] = {
     "causal": (lambda x: _attend(x, causal=True), rows(12), "does not compute these rows"),
     "along": (lambda x: x.cumsum(0) + 1, rows(12), "does not compute these rows"),
     "sorted": (lambda x: x.sort(0)[0], rows(12), "does not compute these rows"),
+    "moved positions": (lambda x: x[torch.arange(len(x)) - 1] * 2, rows(12), "are looked up"),
     "rows looked up": (lambda x: x[torch.tensor([0, 2])] * 2, rows(12), "are looked up"),
     "beyond the table": (lambda i: TABLE[i - 15], lambda n: [places(n)[0] + 5], "in range"),
     "scattered": (lambda i: torch.zeros(10).index_add(0, i, i.float()), places, ""),
