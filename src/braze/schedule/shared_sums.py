@@ -14,7 +14,7 @@ whose kernel is not shared are split in a second attempt (`Attempts`).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -61,14 +61,24 @@ class Attempts:
 
 def _long_sums(statements: Sequence[Statement], target: Target) -> list[Buffer]:
     """Folds of rows that would be split, and whose rows something reads again that needs them."""
-    found: list[Buffer] = []
-    sums = [s for s in statements if isinstance(s, Definition) and _is_long(s, target)]
-    for definition in sums:
-        assert isinstance(definition.body, Reduce)
-        read = {load.buffer for load in loads(definition.body.body)}
-        if _is_read_again(definition, read, statements):
-            found.append(definition.target)
-    return found
+    definitions = [s for s in statements if isinstance(s, Definition)]
+    places = [n for n, definition in enumerate(definitions) if _is_long(definition, target)]
+    if not places:
+        return []
+    first = places[0]
+    known = [
+        _Known(d, frozenset(load.buffer for load in loads(_body(d)))) for d in definitions[first:]
+    ]
+    found = [known[place - first :] for place in places]
+    return [sum_.definition.target for sum_, *later in found if _is_read_again(sum_, later)]
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    """A definition and the buffers that it reads."""
+
+    definition: Definition
+    reads: frozenset[Buffer]
 
 
 def _is_long(definition: Definition, target: Target) -> bool:
@@ -85,20 +95,17 @@ def _is_long(definition: Definition, target: Target) -> bool:
     return is_worth_it(sizes, body.axes, read, target) and not reduces_over_lanes(definition)
 
 
-def _is_read_again(
-    definition: Definition, read: Collection[Buffer], statements: Sequence[Statement]
-) -> bool:
+def _is_read_again(row: _Known, later: Sequence[_Known]) -> bool:
     """Whether a value of each point is computed of the row and of what is folded of it."""
-    derived = {definition.target}
-    for statement in statements[statements.index(definition) + 1 :]:
-        if not isinstance(statement, Definition):
+    derived, size = {row.definition.target}, points(row.definition)
+    for known in later:
+        if known.reads.isdisjoint(derived):
             continue
-        buffers = {load.buffer for load in loads(_body(statement))}
-        if not buffers & derived:
-            continue
-        derived.add(statement.target)
-        whole = not isinstance(statement.body, Reduce) and points(statement) == points(definition)
-        if whole and buffers & {*read}:
+        derived.add(known.definition.target)
+        is_whole = (
+            not isinstance(known.definition.body, Reduce) and points(known.definition) == size
+        )
+        if is_whole and not known.reads.isdisjoint(row.reads):
             return True
     return False
 

@@ -105,6 +105,9 @@ def run_sources(
             _launch(launch, memory, sizes)
     for target, view in plan.mutations:
         memory[target].copy_(_view(view, memory, sizes))
+    for buffer, given in zip(plan.inputs, inputs):  # on a device they were copied
+        if buffer in plan.in_place or any(buffer is target for target, _ in plan.mutations):
+            given.copy_(memory[buffer])
     return [_view(view, memory, sizes).cpu() for view in plan.outputs]
 
 
