@@ -236,6 +236,8 @@ class _Proof:
             raise Dependent(f"{call.op} is given its value")
         if torch.Tag.nondeterministic_seeded in call.op.tags and not is_known(call):
             raise Dependent(f"{call.op} draws random numbers")
+        if call.computes is not None:
+            raise Dependent(f"{call.op} computes a number")
         rows = rows_of_results(call, self._see)
         for buffer in call.outputs:
             if buffer is None:
@@ -254,8 +256,6 @@ class _Proof:
                 self.known.lost.add(buffer)
                 continue
             self.known.rows[buffer], self.known.padding[buffer] = found, UNKNOWN
-        if rows is not None and call.computes is not None:
-            raise Dependent(f"{call.op} computes a number")
 
     def _writes(self) -> None:
         for target, view in self.program.mutations:

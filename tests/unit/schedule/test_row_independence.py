@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from braze.ir.loops import Definition, Guarded, InRange, LoopProgram
 from braze.ir.scalars import apply, cast
+from braze.options import config
 from braze.runtime import padded_graph
 from braze.runtime.padded_graph import PaddedGraph, padding_plan
 from braze.schedule.row_independence import find_padding
@@ -174,6 +175,20 @@ def test_sizes_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     padding = compiled(monkeypatch, lambda x: x - x.mean(0), inputs, dynamic=True).plan.padding
     assert [size.inputs for size in padding.sizes] == [((0, 1),)]
     assert len(padding.refused) == 1 and padding.refused[0].startswith("s0: ")
+
+
+def test_sizes_beside_computed_ones_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call does not bring the number along that a result's strides follow from."""
+
+    def function(x: Tensor, i: Tensor) -> Tensor:
+        count = i.item()
+        torch._check(count >= 2)
+        return x[:, None] + torch.zeros(count)
+
+    calls = [(torch.randn(n), torch.tensor(3)) for n in (5, 7)]
+    with config.patch(capture_scalar_outputs=True):
+        padding = compiled(monkeypatch, function, *calls).plan.padding
+    assert not padding.sizes and "computes a number" in padding.refused[0]
 
 
 def test_positions_reach_as_far_as_their_table(monkeypatch: pytest.MonkeyPatch) -> None:
