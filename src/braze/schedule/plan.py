@@ -131,7 +131,8 @@ def _fused(
     statements = _normalised(program.statements, names)
     if target.joins:
         statements = join_regions(statements, find_uses(program, statements), names)
-        statements = share_regions(statements, find_uses(program, statements))
+    statements = share_regions(statements, find_uses(program, statements))
+    if target.joins:
         statements = write_regions_early(statements)
     statements = inline(
         statements, find_uses(program, statements), broadcasts_count=not target.computes_again

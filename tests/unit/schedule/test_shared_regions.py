@@ -16,8 +16,9 @@ from braze.lower import lower
 from braze.options import Options
 from braze.rewrite import rewrite
 from braze.runtime.recording_choice import held_bytes
-from braze.schedule import CUDA, schedule
+from braze.schedule import CPU, CUDA, schedule
 from braze.schedule.shared_regions import share_regions
+from braze.schedule.target import Target
 from braze.schedule.use import find_uses
 from braze.shapes.expr import as_expr
 from braze.standins import Tracer
@@ -123,7 +124,7 @@ class _Block(nn.Module):
         return torch.cat(made, 1).mean((2, 3))
 
 
-def _plan(module: nn.Module, x: torch.Tensor) -> Schedule:
+def _plan(module: nn.Module, x: torch.Tensor, target: Target) -> Schedule:
     options = Options()
     tracer = Tracer(replayable=False)
     with torch.no_grad(), tracer:
@@ -131,13 +132,14 @@ def _plan(module: nn.Module, x: torch.Tensor) -> Schedule:
             tracer.add_input(tensor)
         finished = tracer.finish([module(tracer.add_input(x))])
     program_ = lower(rewrite(finished.graph, options), options, lambda *_: True)
-    return schedule(program_, OPTIONS, CUDA)
+    return schedule(program_, OPTIONS, target)
 
 
-def test_a_dense_block_needs_no_more_than_eager() -> None:
+@pytest.mark.parametrize("target", [CPU, CUDA], ids=["cpu", "cuda"])
+def test_a_dense_block_needs_no_more_than_eager(target: Target) -> None:
     """At its last layer eager has all pieces, them joined, and that normalised."""
     layers, width, side = 8, 32, 32
-    plan = _plan(_Block(layers, width).eval(), torch.empty(4, width, side, side))
+    plan = _plan(_Block(layers, width).eval(), torch.empty(4, width, side, side), target)
     piece = 4 * 4 * width * side * side
     assert held_bytes(plan) <= piece * (layers + 2 * layers)
     writes: dict[Buffer, int] = {}
