@@ -179,13 +179,13 @@ def _plan(
             verify_graph(graph)
         recorder.emit("aot_graphs", lambda: print_graph(graph))
     with recorder.stage("lower"):
-        program = lower(graph, options, kind.supports, device if has_others else None)
+        made = [lower(graph, options, kind.supports, device if has_others else None)]
         if options.verify:
-            verify_loops(program)
-        recorder.emit("loops", lambda: print_loops(program))
-        recorder.note_extern_ops(str(s.op) for s in program.statements if isinstance(s, ExternCall))
-    with recorder.stage("schedule"):
-        plan = schedule(program, options, kind.target(device), kind.choose(options))
+            verify_loops(made[0])
+        recorder.emit("loops", lambda: print_loops(made[0]))
+        recorder.note_extern_ops(str(s.op) for s in made[0].statements if isinstance(s, ExternCall))
+    with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
+        plan = schedule(made.pop(), options, kind.target(device), kind.choose(options))
         recorder.emit("schedule", lambda: print_schedule(plan))
     return plan
 

@@ -34,8 +34,9 @@ _NEARBY = 8  # latest groups that an unrelated small definition may join
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Member:
-    """A definition in a group's symbols. phase: the index of the pass over the row in which (for
-    a row member: after which) it is computed."""
+    """A definition in a group's symbols, its body, too, which is held as it was given no longer.
+    phase: the index of the pass over the row in which (for a row member: after which) it is
+    computed."""
 
     definition: Definition
     kind: str
@@ -104,7 +105,7 @@ class Fusion:
 
 
 def fuse(
-    statements: Sequence[Statement],
+    statements: list[Statement],
     names: Names,
     limit: int,
     target: Target,
@@ -114,7 +115,8 @@ def fuse(
 ) -> Fusion:
     """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
     fewer than the target's `few_rows` rows does not join a large group of points. late: what stays
-    behind the extern call before it. apart: what kernels of their own make."""
+    behind the extern call before it. apart: what kernels of their own make. The list is emptied: a
+    statement goes when it has its place."""
     fusion = Fusion(names, limit, target.few_rows, target.small_points, late=late)
     if any(isinstance(s, ExternCall) and s.computes is not None for s in statements):
         fusion.numbers = NumbersKnown(sizes)
@@ -125,7 +127,9 @@ def fuse(
             if statement.target in seen or is_scatter(statement):
                 fusion.shared_targets.add(statement.target)
             seen.add(statement.target)
-    for statement in statements:
+    statements.reverse()
+    while statements:
+        statement = statements.pop()
         if isinstance(statement, ExternCall):
             _place_extern(fusion, statement)
         else:
@@ -230,9 +234,11 @@ def _member(definition: Definition, mapping: dict[Symbol, Symbol], kind: str) ->
     store = tuple(substitute(c, replacements) for c in definition.store)
     if not isinstance(body, Reduce):
         inside = substitute_symbols(body, replacements)
+        definition = replace(definition, body=inside)
         return Member(definition, kind, 0, store, inside, tuple(loads(inside)))
     reduced = tuple(mapping[s] for s, _ in body.axes)
     inside = substitute_symbols(body.body, replacements)
+    definition = replace(definition, body=replace(body, body=inside))
     return Member(definition, kind, 0, store, inside, tuple(loads(inside)), reduced)
 
 

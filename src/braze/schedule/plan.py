@@ -51,9 +51,11 @@ def schedule(
     pads = target.records and options.pad_recordings_to
     padding = find_padding(program) if pads else NO_PADDING
     attempts = Attempts(target)
-    planned = _planned(program, options, attempts, choose)
+    given = [program]
+    del program  # where one attempt is all there is, it goes: a large one is as large as its model
+    planned = _planned(given[0] if target.spread_bytes else given.pop(), options, attempts, choose)
     while not attempts.succeeded(planned.final.steps):
-        planned = _planned(program, options, attempts, choose)
+        planned = _planned(given[0], options, attempts, choose)
     program, scattered, fusion, final = (
         planned.program,
         planned.scattered,
@@ -102,8 +104,12 @@ def _planned(
 ) -> _Planned:
     """The program's kernels and extern calls."""
     names, target = new_names(), attempts.target
-    scattered, fusion = _fused(program, names, options, attempts)
-    program = scattered.program
+    statements = _normalised(program.statements, names)
+    program = replace(program, statements=())
+    scattered, late = _arranged(program, statements, names, attempts)
+    del statements  # what came of them is emptied by fusing
+    program, apart, limit = scattered.program, scattered.positions, options.max_fusion_size
+    fusion = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)
     steps = _steps(program, fusion, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
@@ -122,13 +128,12 @@ def _whole(buffer: Buffer) -> BufferView:
     return BufferView(buffer, buffer.shape, buffer.stride, 0, buffer.dtype)
 
 
-def _fused(
-    program: LoopProgram, names: Names, options: Options, attempts: Attempts
-) -> tuple[Scattered, Fusion]:
-    """The program's definitions in groups; what comes before them is forgotten on the way, since
-    a copy of a large program's is as large as the program that is trained."""
+def _arranged(
+    program: LoopProgram, statements: list[Statement], names: Names, attempts: Attempts
+) -> tuple[Scattered, frozenset[Buffer]]:
+    """The definitions that are to be fused; and those of them that stay behind the extern call
+    before them."""
     target = attempts.target
-    statements = _normalised(program.statements, names)
     if target.joins:
         statements = join_regions(statements, find_uses(program, statements), names)
     statements = share_regions(statements, find_uses(program, statements))
@@ -147,10 +152,7 @@ def _fused(
     shared = SharedMoments(statements, whole)
     if target.moment_points:
         shared = share_moments(statements, names, target, whole)
-    scattered = scatter_in_place(program, _split(shared, names, target), names, target)
-    limit, apart = options.max_fusion_size, scattered.positions
-    fusion = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)
-    return scattered, fusion
+    return scatter_in_place(program, _split(shared, names, target), names, target), late
 
 
 def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:

@@ -11,7 +11,7 @@ program's that has begun to rise is one from the second compile on.
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import final
 
 
@@ -21,7 +21,7 @@ class _Seen:
     """Sizes and strides of one tensor, or one number: as they were, and which of them changed."""
 
     numbers: tuple[float, ...]
-    changed: set[int] = field(default_factory=set)
+    changed: frozenset[int] = frozenset()
 
 
 @final
@@ -46,13 +46,12 @@ class SizeHistory:
             now = self._now[name] = _Seen(numbers)
             before = self._before.get(name)
             if before is not None and len(before.numbers) == len(numbers):
-                now.changed |= before.changed
-                now.changed |= {
+                now.changed = before.changed | {
                     place
                     for place, (old, new) in enumerate(zip(before.numbers, numbers))
                     if old != new
                 }
-        return frozenset(now.changed)
+        return now.changed
 
     def rises(self, name: str, number: int) -> bool:
         """Whether the number found at `name` was one less at the compile before."""
