@@ -15,6 +15,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import math
+import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -243,9 +244,9 @@ def run_case(case: Case, ways: Mapping[int, list[tuple[Launch, ...]]], found: Fo
     for number, choices in ways.items():
         rows = []
         for launches in choices:
-            blocks = [f"{x.function.constants} w{x.function.warps}" for x in launches]
+            blocks = _blocks(launches)
             try:
-                rows.append((*our_time(case, found, number, launches), blocks[-1]))
+                rows.append((*our_time(case, found, number, launches), blocks))
             except Exception as error:  # too many registers, or too much shared memory
                 print(f"  {blocks}: {error!r}"[:160])
         if rows:
@@ -256,6 +257,19 @@ def run_case(case: Case, ways: Mapping[int, list[tuple[Launch, ...]]], found: Fo
     errors = f"{tuned_error / eager_error:.2f}"
     times = [f"{x:.1f}" for x in (eager_time, library_time)]
     return [*times, "; ".join(best) or "-", f"{tuned_time:.1f}", errors]
+
+
+def _blocks(launches: tuple[Launch, ...]) -> str:
+    """Of the launch that multiplies: its block, how much it sums at once, its warps, and how many
+    blocks are on their way."""
+    for launch in launches:
+        loop = re.search(
+            r"k_start in tl.range\(0, \d+, (\d+), num_stages=(\d+)", launch.function.text
+        )
+        if loop:
+            constants, warps = launch.function.constants, launch.function.warps
+            return f"{constants} {loop[1]} w{warps} s{loop[2]}"
+    return ""
 
 
 def _floor(case: Case, rate: float) -> float:

@@ -251,8 +251,8 @@ def _exact_conversions() -> set[tuple[torch.dtype, torch.dtype]]:
     pairs |= {(torch.float32, torch.float64)}
     small = [torch.uint8, torch.int8, torch.int16]
     pairs |= {(s, f) for s in small for f in floats[2:]} | {(torch.int32, torch.float64)}
-    bytes_ = (torch.int8, torch.uint8, *FLOAT8)  # at most 8 significant bits
-    pairs |= {(small, half) for small in bytes_ for half in floats[:2]}
+    # Not integers of a byte to half types: a GPU computes bfloat16(w) * s in pairs of halves, and
+    # rounds w * s one by one (test_operands_are_computed_beside_the_next_blocks_on_their_way).
     pairs |= {(torch.bool, other) for other in [torch.uint8, *integers, *floats]}
     return pairs
 

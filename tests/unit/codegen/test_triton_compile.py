@@ -83,9 +83,14 @@ PRODUCTS = {
 # Products that compute an operand: function, inputs, and which instruction multiplies.
 _HALF = torch.bfloat16
 PROLOGUES: dict[str, tuple[Any, list[tuple[tuple[int, ...], torch.dtype]], str]] = {
-    "weight of bytes": (
+    "one row and a weight of bytes": (
         lambda x, w, s: F.linear(x, w.to(x.dtype) * s[:, None]),
         [((1, 4096), _HALF), ((4096, 4096), torch.int8), ((4096,), _HALF)],
+        "fma.rn.f32",
+    ),
+    "weight of bytes": (
+        lambda x, w, s: F.linear(x, w.to(x.dtype) * s[:, None]),
+        [((16, 4096), _HALF), ((4096, 4096), torch.int8), ((4096,), _HALF)],
         "mma.sync.aligned.m16n8k16",
     ),
     "weight of float8": (
@@ -167,6 +172,8 @@ def test_operands_are_computed_beside_the_next_blocks_on_their_way(
     assert any(found.startswith(wanted) for found in result["arithmetic"])
     assert not any("tf32" in found for found in result["arithmetic"])
     assert max(result["copies"]) == 16
+    # One by one a number takes as long as 8 additions: only the result is converted so.
+    assert result["conversions"] <= 1
     assert result["shared"] <= 227 * 1024
 
 

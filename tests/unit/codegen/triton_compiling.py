@@ -1,8 +1,9 @@
 """Functions compiled for sm_90 on a machine without one: `python -m` this, texts on stdin.
 
 Reads a JSON list of [name, text, signature, constants, aligned, warps, checked] and writes, for
-each, its shared memory, the widths of its loads and stores of global memory, what multiplies, and
-how many bytes at once come into shared memory while it computes.
+each, its shared memory, the widths of its loads and stores of global memory, what multiplies, how
+many bytes at once come into shared memory while it computes, and how many numbers are converted one
+by one.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def compile_one(row: list[Any]) -> dict[str, Any]:
     arithmetic = sorted(set(re.findall(r"(?:wgmma\.mma_async|mma\.sync|fma\.rn)[\w.]*", ptx)))
     copies = re.findall(r"cp\.async\.c[ag][\w.:]* \[[^]]*\], \[[^]]*\], (0x\w+)", ptx)
     found = {"name": name, "widths": widths, "arithmetic": arithmetic}
+    slow = re.findall(r"cvt[\w.]*\.(?:f32\.s\d+|bf16\.f32)\b", ptx)
+    found |= {"conversions": len(slow)}
     found |= {"shared": compiled.metadata.shared, "copies": sorted({int(x, 16) for x in copies})}
     return found
 

@@ -186,6 +186,22 @@ def _mend(interpreter: Any) -> None:
     builder.create_inline_asm = assembled
     interpreter._patch_lang_tensor = patched
     interpreter.ReduceOps.generic_reduce = reduced
+    _mend_sums(interpreter)
+
+
+def _mend_sums(interpreter: Any) -> None:
+    """It adds a block's rows one after another, a device in pairs."""
+    plain = interpreter.ReduceOps.sum
+
+    def summed(self: Any, given: Any) -> Any:
+        data = given.handle.data
+        if self.axis in (None, data.ndim - 1) or data.dtype.kind != "f":
+            return plain(self, given)
+        while data.shape[self.axis] > 1:
+            data = numpy.add(*numpy.split(data, 2, self.axis))
+        return self.to_tensor(data if self.keep_dims else data.squeeze(self.axis), given.dtype)
+
+    interpreter.ReduceOps.sum = summed
 
 
 def _launch(

@@ -4,6 +4,13 @@
     acc = tl.zeros([YB, XB], tl.float32)
     for k_start in tl.range(0, K, KB): acc = tl.dot(rows, columns, acc)
 
+One row is multiplied without matrix units, of which it would use a sixteenth: every thread sums
+its own places of k, and a block of few columns is enough work for a program.
+
+    acc = tl.zeros([KB, XB], tl.float32)
+    for k_start in tl.range(0, K, KB): acc += rows * columns
+    acc = tl.sum(acc, 0)[None, :]
+
 Rows and columns behind the last ones are read from the first ones again, and never written; behind
 the last k there are zeros. float32 is multiplied as float32, never as tf32.
 """
@@ -47,6 +54,19 @@ _FEW_SHAPES = (
     (64, 128, 4, 4),
     (64, 256, 8, 3),
     (128, 128, 8, 3),
+)
+# Of one row, likewise; the first two are for a matrix whose columns lie in memory one by one.
+_ONE_SHAPES = (
+    (8, 1024, 4, 3),
+    (8, 1024, 4, 1),
+    (4, 1024, 4, 3),
+    (4, 1024, 4, 1),
+    (8, 512, 4, 3),
+    (16, 512, 4, 3),
+    (4, 2048, 8, 2),
+    (2, 1024, 2, 3),
+    (64, 64, 4, 3),
+    (32, 256, 8, 3),
 )
 _FEW_FLOAT_SHAPES = ((32, 64, 4, 4), (16, 128, 4, 4), (64, 64, 4, 4))
 
@@ -92,32 +112,26 @@ def product_lines(product: Product, tiling: Tiling, scope: Scope, numerics: str)
     """The lines that compute `acc`; scope: of the function, before anything is computed in it."""
     y, x = tiling.dimensions[-2:]
     summed, inner = _number(product.first.shape[-1]), tiling.inner
+    is_one = y.block == 1
     lines = [
         f"k_lane = tl.arange(0, {inner})",
         f"y_at = {_lane(y, 'y')}",
         f"x_at = {_lane(x, 'x')}",
     ]
-    if product.computed != (None, None):
+    if is_one or product.computed != (None, None):
         lines.append(f"KB: tl.constexpr = {inner}")
-    body: list[str] = []
-    moved: list[str] = []
-    for name, view, computed in zip(_SIDES, (product.first, product.second), product.computed):
-        if computed is not None:
-            part = prologue_of(computed, name == "columns", tiling, scope, numerics)
-            lines += part.before
-            body += [*part.inside, f"{name} = {part.block}"]
-            continue
-        lines.append(f"{_SIDES[name]} = {_block(view, name, scope.pointers[view.buffer])}")
-        body.append(f"{name} = tl.load({_SIDES[name]}{_mask(name, summed, inner)})")
-        step = view.stride[-1 if name == "rows" else -2]
-        moved.append(f"{_SIDES[name]} += {_number(step) * inner}")
+    before, inside, moved = _blocks_of(product, tiling, scope, numerics)
     exact = ', input_precision="ieee"' if product.first.dtype.itemsize == 4 else ""
-    body += [f"acc = tl.dot(rows, columns, acc{exact})", *moved]
+    step = f"acc = tl.dot(rows, columns, acc{exact})"
+    if is_one:
+        step = "acc += rows.to(tl.float32) * columns.to(tl.float32)"
     return [
         *lines,
-        "acc = tl.zeros([YB, XB], tl.float32)",
+        *before,
+        f"acc = tl.zeros([{'KB' if is_one else 'YB'}, XB], tl.float32)",
         f"for k_start in tl.range(0, {summed}, {inner}, num_stages={tiling.stages}):",
-        *(f"    {line}" for line in body),
+        *(f"    {line}" for line in (*inside, step, *moved)),
+        *(["acc = tl.sum(acc, 0)[None, :]"] if is_one else []),
     ]
 
 
@@ -134,21 +148,50 @@ def _shapes(rows: int, itemsize: int) -> list[tuple[int, int, int, int, int]]:
         return list(many)
     block = 16 if rows <= 16 else 32
     few = _FEW_SHAPES if itemsize == 2 else _FEW_FLOAT_SHAPES
-    return [*((block, *shape) for shape in few), *((block, *shape[1:]) for shape in many)]
+    one = [(1, *shape) for shape in _ONE_SHAPES] if rows == 1 else []
+    return [*one, *((block, *shape) for shape in few)]
 
 
-def _mask(name: str, summed: int, inner: int) -> str:
+def _blocks_of(
+    product: Product, tiling: Tiling, scope: Scope, numerics: str
+) -> tuple[list[str], list[str], list[str]]:
+    """Lines before the loop, those in it that make `rows` and `columns`, and its last ones."""
+    y, x = tiling.dimensions[-2:]
+    summed, inner = _number(product.first.shape[-1]), tiling.inner
+    before: list[str] = []
+    inside: list[str] = []
+    moved: list[str] = []
+    for name, view, computed in zip(_SIDES, (product.first, product.second), product.computed):
+        k_first = y.block == 1 or name == "columns"
+        if computed is not None:
+            side = x if name == "columns" else y
+            part = prologue_of(computed, side, k_first, tiling, scope, numerics)
+            before += part.before
+            inside += [*part.inside, f"{name} = {part.block}"]
+            continue
+        pointer = _SIDES[name]
+        before.append(f"{pointer} = {_block(view, name, scope.pointers[view.buffer], k_first)}")
+        inside.append(f"{name} = tl.load({pointer}{_mask(k_first, summed, inner)})")
+        step = view.stride[-1 if name == "rows" else -2]
+        moved.append(f"{pointer} += {_number(step) * inner}")
+    return before, inside, moved
+
+
+def _mask(k_first: bool, summed: int, inner: int) -> str:
     """Of a block that is read: zeros behind the last k."""
     if summed % inner == 0:
         return ""
-    return f", (k_lane < {summed} - k_start)[{'None, :' if name == 'rows' else ':, None'}], 0.0"
+    return f", (k_lane < {summed} - k_start)[{':, None' if k_first else 'None, :'}], 0.0"
 
 
-def _block(view: BufferView, name: str, pointer: str) -> str:
-    """Pointers to the first block of a matrix."""
+def _block(view: BufferView, name: str, pointer: str, k_first: bool) -> str:
+    """Pointers to the first block of a matrix; k_first: its first axis is what is summed."""
+    k_lane, lane = "k_lane[:, None]", "[None, :]"
+    if not k_first:
+        k_lane, lane = "k_lane[None, :]", "[:, None]"
     if name == "rows":
-        return _matrix(view, pointer, "y_at[:, None]", "k_lane[None, :]")
-    return _matrix(view, pointer, "k_lane[:, None]", "x_at[None, :]")
+        return _matrix(view, pointer, f"y_at{lane}", k_lane)
+    return _matrix(view, pointer, k_lane, f"x_at{lane}")
 
 
 def _lane(dimension: Dimension, name: str) -> str:

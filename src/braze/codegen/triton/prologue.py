@@ -36,21 +36,23 @@ class Prologue:
 
 def prologue_of(
     computed: Computed,
-    is_second: bool,
+    side: Dimension,
+    k_first: bool,
     tiling: Tiling,
     outer: Scope,
     numerics: str,
 ) -> Prologue:
-    """The block of the first matrix (rows and k) or of the second (k and columns) of a product;
-    outer: the scope of the function."""
+    """The block of a product's matrix. side: the product's rows, of the first, or its columns, of
+    the second; k_first: whether the block's first axis is what is summed; outer: the scope of the
+    function."""
     *batch, row, column = computed.loops
-    side = tiling.dimensions[-1 if is_second else -2]
+    is_second = side.name == "x"
     lane, (depth, summed) = (column, row) if is_second else (row, column)
     block = -(-_number(lane[1]) // side.block) * side.block  # lanes behind the last are the first
     across = Dimension(side.name, ((lane[0], block),), side.block)
     along = Dimension("k", ((depth, summed),), tiling.inner, walked=True)
     batches = (Dimension("z", tuple(batch), 0),) if batch else ()
-    shape = (along, across) if is_second else (across, along)
+    shape = (along, across) if k_first else (across, along)
     inside = replace(tiling, dimensions=(*batches, *shape))
     scope = Scope(inside, outer.pointers, outer.sizes, _forms(computed, numerics))
     scope.local.update(outer.local)
@@ -59,12 +61,12 @@ def prologue_of(
     text = scope.broadcast(term, frozenset({"k", side.name}))
     axes = ("[:, None]", "[None, :]")
     start = "k_start.to(tl.int64)" if tiling.wide else "k_start"
-    head = [f"{depth.name} = {start} + k_lane{axes[not is_second]}"]
+    head = [f"{depth.name} = {start} + k_lane{axes[not k_first]}"]
     if not along.is_exact:
         head.append(f"km = {depth.name} < {summed}")
         text = f"tl.where(km, {text}, 0.0).to(tl.{TYPES[computed.value.dtype]})"
     before = [f"{symbol.name} = z_block" for symbol, _ in batch]
-    before.append(f"{lane[0].name} = {side.name}_at{axes[is_second]}")
+    before.append(f"{lane[0].name} = {side.name}_at{axes[k_first]}")
     return Prologue((*before, *scope.lines[0]), (*head, *scope.lines[1]), text)
 
 
