@@ -349,3 +349,61 @@ def test_a_capture_that_fails_leaves_nothing_behind() -> None:
     graph.replay()
     torch.cuda.synchronize()
     assert result.eq(2).all()
+
+
+def test_recorded_products_take_no_memory_beside_eager_s() -> None:
+    """Products work in one piece of the library's, not in one for each stream and thread."""
+    w = torch.randn(512, 512, device="cuda", requires_grad=True)
+    x = torch.randn(512, 512, device="cuda")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (torch.relu(x @ w) @ w).relu()
+
+    def step(call: Any) -> None:
+        call(x).sum().backward()
+        w.grad = None
+
+    step(program)
+    torch.cuda.synchronize()
+    before = torch.cuda.memory_allocated()
+    compiled = braze.compile(program, mode=RECORDING)
+    for _ in range(6):
+        step(compiled)
+    torch.cuda.synchronize()
+    added = torch.cuda.memory_allocated() - before
+    assert added < 16 << 20, f"{added >> 20} MiB stay allocated"
+    # Outside of recordings products work, and so do recordings then.
+    expected = torch.relu(x.double() @ w.detach().double()) @ w.detach().double()
+    for _ in range(2):
+        torch.testing.assert_close(program(x).double(), expected.relu(), rtol=1e-2, atol=1e-1)
+        torch.testing.assert_close(compiled(x).double(), expected.relu(), rtol=1e-2, atol=1e-1)
+
+
+def test_recordings_outlive_what_pytorch_drops() -> None:
+    """torch.compile has PyTorch drop what products work in before it records."""
+    w = torch.randn(2048, 2048, device="cuda", dtype=torch.bfloat16)
+    compiled = braze.compile(lambda x: (x @ w).relu() @ w, mode=RECORDING)
+    x = torch.randn(16, 2048, device="cuda", dtype=torch.bfloat16)
+    with torch.no_grad():
+        expected = (x @ w).relu() @ w
+        for _ in range(4):
+            compiled(x)
+        torch._C._cuda_clearCublasWorkspaces()
+        torch.cuda.empty_cache()
+        others = [torch.full((1 << 20,), 7.0, device="cuda") for _ in range(64)]
+        torch.testing.assert_close(compiled(x), expected)
+        torch.cuda.synchronize()
+    assert all(bool((other == 7).all()) for other in others)
+
+
+def test_attention_of_the_library_s_cuts_no_recording(caplog: pytest.LogCaptureFixture) -> None:
+    model = nn.Sequential(*[nn.MultiheadAttention(256, 4, batch_first=True) for _ in range(3)])
+    model = model.cuda().eval()
+    compiled = braze.compile(lambda x: [m(x, x, x, need_weights=False)[0] for m in model])
+    x = torch.randn(4, 16, 256, device="cuda")
+    with torch.no_grad(), caplog.at_level(logging.INFO, "braze.perf_hints"):
+        for _ in range(4):
+            found = compiled(x)
+        for m, result in zip(model, found):
+            torch.testing.assert_close(result, m(x, x, x, need_weights=False)[0])
+    assert "parts of calls are recorded" not in caplog.text

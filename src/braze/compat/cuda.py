@@ -25,6 +25,11 @@ current_stream: Callable[[int], int] = getattr(
 current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _absent("_cuda_getDevice"))
 # copy_ of each of the second tensors into its partner among the first, in a few kernels.
 copy_all: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
+# Have PyTorch free what it keeps for matrix products to work in, of all threads and streams; it
+# makes it anew for the next product. A build without CUDA keeps none.
+drop_product_workspaces: Callable[[], None] = getattr(
+    torch._C, "_cuda_clearCublasWorkspaces", lambda: None
+)
 # How many references there are to a storage, by its `_cdata`.
 storage_references: Callable[[int], int] = torch._C._storage_Use_Count
 # How many references there are to the C++ object behind a tensor: one is the Python object's.

@@ -36,6 +36,7 @@ from braze.compat.cuda import (
 )
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.lent_memory import HeldMemory, Loan, Reference, are_alone, handed_out
+from braze.runtime.library_workspace import LibraryWorkspace
 from braze.runtime.recording_facts import RecordingFacts
 
 _FROM_TABLE = (Kind.POINTER, Kind.VALUE)
@@ -77,6 +78,13 @@ class RecordingPool:
         self._choosing = threading.Lock()
         self._shared: tuple[int, int] | None = None
         self._sharing: weakref.WeakSet[Recording] = weakref.WeakSet()
+        self._workspace = LibraryWorkspace(device)
+
+    def share_workspace(self) -> None:
+        """Have matrix products that this thread records next work where all recordings' do."""
+        self._workspace.prepare(
+            lambda call, inputs, handle: captured(call, inputs, self, handle)[0]
+        )
 
     def memory_for(self, recording: Recording, stays: bool) -> tuple[int, int]:
         """PyTorch's handle of the memory that a recording is made in. stays: results of it do."""

@@ -28,6 +28,7 @@ from braze.runtime.device_plan import (
     encode,
     with_misaligned,
 )
+from braze.runtime.first_room import take_room
 from braze.runtime.graph_recording import (
     LaunchLog,
     NoRoom,
@@ -53,6 +54,7 @@ from braze.runtime.recording_choice import (
     copied_bytes,
     held_bytes,
     most_held,
+    multiplies,
     note_choice,
     piece_bytes,
     recording_choice,
@@ -159,6 +161,8 @@ def _linked(
         names["new_arena"] = DeviceArena(schedule, size, program.views, device).new
     frames = Frames(schedule, sources, program.views, on_device=True)
     plain = callable_of(program, dict(names), frames)
+    if not role.takes_inputs:  # a backward has its forward's room
+        take_room(piece_bytes(schedule, (), role.kept_from), device, multiplies(schedule))
     made: CompiledGraph = plain
     if options.mode is None or options.mode in RECORDING_MODES:
 
@@ -223,6 +227,7 @@ def _recorded(
         if lender is not None:
             choice.say(f"a backward is recorded in {'its own' if loan is None else 'lent'} memory")
         with pool.recording:
+            pool.share_workspace()
             torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
             made = Recording(
                 call, log, inputs, moving, facts, pool, patches, role.kept_from, loan, piece

@@ -49,9 +49,10 @@ from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
+from braze.runtime import device_arena
 from braze.runtime.new_tensors import NewTensor
-from braze.runtime.program_parts import in_parts
-from braze.runtime.result_memory import fresh_results, is_whole
+from braze.runtime.program_parts import in_parts, names_in
+from braze.runtime.result_memory import buffers_of, fresh_results, is_whole
 from braze.runtime.sized_arena import symbols_of_arena
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
@@ -150,7 +151,7 @@ class _Program:
         self.known = frozenset(self.sizes) if schedule.sized else frozenset()
         if self.device is not None:
             self.fresh = frozenset(fresh_results(schedule, self.saved_from))
-        self._steps()
+        arena_ends = self._steps()
         for place, symbol in enumerate(self.sources.sizes):
             if place not in self.passed:
                 raise ValueError(f"no input has a dimension of size {symbol}")
@@ -161,6 +162,7 @@ class _Program:
             held = ["sized"]
         elif self.device is not None:
             head += self._take_arena(held)
+            self._leave_arena([*held], arena_ends)
             held = ["arenas"]
         unpacked = ", ".join(["table", "sizes", "size_values", *held])
         inputs = "".join(f"{self.tensors[b]}, " for b in schedule.inputs)
@@ -235,6 +237,17 @@ class _Program:
             lines.append(f"{', '.join([ARENA, *views])}, = kept")
         return lines
 
+    def _leave_arena(self, views: Sequence[str], at: int) -> None:
+        """Let go of an arena that no frame keeps, where there is more to do. at: line of the body
+        behind the last step that uses it; a later one may copy out of it."""
+        if not self.schedule.slots or rounded(self.schedule.arena_size) <= device_arena.KEPT:
+            return
+        names = {ARENA, *views}
+        used = [n for n, line in enumerate(self.body) if n >= at and names & names_in([line])]
+        at = max([at, *[n + 1 for n in used]])
+        if at < len(self.body):
+            self.body.insert(at, f"del {', '.join(['kept', ARENA, *views])}")
+
     def _number(self, call: ExternCall, symbol: Symbol) -> None:
         """A number that a call computes, and what follows from it."""
         view, *rest = map(self._argument, call.args)
@@ -244,7 +257,9 @@ class _Program:
 
     # --- steps -------------------------------------------------------------------------------
 
-    def _steps(self) -> None:
+    def _steps(self) -> int:
+        """Lines for all steps. How many those are until the last that uses the arena."""
+        arena_ends = 0
         segments = {segment.first: segment for segment in self.sources.segments}
         drops: dict[int, list[Buffer]] = {}
         for buffer, number in self.schedule.last_use:
@@ -254,7 +269,10 @@ class _Program:
                 self._extern(number, step)
             elif number in segments:
                 self._segment(segments[number])
+            if not self.arena.keys().isdisjoint(buffers_of(step)):
+                arena_ends = len(self.body)
             self._drop(drops.get(number, ()))
+        return arena_ends
 
     def _drop(self, buffers: Iterable[Buffer]) -> None:
         kept = set() if self.takes_inputs else {*self.schedule.inputs}

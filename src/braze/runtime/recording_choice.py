@@ -80,6 +80,7 @@ _KNOWN = frozenset(
         *_PRODUCTS,
         "aten::convolution",
         "aten::convolution_backward",
+        "aten::_native_multi_head_attention",
         "aten::_scaled_dot_product_flash_attention",
         "aten::_scaled_dot_product_flash_attention_backward",
         "aten::_scaled_dot_product_efficient_attention",
@@ -162,6 +163,12 @@ def recording_choice(schedule: Schedule, asked: bool, memory: int) -> RecordingC
 def most_held(asked: bool, memory: int) -> float:
     """Bytes that one region's recordings may hold."""
     return memory * (ASKED_SHARE if asked else SMALL_SHARE)
+
+
+def multiplies(schedule: Schedule) -> bool:
+    """Whether matrix products of the library are among its steps."""
+    externs = [step for step in schedule.steps if isinstance(step, ExternStep)]
+    return any(step.call.op._schema.name in _PRODUCTS for step in externs)
 
 
 def call_refused(step: ExternStep) -> str:

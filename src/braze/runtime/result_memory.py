@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from braze.ir.loops import Buffer, BufferView
-from braze.ir.schedule import ExternStep, Schedule
+from braze.ir.schedule import ExternStep, Schedule, Step
 from braze.ir.types import Size
 from braze.shapes.expr import Expr, as_expr, constant_value
 
@@ -39,14 +39,21 @@ def views_of(step: ExternStep) -> list[BufferView]:
     return list(_views_in((*step.call.args, *(value for _, value in step.call.kwargs))))
 
 
+def buffers_of(step: Step) -> set[Buffer]:
+    """What a step reads or writes."""
+    if isinstance(step, ExternStep):
+        made = {buffer for buffer in step.call.outputs if buffer is not None}
+        return made | {view.buffer for view in views_of(step)}
+    return {*step.memory}
+
+
 def given_to_library(schedule: Schedule) -> set[Buffer]:
     """What library calls read or make, the copies at the end among them."""
     found = {target for target, _ in schedule.mutations}
     found |= {view.buffer for _, view in schedule.mutations}
     for step in schedule.steps:
         if isinstance(step, ExternStep):
-            found |= {view.buffer for view in views_of(step)}
-            found |= {buffer for buffer in step.call.outputs if buffer is not None}
+            found |= buffers_of(step)
     return found
 
 

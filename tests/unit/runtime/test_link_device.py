@@ -7,8 +7,9 @@ kernel is not generated code.
 from __future__ import annotations
 
 import ctypes
+import weakref
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -184,6 +185,35 @@ def test_a_large_arena_goes_back(driver: FakeDriver, monkeypatch: pytest.MonkeyP
         x, w = torch.randn(16, 16), torch.randn(16, 16)
         torch.testing.assert_close(function([x, w])[0], 2 * x @ w + 1)
     assert len(made) == 3
+
+
+def test_a_large_arena_goes_before_what_does_not_need_it(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The logits of a language model would be made beside it."""
+    monkeypatch.setattr(link_device, "current_stream", lambda index: 0)
+    monkeypatch.setattr(device_arena, "KEPT", 1000)
+    plan = _with_product(16)
+    w, z = plan.inputs[1], buffer("z", (16, 16))
+    call = ExternCall(torch.ops.aten.mm.default, (view(w), view(w)), (), (z,))
+    plan = replace(plan, statements=(*plan.statements, call), outputs=(*plan.outputs, view(z)))
+    arenas: list[weakref.ref[torch.Tensor]] = []
+    new = device_arena.DeviceArena.new
+
+    def noted(self: Any, kept: Any, stream: int) -> Any:
+        made = new(self, kept, stream)
+        arenas.append(weakref.ref(made[0]))
+        return made
+
+    monkeypatch.setattr(device_arena.DeviceArena, "new", noted)
+    function = _linked(plan, ["twice", "next"])
+    lines = function.text.splitlines()  # type: ignore[attr-defined]
+    (gone,) = [n for n, line in enumerate(lines) if line.strip().startswith("del kept, arena, ")]
+    assert "op3(" in lines[gone + 1], "the last product comes behind it"
+    x, w_values = torch.randn(16, 16), torch.randn(16, 16)
+    found = function([x, w_values])
+    torch.testing.assert_close(found, [2 * x @ w_values + 1, w_values @ w_values])
+    assert arenas and arenas[0]() is None
 
 
 def _count_arenas(monkeypatch: pytest.MonkeyPatch) -> list[Any]:

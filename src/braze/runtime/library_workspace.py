@@ -1,0 +1,59 @@
+"""The scratch memory that matrix products of recordings work in.
+
+cuBLAS works in a piece of memory (32 MiB on Hopper) that PyTorch keeps for each thread and stream,
+for good. Recordings are made on a stream of their own, so they would hold such pieces beside the
+default stream's, one for each thread that records. They share one here: replays of a device are one
+behind the other, and what is in it means nothing between two products.
+
+    in memory of its own    whoever has PyTorch drop its pieces (torch.compile does, before it
+                            records) does not take it from the recordings
+    made before each one    a recording never works in what lies in another's memory, and goes with
+                            that
+    all others are dropped  a product that runs outside of recordings makes its piece anew
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.compat.cuda import drop_product_workspaces
+
+Products: TypeAlias = Callable[[list[Any]], list[torch.Tensor]]
+# (call, its inputs, handle of the memory) -> the CUDA graph of the call, which keeps the memory
+Capture: TypeAlias = Callable[[Products, list[Any], tuple[int, int]], torch.cuda.CUDAGraph]
+
+
+@final
+class LibraryWorkspace:
+    """That of a device's recordings."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._handle: tuple[int, int] | None = None
+        self._graph: torch.cuda.CUDAGraph | None = None
+
+    def prepare(self, capture: Capture) -> None:
+        """Have what this thread records next work in it. Raises what `capture` does."""
+        if self._handle is None:
+            self._handle = torch.cuda.graph_pool_handle()
+        drop_product_workspaces()
+        squares = [torch.zeros(16, 16, device=self._device) for _ in range(2)]
+        # The new graph before the old one goes: the memory is given back with the last.
+        self._graph = capture(_products, squares, self._handle)
+
+
+def make_workspace(device: torch.device) -> None:
+    """Have PyTorch make what products of this thread and stream work in, where it has none: else it
+    does so in the middle of a call, at a place that is free for the moment, and stays there."""
+    _products([torch.zeros(16, 16, device=device) for _ in range(2)])
+
+
+def _products(given: list[Any]) -> list[torch.Tensor]:
+    """Of both kinds. What they give is there before: it takes nothing of a recording's memory."""
+    square, result = given
+    torch.mm(square, square, out=result)
+    torch.addmm(square[0], square, square, out=result)
+    return [result]
