@@ -3,6 +3,9 @@
 PyTorch's allocator takes memory of the device block by block, each as large as what is asked for at
 that time; what comes later must fit into these, or takes more. A training step of ResNet-50 leaves
 980 MiB idle between its 2,840 so, on an H200. Of one piece that is free, each takes what it needs.
+
+None for what will be recorded: a recording has memory of its own, and what the first calls leave
+(gradients, an optimizer's state) would hold the piece beside it.
 """
 
 from __future__ import annotations
@@ -19,19 +22,22 @@ _LOG = logging.getLogger("braze.perf_hints")
 _IDLE_SHARE = 1 / 8
 
 
-def take_room(size: int, device: torch.device, multiplies: bool) -> None:
+def prepare_room(size: int, device: torch.device, multiplies: bool) -> None:
     """Have the allocator hold that many bytes in one piece, free. Nothing where it holds much that
-    is free, or the device has not as much. multiplies: matrix products of the library's will need
-    their own memory: they get it first, or it would lie in the piece for good."""
-    if not size:
+    is free, or the device has not as much.
+
+    multiplies: the graph has matrix products of the library's. Their own memory comes first: else
+    they take it in the middle of a call, at a place that is free just then, and keep it.
+    """
+    if not (size or multiplies) or torch.cuda.is_current_stream_capturing():
         return
     with torch.cuda.device(device):
-        idle = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
-        left, _ = torch.cuda.mem_get_info()
-        if idle > size * _IDLE_SHARE or left < size:
-            return
         if multiplies:
             make_workspace(device)
+        idle = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
+        left, _ = torch.cuda.mem_get_info()
+        if not size or idle > size * _IDLE_SHARE or left < size:
+            return
         try:
             torch.empty(size, dtype=torch.uint8, device=device)
         except torch.OutOfMemoryError:  # another process was faster: calls take what they get

@@ -39,8 +39,9 @@ class LibraryWorkspace:
         """Have what this thread records next work in it. Raises what `capture` does."""
         if self._handle is None:
             self._handle = torch.cuda.graph_pool_handle()
-        drop_product_workspaces()
         squares = [torch.zeros(16, 16, device=self._device) for _ in range(2)]
+        _products(squares)  # what the library sets up for them must not be captured
+        drop_product_workspaces()
         # The new graph before the old one goes: the memory is given back with the last.
         self._graph = capture(_products, squares, self._handle)
 

@@ -28,7 +28,7 @@ from braze.runtime.device_plan import (
     encode,
     with_misaligned,
 )
-from braze.runtime.first_room import take_room
+from braze.runtime.first_room import prepare_room
 from braze.runtime.graph_recording import (
     LaunchLog,
     NoRoom,
@@ -103,7 +103,7 @@ def link_device(
     graphs = []
     for part in parts.parts:
         how = plain if part.why_not else options
-        graphs.append(_linked(part.schedule, part.sources, how, device, part.role, report))
+        graphs.append(_linked(part.schedule, part.sources, how, device, part.role, report, True))
     return PartedGraph(parts, graphs, len(schedule.inputs))
 
 
@@ -144,6 +144,7 @@ def _linked(
     device: torch.device,
     role: Role,
     report: Callable[[str], None],
+    is_part: bool = False,
 ) -> CompiledGraph:
     """The schedule as one program, its calls recorded where the mode asks for it or that pays."""
     assert device.index is not None
@@ -161,8 +162,6 @@ def _linked(
         names["new_arena"] = DeviceArena(schedule, size, program.views, device).new
     frames = Frames(schedule, sources, program.views, on_device=True)
     plain = callable_of(program, dict(names), frames)
-    if not role.takes_inputs:  # a backward has its forward's room
-        take_room(piece_bytes(schedule, (), role.kept_from), device, multiplies(schedule))
     made: CompiledGraph = plain
     if options.mode is None or options.mode in RECORDING_MODES:
 
@@ -182,6 +181,9 @@ def _linked(
             return callable_of(program, noted, frames)
 
         made = _recorded(plain, call_with, schedule, sources, options, device, role, report)
+    if not (role.takes_inputs or is_part):  # a backward has its forward's room
+        needs = piece_bytes(schedule, (), role.kept_from) if made is plain else 0
+        prepare_room(needs, device, multiplies(schedule))
     return made if torch.cuda.device_count() == 1 else OnDevice(made, device.index)
 
 

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 from braze.runtime import first_room, library_workspace
-from braze.runtime.first_room import take_room
+from braze.runtime.first_room import prepare_room
 from braze.runtime.library_workspace import LibraryWorkspace
 
 CPU = torch.device("cpu")
@@ -75,6 +75,7 @@ class Allocator:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, reserved: int, used: int, left: int):
         self.asked: list[int] = []
         for name, value in {
+            "is_current_stream_capturing": lambda: False,
             "device": lambda _: nullcontext(),
             "memory_reserved": lambda: reserved,
             "memory_allocated": lambda: used,
@@ -100,7 +101,7 @@ def test_room_is_taken_where_little_is_free(
     size: int, reserved: int, used: int, left: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allocator = Allocator(monkeypatch, reserved, used, left)
-    take_room(size, CPU, multiplies=False)
+    prepare_room(size, CPU, multiplies=False)
     assert allocator.asked == ([size] if taken else [])
 
 
@@ -108,7 +109,7 @@ def test_products_get_their_memory_before(monkeypatch: pytest.MonkeyPatch) -> No
     allocator = Allocator(monkeypatch, 0, 0, 5000)
     made = []
     monkeypatch.setattr(first_room, "make_workspace", lambda _: made.append(len(allocator.asked)))
-    take_room(800, CPU, multiplies=True)
+    prepare_room(800, CPU, multiplies=True)
     assert made == [0]
     assert allocator.asked == [800]
 
@@ -123,5 +124,5 @@ def test_without_room_calls_take_what_they_get(
 
     monkeypatch.setattr(first_room.torch, "empty", refuse)
     with caplog.at_level("INFO", "braze.perf_hints"):
-        take_room(64 << 20, CPU, multiplies=False)
+        prepare_room(64 << 20, CPU, multiplies=False)
     assert "no room for 64 MiB in one piece" in caplog.text

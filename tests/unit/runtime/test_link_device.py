@@ -92,6 +92,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[FakeDriver]:
     monkeypatch.setattr(link_device, "build_cubins", built)
     monkeypatch.setattr(link_device, "triton_version", lambda: "1")
     monkeypatch.setattr(link_device, "total_memory", lambda device: 1 << 34)
+    monkeypatch.setattr(link_device, "prepare_room", lambda *_: None)
     monkeypatch.setattr(link_device, "current_stream", lambda index: STREAM + index)
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda device: (9, 0))
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
