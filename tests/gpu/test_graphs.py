@@ -228,3 +228,35 @@ def test_another_device_than_the_current_one(journal: Journal) -> None:
             for _ in range(4):
                 torch.testing.assert_close(compiled(x, y / 8), _products(x, y / 8))
     assert torch.cuda.current_device() == 0
+
+
+def _after_four_steps(name: str, foreach: bool, compiles: bool) -> list[torch.Tensor]:
+    """The parameters, and the optimizer's state."""
+    torch.manual_seed(0)
+    model = nn.Linear(4, 3).cuda()
+    x = torch.randn(5, 4, device="cuda")
+    optimizer = getattr(torch.optim, name)(model.parameters(), lr=0.01, foreach=foreach)
+
+    def step(x: torch.Tensor) -> None:
+        optimizer.zero_grad()
+        model(x).square().sum().backward()
+        optimizer.step()
+
+    call = braze.compile(step) if compiles else step
+    for _ in range(4):
+        call(x)
+    states = [value for p in model.parameters() for value in optimizer.state[p].values()]
+    return [*model.parameters(), *[v for v in states if isinstance(v, torch.Tensor)]]
+
+
+@pytest.mark.parametrize(
+    "name", ["SGD", "Adam", "NAdam", "RAdam", "ASGD", "Rprop", "Adadelta", "Adagrad", "Adamax"]
+)
+@pytest.mark.parametrize("foreach", [False, True])
+def test_steps_whose_numbers_are_the_cpu_s(name: str, foreach: bool) -> None:
+    """NAdam scales a state on the CPU by a number that is computed there."""
+    expected = _after_four_steps(name, foreach, compiles=False)
+    found = _after_four_steps(name, foreach, compiles=True)
+    for ours, eager in zip(found, expected, strict=True):
+        assert ours.device == eager.device
+        torch.testing.assert_close(ours, eager, rtol=1e-4, atol=1e-5)

@@ -30,7 +30,7 @@ from braze.lower import (
     scattering,
     views,
 )
-from braze.lower.devices import nodes_elsewhere
+from braze.lower.devices import nodes_elsewhere, verify_targets
 from braze.lower.lowering import Lowering, Supports
 from braze.lower.scattering import SCATTERS
 
@@ -91,5 +91,7 @@ def lower(
         lowering = Lowering(graph, options.numerics, supports, left_to_aten)
         program = lowering.run()
         if lowering.unsupported <= left_to_aten:
+            if device is not None:
+                verify_targets(program, device)
             return program
         left_to_aten |= lowering.unsupported

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import torch
 
+from braze.errors import InternalError
 from braze.ir.graph import Graph, Node, operands
+from braze.ir.loops import Definition, LoopProgram
 from braze.ir.types import TensorType
 
 
@@ -16,6 +18,14 @@ def nodes_elsewhere(graph: Graph, device: torch.device) -> frozenset[Node]:
     """The nodes that kernels of `device` cannot compute: their results are on another one, or they
     read more than a number there."""
     return frozenset([node for node in graph.nodes if _is_elsewhere(node, device)])
+
+
+def verify_targets(program: LoopProgram, device: torch.device) -> None:
+    """Raise where a kernel of `device` would write to other memory: it would be the host's."""
+    for statement in program.statements:
+        if isinstance(statement, Definition) and statement.target.device != device:
+            what = f"a kernel for {device} would write to {statement.target.device}"
+            raise InternalError("lower", what, origin=statement.origin)
 
 
 def _is_elsewhere(node: Node, device: torch.device) -> bool:

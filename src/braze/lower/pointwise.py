@@ -16,7 +16,7 @@ from braze.lower.coordinates import Coordinates
 from braze.lower.dtypes import result_dtype
 from braze.lower.formulas import divide, where
 from braze.lower.lowering import OperatorCall
-from braze.lower.rules import DONE, Body, Folded, Lowered, add_rule, rule
+from braze.lower.rules import DONE, Body, Folded, Lowered, View, add_rule, rule
 
 
 def elementwise(
@@ -355,6 +355,8 @@ def lower_number(call: OperatorCall, self: Value) -> Lowered:
     """The number that a tensor holds, in double precision."""
     if call.device_of(self).type != "cpu" or not call.dtype_of(self).is_floating_point:
         return None
+    if call.dtype_of(self) == torch.float64:  # a call of ATen reads it where it is: on the CPU
+        return View(self, lambda at: ())
     return Folded(lambda at: call.read(self, (), torch.float64))
 
 
