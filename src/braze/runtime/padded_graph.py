@@ -90,9 +90,11 @@ def padding_text(size: PaddedSize, multiple: int) -> str:
 
 @final
 class PaddedGraph:
-    """A `GraphCallable`. graph: what is called with padded inputs. multiple: what sizes are padded
-    to. replays: whether its calls are replayed, or
-    may come to be."""
+    """A `GraphCallable`.
+
+    graph: what is called with padded inputs. multiple: what sizes are padded to. replays: whether
+    its calls are replayed, or may come to be.
+    """
 
     __slots__ = ("_graph", "_multiple", "_places", "_plan", "_replays", "text")
 

@@ -11,15 +11,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from braze.codegen.triton import generate, supports
-from braze.ir.loops import LoopProgram
+from braze.codegen.triton import generate
 from braze.ir.print_schedule import print_schedule
 from braze.ir.schedule import Kernel, Schedule, Spread
-from braze.lower import lower
-from braze.rewrite import rewrite
-from braze.schedule import CUDA, Target, schedule
-from braze.standins import Tracer
-from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, run_sources
+from braze.schedule import CUDA
+from tests.unit.codegen.triton_running import MARKS, OPTIONS, interpreting, planned, run_sources
 
 pytestmark = MARKS
 
@@ -37,17 +33,6 @@ def _interpreting() -> Iterator[None]:
         yield
 
 
-def _planned(
-    function: Function, given: list[Tensor], target: Target
-) -> tuple[LoopProgram, Schedule, list[Tensor]]:
-    tracer = Tracer(replayable=False)
-    with torch.no_grad(), tracer:
-        results = function(*[tracer.add_input(x) for x in given])
-        finished = tracer.finish(list(results) if isinstance(results, tuple) else [results])
-    made = lower(rewrite(finished.graph, OPTIONS), OPTIONS, supports)
-    return made, schedule(made, OPTIONS, target), [given[n] for n in finished.inputs]
-
-
 def _spreads(plan: Schedule) -> list[Spread]:
     kernels = [step for step in plan.steps if isinstance(step, Kernel)]
     return [kernel.spread for kernel in kernels if kernel.spread is not None]
@@ -57,7 +42,7 @@ def _compare(function: Function, given: list[Tensor], parts: int) -> None:
     """Results and what is written to: at most twice as far from float64 as eager."""
     mine, theirs = ([x.clone() for x in given] for _ in range(2))
     exact = [x.double() for x in given]
-    program, plan, used = _planned(function, mine, SHARING)
+    program, plan, used = planned(function, mine, SHARING)
     assert [spread.parts for spread in _spreads(plan)] == [parts]
     ours = run_sources(program, plan, generate(plan, OPTIONS), used)
     eager, right = function(*theirs), function(*exact)
@@ -135,7 +120,7 @@ IMAGE = (64, 256, 56, 56)
 def _chosen(shape: tuple[int, ...], function: Function = _trained, **how: Any) -> list[Spread]:
     x = torch.empty(shape).to(**how)
     given = [x, *(torch.empty(shape[1]) for _ in range(2))]
-    return _spreads(_planned(function, given, CUDA)[1])
+    return _spreads(planned(function, given, CUDA)[1])
 
 
 def test_choice() -> None:
@@ -166,7 +151,7 @@ def test_sums_without_a_second_reading_are_split() -> None:
         return x.sum((0, 2, 3)) * w + b
 
     x, w = torch.empty(IMAGE), torch.empty(IMAGE[1])
-    plans = [_planned(totals, [x, w, w], target)[1] for target in (CUDA, ALONE)]
+    plans = [planned(totals, [x, w, w], target)[1] for target in (CUDA, ALONE)]
     assert not _spreads(plans[0])
     assert len({print_schedule(plan) for plan in plans}) == 1
 
@@ -178,7 +163,7 @@ def test_sums_whose_kernel_is_not_shared_are_split_after_all() -> None:
         return x.flip(-1) * w[:, None, None] - x.mean((0, 2, 3), keepdim=True) * b[:, None, None]
 
     x, w = torch.empty(IMAGE), torch.empty(IMAGE[1])
-    plans = [_planned(turned, [x, w, w], target)[1] for target in (CUDA, ALONE)]
+    plans = [planned(turned, [x, w, w], target)[1] for target in (CUDA, ALONE)]
     assert not _spreads(plans[0])
     assert len({print_schedule(plan) for plan in plans}) == 1
 
@@ -191,4 +176,4 @@ def test_one_of_two_norms_is_shared() -> None:
 
     x, y = torch.empty(IMAGE), torch.empty(64, 64, 112, 112)
     given = [x, y, torch.empty(256), torch.empty(64)]
-    assert [spread.parts for spread in _spreads(_planned(both, given, CUDA)[1])] == [25]
+    assert [spread.parts for spread in _spreads(planned(both, given, CUDA)[1])] == [25]

@@ -12,19 +12,23 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from braze.codegen.triton import alternatives, generate, supports
+from braze.codegen.triton import alternatives, generate
 from braze.ir.loops import LoopProgram, Scalar
 from braze.ir.print_schedule import print_schedule
 from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel, Schedule
-from braze.lower import lower
-from braze.rewrite import rewrite
 from braze.schedule import CUDA, Target, schedule
 from braze.schedule.spread import of_processors
 from braze.shapes.expr import Symbol, as_expr
-from braze.standins import Tracer
 from tests.unit.codegen import programs
-from tests.unit.codegen.triton_running import MARKS, OPTIONS, check, interpreting, run_sources
+from tests.unit.codegen.triton_running import (
+    MARKS,
+    OPTIONS,
+    check,
+    interpreting,
+    planned,
+    run_sources,
+)
 
 pytestmark = MARKS
 
@@ -45,13 +49,7 @@ def _interpreting() -> Iterator[None]:
 def _planned(
     function: Callable[..., Any], given: list[Tensor], target: Target = SHARING
 ) -> tuple[LoopProgram, Schedule, list[Tensor]]:
-    """The loop program, its schedule, and the inputs that it has."""
-    tracer = Tracer(replayable=False)
-    with torch.no_grad(), tracer:
-        results = function(*[tracer.add_input(x) for x in given])
-        finished = tracer.finish(list(results) if isinstance(results, tuple) else [results])
-    made = lower(rewrite(finished.graph, OPTIONS), OPTIONS, supports)
-    return made, schedule(made, OPTIONS, target), [given[n] for n in finished.inputs]
+    return planned(function, given, target)
 
 
 def _shared(plan: Schedule) -> list[Kernel]:

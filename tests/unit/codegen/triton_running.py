@@ -16,7 +16,7 @@ import os
 import re
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -25,13 +25,17 @@ import numpy
 import pytest
 import torch
 
+from braze.codegen.triton import supports
 from braze.ir.kernel import DeviceFunction, KernelSources, Launch
 from braze.ir.loops import Buffer, LoopProgram
 from braze.ir.run_loops import _bind_sizes, _run_extern, _size, _view, run_loops
 from braze.ir.schedule import ExternStep, Schedule
+from braze.lower import lower
 from braze.options import config
+from braze.rewrite import rewrite
 from braze.schedule import CUDA, Target, schedule
 from braze.shapes.expr import Symbol
+from braze.standins import Tracer
 
 OPTIONS = config.snapshot()
 ON_DEVICE = torch.cuda.is_available()
@@ -81,6 +85,18 @@ def generated(program: LoopProgram, target: Target = CUDA) -> tuple[Schedule, Ke
 
     plan = schedule(program, OPTIONS, target)
     return plan, generate(plan, OPTIONS)
+
+
+def planned(
+    function: Callable[..., Any], given: Sequence[torch.Tensor], target: Target
+) -> tuple[LoopProgram, Schedule, list[torch.Tensor]]:
+    """A function's loop program, its schedule, and the inputs that it has."""
+    tracer = Tracer(replayable=False)
+    with torch.no_grad(), tracer:
+        results = function(*[tracer.add_input(x) for x in given])
+        finished = tracer.finish(list(results) if isinstance(results, tuple) else [results])
+    made = lower(rewrite(finished.graph, OPTIONS), OPTIONS, supports)
+    return made, schedule(made, OPTIONS, target), [given[n] for n in finished.inputs]
 
 
 def run(program: LoopProgram, inputs: Sequence[Any], target: Target = CUDA) -> list[torch.Tensor]:
