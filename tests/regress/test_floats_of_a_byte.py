@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 import braze
+from braze.compat.float8 import saturates_e4m3, saturates_here
 
 LOOPS = [torch.float8_e4m3fn, torch.float8_e5m2]
 BYTES = [*LOOPS, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz]
@@ -38,6 +39,10 @@ def many_values(dtype: torch.dtype) -> Tensor:
     parts = [every.view(torch.float16).double(), every.view(torch.bfloat16).double()]
     near = parts[0][:31744] * (1 + 2.0**-20)
     return torch.cat([*parts, near, -near, torch.randn(4096).double() * 200]).to(dtype)
+
+
+def test_what_is_known_of_this_version_holds() -> None:
+    assert saturates_e4m3() == saturates_here()
 
 
 @pytest.mark.parametrize("wide", [*WIDE, torch.int32, torch.bool])

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import torch
 
-from braze.compat.float8 import E4M3_SATURATES
+from braze.compat.float8 import saturates_e4m3
 from braze.ir.loops import SCALAR_OPS, Literal
 
 FLOATS = (torch.float32, torch.float64)
@@ -187,7 +187,7 @@ def cast_text(operand: str, source: torch.dtype, target: torch.dtype) -> str:
         return widened if target == torch.float32 else cast_text(widened, torch.float32, target)
     if target in _NARROW:
         name = _NARROW[target]
-        if target == torch.float8_e4m3fn and E4M3_SATURATES:
+        if target == torch.float8_e4m3fn and saturates_e4m3():
             name = "e4m3_within"
         return f"bz_to_{name}({cast_text(operand, source, torch.float32)})"
     if target == torch.bool:

@@ -12,7 +12,7 @@ import math
 
 import torch
 
-from braze.compat.float8 import E4M3_SATURATES
+from braze.compat.float8 import saturates_e4m3
 from braze.ir.loops import Literal
 
 FLOATS = (torch.float32, torch.float64)
@@ -202,7 +202,7 @@ def cast_text(operand: str, source: torch.dtype, target: torch.dtype) -> str:
         return cast_text(f"bz_from_{BYTES[source]}({operand})", torch.float32, target)
     if target in BYTES:
         name = BYTES[target]
-        if target == torch.float8_e4m3fn and E4M3_SATURATES:
+        if target == torch.float8_e4m3fn and saturates_e4m3():
             name = "e4m3_within"
         return f"bz_to_{name}({cast_text(operand, source, torch.float32)})"
     if target == torch.bool:
