@@ -2,9 +2,9 @@
 
     capture -> (autograd) -> rewrite -> lower -> schedule -> codegen -> link
 
-This is the only file that imports the stages; `braze.targets`, which makes callables of functions
-and modules, knows only the last, the runtime. Each stage is a plain function from data to data;
-what they share is `braze.ir`.
+This file and the rows of `braze.devices` are the only ones that import the stages;
+`braze.targets`, which makes callables of functions and modules, knows only the last, the runtime.
+Each stage is a plain function from data to data; what they share is `braze.ir`.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import dataclasses
 import functools
 import types
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any, TypeAlias, TypeGuard, final
 
 import torch
@@ -29,9 +29,9 @@ from braze.autograd import (
     with_zeros,
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
-from braze.codegen import cpp, triton
 from braze.compat.backward import Casts
 from braze.compat.isolation import run_isolated
+from braze.devices import Device, device_of_type, prepare_devices
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
@@ -41,7 +41,7 @@ from braze.ir.custom_gradient import is_custom, without_custom_gradients
 from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
 from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
 from braze.ir.graph import Graph, devices_of, main_device
-from braze.ir.kernel import KernelSources, print_sources
+from braze.ir.kernel import print_sources
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
 from braze.ir.print_graph import print_graph
@@ -49,7 +49,7 @@ from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import bindings_of, compile_graph_runner, with_gradients
-from braze.ir.schedule import Kernel, Schedule, Step
+from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import (
     PLAIN,
     Backward,
@@ -73,68 +73,18 @@ from braze.runtime.draws import with_draws
 from braze.runtime.dropped_gradients import with_leaves_ready
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
-from braze.runtime.link import link
-from braze.runtime.link_device import NoTriton, link_device, paddings, prepare
-from braze.runtime.product_tuning import quickest_way
 from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph
-from braze.runtime.tuning import TUNING_MODES, choose_launches
-from braze.schedule import CPU, ChooseProduct, Target, cuda_target, schedule
+from braze.schedule import schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.standins import Tracer
 from braze.trace import BreakNote, Journal, Recorder
-
-_Linked: TypeAlias = GraphCallable | NoCompiler | NoTriton
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
 
 _WARNED = Warned()
-
-
-@final
-@dataclasses.dataclass(frozen=True, slots=True)
-class _Device:
-    """What differs from device to device behind lowering: what the schedule decides by, kernels'
-    products and operators, their source, and how they are called."""
-
-    target: Callable[[torch.device], Target]
-    choose: Callable[[Options], ChooseProduct | None]
-    supports: Callable[[str, torch.dtype], bool]
-    generate: Callable[[Schedule, Options], KernelSources]
-    link: Callable[..., _Linked]  # as `link_device`
-
-
-def _link_cpu(
-    plan: Schedule, sources: KernelSources, options: Options, _: Any, role: Role, __: Any
-) -> _Linked:
-    return link(plan, sources, options, role.takes_inputs)
-
-
-def _generate_cuda(plan: Schedule, options: Options) -> KernelSources:
-    if options.mode not in TUNING_MODES:
-        return triton.generate(plan, options)
-    return triton.host_sources(plan, choose_launches(triton.alternatives(plan, options), options))
-
-
-def _products(options: Options) -> ChooseProduct | None:
-    """Which products are kernels of ours: those that tuning finds quicker."""
-    if options.mode not in TUNING_MODES or options.numerics == "eager":
-        return None
-
-    def choose(ways: Sequence[tuple[Step, ...]]) -> int:
-        return quickest_way([triton.ways_to_run(steps, options) for steps in ways], options)
-
-    return choose
-
-
-_DEVICES = types.MappingProxyType(
-    {
-        "cpu": _Device(lambda _: CPU, lambda _: None, cpp.supports, cpp.generate, _link_cpu),
-        "cuda": _Device(cuda_target, _products, triton.supports, _generate_cuda, link_device),
-    }
-)
 
 
 def compile_graph(
@@ -143,20 +93,20 @@ def compile_graph(
     """All stages behind capture: a graph as fused kernels and calls of ATen."""
     devices = devices_of(graph)
     device = main_device(devices)
-    if device is None or device.type not in _DEVICES:
+    kind = None if device is None else device_of_type(device.type)
+    if device is None or kind is None:
         kinds = " and ".join(sorted(map(str, devices)))
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
         return compile_graph_runner(graph, role.takes_inputs)
-    kind = _DEVICES[device.type]
     plan = _plan(graph, options, recorder, kind, device, len(devices) > 1)
-    recorder.note_paddings(*paddings(plan, options, role))
+    recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
         recorder.count("kernels", sum(isinstance(step, Kernel) for step in plan.steps))
         recorder.emit("output_code", lambda: print_sources(sources))
     with recorder.stage("link"):
         linked = kind.link(plan, sources, options, device, role, recorder.note_fallback_of_calls)
-    if isinstance(linked, (NoCompiler, NoTriton)):
+    if isinstance(linked, NoCompiler):
         recorder.note_fallback(f"{linked.missing}: the graph runs by eager kernels")
         _WARNED.once(linked.reason)
         return compile_graph_runner(graph, role.takes_inputs)
@@ -168,7 +118,7 @@ def _plan(
     graph: Graph,
     options: Options,
     recorder: Recorder,
-    kind: _Device,
+    kind: Device,
     device: torch.device,
     has_others: bool,
 ) -> Schedule:
@@ -294,7 +244,7 @@ class FrameCompiler:
     def _compile(self, request: CompileRequest, recorder: Recorder) -> CompileAnswer:
         policy = self._policy(request)
         if self.backend.level is Level.KERNELS:
-            prepare()
+            prepare_devices()
         captured, joint = self._traced(request, policy, recorder)
         if isinstance(joint, NotDifferentiable) and _is_symbolic(captured):
             recorder.emit("dynamic", f"sizes are compiled as they are, for the backward: {joint}")

@@ -27,7 +27,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     **{stage: DATA | {"standins"} for stage in STAGES},
     # torch_compile is the way in from PyTorch: it calls the face as a user does.
     "interop": DATA | {"api"},
-    "pipeline": DATA | STAGES | {"standins", "interop"},
+    # What differs between devices: the last three stages of each.
+    "devices": DATA | {"schedule", "codegen", "runtime"},
+    "pipeline": DATA | STAGES | {"standins", "interop", "devices"},
     # What is compiled is called through the runtime.
     "targets": DATA | {"pipeline", "runtime", "interop"},
     # Of the stages the face knows only reports, which it hands to the user.
@@ -37,6 +39,7 @@ ALLOWED: dict[str, frozenset[str]] = {
 
 # file -> why it imports inside a function.
 LATE_IMPORTS: dict[str, str] = {
+    "src/braze/devices/__init__.py": "what serves a GPU takes memory, and few processes have one",
     "src/braze/interop/backends.py": "foreign compilers cost seconds and are rarely asked for",
     "src/braze/report/explain.py": "what prints tables takes memory, and is rarely asked for",
 }

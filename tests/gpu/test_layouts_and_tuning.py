@@ -14,7 +14,7 @@ import torch
 from torch import nn
 
 import braze
-from braze import pipeline
+from braze.devices import cuda
 from braze.options import config
 from braze.rewrite.align_products import RATES, align_products
 from braze.rewrite.prefer_channels_last import PRICES
@@ -190,7 +190,7 @@ def test_products_that_tuning_asks_about(
     shapes = {scores: [(12, 200, 64), (12, 200, 64)], layer: [(4, 100, 96), (130, 96), (130,)]}
     for is_forced in (False, True):
         if is_forced:
-            monkeypatch.setattr(pipeline, "quickest_way", lambda *_: 1)
+            monkeypatch.setattr(cuda, "quickest_way", lambda *_: 1)
         for function, sizes in shapes.items():
             given = [torch.randn(size, device="cuda").to(dtype) / 2 for size in sizes]
             compiled = braze.compile(function, mode="max-autotune-no-cudagraphs")

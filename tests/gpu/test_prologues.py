@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 
 import braze
-from braze import pipeline
+from braze.devices import cuda
 from braze.options import config
 from tests.gpu.checks import NEEDS_DEVICE
 
@@ -67,7 +67,7 @@ def test_errors_are_at_most_twice_eagers(
 ) -> None:
     function, rows, shape, kind, scales, dtype = CASES[number]
     if is_forced:
-        monkeypatch.setattr(pipeline, "quickest_way", lambda *_: 1)
+        monkeypatch.setattr(cuda, "quickest_way", lambda *_: 1)
     torch.manual_seed(0)
     x = (torch.randn(rows, device="cuda") / 2).to(dtype)
     w = torch.randn(shape, device="cuda") / 2

@@ -6,7 +6,7 @@ import ctypes
 import functools
 import threading
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 import torch
@@ -70,16 +70,11 @@ from braze.shapes.expr import as_expr
 RECORDING_MODES = ("reduce-overhead", "max-autotune")
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class NoTriton:
-    """Kernels cannot be built; `reason` says what to install."""
-
-    missing: str = "no Triton"
-    reason: str = (
-        "No Triton: Braze builds its CUDA kernels with it. Install it (pip install triton, in the "
-        "version that your PyTorch names). Until then graphs run by PyTorch's own kernels."
-    )
+NO_TRITON = NoCompiler(
+    "No Triton: Braze builds its CUDA kernels with it. Install it (pip install triton, in the "
+    "version that your PyTorch names). Until then graphs run by PyTorch's own kernels.",
+    missing="no Triton",
+)
 
 
 def link_device(
@@ -89,11 +84,11 @@ def link_device(
     device: torch.device,
     role: Role = PLAIN,
     report: Callable[[str], None] = lambda _: None,
-) -> CompiledGraph | NoTriton:
+) -> CompiledGraph | NoCompiler:
     """As `link`, for the CUDA device that the whole schedule is on. report: is told what the modes
     that record calls cannot do."""
     if sources.segments and triton_version() is None:
-        return NoTriton()
+        return NO_TRITON
     parts = _parts(schedule, sources, options, device, role)
     if parts is None:
         return _linked(schedule, sources, options, device, role, report)
@@ -262,9 +257,8 @@ def paddings(schedule: Schedule, options: Options, role: Role) -> tuple[list[str
 
 
 def prepare() -> None:
-    """Start what builds kernels, where the process uses a device; it takes a second, and capture
-    goes on meanwhile."""
-    if torch.cuda.is_initialized() and triton_version() is not None:
+    """Start what builds kernels, which takes a second."""
+    if triton_version() is not None:
         BUILDER.start()
 
 

@@ -20,6 +20,7 @@ from braze.compat.tensor_interface import allocation_functions, dtype_code
 from braze.options import Options
 from braze.runtime.device_plan import LaunchPlan, launch_by_ctypes
 from braze.runtime.launch import build_extension_module
+from braze.runtime.program import NewTensor
 from braze.runtime.toolchain import Toolchain
 
 # As libtorch numbers types of devices.
@@ -28,19 +29,6 @@ _DEVICES = {"cpu": 0, "cuda": 1}
 LaunchMaking = Callable[..., tuple[Any, ...]]
 # (shape, stride, dtype) -> an empty tensor.
 Make = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class NewTensor:
-    """place: in the table. is_result: our kernels alone write and read it, and the caller gets it:
-    a recording has it in other memory."""
-
-    place: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    is_result: bool
 
 
 @final

@@ -38,7 +38,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -50,12 +50,24 @@ from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
 from braze.runtime import device_arena
-from braze.runtime.new_tensors import NewTensor
 from braze.runtime.program_parts import in_parts, names_in
 from braze.runtime.result_memory import buffers_of, fresh_results, is_whole
 from braze.runtime.sized_arena import symbols_of_arena
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class NewTensor:
+    """One that a segment writes. place: in its table. is_result: our kernels alone write and read
+    it, and the caller gets it: a recording has it in other memory."""
+
+    place: int
+    shape: tuple[int, ...]
+    stride: tuple[int, ...]
+    dtype: torch.dtype
+    is_result: bool
 
 
 @dataclass(slots=True)

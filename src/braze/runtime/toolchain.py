@@ -43,7 +43,7 @@ class Toolchain:
 @final
 @dataclass(frozen=True, slots=True)
 class NoCompiler:
-    """There is none; `reason` says what was looked for and what to install."""
+    """There is none for the kernels; `reason` says what was looked for and what to install."""
 
     reason: str
     missing: str = "no C++ compiler"

@@ -196,7 +196,8 @@ def test_explain_shows_it(monkeypatch: pytest.MonkeyPatch, journal: Journal) -> 
     )
     assert told.counters["padded_sizes"] == 1 and told.counters["refused_paddings"] == 1
     assert "Recordings: s1 is padded to multiples of 64" in str(told)
-    assert pipeline._DEVICES["cpu"].target(torch.device("cpu")).records
+    row = pipeline.device_of_type("cpu")
+    assert row is not None and row.target(torch.device("cpu")).records
 
 
 def test_nothing_is_proven_unasked(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,8 +14,8 @@ from torch import nn
 from torch.nn import functional as F
 
 import braze
-from braze import pipeline
 from braze.compat.cuda import is_alone
+from braze.devices import cpu
 from braze.trace import Journal
 
 
@@ -427,7 +427,7 @@ def test_a_backward_has_the_only_references_to_what_was_saved(
 ) -> None:
     """Its memory may be used again: a recording on a GPU relies on that."""
     seen: list[list[bool]] = []
-    real = pipeline.link
+    real = cpu.link
 
     def spying(plan: Any, sources: Any, options: Any, takes_inputs: bool = False) -> Any:
         linked = real(plan, sources, options, takes_inputs)
@@ -440,7 +440,7 @@ def test_a_backward_has_the_only_references_to_what_was_saved(
 
         return call
 
-    monkeypatch.setattr(pipeline, "link", spying)
+    monkeypatch.setattr(cpu, "link", spying)
     model = torch.nn.Sequential(torch.nn.Linear(8, 8), torch.nn.GELU(), torch.nn.Linear(8, 4))
     loss = braze.compile(model)(torch.randn(3, 8)).square().sum()
     loss.backward(retain_graph=retain)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import types
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +12,9 @@ import torch
 
 import braze
 from braze import pipeline
+from braze.devices import cpu
 from braze.ir.schedule import Schedule
+from braze.runtime.link_device import paddings
 from braze.schedule import CPU
 
 MULTIPLE = 8
@@ -52,7 +53,7 @@ def compiled(
     kept: list[Compiled] = []
 
     def link(plan: Schedule, *arguments: Any) -> Run:
-        run: Any = pipeline._link_cpu(plan, *arguments)
+        run: Any = cpu.DEVICE.link(plan, *arguments)
         made = Compiled(plan, run)
         kept.append(made)
 
@@ -63,8 +64,8 @@ def compiled(
         return noted
 
     target = dataclasses.replace(CPU, records=True)
-    row = dataclasses.replace(pipeline._DEVICES["cpu"], target=lambda _: target, link=link)
-    monkeypatch.setattr(pipeline, "_DEVICES", types.MappingProxyType({"cpu": row}))
+    row = dataclasses.replace(cpu.DEVICE, target=lambda _: target, link=link, paddings=paddings)
+    monkeypatch.setattr(pipeline, "device_of_type", {"cpu": row}.get)
     options = {"pad_recordings_to": MULTIPLE, "suppress_errors": False}
     call = braze.compile(function, dynamic=dynamic, options=options)
     with torch.no_grad():

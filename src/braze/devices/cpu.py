@@ -1,0 +1,36 @@
+"""The row of the CPU: C++ kernels, called from a Python program."""
+
+from __future__ import annotations
+
+import torch
+
+from braze.codegen import cpp
+from braze.devices.device import Device, Linked, Report
+from braze.ir.kernel import KernelSources
+from braze.ir.schedule import Schedule
+from braze.ir.training import Role
+from braze.options import Options
+from braze.runtime.link import link
+from braze.schedule import CPU
+
+
+def _link(
+    plan: Schedule,
+    sources: KernelSources,
+    options: Options,
+    _: torch.device,
+    role: Role,
+    __: Report,
+) -> Linked:
+    return link(plan, sources, options, role.takes_inputs)
+
+
+DEVICE = Device(
+    target=lambda _: CPU,
+    choose=lambda _: None,
+    supports=cpp.supports,
+    generate=cpp.generate,
+    link=_link,
+    paddings=lambda *_: ([], []),
+    prepare=lambda: None,
+)

@@ -1,0 +1,43 @@
+"""The row of NVIDIA's GPUs: Triton kernels, launched one by one or as a recorded graph."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from braze.codegen import triton
+from braze.devices.device import Device
+from braze.ir.kernel import KernelSources
+from braze.ir.schedule import Schedule, Step
+from braze.options import Options
+from braze.runtime.link_device import link_device, paddings, prepare
+from braze.runtime.product_tuning import quickest_way
+from braze.runtime.tuning import TUNING_MODES, choose_launches
+from braze.schedule import ChooseProduct, cuda_target
+
+
+def _generate(plan: Schedule, options: Options) -> KernelSources:
+    if options.mode not in TUNING_MODES:
+        return triton.generate(plan, options)
+    return triton.host_sources(plan, choose_launches(triton.alternatives(plan, options), options))
+
+
+def _choose(options: Options) -> ChooseProduct | None:
+    """Those that tuning finds quicker."""
+    if options.mode not in TUNING_MODES or options.numerics == "eager":
+        return None
+
+    def choose(ways: Sequence[tuple[Step, ...]]) -> int:
+        return quickest_way([triton.ways_to_run(steps, options) for steps in ways], options)
+
+    return choose
+
+
+DEVICE = Device(
+    target=cuda_target,
+    choose=_choose,
+    supports=triton.supports,
+    generate=_generate,
+    link=link_device,
+    paddings=paddings,
+    prepare=prepare,
+)

@@ -1,0 +1,41 @@
+"""What differs from device to device behind lowering."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from typing import TypeAlias, final
+
+import torch
+
+from braze.ir.entry import GraphCallable
+from braze.ir.kernel import KernelSources
+from braze.ir.schedule import Schedule
+from braze.ir.training import Role
+from braze.options import Options
+from braze.runtime.toolchain import NoCompiler
+from braze.schedule import ChooseProduct, Target
+
+Linked: TypeAlias = GraphCallable | NoCompiler
+# Is told what calls of the graph cannot do.
+Report: TypeAlias = Callable[[str], None]
+
+
+@final
+@dataclasses.dataclass(frozen=True, slots=True)
+class Device:
+    """A row of the table.
+
+    target: what the schedule decides by. choose: which products are kernels of ours, None where
+    none is. supports: whether there is code for a scalar operator. generate: kernels' source.
+    link: what calls them. paddings: which sizes are padded, and why others are not. prepare: starts
+    what takes a while; capture goes on meanwhile.
+    """
+
+    target: Callable[[torch.device], Target]
+    choose: Callable[[Options], ChooseProduct | None]
+    supports: Callable[[str, torch.dtype], bool]
+    generate: Callable[[Schedule, Options], KernelSources]
+    link: Callable[[Schedule, KernelSources, Options, torch.device, Role, Report], Linked]
+    paddings: Callable[[Schedule, Options, Role], tuple[list[str], list[str]]]
+    prepare: Callable[[], None]
