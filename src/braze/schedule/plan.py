@@ -12,6 +12,7 @@ from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statemen
 from braze.ir.padding import NO_PADDING
 from braze.ir.schedule import Schedule, Step
 from braze.options import Options
+from braze.schedule.carried_sums import carry_sums
 from braze.schedule.columns import merge_columns
 from braze.schedule.early_regions import write_regions_early
 from braze.schedule.extern import plan_extern, step_of
@@ -142,6 +143,8 @@ def _arranged(
     statements = inline(
         statements, find_uses(program, statements), broadcasts_count=not target.computes_again
     )
+    if target.carries_sums:
+        statements = carry_sums(statements, find_uses(program, statements))
     late: frozenset[Buffer] = frozenset()
     if target.computes_later:
         later = compute_later(program, statements, names)

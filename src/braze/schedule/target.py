@@ -37,6 +37,7 @@ class Target:
         processor, are shared by programs that hold a part each; 0: none are. spread_parts: most
         programs that share a row.
     orders_scatters: points that are scattered to one element come in the order of the axes.
+    carries_sums: operands of a sum that come one after the other carry the sum so far.
     computes_later: what is cheap and waits where most memory is taken is computed again.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
@@ -66,6 +67,7 @@ class Target:
     spread_bytes: int
     spread_parts: int
     orders_scatters: bool
+    carries_sums: bool
     computes_later: bool
     writes_over: bool
     records: bool
@@ -97,6 +99,7 @@ CPU = Target(
     spread_bytes=0,
     spread_parts=0,
     orders_scatters=True,
+    carries_sums=True,
     computes_later=True,
     writes_over=True,
     records=False,
@@ -130,6 +133,7 @@ CUDA = Target(
     spread_bytes=48 << 20,
     spread_parts=64,
     orders_scatters=False,
+    carries_sums=False,
     computes_later=False,
     writes_over=False,
     records=True,
