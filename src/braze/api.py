@@ -14,7 +14,7 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeVar, final, overload
 
 import torch
@@ -22,6 +22,7 @@ import torch
 from braze import targets
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
 from braze.errors import InvalidOption, UserError
+from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
 from braze.interop.backends import aot_backend as aot_backend
 from braze.interop.export import Exported
@@ -44,7 +45,7 @@ _Target = TypeVar("_Target", bound=Callable[..., Any])
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Order:
     """One call of `compile`, resolved."""
 

@@ -12,10 +12,10 @@ import threading
 import types
 import weakref
 from collections.abc import MutableMapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from braze.errors import UserError
+from braze.frozen import frozen
 
 # Methods of C classes cannot be weakly referenced; they live as long as their class does.
 _IMMORTAL = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -128,7 +128,7 @@ class DimensionMark(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Marked:
     """One marked dimension; least and most: the sizes that it takes."""
 

@@ -11,11 +11,12 @@ import os
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, final
 
 from braze.errors import InvalidOption, unknown_name
+from braze.frozen import frozen
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 NUMERICS = ("eager", "default", "fast")
@@ -33,7 +34,7 @@ _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Setting:
     """What an option accepts. `accepts` are the types; `choices` further limit a string, or
     each in a tuple; `environment` names the variable that gives its first value."""
@@ -64,7 +65,7 @@ _NONE = type(None)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Options:
     """One compile's options. Every field may be given in `options={...}` or set on `config`."""
 
@@ -102,7 +103,7 @@ class Options:
         False, "check the program after every stage and pass", environment="BRAZE_VERIFY"
     )
     disable: bool = _setting(False, "compile nothing", environment="BRAZE_DISABLE")
-    cache_dir: Path = _setting(  # noqa: RUF009 - it returns a dataclass field
+    cache_dir: Path = _setting(
         CACHE_DIR,
         "where built kernels are kept",
         Path,

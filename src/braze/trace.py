@@ -20,9 +20,10 @@ import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
+
+from braze.frozen import frozen
 
 # Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
 # A stage without a recorder at hand logs to that logger itself.
@@ -56,7 +57,7 @@ JOURNAL_LENGTH = 1000
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakNote:
     """A graph break as reports show it. origin: `file:line` of the user's instruction."""
 
@@ -67,7 +68,7 @@ class BreakNote:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class CompileRecord:
     """One frame, compiled once.
 
@@ -266,7 +267,7 @@ class Recorder:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Finishing:
     """What `Recorder.finishing` returns.
 

@@ -16,7 +16,6 @@ So it is with numbers that the graph computes, where Python may raise:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
@@ -29,6 +28,7 @@ from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.compat.bytecode import Instruction, ends_by_raising
 from braze.compat.compiler_questions import is_optimizer
+from braze.frozen import frozen
 from braze.ir.frame import Check, FromGraph
 from braze.ir.origin import Origin
 from braze.shapes.data_symbols import SymbolicTruth
@@ -41,7 +41,7 @@ _OF_DATA = ("data-dependent-branch", "data-dependent-size")
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Assumed:
     """A tensor as it was at a step of the outermost loop, and its assumed truth.
 

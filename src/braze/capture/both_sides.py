@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
@@ -26,6 +25,7 @@ from braze.capture.world import CONSTANTS
 from braze.capture.write_counts import WriteCounts
 from braze.compat.bytecode import Instruction, meeting_point
 from braze.compat.compiler_questions import BOTH_SIDES
+from braze.frozen import frozen
 from braze.ir.graph import Value
 from braze.ir.random_ops import is_random
 from braze.standins.numbers import SymbolicFloat, compared, number_at, number_value
@@ -40,7 +40,7 @@ Written: TypeAlias = dict[Place, tuple[Value, Value]]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Side:
     """What one side left: its frame, and what it wrote to."""
 

@@ -5,15 +5,15 @@ A code is a stable identifier: messages, reports and documents refer to it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
+from braze.frozen import frozen
 from braze.ir.frame import GraphBreak
 from braze.ir.origin import Origin
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class BreakReason:
     """One entry. `template` has one place, `{detail}`; `hint` is one concrete fix; `example` is a
     program that meets it (`f` is compiled), or "" where none is known."""

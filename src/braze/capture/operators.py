@@ -6,7 +6,6 @@ import collections
 import operator
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
@@ -28,13 +27,14 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import with_float_sizes
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS
+from braze.frozen import frozen
 from braze.ir.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Operator:
     """function does it natively; method and reflected are what classes define for it. sign: as
     messages show it."""

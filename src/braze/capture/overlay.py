@@ -10,13 +10,13 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
 from braze.capture.signals import BreakRequested
 from braze.capture.world import CONSTANTS, World, is_constant, is_identity
+from braze.frozen import frozen
 from braze.ir.guard import ABSENT, GuardKind, base_length
 from braze.ir.source import DictKeySource, ItemSource, ObjectSource, Source
 
@@ -111,7 +111,7 @@ class Shadow:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Unsettled:
     """A dict that a call writes to which was put off: `readable` may be asked for, and what is not
     there. problem: makes what is raised else."""

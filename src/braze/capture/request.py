@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, final
 
+from braze.frozen import frozen
 from braze.shapes.policy import SizePolicy
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FrameRequest:
     """One frame to capture.
 

@@ -26,6 +26,7 @@ from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.compat.dispatch import TorchFunction, torch_function_of
+from braze.frozen import frozen
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -45,19 +46,10 @@ from braze.standins.numbers import NUMBER, SymbolicFloat
 from braze.standins.standin import Standin
 
 PRIMITIVES: frozenset[type] = frozenset(
-    {
-        int,
-        float,
-        complex,
-        str,
-        bytes,
-        torch.dtype,
-        torch.device,
-        torch.layout,
-        torch.memory_format,
-        torch.Size,
-        range,
-    }
+    (
+        *(int, float, complex, str, bytes, range),
+        *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+    )
 )
 SINGLETONS: frozenset[type] = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
 CONSTANTS = PRIMITIVES | SINGLETONS | {ProgramInt, SymbolicFloat, SymbolicTruth}
@@ -160,7 +152,7 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
 
 
 @final
-@dataclasses.dataclass(frozen=True, slots=True)
+@frozen
 class WeakProxy:
     """A weak proxy that the program made, at a step of the outermost loop."""
 

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import final
 
+from braze.frozen import frozen
 from braze.shapes.expr import Expr, Extremum, FloorDiv, Mod, Symbol, bounds
 
 Names = Mapping[Symbol, str]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class IndexSyntax:
     """How a language writes 64-bit integers.
 

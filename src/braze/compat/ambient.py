@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from typing import Any, final
 
 import torch
@@ -11,13 +11,15 @@ from torch.utils._device import DeviceContext
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from braze.frozen import frozen
+
 # What lets a mode see all that follows: programs enter their own modes by it.
 MODE_ENTRIES = (TorchFunctionMode.__enter__, TorchDispatchMode.__enter__)
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class AmbientState:
     """What is the same at every call that an entry serves.
 

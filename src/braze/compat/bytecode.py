@@ -10,10 +10,10 @@ import dis
 import functools
 import sys
 import types
-from dataclasses import dataclass
 from typing import Any, final
 
 from braze.compat.bytecode_versions import BYTECODE
+from braze.frozen import frozen
 
 # What the decoder answers for itself.
 FOLDED = frozenset(
@@ -23,7 +23,7 @@ _PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Region:
     """One exception region: where to go, how deep to cut the stack, whether to push the offset."""
 
@@ -33,7 +33,7 @@ class Region:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Instruction:
     """One decoded instruction.
 
@@ -53,7 +53,7 @@ class Instruction:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Program:
     """A code object, decoded. `index_at` maps byte offsets to instruction indices."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from opcode import _nb_ops  # type: ignore[attr-defined]
 from typing import final
 
+from braze.frozen import frozen
+
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class BytecodeVersion:
     """Layout facts of one Python version.
 

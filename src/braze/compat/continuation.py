@@ -12,8 +12,10 @@ import inspect
 import sys
 import types
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import NamedTuple, final
+
+from braze.frozen import frozen
 
 UNIT = 2  # bytes of one code unit
 Position = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end
@@ -25,7 +27,7 @@ PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Version:
     """subscript_caches: cache units after BINARY_SUBSCR.
     keyword_names_apart: KW_NAMES leaves its operand to CALL outside of the stack."""
@@ -218,7 +220,7 @@ def keyword_names_before(code: types.CodeType, offset: int) -> int | None:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class HandlerSlots:
     """Stack slots that exception handling filled, at one place.
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable
 from typing import TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.entry import GraphCallable
 from braze.ir.kernel import KernelSources
 from braze.ir.schedule import Schedule
@@ -22,7 +22,7 @@ Report: TypeAlias = Callable[[str], None]
 
 
 @final
-@dataclasses.dataclass(frozen=True, slots=True)
+@frozen
 class Device:
     """A row of the table.
 

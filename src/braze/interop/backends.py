@@ -12,7 +12,6 @@ import importlib
 import sys
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeAlias, final
 
@@ -20,6 +19,7 @@ import torch
 
 from braze.compat.torch_versions import UNTAGGED_BACKENDS
 from braze.errors import InvalidBackend, UserError, unknown_name
+from braze.frozen import frozen
 
 ENTRY_POINT_GROUP = "torch_dynamo_backends"
 HIDDEN_TAGS = ("debug", "experimental")
@@ -39,7 +39,7 @@ class Level(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Backend:
     """A resolved backend. `compiler` is given at Level.TORCH and Level.JOINT, where it gets
     forward graphs; `backward_compiler` at Level.JOINT alone.

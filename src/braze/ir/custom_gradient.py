@@ -12,18 +12,19 @@ out (`without_custom_gradients`).
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 import torch
 
 from braze.compat.operators import custom_gradient
+from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands, values_in
 from braze.ir.run_graph import call_node, flat_tensors
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Formula:
     """The backward for one choice of incoming gradients.
 
@@ -41,7 +42,7 @@ class Formula:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CustomGradient:
     """In the place of a node's operator: `(inputs, results, captured) -> results`, with gradients.
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, NoReturn, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.frame import Effect, Exit, Refused
 from braze.ir.guard import Guard
 from braze.ir.source import Source
@@ -65,7 +66,7 @@ class FrameValues:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CompileRequest:
     """One frame to compile, from `offset` (bytes of `code.co_code`; 0 is the function's entry).
 
@@ -84,7 +85,7 @@ class CompileRequest:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CompiledEntry:
     """One way to run a frame, good while its guards hold.
 

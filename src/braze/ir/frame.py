@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import random
 import types
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
+from braze.frozen import frozen
 from braze.ir.graph import Graph, Value
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import Origin
@@ -21,7 +21,7 @@ from braze.shapes.expr import Expr, Symbol
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FromConstant:
     """An object of which every call may share one: immutable values, functions, classes."""
 
@@ -29,7 +29,7 @@ class FromConstant:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FromSource:
     """The object that was at `source` when the frame was entered (before any effect)."""
 
@@ -37,7 +37,7 @@ class FromSource:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FromGraph:
     """Result `index` of the graph."""
 
@@ -45,7 +45,7 @@ class FromGraph:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FromSizes:
     """An int: the value of an expression over sizes and numbers of the call's inputs. sources:
     where the number is found that each of its symbols stands for."""
@@ -55,7 +55,7 @@ class FromSizes:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class NewSequence:
     """A new list, tuple, set or frozenset (`cls` exact), or a named tuple class."""
 
@@ -64,7 +64,7 @@ class NewSequence:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class NewDict:
     """A new dict, OrderedDict, defaultdict (with `default_factory`) or Counter."""
 
@@ -74,7 +74,7 @@ class NewDict:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class NewInstance:
     """`cls.__new__(cls)` without `__init__`; its state follows as FillInstance effects, so that
     cycles can be built."""
@@ -83,7 +83,7 @@ class NewInstance:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class NewCall:
     """`function(*args, **kwargs)` for a callable without side effects (slice, partial, range
     iterator, MethodType, cell ...).
@@ -100,7 +100,7 @@ class NewCall:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class NewFunction:
     """A function made inside the frame. `closure` are recipes of cells."""
 
@@ -131,7 +131,7 @@ Recipe: TypeAlias = (
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FillInstance:
     """Give a NewInstance its state: `__dict__` entries in order, slots by their descriptors (a dict
     may have an entry of a slot's name), and the contents of the builtin container that it extends,
@@ -145,7 +145,7 @@ class FillInstance:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SetAttribute:
     """A write into an existing object; value None deletes. `through_dict` writes `__dict__[name]`,
     otherwise the class's descriptor of that name does (a slot, a field of C code), which may be
@@ -158,7 +158,7 @@ class SetAttribute:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SetItem:
     """Write (value None: delete) one key of an existing dict."""
 
@@ -168,7 +168,7 @@ class SetItem:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ReplaceContents:
     """Give an existing list, set, dict, bytearray or deque new contents (a recipe of the same
     kind), in place."""
@@ -178,7 +178,7 @@ class ReplaceContents:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SetGlobal:
     """Write (value None: delete) a global of a module's dict."""
 
@@ -188,7 +188,7 @@ class SetGlobal:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SetCell:
     """Write (value None: empty) a closure cell that existed before the call."""
 
@@ -197,7 +197,7 @@ class SetCell:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Call:
     """A call replayed for its effect only: setting grad mode, `requires_grad_`, a log line."""
 
@@ -213,7 +213,7 @@ Effect: TypeAlias = (
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FrameState:
     """A frame stopped before the instruction at `offset` (in bytes, of `code.co_code`).
 
@@ -241,7 +241,7 @@ NULL = _Null()
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class GraphBreak:
     """Why capture stopped, and the way on.
 
@@ -256,13 +256,13 @@ class GraphBreak:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Return:
     value: Recipe
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Break:
     """Run the graph and the effects, rebuild `frames` (outermost first; each but the last waits
     at the CALL-like instruction whose callee is the next), run the last one's instruction."""
@@ -275,7 +275,7 @@ Exit: TypeAlias = Return | Break
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Refused:
     """Nothing was captured and nothing has happened: run the frame eagerly.
 
@@ -292,7 +292,7 @@ class Refused:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class TorchCall:
     """One torch-level call, for user backends and logs. `target` is a callable, or the name of a
     tensor method with the tensor as first argument. Tensors in args, kwargs and result are
@@ -309,7 +309,7 @@ class TorchCall:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Draw:
     """`function(generator, *args)` of one of Python's generators of random numbers, called before
     the graph runs, at each call and in order. input: which of the graph's inputs the number that
@@ -322,7 +322,7 @@ class Draw:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Check:
     """Result `result` of the graph must be true (or false: `holds`), else the program raises, and
     the frame runs eagerly instead: nothing has been written by then."""
@@ -333,7 +333,7 @@ class Check:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class CapturedFrame:
     """inputs[i] is where graph.inputs[i] is found at a call; the numbers of `graph.sizes` follow.
     bytecodes: instructions interpreted, for reports.

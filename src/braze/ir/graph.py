@@ -6,11 +6,11 @@ and replayed after the nodes. Aliasing of results is kept in `Output.alias`.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import ScalarType, Size, TensorType, ValueType
 from braze.shapes.binding import NO_SIZES, Sizes
@@ -18,7 +18,7 @@ from braze.shapes.expr import Symbol
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Value:
     """One result. Compared by identity; `index` is its number in the printed graph."""
 
@@ -35,7 +35,7 @@ Argument: TypeAlias = Any
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Node:
     """One call of an ATen (or custom) operator.
 
@@ -57,7 +57,7 @@ class Node:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Alias:
     """A result that is a view: `as_strided(base, shape, stride, offset)`; offset in elements,
     absolute within the base's storage minus the base's own storage offset. Where the output's
@@ -71,7 +71,7 @@ class Alias:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Output:
     """One result of the graph. With an alias, the caller gets a view of the alias's base (a graph
     input, or the value of another output) and `value` only says what it holds.
@@ -94,7 +94,7 @@ class Output:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Mutation:
     """After the nodes ran, `input` receives the contents of `value` (same shape, dtype, device).
 
@@ -111,7 +111,7 @@ class Mutation:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Constant:
     """A real tensor captured from inside the program (`torch.tensor([1, 2])`), never written to."""
 
@@ -120,7 +120,7 @@ class Constant:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Graph:
     """sizes: what the graph needs of symbols and the sizes of its inputs do not say; its numbers
     are passed after the inputs."""

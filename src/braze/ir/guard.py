@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import enum
 from collections import deque
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import Source
 from braze.shapes.binding import python_text, with_remainders
@@ -78,7 +78,7 @@ ABSENT = _Absent()
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorFacts:
     """What TENSOR_MATCH compares. A None in shape or stride matches any size there."""
 
@@ -93,7 +93,7 @@ class TensorFacts:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SizeCondition:
     """`lower <= expr <= upper` (None: unbounded), or with `apart` that expr is not 0.
 
@@ -122,7 +122,7 @@ class SizeCondition:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Guard:
     source: Source | None
     kind: GuardKind

@@ -6,16 +6,16 @@ between two extern calls, so that starting a kernel costs a C call.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer
 from braze.ir.types import Size
 from braze.shapes.expr import Symbol
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class SourceUnit:
     """One translation unit; `text` is complete and includes nothing."""
 
@@ -24,7 +24,7 @@ class SourceUnit:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Segment:
     """`int entry(char** table, const long* sizes, int threads)` runs steps [first, last] of the
     schedule, all kernels; it returns 0, 1 for an index out of range, 2 for an integer division
@@ -36,7 +36,7 @@ class Segment:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceFunction:
     """One Triton function, built once for all launches of it.
 
@@ -63,7 +63,7 @@ LaunchArgument: TypeAlias = Buffer | Size
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Launch:
     """A device function on a grid of blocks; arguments: those that are not constexpr, in order."""
 
@@ -73,7 +73,7 @@ class Launch:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class KernelSources:
     """table: the buffer behind each place of the pointer table; sizes: the symbol (for a device:
     the expression) behind each place of the array of sizes. launches: for a device, the launches

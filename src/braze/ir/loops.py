@@ -11,11 +11,11 @@ all: that is the schedule. What has no definition is an `ExternCall` of an ATen 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
@@ -25,7 +25,7 @@ from braze.shapes.expr import Expr, Symbol
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Buffer:
     """A strided piece of memory; compared by identity. shape and stride are in elements and, for
     a value of the graph, are those that eager would give it."""
@@ -41,7 +41,7 @@ class Buffer:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class BufferView:
     """`as_strided` of a buffer; offset in elements from the buffer's first element. `dtype`
     differs from the buffer's only for `view(dtype)`, complex/real views included; then shape,
@@ -64,7 +64,7 @@ class BufferView:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Literal:
     """A constant of the dtype; floats may be inf or nan."""
 
@@ -73,7 +73,7 @@ class Literal:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Index:
     """An index expression as an int64 value (arange, iota, positions)."""
 
@@ -82,7 +82,7 @@ class Index:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Load:
     """buffer[coordinates], one coordinate a dimension of the buffer. A coordinate is an index
     expression, or an int64 scalar expression (a gather), already in range."""
@@ -96,7 +96,7 @@ class Load:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Apply:
     """A scalar operator of `SCALAR_OPS` on operands that all have the dtype its row asks for."""
 
@@ -106,7 +106,7 @@ class Apply:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cast:
     """Conversion as `Tensor.to(dtype)` does it (float to integer truncates, to bool tests != 0);
     to float16/bfloat16 rounds to nearest even."""
@@ -116,7 +116,7 @@ class Cast:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guarded:
     """`value` where `condition` holds, else `other`; `value` must not be evaluated (its loads may
     be out of bounds) where the condition is false: padding, cat, triangular masks."""
@@ -131,7 +131,7 @@ class Guarded:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class InRange:
     """`operand`, an int64 index, checked: outside [0, size) the program stops with IndexError
     (the call is then replayed by eager, which words the error)."""
@@ -142,7 +142,7 @@ class InRange:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reduce:
     """A fold of `body` over `axes` (symbols with ranges [0, size)); only at the root of a
     definition's expression or under Cast/Apply there.
@@ -159,7 +159,7 @@ class Reduce:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scatter:
     """`value` for elements that are looked up; only at the root of a definition's body.
 
@@ -184,7 +184,7 @@ Scalar: TypeAlias = Literal | Index | Load | Apply | Cast | Guarded | InRange | 
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarOp:
     """arity; `result`: "same" dtype as the operands or "bool"; `domain`: dtypes it takes."""
 
@@ -244,7 +244,7 @@ SCALAR_OPS: dict[str, ScalarOp] = _table()
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Definition:
     """target[store] = body, for every point of `axes`.
 
@@ -263,7 +263,7 @@ class Definition:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ExternCall:
     """An operator run by its ATen kernel.
 
@@ -289,7 +289,7 @@ Statement: TypeAlias = Definition | ExternCall
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class LoopProgram:
     """inputs, constants: buffers that hold data on entry; outputs: views of what the caller gets
     (position by position those of the graph); mutations: (input, view whose contents it takes).

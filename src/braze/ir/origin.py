@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
+
+from braze.frozen import frozen
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Origin:
     """A place in the user's program.
 

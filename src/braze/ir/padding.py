@@ -5,14 +5,14 @@ y[i0 < s0, i1 < 8] = x[i0, i1] + 1        s0 = 5 run as 64: rows 0 to 4 of y are
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
+from braze.frozen import frozen
 from braze.shapes.expr import Expr, Symbol
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rows:
     """Where the rows of a size `s` are in a dimension: it has outer * s * inner elements, and row r
     has those at a * s * inner + r * inner + e, for a < outer, e < inner."""
@@ -23,7 +23,7 @@ class Rows:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class PaddedSize:
     """A size of which each row of every result is computed by itself.
 
@@ -39,7 +39,7 @@ class PaddedSize:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Padding:
     """sizes: that may be padded, all together. refused: why others may not, a sentence each."""
 

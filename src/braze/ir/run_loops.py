@@ -7,12 +7,12 @@ over the grid's trailing dimensions. Slow and plain: code generators are compare
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 from torch.utils._pytree import tree_map
 
+from braze.frozen import frozen
 from braze.ir.loops import (
     Apply,
     Buffer,
@@ -59,7 +59,7 @@ def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Point:
     """Where an expression is evaluated: the grid of the index symbols, the number of its
     dimensions, and whether loads may be out of range (the side of a guard not taken)."""

@@ -10,11 +10,11 @@ import math
 import operator
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import (
     SCALAR_OPS,
     Apply,
@@ -226,7 +226,7 @@ def _without_round_trip(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Sc
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class _Below:
     """What `rebuild` does to a node, and what it became. No closure, which would refer to itself:
     what it has seen would then live until garbage is collected, long after the compile."""

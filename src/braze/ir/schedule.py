@@ -18,11 +18,11 @@ values of a row are small arrays; the innermost, vectorised loop then runs over 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar, Scatter
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.padding import NO_PADDING, Padding
@@ -43,7 +43,7 @@ HEAVY_OPERATORS = frozenset(
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Store:
     """target[coordinates] = value, over the symbols of the kernel's loops. A load of the target
     later in the same phase at the same coordinates is the value itself."""
@@ -55,7 +55,7 @@ class Store:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Accumulate:
     """Fold `body` over the phase's loops into the row's value `target`.
 
@@ -72,7 +72,7 @@ class Accumulate:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Phase:
     """Loops over a row (outermost first), what is done for each element, then for each row."""
 
@@ -82,7 +82,7 @@ class Phase:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Column:
     """target[task, points of the row] = the sum of `body` over the rows of a task."""
 
@@ -92,7 +92,7 @@ class Column:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Computed:
     """A matrix that is not in memory: its elements are computed where they are multiplied.
 
@@ -105,7 +105,7 @@ class Computed:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Product:
     """target[.., m, n] = sum over k of first[.., m, k] * second[.., k, n], in float32 or wider; the
     target is never in memory. first, second: of two dimensions, or three with a batch of one size.
@@ -119,7 +119,7 @@ class Product:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Spread:
     """A row's points over `parts` programs, `length` neighbours each; the last may have fewer.
 
@@ -140,7 +140,7 @@ class Spread:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Kernel:
     """One parallel loop nest.
 
@@ -173,7 +173,7 @@ class Kernel:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ExternStep:
     """An ATen call. out_op: its single result is written into a planned buffer through
     `out_op`, the operator's own (not generated) out= overload. in_place_op: the operator's form
@@ -188,7 +188,7 @@ Step: TypeAlias = Kernel | ExternStep
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Slot:
     """Where a planned buffer begins in the arena, and how long it is; both in bytes."""
 
@@ -197,7 +197,7 @@ class Slot:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class SizedSlot:
     """Where a planned buffer lies if sizes are symbols: at the first multiple of ALIGNMENT behind
     all slots whose places among `Schedule.sized` are in `behind`; those come before its own.
@@ -210,7 +210,7 @@ class SizedSlot:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Refusal:
     """Why `consumer` was not computed in the kernel that makes or shares `producer`."""
 
@@ -220,7 +220,7 @@ class Refusal:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Schedule:
     """What runs, in order.
 

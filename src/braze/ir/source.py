@@ -6,8 +6,10 @@ A source prints as the Python expression that a guard message shows: `L['self'].
 from __future__ import annotations
 
 import enum
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, TypeAlias, final
+
+from braze.frozen import frozen
 
 # Keys that print as their contents; of others (`optimizer.state[p]`) that would be a tensor's
 # numbers or a whole model, or the program's own code.
@@ -15,7 +17,7 @@ _SHOWN = (str, int, float, complex, bytes, tuple, frozenset, type, type(None), e
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class LocalSource:
     """An argument or local variable of the frame at its entry."""
 
@@ -26,7 +28,7 @@ class LocalSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class StackSource:
     """A slot of the value stack at a continuation's entry; 0 is the bottom."""
 
@@ -37,7 +39,7 @@ class StackSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class CellSource:
     """The contents of a closure cell of the root function."""
 
@@ -48,7 +50,7 @@ class CellSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class CellObjectSource:
     """The closure cell itself (a `types.CellType`) of the root function or continuation."""
 
@@ -59,7 +61,7 @@ class CellObjectSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class GlobalSource:
     """A global of the root function's module."""
 
@@ -70,7 +72,7 @@ class GlobalSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ObjectSource:
     """A live object held by the entry itself: a module, class or function that lives as long as
     the program and was reached through something already guarded by identity."""
@@ -89,7 +91,7 @@ class ObjectSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class AttributeSource:
     """`base.name`, by `getattr`."""
 
@@ -101,7 +103,7 @@ class AttributeSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class InstanceDictSource:
     """`base.__dict__`, read without running any user code."""
 
@@ -112,7 +114,7 @@ class InstanceDictSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ItemSource:
     """`base[key]` of an exact builtin container (or through its base class's `__getitem__`);
     key is a constant that hashes."""
@@ -126,7 +128,7 @@ class ItemSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class DictKeySource:
     """The index-th key of a dict, in insertion order: keys that are no constants."""
 
@@ -138,7 +140,7 @@ class DictKeySource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class PeekSource:
     """The item that the builtin iterator at `base` gives after `place` others; it stays there."""
 
@@ -150,7 +152,7 @@ class PeekSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class IteratedSource:
     """The index-th container that the builtin iterator at `base` goes over."""
 
@@ -162,7 +164,7 @@ class IteratedSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReferentSource:
     """What the weak reference at `base` refers to; None where that is gone."""
 
@@ -173,7 +175,7 @@ class ReferentSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class TypeSource:
     """`type(base)`."""
 
@@ -184,7 +186,7 @@ class TypeSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class SizeSource:
     """`base.size()[dim]` of a tensor."""
 
@@ -196,7 +198,7 @@ class SizeSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class NumberSource:
     """The float at `base` as a tensor of no dimension, of float64 and on the CPU."""
 
@@ -207,7 +209,7 @@ class NumberSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class StrideSource:
     """`base.stride()[dim]` of a tensor."""
 
@@ -219,7 +221,7 @@ class StrideSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ClosureSource:
     """The contents of a cell in `base.__closure__`, base a Python function."""
 
@@ -231,7 +233,7 @@ class ClosureSource:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class FunctionGlobalSource:
     """A global seen by `base`, a Python function, in its own module."""
 

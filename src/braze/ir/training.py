@@ -10,9 +10,9 @@ of results are made outside of the compiled graphs, where autograd sees them.
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
+from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Output, Value
 from braze.ir.print_graph import print_graph
 from braze.ir.types import Size, TensorType
@@ -21,7 +21,7 @@ from braze.shapes.facts import Assumed
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Role:
     """What a compiled graph is for its caller.
 
@@ -46,7 +46,7 @@ PLAIN = Role()
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class JointGraph:
     """A graph continued by the operators that autograd runs in its backward.
 
@@ -81,7 +81,7 @@ class JointGraph:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SavedInput:
     """Input `index` of the forward graph, kept for the backward.
 
@@ -94,7 +94,7 @@ class SavedInput:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class SavedOutput:
     """Output `index` of the forward graph, kept for the backward."""
 
@@ -105,7 +105,7 @@ Saved: TypeAlias = SavedInput | SavedOutput
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ViewOfInput:
     """An output of the frame that views input `index` after the writes, as `output` says."""
 
@@ -114,7 +114,7 @@ class ViewOfInput:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ViewOfResult:
     """An output of the frame that views result `index`, as `output` says."""
 
@@ -123,7 +123,7 @@ class ViewOfResult:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Backward:
     """The backward for one choice of incoming gradients.
 
@@ -138,7 +138,7 @@ class Backward:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class ForwardBackward:
     """What runs in the place of a graph whose inputs need gradients.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.shapes.expr import Expr, Symbol
 
 Size: TypeAlias = int | Expr
@@ -49,7 +49,7 @@ DTYPES_BY_NAME: dict[str, torch.dtype] = {name: dtype for dtype, name in DTYPE_N
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class TensorType:
     """Metadata of a strided tensor; prints as `f32[10, 3][3, 1]cpu`.
 
@@ -70,7 +70,7 @@ class TensorType:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ScalarType:
     """A Python number computed by the graph or passed to it; prints as `int`, `float` or `bool`.
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.graph import Constant, Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.loops import (
     Apply,
@@ -349,7 +350,7 @@ class Lowering:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class OperatorCall:
     """One node being lowered, as a rule sees it."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
@@ -15,7 +15,7 @@ from braze.lower.rules import Body
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Stored:
     """Element `at` is element `index(at)` of `root`; index None is the identity.
 
@@ -34,7 +34,7 @@ class Stored:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Computed:
     """Element `at` is `body(at)`, wherever it is read. stored: where memory holds it as well."""
 

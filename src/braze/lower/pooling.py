@@ -5,11 +5,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.graph import Value
 from braze.ir.loops import Guarded, Scalar
 from braze.ir.scalars import apply, cast, index, literal
@@ -47,7 +47,7 @@ def per_dim(given: Any, rank: int) -> tuple[Any, ...]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Windows:
     """Pooling windows over the trailing dimensions; all tuples have one entry a dimension.
 

@@ -16,9 +16,9 @@ Rules register next to their code; `braze.lower.lowering` imports the families.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, TypeAlias, TypeVar, final
 
+from braze.frozen import frozen
 from braze.ir.graph import Value
 from braze.ir.loops import Scalar
 from braze.ir.types import Size
@@ -28,7 +28,7 @@ Body: TypeAlias = Callable[[Coordinates], Scalar]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class View:
     """The element at `at` of the result is the element at `index(at)` of `base`.
 
@@ -41,7 +41,7 @@ class View:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Folded:
     """A result that its readers compute for themselves."""
 
@@ -49,7 +49,7 @@ class Folded:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Reinterpreted:
     """The memory of `base` with the result's own dtype, shape and strides: `as_strided`,
     `view(dtype)`, real views of complex tensors.
@@ -64,7 +64,7 @@ class Reinterpreted:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Done:
     """Every result was given through the call."""
 
@@ -76,7 +76,7 @@ _R = TypeVar("_R", bound=Rule)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class RuleRow:
     """exact: results are bit for bit those of the ATen kernel; other rules are not used where
     options ask for eager numerics. any_dtype: moves elements without computing with them."""

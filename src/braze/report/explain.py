@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import importlib
 from collections import Counter
-from dataclasses import dataclass
 from typing import Any, final
 
+from braze.frozen import frozen
 from braze.trace import BreakNote, CompileRecord, Journal
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Explanation:
     """How a function was compiled for one call.
 

@@ -31,11 +31,12 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import escaping_values, with_nodes
@@ -56,7 +57,7 @@ _TRANSPOSES = frozenset({"aten.t.default", "aten.transpose.int"})
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rates:
     """What padding is weighed by.
 
@@ -114,7 +115,7 @@ def align_products(graph: Graph, rates: Mapping[str, Rates] = RATES) -> Graph:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Product:
     """A product's operands and result: (batch, m, k) @ (batch, k, n) -> (batch, m, n)."""
 

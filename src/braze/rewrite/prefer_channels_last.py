@@ -27,11 +27,12 @@ import functools
 import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands
 from braze.ir.random_ops import is_random
 from braze.ir.training import JointGraph, joint_as_graph
@@ -44,7 +45,7 @@ _HALVES = (torch.bfloat16, torch.float16)
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class LayoutPrices:
     """What moving is weighed by, for a kind of device.
 
@@ -150,7 +151,7 @@ def _seen(graph: Graph) -> list[Value]:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Convolution:
     """A convolution that gains, or the gradients of one. images: places among its arguments;
     weight: the weight's. elements: of images that the library reads and writes."""

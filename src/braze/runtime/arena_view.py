@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from typing import final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import BufferView
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArenaView:
     """A view into the arena. start: where its buffer begins, in bytes; offset: from there, in
     elements."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 import types
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 from braze.compat.continuation import (
@@ -36,13 +35,14 @@ from braze.compat.continuation import (
     write_handlers,
     write_locations,
 )
+from braze.frozen import frozen
 from braze.runtime.tracebacks import give_traceback
 
 _STATE = ".state"  # no identifier, so that it collides with no variable
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Point:
     """Where and with what a frame goes on.
 
@@ -59,7 +59,7 @@ class Point:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Continuation:
     """The code of one Point, to be started any number of times.
 

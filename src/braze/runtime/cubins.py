@@ -19,11 +19,12 @@ import sys
 import threading
 import time
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
 from braze.errors import BuildFailed
+from braze.frozen import frozen
 from braze.ir.kernel import DeviceFunction
 from braze.options import Options
 
@@ -32,7 +33,7 @@ _LOG = logging.getLogger("braze.kernel_code")
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cubin:
     """Machine code of one function. threads: of a block; shared: bytes of dynamic shared memory;
     parameters: of the kernel: the function's own, then pointers to scratch memory that Triton

@@ -9,9 +9,9 @@ import ctypes
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Any, final
 
+from braze.frozen import frozen
 from braze.runtime.cubins import Cubin
 
 _LIBRARY = "libcuda.so.1"
@@ -24,7 +24,7 @@ class CudaError(RuntimeError):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class LoadedFunction:
     """A kernel in a device's memory. handle: the driver's."""
 

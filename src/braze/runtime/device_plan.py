@@ -12,9 +12,10 @@ from __future__ import annotations
 import ctypes
 import enum
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
+from braze.frozen import frozen
 from braze.ir.kernel import DeviceFunction, Launch, LaunchArgument
 from braze.ir.loops import Buffer
 from braze.ir.schedule import Slot
@@ -43,7 +44,7 @@ class Kind(enum.IntEnum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Places:
     """Where a call finds what launches are given. arena: the arena's place in the table, or -1."""
 
@@ -54,7 +55,7 @@ class Places:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Entries:
     """Addresses that a plan begins with."""
 
@@ -103,7 +104,7 @@ def launch_by_ctypes(plan: int, table: int, sizes: int, stream: int, *bound: obj
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ReadKernel:
     """A kernel of a plan. arguments: as the plan has them; values: in this call."""
 

@@ -34,6 +34,7 @@ from braze.compat.cuda import (
     end_allocation_to_pool,
     storage_references,
 )
+from braze.frozen import frozen
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.lent_memory import HeldMemory, Loan, Reference, are_alone, handed_out
 from braze.runtime.library_workspace import LibraryWorkspace
@@ -128,7 +129,7 @@ class RecordingPool:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Layout:
     """How a result lies in memory. empty: makes it, by shape and stride."""
 
@@ -142,7 +143,7 @@ class _Layout:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class KernelNode:
     """A kernel of a recording. node: the driver's; places: of the table that its arguments came
     from, or -1."""
@@ -498,7 +499,7 @@ def _end(graph: torch.cuda.CUDAGraph, pool: RecordingPool, handle: tuple[int, in
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Reads:
     """What a recording has to know of the inputs of its call, which takes them. pointers, numbers:
     of what our kernels take; begins: where those begin that results are views of; memory: addresses

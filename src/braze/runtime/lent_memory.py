@@ -26,12 +26,13 @@ from typing import Any, final
 import torch
 
 from braze.compat.cuda import is_alone, storage_at, storage_references
+from braze.frozen import frozen
 
 # Less is not worth the copies of the results.
 LEAST_LENT = 64 << 20
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Reference:
     """A storage, its identity, and how many references there are to it where only those who should
     have one."""
@@ -46,7 +47,7 @@ class Reference:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Loan:
     """handle: of the memory; owners: by the identity of the storage that is handed out in their
     place; references: what there is to each where one call has them all."""

@@ -11,12 +11,12 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
 from braze.compat.tensor_interface import allocation_functions, dtype_code
+from braze.frozen import frozen
 from braze.options import Options
 from braze.runtime.device_plan import LaunchPlan, launch_by_ctypes
 from braze.runtime.launch import build_extension_module
@@ -32,7 +32,7 @@ Make = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceLauncher:
     """What starts a plan. making: the same with new tensors; None where Python makes them."""
 

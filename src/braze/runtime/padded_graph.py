@@ -10,12 +10,12 @@ What may be padded is proven when a graph is scheduled (`braze.schedule.row_inde
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
 from braze.compat.gradmode import set_grad_enabled
+from braze.frozen import frozen
 from braze.ir.padding import PaddedSize
 from braze.ir.schedule import Schedule
 from braze.ir.training import PLAIN, Role
@@ -26,7 +26,7 @@ from braze.shapes.expr import Symbol
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class PaddingPlan:
     """What a padded call needs of a schedule.
 

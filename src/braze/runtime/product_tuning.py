@@ -14,11 +14,11 @@ from __future__ import annotations
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.kernel import Launch
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.options import Options
@@ -67,7 +67,7 @@ def quickest_way(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Run:
     """A way with one launch of each kernel; name: of the kernel that multiplies."""
 

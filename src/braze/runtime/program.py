@@ -45,6 +45,7 @@ import torch
 from braze.compat.backward import note_write
 from braze.compat.cuda import copy_all
 from braze.compat.dispatch import FAST_CALLS, direct_call
+from braze.frozen import frozen
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
@@ -58,7 +59,7 @@ from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbo
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class NewTensor:
     """One that a segment writes. place: in its table. is_result: our kernels alone write and read
     it, and the caller gets it: a recording has it in other memory."""

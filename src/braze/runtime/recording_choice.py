@@ -24,11 +24,11 @@ from __future__ import annotations
 import logging
 import math
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
 from braze.ir.types import Size
@@ -52,7 +52,7 @@ LEAST_STEPS = 6
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class DeviceRates:
     """memory: bytes a second; products: operations a second, by the size of an element in bytes;
     step: seconds that the smallest kernel takes."""
@@ -98,7 +98,7 @@ _KNOWN = frozenset(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordingChoice:
     """device_s: seconds of a call on the device, at the least; held: bytes of a recording; memory:
     of the device; plain: why a call is not recorded, whatever it takes, or ""; asked: the mode asks

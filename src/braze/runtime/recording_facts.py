@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, final
 
 from braze.compat.dispatch import needs_data
+from braze.frozen import frozen
 from braze.ir.kernel import KernelSources
 from braze.ir.loops import Buffer
 from braze.ir.schedule import ExternStep, Schedule
@@ -16,7 +16,7 @@ from braze.shapes.expr import constant_value, symbols
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class RecordingFacts:
     """Inputs and results by their numbers.
 

@@ -19,12 +19,13 @@ on the host decides besides, as it does for a whole region (recording_choice.py)
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView
 from braze.ir.schedule import ExternStep, Kernel, Schedule, Step, scatters
@@ -40,7 +41,7 @@ WhyNot: TypeAlias = Callable[[ExternStep], str]
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Part:
     """reads: where its inputs are among the region's inputs and, behind them, the results of the
     parts before, in order. why_not: why it is not recorded, or ""."""
@@ -53,7 +54,7 @@ class Part:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Parts:
     """results: where the region's results are among its inputs and the parts' results."""
 

@@ -7,9 +7,9 @@ strides (s1, 1), (s0 + 1,)    ->  lambda n_s0, n_s1: ((n_s1, 1), (n_s0 + 1,))
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
+from braze.frozen import frozen
 from braze.ir.graph import Graph
 from braze.ir.run_graph import bindings_of
 from braze.shapes.binding import Binding, python_text
@@ -17,7 +17,7 @@ from braze.shapes.expr import Expr, Symbol
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class SizeReader:
     """symbols: of a graph; read: their numbers, in this order, from the graph's inputs and from
     tensors that hold what it computed."""

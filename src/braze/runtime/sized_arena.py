@@ -12,11 +12,11 @@ def lay_out(numbers):
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView
 from braze.ir.schedule import ALIGNMENT, SizedSlot
 from braze.ir.types import Size
@@ -28,7 +28,7 @@ _MOST_UNUSED = 8  # times what is needed: larger memory is given back
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class ArenaPlan:
     """What arenas of one graph have in common.
 

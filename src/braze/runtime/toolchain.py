@@ -10,9 +10,9 @@ import platform
 import shutil
 import subprocess
 import sys
-from dataclasses import dataclass
 from typing import final
 
+from braze.frozen import frozen
 from braze.options import Options
 
 COMPILERS = ("g++", "clang++", "c++")
@@ -30,7 +30,7 @@ _VECTOR_MATH = "_ZGVdN8v_tanhf"  # of glibc 2.35: all functions that the prelude
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Toolchain:
     """A compiler and its flags; `identity` is the part of a cache key that stands for both."""
 
@@ -41,7 +41,7 @@ class Toolchain:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class NoCompiler:
     """There is none for the kernels; `reason` says what was looked for and what to install."""
 

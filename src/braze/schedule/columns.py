@@ -14,8 +14,9 @@ rows and points, rows must be short enough for registers, and b must not depend 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Load, Scalar
 from braze.ir.scalars import cast, loads, rebuild, replace_children, substitute_symbols
 from braze.ir.schedule import Accumulate, Column, Kernel, Step, Store
@@ -40,7 +41,7 @@ def merge_columns(final: Rewritten, names: Names, tasks: int) -> Rewritten:
 # --- private ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Partial:
     """One of b's sums: its buffer [parts, points], and the sum over b's symbols."""
 

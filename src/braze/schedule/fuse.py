@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Definition, ExternCall, Load, Reduce, Scalar, Statement
 from braze.ir.scalars import loads, substitute_symbols
 from braze.ir.schedule import Loop, Refusal
@@ -32,7 +33,7 @@ _MOST_BUFFERS = 40  # behind pointers, in one kernel: registers for addresses ru
 _NEARBY = 8  # latest groups that an unrelated small definition may join
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Member:
     """A definition in a group's symbols, its body, too, which is held as it was given no longer.
     phase: the index of the pass over the row in which (for a row member: after which) it is
@@ -68,7 +69,7 @@ class Group:
             self.first_reads.setdefault(load.buffer, load)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class Candidate:
     """A definition that looks for a group, with what every group asks of it."""
 

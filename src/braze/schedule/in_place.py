@@ -12,9 +12,10 @@ that an extern call needs, or whose kernel reads the input at other places than 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
+from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, BufferView, InRange, Load, LoopProgram, Scalar
 from braze.ir.scalars import loads, rebuild, replace_children, walk
 from braze.ir.schedule import Accumulate, ExternStep, Kernel, Step, Store, scatters
@@ -24,7 +25,7 @@ from braze.shapes.expr import Symbol, symbols
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Rewritten:
     """steps: in their new order; those from `settled` on write in place, and none of them faults.
     mutations: what is left to be copied. in_place: the inputs that kernels write to."""

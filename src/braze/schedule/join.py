@@ -10,8 +10,8 @@ one behind the other along one dimension and have known sizes there; reductions 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Definition, Guarded, Reduce, Scalar, Scatter, Statement
 from braze.ir.scalars import apply, index, substitute_symbols
 from braze.ir.types import Size
@@ -22,7 +22,7 @@ from braze.shapes.expr import ZERO, Symbol, as_expr, constant_value
 _MOST_REGIONS = 4
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Region:
     """A definition of the elements [start, stop) along the dimension; bare: its symbol there."""
 

@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from braze.frozen import frozen
 from braze.ir.loops import (
     Buffer,
     Definition,
@@ -44,7 +45,7 @@ _MOST_LOADS = 8
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Later:
     """statements: with what is computed once more. targets: the values that are: their kernels
     come behind the extern call before them."""

@@ -17,10 +17,10 @@ from __future__ import annotations
 from bisect import insort
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import accumulate
 from typing import final
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, LoopProgram
 from braze.ir.schedule import ALIGNMENT, ExternStep, Kernel, SizedSlot, Slot, Step
 from braze.ir.types import Size
@@ -35,7 +35,7 @@ _SMALL = 1 << 16  # bytes: lies in the arena in any case
 _LEAST_ARENA = 1 << 22  # bytes: below, memory is no matter
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Placement:
     """slots in the arena and its size in bytes, or where sizes are symbols, sized slots; and what
     is allocated at each call."""
@@ -48,7 +48,7 @@ class Placement:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Plannable:
     """Whether a buffer's size is known when a call begins.
 
@@ -71,7 +71,7 @@ class Plannable:
         return all(symbols(n) <= self.known for n in (*buffer.shape, *buffer.stride))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Life:
     """size: in bytes; about: an estimate of it."""
 

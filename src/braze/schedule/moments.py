@@ -24,10 +24,11 @@ that would hold too few points.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, Definition, Load, Reduce, Scalar, Statement
 from braze.ir.scalars import apply, cast, literal, loads, substitute_symbols
 from braze.schedule.cost import estimated
@@ -42,7 +43,7 @@ _LEAST_ROWS = 32  # of a part whose points are rows of neighbouring groups
 _LANES = 16  # groups that one program has at the least, there
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class SharedMoments:
     """final: targets of reductions that are not to be split any further."""
 
@@ -157,7 +158,7 @@ def _renaming(source: Definition, wanted: Definition) -> dict[Symbol, Expr]:
     return {old: as_expr(new) for (old, _), (new, _) in pairs}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Parts:
     """An axis in `count` parts of `length`, each of so many points."""
 
@@ -188,7 +189,7 @@ def _parts(definition: Definition, target: Target) -> _Parts | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Pieces:
     """p, q, s and v of the docstring."""
 

@@ -8,9 +8,10 @@ are merged: a contiguous [8, 512, 768] is one loop of 3145728.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TypeVar
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Index, Load, Reduce, Scalar, Scatter
 from braze.ir.scalars import loads, replace_children, substitute_symbols, walk
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scatters
@@ -42,7 +43,7 @@ _WANTED_TASKS = 8
 _At = TypeVar("_At")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Order:
     """rows, inner: canonical loops in their order; lanes: whether the last row is vectorised."""
 
@@ -281,7 +282,7 @@ def _phases(
     return tuple(phases)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Relocation:
     """Turns members into statements; loads and stores of scratch buffers go to the arrays."""
 

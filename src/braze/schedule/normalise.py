@@ -12,16 +12,17 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any
 
+from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, Cast, Definition, Literal, Load, Reduce, Scalar
 from braze.ir.scalars import cast, rebuild, replace_children, substitute_symbols
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value
 from braze.shapes.substitution import substitute
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Names:
     """Fresh names for one schedule."""
 

@@ -6,8 +6,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
 from braze.ir.padding import NO_PADDING
 from braze.ir.schedule import Schedule, Step
@@ -90,7 +91,7 @@ def schedule(
 # --- private ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Planned:
     """Steps, and what they were made of."""
 

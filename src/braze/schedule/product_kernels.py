@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, Load, Scalar
 from braze.ir.scalars import apply, cast, loads, rebuild, replace_children
 from braze.ir.scalars import substitute_symbols as substituted
@@ -35,7 +35,7 @@ _PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Operands:
     """Of a product: its matrices, what is added (None: nothing), and its extents."""
 

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram
 from braze.ir.scalars import loads
 from braze.ir.schedule import Computed, ExternStep, Kernel, Step
@@ -59,7 +60,7 @@ def fuse_products(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Site:
     """A product: where its call is, and the kernel of points that alone reads its result."""
 
@@ -71,7 +72,7 @@ class _Site:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Way:
     """changes: what stands at some places, None for nothing; what: in words, for the log."""
 

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import (
     Apply,
     Buffer,
@@ -51,7 +51,7 @@ class Same(Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Position:
     """The number of the row, plus that."""
 

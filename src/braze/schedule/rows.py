@@ -10,9 +10,9 @@ A row is a symbol here, or none for row zero, which every call has.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import final
 
+from braze.frozen import frozen
 from braze.ir.loops import BufferView
 from braze.ir.padding import Rows
 from braze.ir.types import Size
@@ -124,7 +124,7 @@ def row_of(
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Seen:
     """A view among a library call's arguments: its rows, or None where all of it is the same at
     every size. anywhere: each row is the same, however they are counted."""

@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
+from braze.frozen import frozen
 from braze.ir.loops import (
     Buffer,
     BufferView,
@@ -48,7 +49,7 @@ from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, symbols
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Scattered:
     """The program and its statements, some buffers in the place of others. inputs: those that are
     written to. positions: buffers of indices in range, which kernels of their own check."""

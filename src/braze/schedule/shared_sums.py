@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Definition, Reduce, Scalar, Statement
 from braze.ir.scalars import loads
 from braze.ir.schedule import Kernel, Step
@@ -73,7 +74,7 @@ def _long_sums(statements: Sequence[Statement], target: Target) -> list[Buffer]:
     return [sum_.definition.target for sum_, *later in found if _is_read_again(sum_, later)]
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Known:
     """A definition and the buffers that it reads."""
 

@@ -27,10 +27,11 @@ ends early would keep the others waiting.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, InRange, Load, Scalar
 from braze.ir.scalars import literal, loads, walk
 from braze.ir.schedule import (
@@ -85,7 +86,7 @@ def of_processors(target: Target, processors: int) -> Target:
     return replace(target, spread_parts=min(target.spread_parts, processors))
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Cut:
     """A row in `parts` of `length` points, the last of which may have fewer; reads: how many values
     are read of each."""

@@ -15,8 +15,9 @@ be a value of the group (c).
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Index, InRange, Load, Scalar
 from braze.ir.scalars import loads, rebuild, replace_children, walk
 from braze.ir.schedule import Accumulate, Kernel, Step, Store, offset
@@ -76,7 +77,7 @@ def _is_plain(value: Scalar) -> bool:
     return True
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Place:
     """Where a point is among the sums': `at` in memory; `coordinates` of the target. point: the
     symbol of the points' loop; lane: of the sums' groups."""

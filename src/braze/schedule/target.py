@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import dataclass
 from typing import final
+
+from braze.frozen import frozen
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Target:
     """enough_tasks: results of a reduction that keep every processor busy; with fewer it is split.
     least_work, most_parts, least_part: of a split reduction; in elements, parts by number.

@@ -6,9 +6,9 @@ shape (s0, 2*s1 + 1)   ->   n_s0 = x0.size(0);  n_s1 = (x0.size(1) - 1) // 2
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
 from typing import Any, NoReturn, final
 
+from braze.frozen import frozen
 from braze.shapes.expr import (
     Expr,
     Extremum,
@@ -24,7 +24,7 @@ from braze.shapes.expr import (
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Binding:
     """symbol == (the number at `place` - rest) // factor; rest is of symbols bound before.
     factor may be negative: `2048 - s0` is a size, too.
@@ -58,7 +58,7 @@ def raise_unmet(message: str, raises: bool = False) -> NoReturn:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Check:
     """`expr kind 0` has to hold, once the numbers in it are known; message: what is said where it
     does not, with the user's line. kind: "==", "!=" or ">=".
@@ -75,7 +75,7 @@ class Check:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Sizes:
     """What a program is told of its symbols beside the sizes of its inputs.
 

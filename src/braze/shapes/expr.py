@@ -15,15 +15,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from functools import lru_cache
 from typing import TypeAlias, final
 
+from braze.frozen import frozen
 from braze.shapes.intervals import Range, divided, multiplied, scaled
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Symbol:
     """An unknown integer in [lower, upper]; None means unbounded on that side.
 
@@ -61,7 +61,7 @@ class Symbol:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class FloorDiv:
     """floor(dividend / divisor), divisor > 0."""
 
@@ -76,7 +76,7 @@ class FloorDiv:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Mod:
     """dividend - divisor * floor(dividend / divisor), divisor > 0."""
 
@@ -91,7 +91,7 @@ class Mod:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Extremum:
     """The least (`maximum` False) or greatest of two or more expressions."""
 

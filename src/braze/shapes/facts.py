@@ -17,9 +17,9 @@ question again.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias, final
 
+from braze.frozen import frozen
 from braze.shapes.binding import python_text, with_remainders
 from braze.shapes.data_symbols import DataSymbols
 from braze.shapes.expr import (
@@ -52,7 +52,7 @@ MOST = 1 << 48  # no tensor has as many elements: an end of ranges that is not c
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Relation:
     """`expr kind 0`."""
 
@@ -74,7 +74,7 @@ class Relation:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Assumed:
     """A relation that was assumed, in the symbols that stand for sizes of inputs, and where."""
 

@@ -14,6 +14,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import final
 
+from braze.frozen import frozen
+
 
 @final
 @dataclass(slots=True)
@@ -60,7 +62,7 @@ class SizeHistory:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class SizePolicy:
     """dynamic: as `braze.compile` takes it; history: of the frame that is compiled; numbers:
     whether ints and floats may be symbols, too."""

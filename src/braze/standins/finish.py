@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, final
 
 import torch
 
 from braze.compat.backward import VERSION, follows_its_base, is_piece, is_plain_view
+from braze.frozen import frozen
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
@@ -25,7 +26,7 @@ aten = torch.ops.aten
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
+@frozen(eq=False)
 class FinishedTrace:
     """graph: its first outputs are the results asked for, in order; further ones are bases that
         several results share.

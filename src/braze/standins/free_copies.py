@@ -15,11 +15,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from typing import Any, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.graph import Value, values_in
 from braze.ir.types import TensorType
 from braze.shapes.conditions import known_less
@@ -38,7 +38,7 @@ class CopySeen(BaseException):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class FreeCopy:
     """copy: the memory of the copy. source: that which it was copied from, at its `version`."""
 

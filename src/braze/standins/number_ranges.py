@@ -16,11 +16,11 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
+from braze.frozen import frozen
 from braze.ir.graph import Value
 from braze.ir.types import TensorType
 from braze.shapes.facts import Relation
@@ -106,7 +106,7 @@ _Key: TypeAlias = tuple[Any, ...]
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Question:
     """Whether an operator takes its arguments: small tensors as their types, and numbers. args,
     kwargs: frozen. asked: the place of the one number that is asked about."""
@@ -204,7 +204,7 @@ def _fewer(size: Any) -> int:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Range:
     """The floats that an operator takes: from least to most, which are finite, and of those that
     are no number (infinities, NaN) which."""

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import final
 
 import torch
 
 from braze.compat import dispatch
+from braze.frozen import frozen
 from braze.ir.random_ops import is_random
 
 
@@ -27,7 +28,7 @@ class Kind(enum.Enum):
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class OpFacts:
     """written: positions (in the schema's arguments) of the arguments that are written to.
     functional: the overload without writes; its returns are the call's fresh returns, then the

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any, TypeAlias, final
 
 import torch
 
 from braze.compat.operators import with_data
+from braze.frozen import frozen
 from braze.ir.graph import Argument, Node, Value
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import ScalarType, TensorType
@@ -33,7 +33,7 @@ Call: TypeAlias = tuple[
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class DataWrite:
     """A write through `x.data`. base: of the memory; before: what it held; calls: how many were
     recorded; step: of the program, at which it took `x.data`."""

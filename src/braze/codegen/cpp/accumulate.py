@@ -30,6 +30,7 @@ from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES, literal_text
 from braze.codegen.cpp.scope import Scope
 from braze.codegen.cpp.text import indented
+from braze.frozen import frozen
 from braze.ir.loops import Literal
 from braze.ir.schedule import Accumulate, Kernel, Loop
 from braze.shapes.expr import Symbol, as_expr, constant_value
@@ -43,7 +44,7 @@ _BRANCH = re.compile(r" \? p\d+\[.*(bz_floor_|[/%] \(?n\d)")
 STRIDE = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Block:
     """A loop cut into blocks: `before` and `after` stand around each block's loop."""
 

@@ -6,11 +6,10 @@ their own type (in as many lanes as the vector has), blocks of more of them in a
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 import torch
 
 from braze.codegen.cpp.operators import TYPES, literal_text
+from braze.frozen import frozen
 from braze.ir.loops import Literal
 
 BLOCK = 1024
@@ -18,7 +17,7 @@ BLOCK = 1024
 WIDER: dict[torch.dtype, str] = {torch.float32: "double", torch.float64: "long double"}
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fold:
     """start: initial value; combine: template of accumulator {0} and value {1}; clause: OpenMP's
     reduction operator, the one that this fold is in a vector loop."""

@@ -8,11 +8,11 @@ from __future__ import annotations
 import math
 import re
 import struct
-from dataclasses import dataclass
 
 import torch
 
 from braze.compat.float8 import saturates_e4m3
+from braze.frozen import frozen
 from braze.ir.loops import SCALAR_OPS, Literal
 
 FLOATS = (torch.float32, torch.float64)
@@ -28,7 +28,7 @@ INTEGERS = (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class CType:
     """memory: the type behind pointers; value: the type of a variable."""
 

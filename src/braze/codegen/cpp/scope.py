@@ -14,6 +14,7 @@ import torch
 from braze.codegen.comparisons import decide_comparison
 from braze.codegen.cpp.index import index_text
 from braze.codegen.cpp.operators import TYPES, cast_text, form, literal_text
+from braze.frozen import frozen
 from braze.ir.loops import (
     Apply,
     Buffer,
@@ -36,7 +37,7 @@ from braze.shapes.expr import (
 )
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """A C++ expression without side effects: a name or a constant; the level where it is known."""
 
@@ -44,7 +45,7 @@ class Term:
     level: int
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Guard:
     """What must hold for loads to be in bounds."""
 

@@ -14,8 +14,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
 
+from braze.frozen import frozen
 from braze.ir.schedule import Kernel, Store
 
 _LEAST_LENGTH = 256  # of a loop: a shorter one is worth unrolling or an exact epilogue
@@ -30,7 +30,7 @@ _TASKS = re.compile(r"(?<=tasks = )[\dL *]+(?=;)|(?<=worth = )\d+L")
 _NUMBER = re.compile(r"\d+(?=L)")
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Form:
     """A kernel's text with names c0, c1, ... in the place of numbers, and those numbers."""
 

@@ -7,8 +7,8 @@ some 40 KB on the way, so programs hold 16 to 32 bytes a thread and several fit 
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
+from braze.frozen import frozen
 from braze.ir.loops import Scalar
 from braze.ir.scalars import loads
 from braze.ir.schedule import Accumulate, Kernel, Spread, Store, offset
@@ -28,7 +28,7 @@ _HELD_LANES = 8192  # points of all lanes of a program that registers hold
 _LANE_BYTES = 16384  # of what all lanes of a program read at once, where they walk
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class BlockSizes:
     """rows: 0 for one row at a time."""
 

@@ -23,6 +23,7 @@ from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.spread import Meetings
 from braze.codegen.triton.tiling import Dimension, Tiling
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Scalar, Scatter
 from braze.ir.scalars import loads
 from braze.ir.schedule import Accumulate, Kernel, Product, Store
@@ -31,7 +32,7 @@ from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 _LONG_WALK = 8  # blocks
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Body:
     """The lines of a function; checked: it asserts that indices are in range."""
 

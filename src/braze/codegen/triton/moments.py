@@ -19,11 +19,12 @@ import torch
 
 from braze.codegen.triton.cost import power_of_two
 from braze.codegen.triton.scope import Dimensions, Scope, Term
+from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, Cast, Literal, Load, Scalar
 from braze.ir.schedule import Accumulate, Phase, Spread, row_points
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Moments:
     """total: the sum of `value`; squares: that of (value - total / size) ** 2."""
 

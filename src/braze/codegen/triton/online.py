@@ -17,6 +17,7 @@ import torch
 
 from braze.codegen.triton.moments import Moments, moments_of
 from braze.codegen.triton.scope import Dimensions, Scope, Term
+from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, Cast, Load, Scalar
 from braze.ir.scalars import loads, walk
 from braze.ir.schedule import Accumulate, Phase, Store
@@ -25,7 +26,7 @@ _READ = 16  # bytes that a thread reads at once
 _LARGEST_VALUE = 64  # nodes of an expression that is compared with another
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pair:
     """top: the maximum of `value`; total: the sum of exp(value - top)."""
 
@@ -34,7 +35,7 @@ class Pair:
     value: Scalar
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Pass:
     """One walk over the row: statements, pairs of folds, then what is done for the row."""
 

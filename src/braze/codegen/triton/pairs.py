@@ -9,9 +9,8 @@ Refused: tiles and rows, indices that are loaded, and places that may lie outsid
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from braze.codegen.triton.tiling import Tiling
+from braze.frozen import frozen
 from braze.ir.loops import Load
 from braze.ir.schedule import offset
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
@@ -19,7 +18,7 @@ from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 _LEAST_BLOCK = 64
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class PairLoad:
     """place: where both are read, along the points; is_second: which of them is wanted."""
 

@@ -12,20 +12,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import torch
 
 from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, TYPES
 from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
+from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, Cast, Scalar
 from braze.ir.scalars import loads, walk
 from braze.ir.schedule import HEAVY_OPERATORS, Computed, Kernel
 from braze.shapes.expr import constant_value
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Prologue:
     """Lines before the loop, lines in it, and the block's text after those."""
 

@@ -24,6 +24,7 @@ from braze.codegen.triton.operators import (
 from braze.codegen.triton.pairs import PairLoad, pair_load
 from braze.codegen.triton.runs import regrouped
 from braze.codegen.triton.tiling import Tiling
+from braze.frozen import frozen
 from braze.ir.loops import (
     Apply,
     Buffer,
@@ -44,7 +45,7 @@ Dimensions = frozenset[str]
 NUMBER: Dimensions = frozenset()
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Term:
     """A name or a constant, and the blocked dimensions that it varies along."""
 

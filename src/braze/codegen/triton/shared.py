@@ -15,8 +15,9 @@ import hashlib
 import math
 import re
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
+from braze.frozen import frozen
 from braze.ir.kernel import DeviceFunction, Launch
 from braze.ir.loops import Buffer
 from braze.shapes.expr import constant_value
@@ -50,7 +51,7 @@ def share_functions(launches: Sequence[tuple[Launch, ...]]) -> list[tuple[Launch
 # --- private ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Sized:
     """A function's body in pieces, and the sizes between them."""
 
@@ -76,7 +77,7 @@ class _Sized:
         return (self.pieces, multiples, *kinds)
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class _Shared:
     """A function, and the sizes that it is given."""
 

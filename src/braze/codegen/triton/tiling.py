@@ -12,7 +12,6 @@ as a whole (persistent: everything is read once), or walked block by block, once
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import final
 
 from braze.codegen.triton.cost import (
@@ -23,6 +22,7 @@ from braze.codegen.triton.cost import (
     spread_warps,
     tile_blocks,
 )
+from braze.frozen import frozen
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads, walk
 from braze.ir.schedule import Accumulate, Computed, Kernel, Loop, Store, offset
@@ -35,7 +35,7 @@ _LARGEST_INDEX = 2**31 - 2**17  # less than 32 bits by more than any block
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Dimension:
     """name: of its index; loops: outermost first; block: its points in a program, a power of two,
     0 for one point that is a number. walked: block by block, in a loop. shift: blocks begin at a
@@ -66,7 +66,7 @@ class Dimension:
 
 
 @final
-@dataclass(frozen=True, slots=True)
+@frozen
 class Tiling:
     """dimensions: slowest first; blocked ones are the axes of values in this order. reduced: the
     name of the one that phases run over, or "". wide: indices need 64 bits. stages: blocks of a
