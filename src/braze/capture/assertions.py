@@ -16,6 +16,7 @@ So it is with numbers that the graph computes, where Python may raise:
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, final
 
 import torch
@@ -30,6 +31,7 @@ from braze.compat.bytecode import Instruction, ends_by_raising
 from braze.compat.compiler_questions import is_optimizer
 from braze.frozen import frozen
 from braze.ir.frame import Check, FromGraph
+from braze.ir.graph import Value
 from braze.ir.origin import Origin
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.facts import Relation
@@ -89,11 +91,13 @@ def _may_assume(interpreter: Any, value: Any) -> bool:
     return type(value) is Standin and not interpreter.transforms and interpreter.looks_at_results
 
 
-def assume_computable(interpreter: Any, condition: Any) -> None:
+def assume_computable(interpreter: Any, record: Callable[[], Value]) -> None:
     """Take it that a condition on numbers holds, without which Python raises, or gives a complex
-    number. Optimizers count steps from one: of what they compute it does hold."""
+    number. Optimizers count steps from one: of what they compute it does hold, and nothing is
+    recorded, which would be a dozen calls a parameter."""
     if is_optimizer(interpreter.frames[-1].globals):
         return
+    condition: Any = record()
     step, origin = interpreter.outer_step, interpreter.origin()
     if interpreter.assumed and interpreter.assumed[-1].of_numbers:
         last = interpreter.assumed.pop()

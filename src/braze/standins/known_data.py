@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 import torch
 
@@ -12,6 +13,7 @@ from braze.ir.types import TensorType
 from braze.standins.recorder import Call, Recorder
 
 _MOST_ELEMENTS = 64
+_Maker: TypeAlias = Callable[[Value], "Call | None"]
 
 
 def known_data(
@@ -22,8 +24,7 @@ def known_data(
 ) -> torch.Tensor | None:
     """The contents of a small CPU value whose operators read nothing but constants, else None.
     most: of that many elements, on any device."""
-    makers = {made: call for call in recorder.calls for made in call[3] if made is not None}
-    return _evaluate(value, constants, makers, most)
+    return _evaluate(value, constants, recorder.maker, most)
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -32,20 +33,20 @@ def known_data(
 def _evaluate(
     value: Value,
     known: dict[Value, torch.Tensor],
-    makers: dict[Value, Call],
+    maker: _Maker,
     most: int | None,
 ) -> torch.Tensor | None:
     if value in known:
         return known[value]
-    call = makers.get(value)
-    if call is None or not _is_small(value, most):
+    call = maker(value) if _is_small(value, most) else None
+    if call is None:
         return None
     op, args, kwargs, outputs = call[:4]
     if is_random(op) or any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments):
         return None
     try:
-        given = [_bind(argument, known, makers, most) for argument in args]
-        named = {name: _bind(argument, known, makers, most) for name, argument in kwargs.items()}
+        given = [_bind(argument, known, maker, most) for argument in args]
+        named = {name: _bind(argument, known, maker, most) for name, argument in kwargs.items()}
     except _Unknown:
         return None
     result = op(*given, **named)
@@ -59,16 +60,14 @@ class _Unknown(Exception):
     pass
 
 
-def _bind(
-    argument: Any, known: dict[Value, torch.Tensor], makers: dict[Value, Call], most: int | None
-) -> Any:
+def _bind(argument: Any, known: dict[Value, torch.Tensor], maker: _Maker, most: int | None) -> Any:
     if isinstance(argument, Value):
-        found = _evaluate(argument, known, makers, most)
+        found = _evaluate(argument, known, maker, most)
         if found is None:
             raise _Unknown
         return found
     if isinstance(argument, (tuple, list)):
-        return [_bind(item, known, makers, most) for item in argument]
+        return [_bind(item, known, maker, most) for item in argument]
     if isinstance(argument, (torch.SymInt, torch.SymFloat)):
         raise _Unknown
     return argument

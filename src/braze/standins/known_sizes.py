@@ -20,7 +20,7 @@ from braze.ir.graph import Value
 from braze.ir.types import TensorType
 from braze.shapes.facts import Relation
 from braze.shapes.symbolic import SymbolicSize
-from braze.standins.recorder import Call
+from braze.standins.recorder import Recorder
 from braze.standins.standin import Standin
 
 if TYPE_CHECKING:
@@ -37,17 +37,16 @@ def known_size(tracer: Tracer, standin: Any) -> SymbolicSize | None:
     if tracer.facts is None or type(standin) is not Standin:
         return None
     recorder = tracer.recorder
-    makers = {made: call for call in recorder.calls for made in call[3] if made is not None}
     literals = {constant.value: constant.tensor for constant in tracer.constants}
     with WithoutMode(tracer):
-        found = _evaluate(recorder.read(standin.place), makers, literals)
+        found = _evaluate(recorder.read(standin.place), recorder, literals)
     return found if isinstance(found, SymbolicSize) else None
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-def _evaluate(value: Value, makers: dict[Value, Call], literals: dict[Value, torch.Tensor]) -> Any:
+def _evaluate(value: Value, recorder: Recorder, literals: dict[Value, torch.Tensor]) -> Any:
     kind = value.type
     if not isinstance(kind, TensorType) or kind.dtype is not torch.int64 or kind.device != _CPU:
         return None
@@ -55,13 +54,14 @@ def _evaluate(value: Value, makers: dict[Value, Call], literals: dict[Value, tor
         return None
     if value in literals:
         return literals[value].item()
-    if value not in makers:
+    call = recorder.maker(value)
+    if call is None:
         return None
-    op, args, kwargs, _ = makers[value][:4]
+    op, args, kwargs = call[:3]
     calculate = _RULES.get(op)
     if calculate is None:
         return None
-    operands = [_evaluate(a, makers, literals) if isinstance(a, Value) else a for a in args]
+    operands = [_evaluate(a, recorder, literals) if isinstance(a, Value) else a for a in args]
     if any(operand is None for operand in operands):
         return None
     return calculate(*operands, **kwargs)

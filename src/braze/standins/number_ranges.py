@@ -289,7 +289,7 @@ def _tie_float(tracer: Tracer, number: SymbolicFloat, question: _Question) -> No
         held = tracer.recorder.read(number.tensor.place)
         if (held, found) not in tracer.integers:
             tracer.integers[held, found] = True
-            tracer.check_number(_in_range(tracer.recorder.emit, held, found))
+            tracer.check_number(lambda: _in_range(tracer.recorder.emit, held, found))
 
 
 _SIGNS = {"ge": aten.ge.Scalar, "le": aten.le.Scalar}

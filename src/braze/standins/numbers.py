@@ -250,7 +250,8 @@ def calculated(op: Any, operands: tuple[Any, ...], python: Callable[..., float])
     if raises_unless is None or tracer.check_number is None:
         return made
     if not (python in _OF_POSITIVE and _is_positive(operands[-1])):
-        tracer.check_number(raises_unless(tracer.recorder.emit, values, result))
+        emit = tracer.recorder.emit
+        tracer.check_number(lambda: raises_unless(emit, values, result))
     return made
 
 

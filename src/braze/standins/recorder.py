@@ -108,6 +108,24 @@ class Recorder:
         self.calls.append((op, args, kwargs, outputs, self.origin, _is_grad_enabled()))
         return result
 
+    def maker(self, value: Value) -> Call | None:
+        """The call that made a value; None of an input or a constant. Values are numbered in the
+        order of the calls, so that it is found by halves."""
+        calls = self.calls
+        first, end = 0, len(calls)
+        while first < end:
+            middle = place = (first + end) // 2
+            while place > first and not any(calls[place][3]):
+                place -= 1  # what makes nothing has no number
+            made = calls[place][3]
+            if value in made:
+                return calls[place]
+            if any(made) and value.index < next(v.index for v in made if v is not None):
+                end = place
+            else:
+                first = middle + 1
+        return None
+
     # --- reading and writing places -----------------------------------------------------------
 
     def read(self, place: Place) -> Value:

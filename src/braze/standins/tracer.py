@@ -52,7 +52,7 @@ class Tracer(dispatch.TorchDispatchMode):
         could not give (custom autograd functions) are refused. A trace that holds its own
         backward turns this off.
     check_number: told of a condition on numbers that the graph computes where Python or an operator
-        raises, or gives a complex number, unless it holds.
+        raises, or gives a complex number, unless it holds; what it is given records the condition.
     step_now: of the program that is traced; set it where gradients may end at leaves that the
         trace made. leaf_reads: the steps at which those were read.
 
@@ -67,7 +67,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.inputs: list[tuple[Standin, Any]] = []
         self.constants: list[Constant] = []
         self.used_offsets: dict[int, Origin] = {}
-        self.check_number: Callable[[Value], None] | None = None
+        self.check_number: Callable[[Callable[[], Value]], None] | None = None
         self.step_now: Callable[[], int] | None = None
         self.leaf_reads: list[int] = []
         self.has_numbers = False

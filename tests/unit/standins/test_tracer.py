@@ -49,6 +49,21 @@ def test_pure_calls() -> None:
     check(lambda x, y: torch.relu(x @ y) + 2.0, torch.randn(3, 4), torch.randn(4, 5))
 
 
+def test_the_maker_of_each_value_is_found() -> None:
+    tracer, early, other = Tracer(), torch.randn(4, 6), torch.randn(4, 3)
+    with tracer:
+        x = tracer.add_input(early)
+        first, _ = (x + 1).split(3, 1)
+        torch._assert_async((first.sum() > 0).any())  # a call that makes nothing
+        late = tracer.add_input(other)
+        torch.relu(first + late).topk(2)
+    recorder = tracer.recorder
+    made = [(value, call) for call in recorder.calls for value in call[3] if value is not None]
+    assert any(not call[3] for call in recorder.calls)
+    assert all(recorder.maker(value) is call for value, call in made)
+    assert [recorder.maker(value) for value in recorder.input_values] == [None, None]
+
+
 WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
     "add_": lambda x: (x.add_(1), x * 2),
     "row": lambda x: (x[0].mul_(3), x.sum()),
