@@ -94,13 +94,19 @@ class _State:
         if len(forms) != 1 or len(partners) != 1:
             return
         (form,), (partner,) = forms, partners
-        if not _holds(partner, target) or not self._is_there(partner, definition):
+        if not _holds(partner, target) or not self._is_there(partner, position):
             return
-        if not self._is_all(definition, found):
+        made = {reader: self._reading(reader, sums, target) for reader, sums in found.items()}
+        if not self._is_all(definition, found, made):
             return
-        self._change(position, _with_sum(definition, form, partner))
-        for reader, sums in found.items():
-            self._change(reader, _reading(self._definition(reader), sums, target))
+        self.statements[position] = _with_sum(definition, form, partner)
+        self.sums.pop(position, None)
+        self.uses.reading[partner].add(position)
+        for reader, reading in made.items():
+            self.statements[reader] = reading
+            self.sums.pop(reader)
+            if all(load.buffer is not partner for load in loads(reading.body)):
+                self.uses.reading[partner].discard(reader)
 
     def _definition(self, position: int) -> Definition:
         statement = self.statements[position]
@@ -117,33 +123,35 @@ class _State:
             if buffer in (s.first.buffer, s.second.buffer) and s.node.dtype == buffer.dtype
         ]
 
-    def _is_there(self, partner: Buffer, definition: Definition) -> bool:
-        """Whether the sum so far is there before all that the definition reads: its kernel does not
-        have to wait for it."""
+    def _is_there(self, partner: Buffer, position: int) -> bool:
+        """Whether the sum so far is there before all that a definition reads: its kernel does not
+        have to wait for it. What it reads may get further regions behind it."""
         made = self.made.get(partner)
-        if made is None:
+        if made is None or made >= position:
             return False
-        read = {load.buffer for load in loads(definition.body)}
+        read = {load.buffer for load in loads(self._definition(position).body)}
         return any(made <= self.made.get(buffer, -1) for buffer in read)
 
-    def _is_all(self, definition: Definition, found: dict[int, list[_Sum]]) -> bool:
-        """Whether the buffer is read in these sums alone, and as many elements as it has."""
+    def _reading(self, reader: int, sums: Sequence[_Sum], target: Buffer) -> Definition:
+        definition = self._definition(reader)
+        return replace(definition, body=_without(definition.body, sums, target))
+
+    def _is_all(
+        self,
+        definition: Definition,
+        found: dict[int, list[_Sum]],
+        made: dict[int, Definition],
+    ) -> bool:
+        """Whether the buffer is read in these sums alone, and as many elements as it has. made:
+        the readers with one load in the place of each sum."""
         read = 0
         for reader, sums in found.items():
-            reading = self._definition(reader)
-            if not _only_in(reading.body, sums, definition.target):
+            left = [x for x in loads(made[reader].body) if x.buffer is definition.target]
+            if len(left) > len(sums):
                 return False
             places = {sum_.first.coordinates for sum_ in sums}
-            read += sum(_elements(place, reading) for place in places)
+            read += sum(_elements(place, made[reader]) for place in places)
         return read >= estimated(size for _, size in definition.axes)
-
-    def _change(self, position: int, definition: Definition) -> None:
-        for load in loads(self._definition(position).body):
-            self.uses.reading[load.buffer].discard(position)
-        for load in loads(definition.body):
-            self.uses.reading.setdefault(load.buffer, set()).add(position)
-        self.statements[position] = definition
-        self.sums.pop(position, None)
 
 
 def _written(statement: Statement) -> Iterable[Buffer]:
@@ -214,23 +222,14 @@ def _elements(place: Coordinates, definition: Definition) -> int:
     return estimated(size for symbol, size in loops(definition) if symbol in named)
 
 
-def _only_in(body: Scalar, sums: Sequence[_Sum], target: Buffer) -> bool:
-    """Whether nothing reads the target but these sums."""
-    return all(load.buffer is not target for load in loads(_without(body, sums, None)))
-
-
-def _reading(definition: Definition, sums: Sequence[_Sum], target: Buffer) -> Definition:
-    return replace(definition, body=_without(definition.body, sums, target))
-
-
-def _without(body: Scalar, sums: Sequence[_Sum], instead: Buffer | None) -> Scalar:
-    """The body with loads in place of sums; of the first operand, where none is told."""
+def _without(body: Scalar, sums: Sequence[_Sum], instead: Buffer) -> Scalar:
+    """The body with a load in the place of each sum."""
     nodes = {id(sum_.node): sum_ for sum_ in sums}
 
     def carried(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
         sum_ = nodes.get(id(node))
         if sum_ is not None:
-            return Load(sum_.first.buffer if instead is None else instead, sum_.first.coordinates)
+            return Load(instead, sum_.first.coordinates)
         return replace_children(node, below)
 
     return rebuild(body, carried)

@@ -193,6 +193,26 @@ def test_a_kernel_does_not_wait_for_the_sum_so_far() -> None:
     assert _read(_carried(early), "y") == ["g1"]
 
 
+def test_the_sum_so_far_is_there_before() -> None:
+    """g1 reads a region of u, of which another one is written behind g0, which is behind g1."""
+    x = buffer("x", (_ROWS, _WIDTH))
+    u = buffer("u", (_ROWS, 2 * _WIDTH))
+    g1 = buffer("g1", (_ROWS, _WIDTH))
+
+    def region(number: int) -> Definition:
+        (i, _), (j, _) = over = axes((_ROWS, _WIDTH), f"u{number}_")
+        return define(u, over, load(x, i, j), (i, as_expr(j) + number * _WIDTH))
+
+    (i, _), (j, _) = over = axes((_ROWS, _WIDTH), "g1_")
+    w0, (call, g0_), g0 = _operand(0, x, _WIDTH)
+    y = _slice("y", [g0, g1], 0, _WIDTH)
+    g1_ = define(g1, over, apply("tanh", load(u, i, j)))
+    made = program([x, w0], [region(0), g1_, call, g0_, region(1), y], [y.target, u])
+    assert _read(_carried(made), "g1") == ["u"]
+    assert _read(_carried(made), "g0") == ["g1", "z0"]
+    _same(_carried(made), made)
+
+
 def _random(seed: int) -> LoopProgram:
     """Operands of any widths, sums of some of them in any order, read at any place."""
     random_ = random.Random(seed)
