@@ -318,10 +318,10 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     facts = interpreter.sizes.facts
     if facts is not None and facts.free_copies:
         check_unseen(interpreter.tracer.recorder, facts.free_copies, results)
+    check_data_writes(interpreter, results)
     keeps_sized = interpreter.request.keeps_calls  # torch-level calls may ask for sizes of others
     trace: FinishedTrace = interpreter.tracer.finish(results, keeps_sized)
     check_new_leaves(interpreter, results, trace.graph)
-    check_data_writes(interpreter, results)
     return trace
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -53,7 +53,7 @@ def finish_trace(
     facts: Facts | None = None,
     keeps_sized: bool = False,
 ) -> FinishedTrace:
-    """Close a trace. `results` must be stand-ins of it. versions: of the inputs' stand-ins.
+    """Close a trace; its calls go. `results` must be stand-ins of it. versions: of the inputs'.
     keeps_sized: inputs of symbolic size stay, also where nothing but their sizes is used."""
     for result in results:
         if type(result) is not Standin:
@@ -69,6 +69,7 @@ def finish_trace(
     outputs = _uncounted(_detached(outputs, results, inputs), places)
     outputs = _with_versions(outputs, results)
     used, calls = _live_calls(recorder.calls, outputs, mutations)
+    recorder.calls.clear()
     original = [recorder.input_values[index] for index in range(len(inputs))]
     if keeps_sized and facts is not None:
         used.update(value for value in original if has_symbols(value.type))
@@ -76,7 +77,7 @@ def finish_trace(
     graph = Graph(
         inputs=tuple(original[index] for index in kept),
         constants=tuple(c for c in constants if c.value in used),
-        nodes=tuple(map(node_of, calls)) if facts is None else (),
+        nodes=tuple(map(node_of, _taken_out(calls))) if facts is None else (),
         outputs=outputs,
         mutations=mutations,
     )
@@ -84,7 +85,7 @@ def finish_trace(
     if facts is None:
         return FinishedTrace(graph, tuple(kept), histories)
     expressions = Expressions(facts)
-    graph, sizes, is_known = expressions.graph(graph, calls)
+    graph, sizes, is_known = expressions.graph(graph, _taken_out(calls))
     return FinishedTrace(graph, tuple(kept), histories, sizes, expressions, is_known)
 
 
@@ -284,6 +285,13 @@ def _live_calls(
             _use(kwargs.values(), used)
     kept.reverse()
     return used, kept
+
+
+def _taken_out(calls: list[Call]) -> Iterator[Call]:
+    """Calls in their order, each of which goes when its node is made."""
+    calls.reverse()
+    while calls:
+        yield calls.pop()
 
 
 def used_values(calls: Sequence[Call]) -> set[Value]:

@@ -62,6 +62,8 @@ def test_the_maker_of_each_value_is_found() -> None:
     assert any(not call[3] for call in recorder.calls)
     assert all(recorder.maker(value) is call for value, call in made)
     assert [recorder.maker(value) for value in recorder.input_values] == [None, None]
+    tracer.finish([first])
+    assert not recorder.calls  # nodes take their place
 
 
 WRITES: dict[str, Callable[[torch.Tensor], Any]] = {
