@@ -14,7 +14,7 @@ import functools
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any, TypeAlias, TypeGuard, final
+from typing import Any, TypeAlias, final
 
 import torch
 
@@ -32,15 +32,16 @@ from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.compat.backward import Casts
 from braze.compat.isolation import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
-from braze.errors import BackendFailed, BrazeError, BrazeWarning, GraphBreakError, InternalError
+from braze.errors import BackendFailed, BrazeError, BrazeWarning, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.fx_graph import to_fx
 from braze.interop.torch_compilers import run_by_compiler
-from braze.ir.custom_gradient import is_custom, without_custom_gradients
+from braze.ir.custom_gradient import without_custom_gradients
 from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
-from braze.ir.frame import Break, CapturedFrame, GraphBreak, Refused
-from braze.ir.graph import Graph, devices_of, main_device
+from braze.ir.frame import Break, CapturedFrame, Refused
+from braze.ir.frame_sizes import is_symbolic, lacks_symbols
+from braze.ir.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
 from braze.ir.kernel import print_sources
 from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
@@ -48,7 +49,7 @@ from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_schedule
 from braze.ir.random_ops import uses_random
-from braze.ir.run_graph import bindings_of, compile_graph_runner, with_gradients
+from braze.ir.run_graph import compile_graph_runner, with_gradients
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import (
     PLAIN,
@@ -65,6 +66,7 @@ from braze.ir.verify_training import verify_pair
 from braze.ir.versions import keeping_versions
 from braze.lower import lower
 from braze.options import Options
+from braze.report.break_notes import graph_break, note_of
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.report.warned import Warned
 from braze.rewrite import rewrite, rewrite_joint
@@ -79,7 +81,7 @@ from braze.runtime.training import TrainingGraph
 from braze.schedule import schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.standins import Tracer
-from braze.trace import BreakNote, Journal, Recorder
+from braze.trace import Journal, Recorder
 
 # --- the stages, from a graph to something that runs ---------------------------------------------
 
@@ -90,7 +92,8 @@ _WARNED = Warned()
 def compile_graph(
     graph: Graph, options: Options, recorder: Recorder, role: Role = PLAIN
 ) -> GraphCallable:
-    """All stages behind capture: a graph as fused kernels and calls of ATen."""
+    """All stages behind capture: a graph as fused kernels and calls of ATen. Behind lowering
+    nothing here holds the graph's nodes: a large one is as large as what is made of it."""
     devices = devices_of(graph)
     device = main_device(devices)
     kind = None if device is None else device_of_type(device.type)
@@ -98,7 +101,10 @@ def compile_graph(
         kinds = " and ".join(sorted(map(str, devices)))
         recorder.note_fallback(f"no kernels of our own for {kinds}: the graph runs by eager ones")
         return compile_graph_runner(graph, role.takes_inputs)
-    plan = _plan(graph, options, recorder, kind, device, len(devices) > 1)
+    outline, needed = without_nodes(graph), None if kind.builds(options) else graph
+    given = [graph]
+    del graph
+    plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1)
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
@@ -109,9 +115,10 @@ def compile_graph(
     if isinstance(linked, NoCompiler):
         recorder.note_fallback(f"{linked.missing}: the graph runs by eager kernels")
         _WARNED.once(linked.reason)
-        return compile_graph_runner(graph, role.takes_inputs)
+        assert needed is not None, "what builds kernels went while they were compiled"
+        return compile_graph_runner(needed, role.takes_inputs)
     recorder.emit("output_code", lambda: getattr(linked, "text", ""))
-    return with_views_of_eager(keeping_versions(linked, graph), graph, role == PLAIN)
+    return with_views_of_eager(keeping_versions(linked, outline), outline, role == PLAIN)
 
 
 def _plan(
@@ -124,12 +131,13 @@ def _plan(
 ) -> Schedule:
     """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too."""
     with recorder.stage("rewrite"):
-        graph = rewrite(graph, options)
+        graphs = [rewrite(graph, options)]
+        del graph
         if options.verify:
-            verify_graph(graph)
-        recorder.emit("aot_graphs", lambda: print_graph(graph))
+            verify_graph(graphs[0])
+        recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     with recorder.stage("lower"):
-        made = [lower(graph, options, kind.supports, device if has_others else None)]
+        made = [lower(graphs.pop(), options, kind.supports, device if has_others else None)]
         if options.verify:
             verify_loops(made[0])
         recorder.emit("loops", lambda: print_loops(made[0]))
@@ -209,6 +217,16 @@ def _backward_for(
 
 # --- one frame -----------------------------------------------------------------------------------
 
+
+@final
+class _Faulted(Exception):
+    """A fault of ours behind capture."""
+
+    def __init__(self, failure: InternalError) -> None:
+        super().__init__(str(failure))
+        self.failure = failure
+
+
 # A graph's backward: none is needed, it cannot be traced, or both in one.
 _Joint: TypeAlias = JointGraph | NotDifferentiable | None
 
@@ -245,8 +263,17 @@ class FrameCompiler:
         policy = self._policy(request)
         if self.backend.level is Level.KERNELS:
             prepare_devices()
+        try:
+            return self._compiled(request, policy, recorder, self.backend.level)
+        except _Faulted as fault:  # which has let the graph go: the frame is captured again
+            self._note_fault(fault.failure, recorder)
+            return self._compiled(request, policy, recorder, Level.ATEN)
+
+    def _compiled(
+        self, request: CompileRequest, policy: SizePolicy, recorder: Recorder, level: Level
+    ) -> CompileAnswer:
         captured, joint = self._traced(request, policy, recorder)
-        if isinstance(joint, NotDifferentiable) and _is_symbolic(captured):
+        if isinstance(joint, NotDifferentiable) and is_symbolic(captured):
             recorder.emit("dynamic", f"sizes are compiled as they are, for the backward: {joint}")
             static = dataclasses.replace(policy, dynamic=False)
             captured, joint = self._traced(request, static, recorder)
@@ -256,6 +283,14 @@ class FrameCompiler:
             captured = dataclasses.replace(captured, calls=())  # many, and nobody asks for them
         if isinstance(captured.exit, Break):
             self._note_break(captured.exit, captured.graph, recorder)
+        self._note_captured(captured, recorder)
+        is_random, given = uses_random(captured.graph), [captured]
+        kept = dataclasses.replace(captured, graph=without_nodes(captured.graph))
+        del captured  # nor does anybody else hold the graph's nodes
+        made = self._graph_callable(given.pop(), joint, request, recorder, level)
+        return entry_of(kept, made, is_random)
+
+    def _note_captured(self, captured: CapturedFrame, recorder: Recorder) -> None:
         recorder.count("bytecodes", captured.bytecodes)
         recorder.note_guards(map(format_guard, captured.guards))
         recorder.emit("guards", lambda: format_guard_tree(captured.guards))
@@ -265,7 +300,6 @@ class FrameCompiler:
         recorder.emit("graph", lambda: print_graph(captured.graph))
         if self.options.verify:
             verify_graph(captured.graph)
-        return entry_of(captured, self._graph_callable(captured, joint, request, recorder))
 
     def _traced(
         self, request: CompileRequest, policy: SizePolicy, recorder: Recorder
@@ -273,7 +307,7 @@ class FrameCompiler:
         """The frame, and its graph with the backward where gradients are needed."""
         with recorder.stage("capture"):
             captured = self._captured(request, policy)
-            if _lacks_symbols(captured) or self._is_refused(captured):
+            if lacks_symbols(captured) or self._is_refused(captured):
                 recorder.emit("dynamic", "sizes are compiled as they are: one cannot be had")
                 captured = self._captured(request, dataclasses.replace(policy, dynamic=False))
         foreign = self.backend.level is Level.TORCH
@@ -294,7 +328,7 @@ class FrameCompiler:
 
     def _is_refused(self, captured: CapturedFrame | Refused) -> bool:
         """Whether the backend takes numbers for constants, and the graph needs one from outside."""
-        if self.backend.takes_numbers or not _is_symbolic(captured):
+        if self.backend.takes_numbers or not is_symbolic(captured):
             return False
         return bool(captured.graph.sizes.numbers) and not captured.marked
 
@@ -310,10 +344,11 @@ class FrameCompiler:
         joint: _Joint,
         request: CompileRequest,
         recorder: Recorder,
+        level: Level,
     ) -> GraphCallable:
-        """The graph in the form that the backend asks for, compiled."""
+        """The graph in the form that the backend asks for, compiled. Raises _Faulted."""
         compile_one: CompileOne
-        match self.backend.level:
+        match level:
             case Level.TORCH:
                 return self._foreign(captured, request, recorder)
             case Level.ATEN:
@@ -328,7 +363,10 @@ class FrameCompiler:
         if not graph.nodes:
             return compile_graph_runner(graph)
         if joint is None:
-            return compile_one(without_custom_gradients(graph), recorder, PLAIN)
+            one = self._consumed if level is Level.KERNELS else compile_one
+            only = [without_custom_gradients(graph)]
+            del graph, captured
+            return one(only.pop(), recorder, PLAIN)
         made = self._differentiable(graph, joint, compile_one, recorder)
         return made if captured.grad_enabled else with_gradients(made)
 
@@ -380,13 +418,23 @@ class FrameCompiler:
 
     def _kernels(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         try:
-            return compile_graph(graph, self.options, recorder, role)
+            return self._consumed(graph, recorder, role)
+        except _Faulted as fault:
+            return self._eager_instead(graph, fault.failure, recorder)
+
+    def _consumed(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
+        """A graph that nobody else holds goes when it is lowered. Raises _Faulted."""
+        given, first = [graph], graph.nodes[0].origin if graph.nodes else None
+        del graph
+        try:
+            return compile_graph(given.pop(), self.options, recorder, role)
         except Exception as error:
-            stage = recorder.failed_stage or "link"
-            failure = InternalError(stage, error, origin=_origin_of(error, graph))
+            stage, found = recorder.failed_stage or "link", getattr(error, "origin", None)
+            origin = found if isinstance(found, Origin) else first
+            failure = InternalError(stage, error, origin=origin)
             if not self.options.suppress_errors or self.options.fullgraph:
                 raise failure from error
-            return self._eager_instead(graph, failure, recorder)
+            raise _Faulted(failure) from error
 
     def _foreign(
         self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
@@ -401,7 +449,7 @@ class FrameCompiler:
             recorder.emit("graph_code", lambda: str(module.code))
             example_inputs = compile_entry_check((), captured.inputs)(request.values) or []
             try:
-                most = self.options.recompile_limit if _is_symbolic(captured) else 0
+                most = self.options.recompile_limit if is_symbolic(captured) else 0
                 made = run_by_compiler(captured.graph, module, compiler, example_inputs, most)
             except Exception as error:
                 failure = BackendFailed(self.backend.name, error)
@@ -415,24 +463,27 @@ class FrameCompiler:
         self, graph: Graph, failure: BrazeError, recorder: Recorder
     ) -> GraphCallable:
         """The graph by eager kernels, after one loud warning."""
-        recorder.note_fallback(f"the graph runs by eager kernels: {failure}")
-        warnings.warn(str(failure), BrazeWarning, stacklevel=2)
+        self._note_fault(failure, recorder)
         return compile_graph_runner(graph)
+
+    def _note_fault(self, failure: BrazeError, recorder: Recorder) -> None:
+        recorder.note_fallback(f"the graph runs by eager kernels: {failure}")
+        warnings.warn(str(failure), BrazeWarning, stacklevel=3)
 
     def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
         if refused.kind == "raises":
             recorder.note_raise(refused.reason, refused.origin)
         else:
-            note = _note_of(refused)
+            note = note_of(refused)
             if self.options.fullgraph:
-                raise _graph_break(note)
+                raise graph_break(note)
             recorder.note_break(note)
         return refused
 
     def _note_break(self, stop: Break, graph: Graph, recorder: Recorder) -> None:
-        note = _note_of(stop.reason)
+        note = note_of(stop.reason)
         if self.options.fullgraph:
-            raise _graph_break(note, graph)
+            raise graph_break(note, graph)
         recorder.note_break(note)
 
     def _give_up(self, failure: InternalError) -> Refused:
@@ -444,37 +495,8 @@ class FrameCompiler:
         return Refused("unsupported", "internal-error", str(failure.cause), "", origin)
 
 
-def _is_symbolic(captured: CapturedFrame | Refused) -> TypeGuard[CapturedFrame]:
-    return isinstance(captured, CapturedFrame) and bool(bindings_of(captured.graph))
-
-
-def _lacks_symbols(captured: CapturedFrame | Refused) -> bool:
-    """Whether a symbol of the graph can be had neither from its inputs nor from numbers: what was
-    found out of an integer put unknowns in its place (`n % 7 % 3 == 0`). Gradients that the program
-    defines are compiled for the sizes at hand."""
-    if isinstance(captured, Refused):
-        return False
-    is_defined = any(map(is_custom, captured.graph.nodes)) and bool(bindings_of(captured.graph))
-    return is_defined or not captured.is_known
-
-
-def _note_of(reason: GraphBreak | Refused) -> BreakNote:
-    return BreakNote(reason.code, reason.reason, reason.hint, str(reason.origin))
-
-
-def _graph_break(note: BreakNote, graph: Graph | None = None) -> GraphBreakError:
-    """The error of a break that is forbidden, with the graph up to it."""
-    return GraphBreakError(
-        note.reason,
-        hint=note.hint,
-        origin=note.origin,
-        code=note.code,
-        graph=print_graph(graph) if graph is not None and graph.nodes else "",
-    )
-
-
-def entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
-    """What the dispatcher keeps of a captured frame."""
+def entry_of(captured: CapturedFrame, graph: GraphCallable, is_random: bool) -> CompiledEntry:
+    """What the dispatcher keeps of a captured frame. is_random: the graph draws numbers."""
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
@@ -483,7 +505,7 @@ def entry_of(captured: CapturedFrame, graph: GraphCallable) -> CompiledEntry:
         ),
         effects=captured.effects,
         exit=captured.exit,
-        uses_random=uses_random(captured.graph),
+        uses_random=is_random,
     )
 
 
@@ -513,20 +535,6 @@ def frame_request(
     )
 
 
-def needs_gradients(graph: Graph) -> bool:
-    """Whether a result of the graph must carry gradients back to its inputs."""
-    return any(node.grad_enabled for node in graph.nodes) and any(
-        getattr(value.type, "requires_grad", False) for value in graph.inputs
-    )
-
-
-def _origin_of(error: BaseException, graph: Graph) -> Origin | None:
-    found = getattr(error, "origin", None)
-    if isinstance(found, Origin):
-        return found
-    return graph.nodes[0].origin if graph.nodes else None
-
-
 def capture_whole(
     request: CompileRequest, options: Options, run_eagerly: Callable[[], Any]
 ) -> CapturedFrame:
@@ -543,7 +551,7 @@ def capture_whole(
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()
-        raise _graph_break(_note_of(captured))
+        raise graph_break(note_of(captured))
     if isinstance(captured.exit, Break):
-        raise _graph_break(_note_of(captured.exit.reason), captured.graph)
+        raise graph_break(note_of(captured.exit.reason), captured.graph)
     return captured

@@ -9,6 +9,7 @@ from braze.devices.device import Device
 from braze.ir.kernel import KernelSources
 from braze.ir.schedule import Schedule, Step
 from braze.options import Options
+from braze.runtime.cubins import triton_version
 from braze.runtime.link_device import link_device, paddings, prepare
 from braze.runtime.product_tuning import quickest_way
 from braze.runtime.tuning import TUNING_MODES, choose_launches
@@ -38,6 +39,7 @@ DEVICE = Device(
     supports=triton.supports,
     generate=_generate,
     link=link_device,
+    builds=lambda _: triton_version() is not None,
     paddings=paddings,
     prepare=prepare,
 )

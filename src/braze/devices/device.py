@@ -28,8 +28,8 @@ class Device:
 
     target: what the schedule decides by. choose: which products are kernels of ours, None where
     none is. supports: whether there is code for a scalar operator. generate: kernels' source.
-    link: what calls them. paddings: which sizes are padded, and why others are not. prepare: starts
-    what takes a while; capture goes on meanwhile.
+    link: what calls them. builds: whether kernels can be built here. paddings: which sizes are
+    padded, and why others are not. prepare: starts what takes a while; capture goes on meanwhile.
     """
 
     target: Callable[[torch.device], Target]
@@ -37,5 +37,6 @@ class Device:
     supports: Callable[[str, torch.dtype], bool]
     generate: Callable[[Schedule, Options], KernelSources]
     link: Callable[[Schedule, KernelSources, Options, torch.device, Role, Report], Linked]
+    builds: Callable[[Options], bool]
     paddings: Callable[[Schedule, Options, Role], tuple[list[str], list[str]]]
     prepare: Callable[[], None]

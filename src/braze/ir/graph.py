@@ -6,6 +6,7 @@ and replayed after the nodes. Aliasing of results is kept in `Output.alias`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any, TypeAlias, final
 
 import torch
@@ -139,6 +140,18 @@ def devices_of(graph: Graph) -> frozenset[torch.device]:
     values += [value for node in graph.nodes for value in node.outputs if value is not None]
     types = [value.type for value in values]
     return frozenset(found.device for found in types if isinstance(found, TensorType))
+
+
+def without_nodes(graph: Graph) -> Graph:
+    """What those who call a graph ask of it: its inputs, results and writes."""
+    return replace(graph, constants=(), nodes=())
+
+
+def needs_gradients(graph: Graph) -> bool:
+    """Whether a result of the graph must carry gradients back to its inputs."""
+    return any(node.grad_enabled for node in graph.nodes) and any(
+        getattr(value.type, "requires_grad", False) for value in graph.inputs
+    )
 
 
 def computed_symbol(node: Node) -> Symbol | None:

@@ -1,0 +1,25 @@
+"""Graph breaks as reports and errors show them."""
+
+from __future__ import annotations
+
+from braze.errors import GraphBreakError
+from braze.ir.frame import GraphBreak, Refused
+from braze.ir.graph import Graph
+from braze.ir.print_graph import print_graph
+from braze.trace import BreakNote
+
+
+def note_of(reason: GraphBreak | Refused) -> BreakNote:
+    """A break or a refusal, for a record."""
+    return BreakNote(reason.code, reason.reason, reason.hint, str(reason.origin))
+
+
+def graph_break(note: BreakNote, graph: Graph | None = None) -> GraphBreakError:
+    """The error of a break that is forbidden, with the graph up to it."""
+    return GraphBreakError(
+        note.reason,
+        hint=note.hint,
+        origin=note.origin,
+        code=note.code,
+        graph=print_graph(graph) if graph is not None and graph.nodes else "",
+    )
