@@ -43,7 +43,8 @@ def print_schedule(schedule: Schedule) -> str:
         lines.append(f"mutate {target} = {print_view(view)}")
     lines.append(f"return {', '.join(map(print_view, schedule.outputs))}".rstrip())
     for refusal in schedule.refusals:
-        lines.append(f"not fused: {refusal.consumer} with {refusal.producer}: {refusal.reason}")
+        for producer in refusal.producers:
+            lines.append(f"not fused: {refusal.consumer} with {producer}: {refusal.reason}")
     return "\n".join(lines) + "\n"
 
 

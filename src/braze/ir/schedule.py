@@ -212,9 +212,9 @@ class SizedSlot:
 @final
 @frozen
 class Refusal:
-    """Why `consumer` was not computed in the kernel that makes or shares `producer`."""
+    """Why `consumer` was not computed in any of the kernels that make or share `producers`."""
 
-    producer: str
+    producers: tuple[str, ...]
     consumer: str
     reason: str
 

@@ -188,6 +188,8 @@ def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | No
     related = {n for buffer in candidate.buffers for n in touching.get(buffer, ()) if n >= earliest}
     last = len(fusion.places)
     nearby = range(max(earliest, last - _NEARBY), last)
+    refused: dict[str, list[str]] = {}
+    found = None
     for position in sorted(related | set(nearby)):
         group = fusion.places[position]
         if not isinstance(group, Group):
@@ -196,11 +198,13 @@ def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | No
             continue
         refusal = _joined(fusion, group, candidate)
         if refusal is None:
-            return position
+            found = position
+            break
         if position in related:
-            first = group.members[0].definition.target.name
-            fusion.refusals.append(Refusal(first, candidate.definition.target.name, refusal))
-    return None
+            refused.setdefault(refusal, []).append(group.members[0].definition.target.name)
+    name = candidate.definition.target.name
+    fusion.refusals += [Refusal(tuple(first), name, reason) for reason, first in refused.items()]
+    return found
 
 
 def _is_worth_joining(fusion: Fusion, group: Group, candidate: Candidate) -> bool:
