@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from braze.ir.loops import Definition, Index, Load, Reduce, Scalar, Statement
+from braze.ir.loops import Definition, ExternCall, Index, Load, Reduce, Scalar, Statement
 from braze.ir.scalars import children, index, rebuild, replace_children, substitute_symbols, walk
 from braze.schedule.cost import distinct_loads, is_heavy, operations, points
 from braze.schedule.use import Uses
@@ -28,20 +28,20 @@ Replacement = Mapping[Symbol, Expr | Scalar]
 
 
 def inline(
-    statements: Sequence[Statement], uses: Uses, broadcasts_count: bool = True
+    statements: list[Statement], uses: Uses, broadcasts_count: bool = True
 ) -> list[Statement]:
-    """The statements without the definitions that were inlined into all of their readers.
+    """The statements without the definitions that were inlined into all of their readers. The list
+    is emptied: a definition goes when another one comes in its place.
 
     broadcasts_count: what is read at fewer points than it is used at is a load like any other.
     """
-    pending = list(statements)
-    bodies: dict[int, Definition] = {
-        i: s for i, s in enumerate(pending) if isinstance(s, Definition)
-    }
-    removed: set[int] = set()
-    for position, definition in list(bodies.items()):
+    bodies = {i: s for i, s in enumerate(statements) if isinstance(s, Definition)}
+    calls = {i: s for i, s in enumerate(statements) if isinstance(s, ExternCall)}
+    count = len(statements)
+    statements.clear()
+    for position in list(bodies):
         definition = bodies[position]
-        readers = [p for p in uses.readers(definition.target) if p not in removed]
+        readers = [p for p in uses.readers(definition.target) if p in bodies]
         if not _may_inline(definition, uses):
             continue
         reading = [bodies[p] for p in readers]
@@ -50,8 +50,9 @@ def inline(
         for p in readers:
             bodies[p] = _with_inlined(bodies[p], definition)
         uses.move(definition, readers)
-        removed.add(position)
-    return [bodies.get(i, statement) for i, statement in enumerate(pending) if i not in removed]
+        del bodies[position]
+    everything: dict[int, Statement] = {**bodies, **calls}
+    return [everything[i] for i in range(count) if i in everything]
 
 
 # --- private ---------------------------------------------------------------------------------

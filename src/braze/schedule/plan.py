@@ -106,10 +106,9 @@ def _planned(
 ) -> _Planned:
     """The program's kernels and extern calls."""
     names, target = new_names(), attempts.target
-    statements = _normalised(program.statements, names)
+    statements = [_normalised(program.statements, names)]
     program = replace(program, statements=())
-    scattered, late = _arranged(program, statements, names, attempts)
-    del statements  # what came of them is emptied by fusing
+    scattered, late = _arranged(program, statements.pop(), names, attempts)
     program, apart, limit = scattered.program, scattered.positions, options.max_fusion_size
     fusion = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)
     steps = _steps(program, fusion, names, target)

@@ -16,11 +16,11 @@ class Uses:
 
     outside: set[Buffer] = field(default_factory=set)
     definitions: dict[Buffer, int] = field(default_factory=dict)
-    reading: dict[Buffer, set[int]] = field(default_factory=dict)
+    reading: dict[Buffer, list[int]] = field(default_factory=dict)  # a set takes 200 bytes
 
     def readers(self, buffer: Buffer) -> list[int]:
         """Positions of the definitions that load from the buffer, in order."""
-        return sorted(self.reading.get(buffer, ()))
+        return sorted({*self.reading.get(buffer, ())})
 
     def is_needed_outside(self, buffer: Buffer) -> bool:
         """Whether an output, a mutation or an extern call needs the buffer in memory."""
@@ -30,11 +30,11 @@ class Uses:
         """Whether exactly one definition writes the buffer."""
         return self.definitions.get(buffer) == 1
 
-    def move(self, definition: Definition, readers: Iterable[int]) -> None:
+    def move(self, definition: Definition, readers: Sequence[int]) -> None:
         """What the inlined definition read is now read by its readers."""
         self.reading.pop(definition.target, None)
         for load in loads(definition.body):
-            self.reading.setdefault(load.buffer, set()).update(readers)
+            self.reading.setdefault(load.buffer, []).extend(readers)
 
 
 def find_uses(program: LoopProgram, statements: Sequence[Statement]) -> Uses:
@@ -48,7 +48,7 @@ def find_uses(program: LoopProgram, statements: Sequence[Statement]) -> Uses:
             continue
         uses.definitions[statement.target] = uses.definitions.get(statement.target, 0) + 1
         for load in loads(statement.body):
-            uses.reading.setdefault(load.buffer, set()).add(position)
+            uses.reading.setdefault(load.buffer, []).append(position)
     return uses
 
 
