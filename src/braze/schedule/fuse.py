@@ -86,6 +86,15 @@ class Extern:
     call: ExternCall
 
 
+@dataclass(frozen=True, slots=True)
+class Fused:
+    """Groups and extern calls in order, the buffers that kernels share, and what was not fused."""
+
+    places: list[Group | Extern]
+    shared_targets: frozenset[Buffer]
+    refusals: tuple[Refusal, ...]
+
+
 @dataclass(slots=True)
 class Fusion:
     """The state of the walk over the statements."""
@@ -96,7 +105,7 @@ class Fusion:
     small_points: int
     places: list[Group | Extern] = field(default_factory=list)
     made_at: dict[Buffer, int] = field(default_factory=dict)
-    touching: dict[Buffer, set[int]] = field(default_factory=dict)
+    touching: dict[Buffer, list[int]] = field(default_factory=dict)  # a set takes 200 bytes
     shared_targets: set[Buffer] = field(default_factory=set)
     read_by_calls: dict[Buffer, int] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
@@ -113,7 +122,7 @@ def fuse(
     sizes: Sizes = NO_SIZES,
     late: frozenset[Buffer] = frozenset(),
     apart: frozenset[Buffer] = frozenset(),
-) -> Fusion:
+) -> Fused:
     """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
     fewer than the target's `few_rows` rows does not join a large group of points. late: what stays
     behind the extern call before it. apart: what kernels of their own make. The list is emptied: a
@@ -135,7 +144,7 @@ def fuse(
             _place_extern(fusion, statement)
         else:
             _place_definition(fusion, statement)
-    return fusion
+    return Fused(fusion.places, frozenset(fusion.shared_targets), tuple(fusion.refusals))
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -172,7 +181,7 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
         fusion.places.append(_new_group(fusion, candidate))
         position = len(fusion.places) - 1
     for buffer in (*buffers, definition.target):
-        fusion.touching.setdefault(buffer, set()).add(position)
+        fusion.touching.setdefault(buffer, []).append(position)
     before = fusion.made_at.get(definition.target, 0)
     fusion.made_at[definition.target] = max(position, before)
 
@@ -180,7 +189,7 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
 def _after_all(fusion: Fusion, target: Buffer) -> int:
     """The first place behind whatever reads or writes the contents that a scatter changes."""
     places = {fusion.made_at.get(target, -1), fusion.read_by_calls.get(target, -1)}
-    return max(places | fusion.touching.get(target, set())) + 1
+    return max(places.union(fusion.touching.get(target, ()))) + 1
 
 
 def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | None:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, Statement
 from braze.ir.padding import NO_PADDING
-from braze.ir.schedule import Schedule, Step
+from braze.ir.schedule import Refusal, Schedule, Step
 from braze.options import Options
 from braze.schedule.carried_sums import carry_sums
 from braze.schedule.columns import merge_columns
 from braze.schedule.early_regions import write_regions_early
 from braze.schedule.extern import plan_extern, step_of
-from braze.schedule.fuse import Extern, Fusion, fuse
+from braze.schedule.fuse import Extern, Fused, fuse
 from braze.schedule.in_place import Rewritten, write_in_place
 from braze.schedule.inline import inline
 from braze.schedule.join import join_regions
@@ -58,12 +58,7 @@ def schedule(
     planned = _planned(given[0] if target.spread_bytes else given.pop(), options, attempts, choose)
     while not attempts.succeeded(planned.final.steps):
         planned = _planned(given[0], options, attempts, choose)
-    program, scattered, fusion, final = (
-        planned.program,
-        planned.scattered,
-        planned.fusion,
-        planned.final,
-    )
+    program, scattered, final = planned.program, planned.scattered, planned.final
     if target.writes_over:
         final = replace(final, steps=tuple(write_over(program, final.steps)))
     written = tuple([(buffer, _whole(buffer)) for buffer in scattered.inputs])
@@ -81,7 +76,7 @@ def schedule(
         mutations=final.mutations,
         in_place=(*scattered.inputs, *final.in_place),
         settled=final.settled,
-        refusals=tuple(fusion.refusals),
+        refusals=planned.refusals,
         sizes=program.sizes,
         sized=placement.sized,
         padding=padding,
@@ -97,7 +92,7 @@ class _Planned:
 
     program: LoopProgram
     scattered: Scattered
-    fusion: Fusion
+    refusals: tuple[Refusal, ...]
     final: Rewritten
 
 
@@ -110,8 +105,8 @@ def _planned(
     program = replace(program, statements=())
     scattered, late = _arranged(program, statements.pop(), names, attempts)
     program, apart, limit = scattered.program, scattered.positions, options.max_fusion_size
-    fusion = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)
-    steps = _steps(program, fusion, names, target)
+    groups = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)
+    steps = _steps(program, groups, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
         final = merge_columns(final, names, target.merges_columns)
@@ -122,7 +117,7 @@ def _planned(
         final = replace(final, steps=tuple(fused), settled=settled)
     if target.spread_bytes:
         final = spread_rows(final, names, target)
-    return _Planned(program, scattered, fusion, final)
+    return _Planned(program, scattered, groups.refusals, final)
 
 
 def _whole(buffer: Buffer) -> BufferView:
@@ -182,14 +177,14 @@ def _split(shared: SharedMoments, names: Names, target: Target) -> list[Statemen
     return made
 
 
-def _steps(program: LoopProgram, fusion: Fusion, names: Names, target: Target) -> list[Step]:
+def _steps(program: LoopProgram, fused: Fused, names: Names, target: Target) -> list[Step]:
     outside = {view.buffer for view in program.outputs}
-    needed = _needed(program, fusion)
-    readers = _readers(fusion)
+    needed = _needed(program, fused)
+    readers = _readers(fused)
     plannable = Plannable.of(program, target)
     steps: list[Step] = []
-    waiting = fusion.places[::-1]
-    fusion.places.clear()  # a group goes when its kernel is built
+    waiting = fused.places[::-1]
+    fused.places.clear()  # a group goes when its kernel is built
     for position in range(len(waiting)):
         place_ = waiting.pop()
         if isinstance(place_, Extern):
@@ -197,29 +192,29 @@ def _steps(program: LoopProgram, fusion: Fusion, names: Names, target: Target) -
             planned = target.plans_results
             steps.append(plan_extern(call, outside, plannable) if planned else step_of(call))
         else:
-            wanted = {b for b in place_.makers if readers.get(b, set()) - {position}}
+            wanted = {b for b in place_.makers if {*readers.get(b, ())} - {position}}
             name = f"k{len(steps)}"
             steps.append(build_kernel(place_, wanted | needed, names, name, target))
     return steps
 
 
-def _needed(program: LoopProgram, fusion: Fusion) -> set[Buffer]:
+def _needed(program: LoopProgram, fused: Fused) -> set[Buffer]:
     """Buffers that must be in memory whoever reads them."""
     found = {view.buffer for view in program.outputs}
     found |= {view.buffer for _, view in program.mutations}
-    found |= fusion.shared_targets
-    for place_ in fusion.places:
+    found |= fused.shared_targets
+    for place_ in fused.places:
         if isinstance(place_, Extern):
             found |= set(extern_reads(place_.call))
     return found
 
 
-def _readers(fusion: Fusion) -> dict[Buffer, set[int]]:
+def _readers(fused: Fused) -> dict[Buffer, list[int]]:
     """The places of the groups that load from each buffer."""
-    found: dict[Buffer, set[int]] = {}
-    for position, place_ in enumerate(fusion.places):
+    found: dict[Buffer, list[int]] = {}
+    for position, place_ in enumerate(fused.places):
         if not isinstance(place_, Extern):
             for member in place_.members:
                 for load in member.reads:
-                    found.setdefault(load.buffer, set()).add(position)
+                    found.setdefault(load.buffer, []).append(position)
     return found
