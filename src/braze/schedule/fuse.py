@@ -86,7 +86,7 @@ class Extern:
     call: ExternCall
 
 
-@dataclass(frozen=True, slots=True)
+@frozen
 class Fused:
     """Groups and extern calls in order, the buffers that kernels share, and what was not fused."""
 
