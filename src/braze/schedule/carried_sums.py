@@ -101,12 +101,12 @@ class _State:
             return
         self.statements[position] = _with_sum(definition, form, partner)
         self.sums.pop(position, None)
-        self.uses.reading[partner].add(position)
+        self.uses.add(partner, position)
         for reader, reading in made.items():
             self.statements[reader] = reading
             self.sums.pop(reader)
             if all(load.buffer is not partner for load in loads(reading.body)):
-                self.uses.reading[partner].discard(reader)
+                self.uses.forget(partner, reader)
 
     def _definition(self, position: int) -> Definition:
         statement = self.statements[position]

@@ -30,6 +30,14 @@ class Uses:
         """Whether exactly one definition writes the buffer."""
         return self.definitions.get(buffer) == 1
 
+    def add(self, buffer: Buffer, position: int) -> None:
+        """The definition there loads from the buffer."""
+        self.reading.setdefault(buffer, []).append(position)
+
+    def forget(self, buffer: Buffer, position: int) -> None:
+        """The definition there loads from the buffer no longer."""
+        self.reading[buffer] = [p for p in self.reading[buffer] if p != position]
+
     def move(self, definition: Definition, readers: Sequence[int]) -> None:
         """What the inlined definition read is now read by its readers."""
         self.reading.pop(definition.target, None)
@@ -48,7 +56,7 @@ def find_uses(program: LoopProgram, statements: Sequence[Statement]) -> Uses:
             continue
         uses.definitions[statement.target] = uses.definitions.get(statement.target, 0) + 1
         for load in loads(statement.body):
-            uses.reading.setdefault(load.buffer, []).append(position)
+            uses.add(load.buffer, position)
     return uses
 
 
