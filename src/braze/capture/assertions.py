@@ -92,10 +92,11 @@ def _may_assume(interpreter: Any, value: Any) -> bool:
 
 
 def assume_computable(interpreter: Any, record: Callable[[], Value]) -> None:
-    """Take it that a condition on numbers holds, without which Python raises, or gives a complex
-    number. Optimizers count steps from one: of what they compute it does hold, and nothing is
+    """Take it that a condition on numbers holds, without which Python or an operator raises, or
+    Python gives a complex number. Optimizers count steps from one: of what they compute it does
+    hold if the numbers from outside (rates) are moderate, which is guarded; and nothing is
     recorded, which would be a dozen calls a parameter."""
-    if is_optimizer(interpreter.frames[-1].globals):
+    if is_optimizer(interpreter.frames[-1].globals) and _are_moderate(interpreter):
         return
     condition: Any = record()
     step, origin = interpreter.outer_step, interpreter.origin()
@@ -106,6 +107,20 @@ def assume_computable(interpreter: Any, record: Callable[[], Value]) -> None:
         step, origin = last.step, last.origin
     kept = new_standin(Place(condition.type, condition))
     interpreter.assumed.append(Assumed(kept, True, step, origin, of_numbers=True))
+
+
+# A rate up to this, divided by what a step's first count leaves of a decay (1 - 0.999), or times
+# a square root of it, is one that every dtype holds but float16, which holds it divided by 1/256.
+_MODERATE = 255.0
+
+
+def _are_moderate(interpreter: Any) -> bool:
+    """Whether no number from outside that the graph is given is large; guarded of each."""
+    found: dict[Any, bool] = interpreter.sizes.moderate
+    for source, number in interpreter.world.lifted.items():
+        if source not in found:
+            found[source] = number <= _MODERATE and number >= -_MODERATE
+    return all(found.values())
 
 
 def finished_checks(interpreter: Any, writer: RecipeWriter) -> tuple[Check, ...]:

@@ -41,6 +41,7 @@ class DynamicSizes:
     """The symbols of one attempt to capture a frame.
 
     facts: what is known of them; None while there is none. notes: lines for the log.
+    moderate: of floats from outside, where it was asked, whether they are small.
     """
 
     def __init__(
@@ -53,6 +54,7 @@ class DynamicSizes:
         self._origin = origin
         self.facts: Facts | None = None
         self.notes: list[tuple[str, Origin]] = []
+        self.moderate: dict[Source, bool] = {}
         self._numbers: dict[Source, Any] = {}
         self._texts: dict[int, tuple[str, Source]] = {}
         self._promised: list[tuple[Symbol, int | None, int | None]] = []

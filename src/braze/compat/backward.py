@@ -129,6 +129,7 @@ _IS_PLAIN_VIEW: Any = torch._C._autograd.CreationMeta.DEFAULT
 
 
 _IS_PIECE: Any = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
+_IS_UNTRACKED: Any = torch._C._autograd.CreationMeta.NO_GRAD_MODE
 
 
 def is_piece(tensor: torch.Tensor) -> bool:
@@ -187,6 +188,19 @@ def as_plain_view(view: torch.Tensor) -> torch.Tensor:
     """The view, such that autograd takes it for one that was made with gradients enabled."""
     if view._is_view():
         torch._C._autograd._set_creation_meta(view, _IS_PLAIN_VIEW)
+    return view
+
+
+def is_untracked_view(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view that was made without gradients: autograd refuses to write to it
+    what carries some."""
+    return tensor._is_view() and bool(_creation_of(tensor) == _IS_UNTRACKED)
+
+
+def as_untracked_view(view: torch.Tensor) -> torch.Tensor:
+    """The view, such that autograd takes it for one that was made without gradients."""
+    if view._is_view() and not view.requires_grad:
+        torch._C._autograd._set_creation_meta(view, _IS_UNTRACKED)
     return view
 
 

@@ -80,6 +80,7 @@ class Output:
     detached: a view through which no gradient flows (`x.detach()`), though its base has some.
     is_piece: one of several views that one call made (`x.unbind()`): autograd refuses to write to
         it. is_plain: a view that one call made alone, with gradients enabled: it does not.
+        is_untracked: a view made without gradients: it refuses what carries some.
     uncounted: a detached view with a version of its own (`x.data`): later writes to it do not
         raise the base's.
     version: of an output without an alias, how often the program wrote to it.
@@ -90,6 +91,7 @@ class Output:
     detached: bool = False
     is_piece: bool = False
     is_plain: bool = False
+    is_untracked: bool = False
     uncounted: bool = False
     version: int = 0
 

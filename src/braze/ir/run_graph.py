@@ -16,6 +16,7 @@ from braze.compat.backward import (
     VERSION,
     as_piece,
     as_plain_view,
+    as_untracked_view,
     is_write_refused,
     note_write,
     set_versions,
@@ -230,6 +231,8 @@ def view_for(
         return view.data
     if output.detached:
         return view.detach()
+    if output.is_untracked:
+        return as_untracked_view(view)
     return as_piece(view) if output.is_piece else view
 
 
@@ -292,6 +295,7 @@ class _RunnerSource:
             "call_on_clones": _call_on_clones,
             "as_made": _as_made,
             "as_piece": as_piece,
+            "as_untracked": as_untracked_view,
             "check_writes": check_writes,
             "write_back": write_back,
             "give_versions": give_versions,
@@ -434,7 +438,8 @@ class _RunnerSource:
         name = f"real_{_name(base)}" if base in self._written else _name(base)
         parts = map(self._argument, (tuple(alias.shape), tuple(alias.stride), alias.offset))
         detach = ".data" if output.uncounted else ".detach()" if output.detached else ""
-        wrap = "as_piece" if output.is_piece and not detach else ""
+        kind = "as_piece" if output.is_piece else "as_untracked" if output.is_untracked else ""
+        wrap = "" if detach else kind
         return f"{wrap}(view_of({name}, {', '.join(parts)}, {dtype}){detach})"
 
 

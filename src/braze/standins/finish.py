@@ -9,7 +9,13 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.backward import VERSION, follows_its_base, is_piece, is_plain_view
+from braze.compat.backward import (
+    VERSION,
+    follows_its_base,
+    is_piece,
+    is_plain_view,
+    is_untracked_view,
+)
 from braze.frozen import frozen
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
 from braze.ir.random_ops import is_random
@@ -167,6 +173,7 @@ def _detached(
                 detached=_is_taken_for_none(result) or (gradients and _is_cut_off(output, result)),
                 is_piece=is_piece(result),
                 is_plain=result._is_view() and is_plain_view(result),
+                is_untracked=is_untracked_view(result),
             )
             for output, result in zip(outputs, results)
         ],
