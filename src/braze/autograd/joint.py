@@ -131,7 +131,8 @@ class _Replay:
         results = flat_tensors(made) if node.outputs else []
         for value, result in zip(node.outputs, results):
             if value is not None:
-                self.values[value] = result
+                once = value in self.graph.used_once and result.requires_grad
+                self.values[value] = _use_once(result) if once else result
         self._remember_origin(results, node.origin)
 
     def _remember_origin(self, results: Sequence[Any], origin: Origin) -> None:
@@ -201,6 +202,21 @@ class _Replay:
                     if gradient is not None:
                         found[id(standin)] = self.tracer.value_of(gradient)
         return tuple(found.get(id(standin)) for standin in standins)
+
+
+class _UsedOnce(torch.autograd.Function):
+    """Stands for a write through a view, whose backward leaves nothing to a second one."""
+
+    @staticmethod
+    def forward(ctx: Any, written: Standin) -> Standin:
+        return new_standin(written.place)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+        return gradient
+
+
+_use_once: Any = _UsedOnce.apply
 
 
 def _is_symbolic(graph: Graph) -> bool:

@@ -126,7 +126,9 @@ class Constant:
 @frozen(eq=False)
 class Graph:
     """sizes: what the graph needs of symbols and the sizes of its inputs do not say; its numbers
-    are passed after the inputs."""
+    are passed after the inputs.
+    used_once: what memory held behind a write through a view of it, by which gradients flow: a
+    backward through there leaves nothing to another one."""
 
     inputs: tuple[Value, ...]
     constants: tuple[Constant, ...]
@@ -134,6 +136,7 @@ class Graph:
     outputs: tuple[Output, ...]
     mutations: tuple[Mutation, ...]
     sizes: Sizes = NO_SIZES
+    used_once: frozenset[Value] = frozenset()
 
 
 def devices_of(graph: Graph) -> frozenset[torch.device]:

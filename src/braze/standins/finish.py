@@ -86,6 +86,7 @@ def finish_trace(
         nodes=tuple(map(node_of, _taken_out(calls))) if facts is None else (),
         outputs=outputs,
         mutations=mutations,
+        used_once=frozenset(recorder.used_once & used),
     )
     histories = tuple(r.requires_grad for r in results)
     if facts is None:

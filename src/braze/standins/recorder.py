@@ -65,6 +65,8 @@ class Recorder:
         # What memory held before the first write to it, while somebody asks.
         self.first_values: dict[Place, Value] | None = None
         self.data_writes: list[DataWrite] = []
+        # `Graph.used_once`.
+        self.used_once: set[Value] = set()
 
     @property
     def next_number(self) -> int:

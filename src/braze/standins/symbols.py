@@ -115,6 +115,7 @@ class SizeRewriter:
             tuple(map(self._output, graph.outputs)),
             tuple(map(self._mutation, graph.mutations)),
             graph.sizes,
+            frozenset(map(self.value, graph.used_once)),
         )
 
     def _output(self, output: Output) -> Output:

@@ -33,7 +33,7 @@ from braze.standins.slice_bounds import BOUNDED, counted_from_start
 from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
 from braze.standins.standin import Place, Standin, Step, new_standin
 from braze.standins.strided import strided_view
-from braze.standins.write_checks import check_write
+from braze.standins.write_checks import check_write, is_view_outside
 
 aten = torch.ops.aten
 _RESTRIDED, _DIFFERENTIABLE = 1, 2
@@ -443,7 +443,10 @@ class Tracer(dispatch.TorchDispatchMode):
             value = self.recorder.convert(value, wanted)
         self.recorder.write(place, value)
         if differentiable:
-            (place.base or place).tracks_gradient = True
+            base = place.base or place
+            base.tracks_gradient = True
+            if place.base is not None or is_view_outside(self.owner_of(standin)):
+                self.recorder.used_once.add(base.value)
 
 
 def _wrap(result: Any, types: Any, differentiable: bool) -> Any:

@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import torch
+
 from braze.standins.errors import Untraceable
 from braze.standins.layout import overlaps_itself
 from braze.standins.standin import Place, is_detached
+
+
+def is_view_outside(real: torch.Tensor | None) -> bool:
+    """Whether the tensor of an input is a view, which `asks_view` guards."""
+    return real is not None and real._is_view()
 
 
 def check_write(place: Place, differentiable: bool) -> None:
