@@ -266,3 +266,33 @@ def test_a_tensor_saved_before_is_refused_after_two_writes(compiled: bool) -> No
     run(x)
     with pytest.raises(RuntimeError, match=r"is at version 2; expected version 0"):
         product.sum().backward()
+
+
+@pytest.mark.parametrize("options", [{"foreach": False}, {"foreach": True}], ids=str)
+@pytest.mark.parametrize("name", ["SGD", "Adam", "NAdam", "ASGD"])
+def test_a_step_that_a_scaler_leaves_out_counts_no_write(
+    name: str, options: dict[str, Any]
+) -> None:
+    def versions(compile: Callable[[Any], Any]) -> list[Any]:
+        weights = [torch.nn.Parameter(torch.ones(3)), torch.nn.Parameter(torch.ones(2))]
+        optimizer = getattr(torch.optim, name)(weights, lr=1e-2, **options)
+        scaler = torch.amp.GradScaler("cpu", init_scale=8.0)
+
+        @compile
+        def step(factor: torch.Tensor) -> None:
+            optimizer.zero_grad()
+            scaler.scale(sum(w.pow(2).sum() for w in weights) * factor).backward()
+            scaler.step(optimizer)
+            scaler.update()
+
+        seen: list[Any] = []
+        for factor in (1.0, 1.0, torch.inf, 1.0, torch.nan, 1.0):
+            step(torch.tensor(factor))
+            states = [x for state in optimizer.state.values() for x in state.values()]
+            tensors = [x for x in (*weights, *states) if isinstance(x, torch.Tensor)]
+            seen.append(
+                [(x._version, [round(v, 4) for v in x.flatten().tolist()]) for x in tensors]
+            )
+        return seen
+
+    assert versions(braze.compile) == versions(lambda step: step)

@@ -3,8 +3,10 @@
     if not found_inf.item():            %9 = add(%p, %8)
         optimizer.step()         ->     %10 = where(%found, %p, %9)      # written to the parameter
 
-A step that is left out leaves every tensor as it was. Refused, by a break: a step that changes
-something else than tensors, as the first one does, which makes the optimizer's state.
+A step that is left out leaves every tensor as it was. On the CPU its writes are not counted either:
+behind the graph `found` is looked at, which on a device would wait for that. Refused, by a break: a
+step that changes something else than tensors, as the first one does, which makes the optimizer's
+state.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ import torch
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested
+from braze.capture.write_counts import take_back_counts
+from braze.compat.backward import VERSION
 from braze.ir.graph import Value
 from braze.standins.standin import Place, Standin
 
@@ -35,14 +39,25 @@ def maybe_step(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     skips = flags[0]
     for flag in flags[1:]:
         skips = unnoted_call(interpreter, torch.add, (skips, flag.to(skips.device)), {})
-    skips = tracer.value_of(unnoted_call(interpreter, torch.ne, (skips.reshape(()), 0), {}))
+    found = unnoted_call(interpreter, torch.ne, (skips.reshape(()), 0), {})
+    skips = tracer.value_of(found)
+    versions = {id(standin): VERSION(standin) for standin in _outside(tracer)}
     written = _written_by(interpreter, interpreter.attribute(optimizer, "step"), rest, kwargs)
     with torch.no_grad():
         for place, before in written:
             value = tracer.recorder.read(place)
             chosen = tracer.recorder.emit(aten.where.self, (skips, before, value), {})
             tracer.recorder.write(place, chosen)
+    by = [VERSION(standin) - versions.get(id(standin), 0) for standin in _outside(tracer)]
+    counted = tuple([(x, count) for x, count in zip(_outside(tracer), by) if count])
+    if counted and found.device.type == "cpu":
+        interpreter.late_calls.append((take_back_counts, (found, *zip(*counted))))
     return None
+
+
+def _outside(tracer: Any) -> list[Standin]:
+    """The stand-ins of tensors from outside; what the step finds first comes last."""
+    return [x for x, real in tracer.inputs if real is not None and not x.is_inference()]
 
 
 def _written_by(

@@ -6,8 +6,10 @@ a kernel, or both sides of a branch are made, that is more than eager counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any, final
+
+import torch
 
 from braze.compat.backward import VERSION, set_versions
 from braze.standins.standin import Standin
@@ -31,3 +33,12 @@ class WriteCounts:
     def raise_to(self, counts: tuple[int, ...]) -> None:
         """Let each stand-in count these writes, if it counts fewer."""
         set_versions(self._standins, tuple(map(max, counts, map(VERSION, self._standins))))
+
+
+def take_back_counts(
+    is_left_out: torch.Tensor, written: Sequence[torch.Tensor], by: Sequence[int]
+) -> None:
+    """Behind a graph: where a step was left out, let each tensor count so many writes less."""
+    if is_left_out.item():
+        versions = tuple([VERSION(x) - count for x, count in zip(written, by)])
+        set_versions(tuple(written), versions)
