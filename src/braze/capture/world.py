@@ -151,6 +151,10 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
     )
 
 
+# What differs between TensorFacts of one class.
+_COMPARED = ("dtype", "device", "requires_grad", "shape", "stride", "layout", "is_leaf")
+
+
 @final
 @frozen
 class WeakProxy:
@@ -205,6 +209,7 @@ class World:
         self.proxies: dict[int, WeakProxy] = {}
         self.class_dicts: dict[int, type] = {}
         self._guards: list[Guard] = []
+        self._facts: dict[tuple[Any, ...], TensorFacts] = {}
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
         self._lookups: dict[type, dict[str, Any]] = {}
         self.plain_attributes: dict[tuple[type, str], bool] = {}
@@ -224,6 +229,7 @@ class World:
         """Empty the tables."""
         for table in (
             self.known,
+            self._facts,
             self.constants,
             self.standins,
             self.reads,
@@ -466,6 +472,8 @@ class World:
             facts = tensor_facts(real, layout)
         except RuntimeError as problem:  # a view whose base was written to as autograd forbids
             raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
+        same = (id(cls), *[getattr(facts, name) for name in _COMPARED])
+        facts = self._facts.setdefault(same, facts)  # of a parameter and its optimizer's state
         self.guard(source, GuardKind.TENSOR_MATCH, facts)
         try:
             standin = self.tracer.add_input(real, layout=layout)

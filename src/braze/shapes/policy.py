@@ -48,11 +48,10 @@ class SizeHistory:
             now = self._now[name] = _Seen(numbers)
             before = self._before.get(name)
             if before is not None and len(before.numbers) == len(numbers):
-                now.changed = before.changed | {
-                    place
-                    for place, (old, new) in enumerate(zip(before.numbers, numbers))
-                    if old != new
-                }
+                pairs = enumerate(zip(before.numbers, numbers))
+                found = [place for place, (old, new) in pairs if old != new]
+                # Most change nowhere, and share the empty set.
+                now.changed = before.changed.union(found) if found else before.changed
         return now.changed
 
     def rises(self, name: str, number: int) -> bool:
