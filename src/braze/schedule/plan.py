@@ -15,6 +15,7 @@ from braze.ir.schedule import Refusal, Schedule, Step
 from braze.options import Options
 from braze.schedule.carried_sums import carry_sums
 from braze.schedule.columns import merge_columns
+from braze.schedule.early_copies import copy_early
 from braze.schedule.early_regions import write_regions_early
 from braze.schedule.extern import plan_extern, step_of
 from braze.schedule.fuse import Extern, Fused, fuse
@@ -143,7 +144,9 @@ def _arranged(
     late: frozenset[Buffer] = frozenset()
     if target.computes_later:
         later = compute_later(program, statements, names)
-        statements, late = later.statements, later.targets
+        # What writes in place comes last, and would keep what its kernel reads until then.
+        written_back = {view.buffer for _, view in program.mutations}
+        statements, late = copy_early(program, later.statements), later.targets | written_back
     whole: frozenset[Buffer] = frozenset()
     if target.spread_bytes:
         whole = attempts.choose(statements)
