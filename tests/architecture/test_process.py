@@ -25,7 +25,8 @@ with torch.no_grad():
 print(json.dumps([share, after_import, sorted(set(sys.modules) - before)]))
 """
 
-# PyTorch's own compiler, and what it brings: one to four seconds. What only prints: memory.
+# PyTorch's own compiler, and what it brings: one to four seconds. What only prints, and what serves
+# a GPU: memory.
 HEAVY = (
     "torch._dynamo",
     "torch._inductor",
@@ -33,6 +34,9 @@ HEAVY = (
     "sympy",
     "rich",
     "torch.onnx",
+    "braze.devices.cuda",
+    "braze.codegen.triton",
+    "braze.runtime.link_device",
 )
 
 
