@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -47,8 +48,8 @@ def link(
         names["raise_fault"] = raise_fault
         names["keep"] = library
         for segment in sources.segments:
-            address = ctypes.cast(getattr(library, segment.entry), ctypes.c_void_p).value
-            names[segment.entry] = address
+            # A function of ctypes is a cycle that the library keeps; the symbol's address is all.
+            names[segment.entry] = ctypes.addressof(ctypes.c_byte.in_dll(library, segment.entry))
     return callable_of(program, names, Frames(schedule, sources, program.views))
 
 
@@ -63,7 +64,7 @@ class Linked:
     """The compiled graph: calling it runs `call` of the launch program without gradients, and
     without autocast. names: what its text refers to beside what every program does."""
 
-    __slots__ = ("_call", "text")
+    __slots__ = ("_call", "_packed")
 
     def __init__(self, program: LaunchProgram, names: dict[str, Any], frames: Frames) -> None:
         names |= {
@@ -75,7 +76,13 @@ class Linked:
             "reinterpret": _reinterpret,
         }
         self._call = program.define(names)
-        self.text = program.text
+        # Nothing but a reader asks for it, and it is as large as the code.
+        self._packed = zlib.compress(program.text.encode(), 1)
+
+    @property
+    def text(self) -> str:
+        """The source of the launch program."""
+        return zlib.decompress(self._packed).decode()
 
     def straight(self) -> CompiledGraph:
         """`call` itself."""

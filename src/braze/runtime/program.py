@@ -45,6 +45,7 @@ import torch
 from braze.compat.backward import note_write
 from braze.compat.cuda import copy_all
 from braze.compat.dispatch import FAST_CALLS, direct_call
+from braze.compat.line_tables import without_columns
 from braze.frozen import frozen
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
@@ -95,7 +96,8 @@ class LaunchProgram:
     def define(self, names: dict[str, Any]) -> Any:
         """`call`, with these names as its globals."""
         for part in self.parts:
-            exec(compile(part, "<braze launch program>", "exec"), names)
+            code = compile(part, "<braze launch program>", "exec")
+            exec(without_columns(code), names)
         return names["call"]
 
 

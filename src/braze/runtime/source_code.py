@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 import torch
 
 from braze.compat.iterators import iterated_containers, peek
+from braze.compat.line_tables import without_columns
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.source import (
@@ -210,12 +211,12 @@ class SourceWriter:
     def define(self, functions: Iterable[str], filename: str) -> None:
         """Give the text functions that it calls."""
         for text in functions:
-            exec(compile(text, filename, "exec"), self.namespace)
+            exec(without_columns(compile(text, filename, "exec")), self.namespace)
 
     def function(self, name: str, parameters: str, body: list[str], filename: str) -> Any:
         """The function `name(parameters)` whose lines are `body`, already indented once less."""
         text = f"def {name}({parameters}):\n" + "\n".join(f"    {line}" for line in body) + "\n"
-        exec(compile(text, filename, "exec"), self.namespace)
+        exec(without_columns(compile(text, filename, "exec")), self.namespace)
         function = self.namespace.pop(name)
         function.__braze_source__ = text
         return function

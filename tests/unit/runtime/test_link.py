@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import threading
 from dataclasses import replace
 
@@ -12,7 +13,7 @@ from braze.ir.loops import BufferView, ExternCall, LoopProgram
 from braze.ir.scalars import apply
 from braze.ir.schedule import ExternStep
 from braze.options import config
-from braze.runtime.link import link
+from braze.runtime.link import Linked, link
 from braze.runtime.toolchain import NoCompiler
 from braze.schedule import schedule
 from braze.shapes.expr import Symbol, as_expr
@@ -50,6 +51,19 @@ def test_results_are_fresh_at_each_call() -> None:
     second = function([torch.ones(100)])[0]
     assert first.eq(1).all() and second.eq(2).all()
     assert first.data_ptr() != second.data_ptr()
+
+
+def test_a_linked_program_tells_its_text_and_keeps_no_function_of_its_library() -> None:
+    function = compiled(_with_matmul(16))
+    assert isinstance(function, Linked)
+    assert "def call(inputs):" in function.text and "out=arena" in function.text
+    names = function._call.__globals__
+    assert not {name for name in names if name in vars(names["keep"])}
+    called = [name for name in names if f"run({name}, " in function.text]
+    assert called
+    for name in called:
+        symbol = getattr(names["keep"], name)
+        assert names[name] == ctypes.cast(symbol, ctypes.c_void_p).value
 
 
 def test_threads_do_not_share_an_arena() -> None:
