@@ -238,6 +238,7 @@ class FrameCompiler:
     def __init__(self, options: Options, backend: Backend, journal: Journal) -> None:
         self.options, self.backend, self.journal = options, backend, journal
         self.loops: set[tuple[types.CodeType, int]] = set()  # that are not unrolled
+        self.refusing: set[tuple[types.CodeType, int]] = set()  # checkpoints, left to eager
 
     def __call__(self, request: CompileRequest) -> CompileAnswer:
         code = request.code
@@ -324,7 +325,8 @@ class FrameCompiler:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
         watch = None if foreign else WATCH.is_watched
         asked = frame_request(request, self.options, policy, watch)
-        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign, long_loops=self.loops))
+        asked = dataclasses.replace(asked, long_loops=self.loops, refusing=self.refusing)
+        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign))
 
     def _is_refused(self, captured: CapturedFrame | Refused) -> bool:
         """Whether the backend takes numbers for constants, and the graph needs one from outside."""

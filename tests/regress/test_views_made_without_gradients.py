@@ -70,3 +70,47 @@ def test_a_write_is_refused_where_eager_refuses(
     expected = written(program, has_history)
     assert type(expected) is tuple or "created in no_grad mode" in expected
     assert written(braze.compile(program, backend=backend), has_history) == expected
+
+
+def beside_its_base(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * 1
+    with torch.no_grad():
+        v = y[0]
+    return v, y, x * w
+
+
+def all_without_gradients(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    with torch.no_grad():
+        y = x * w
+        v = y.t()
+    return v, y, x * w
+
+
+def of_a_base_with_gradients(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * w
+    with torch.no_grad():
+        v = y[0]
+    return v, y
+
+
+def detached(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    y = x * w
+    return y.detach(), y
+
+
+@pytest.mark.parametrize("backend", ["braze", "aot_eager", "eager"])
+@pytest.mark.parametrize(
+    "program", [beside_its_base, all_without_gradients, of_a_base_with_gradients, detached]
+)
+def test_it_is_a_view_where_others_carry_gradients(
+    program: Callable[..., Any], backend: str
+) -> None:
+    """It was marked as detached of a base that carries no gradients, and `detach()` gives no
+    view of such a base."""
+
+    def facts(program: Callable[..., Any]) -> Any:
+        view, base, *_ = program(torch.ones(2, 3), torch.ones(3, requires_grad=True))
+        view.detach().zero_()
+        return view._is_view(), view._base is base, view.requires_grad, view._version, base.tolist()
+
+    assert facts(braze.compile(program, backend=backend)) == facts(program)

@@ -7,7 +7,8 @@ Such a frame's graph holds all of its gradients and runs without autograd. What 
 with a history that the backward used up is given one that raises eager's error when it is asked
 for gradients; a history that could still be used makes the frame break before the backward.
 Refused, by a break: `create_graph=True`, gradients that flow out to histories from before the
-frame, leaves with hooks (`runtime/gradient_hooks.py` looks), anomaly mode.
+frame, leaves with hooks (`runtime/gradient_hooks.py` looks), anomaly mode, and where eager refuses
+to go through a reentrant checkpoint.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.checkpoints import check_checkpoints
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested
@@ -50,10 +52,11 @@ def backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`torch.autograd.grad(outputs, inputs, ...)`."""
     given = _bound(torch.autograd.grad, args, kwargs)
-    if given["is_grads_batched"]:
-        raise _needs_history("torch.autograd.grad(is_grads_batched=True)")
     outputs = _listed(interpreter, given["outputs"])
     inputs = _listed(interpreter, given["inputs"])
+    check_checkpoints(interpreter, outputs, inputs, "torch.autograd.grad")
+    if given["is_grads_batched"]:
+        raise _needs_history("torch.autograd.grad(is_grads_batched=True)")
     _check(interpreter, outputs)
     creates = bool(given["create_graph"])
     retain = creates if given["retain_graph"] is None else bool(given["retain_graph"])
@@ -134,12 +137,17 @@ def _tangents(
 def _backward(
     interpreter: Any, results: Sequence[Any], given: Sequence[Any], options: dict[str, Any]
 ) -> None:
+    only = options["inputs"]
+    if only is not None:
+        only = _listed(interpreter, only)
+        check_checkpoints(interpreter, results, only, "backward(inputs=)")
     _check(interpreter, results)
+    if only is not None:  # a history from before the frame may lead to them, unseen here
+        _check_leaves(interpreter, [t for t in only if t.requires_grad and t.is_leaf])
     if options["create_graph"]:
         raise _needs_history("backward(create_graph=True)")
     tangents = _tangents(interpreter, results, given, False)
-    only = options["inputs"]
-    leaves = _leaves(interpreter) if only is None else _listed(interpreter, only)
+    leaves = _leaves(interpreter) if only is None else only
     retain = bool(options["retain_graph"])
     start = interpreter.tracer.recorder.new_value(results[0].place.type).index
     arguments = (results, tangents, retain, leaves, True, False)

@@ -118,13 +118,12 @@ class Interpreter:
         self.known_calls = KnownCalls()
         # Places by the identity of instructions, which are kept alive beside them.
         self._origins: dict[int, tuple[Origin, Any]] = {}
-        self.transforms = 0
+        self.transforms, self.warned_at = 0, -1
         self.generators: list[Any] = []
         self.over = False
         self.missed: BaseException | None = None
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.number_functions = NumberFunctions(self)
-        self.warned_at = -1
         self.assumed: list[Any] = []
         self.looks_at_results = request.is_watched is not None
         self.draws: list[tuple[Draw, Any]] = []
@@ -135,6 +134,7 @@ class Interpreter:
         self.backwards: list[tuple[list[Any], int, bool]] = []
         self.applications: list[Any] = []
         self.hooked: list[int] = []
+        self.checkpoints: list[tuple[Any, int, tuple[Any, int]]] = []
         self.new_gradients: dict[int, Any] = {}
         self.assigned_gradients: dict[int, Any] = {}
         self.dropped_gradients: dict[int, Any] = {}
@@ -173,6 +173,7 @@ class Interpreter:
         self.assumed.clear()
         self.generators.clear()
         self.backwards.clear()
+        self.checkpoints.clear()
         for application in self.applications:
             application.release()
         self.applications.clear()

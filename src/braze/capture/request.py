@@ -31,6 +31,7 @@ class FrameRequest:
     keeps_calls: whether torch-level calls are kept where sizes are symbols, too.
     long_loops: those that are not unrolled, by code and the index of their first step; capture adds
         what it finds.
+    refusing: calls of reentrant checkpoints that refuse what is asked of them, likewise.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
     copies_freely: whether one program for all sizes may copy what eager views at some of them.
     """
@@ -50,5 +51,6 @@ class FrameRequest:
     policy: SizePolicy | None = None
     keeps_calls: bool = False
     long_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
+    refusing: set[tuple[types.CodeType, int]] = field(default_factory=set)
     puts_off_schedules: bool = True
     copies_freely: bool = True

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch.utils.checkpoint
 
+from braze.capture.checkpoints import leave_refusing, note_checkpoint
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.ambient import MODE_ENTRIES
@@ -143,7 +144,8 @@ _CHECKPOINT_OPTIONS = frozenset(
 @answers(torch.utils.checkpoint.checkpoint)
 def checkpoint(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What is kept for the backward is decided for the graph as a whole: only the call is made.
-    The reentrant kind records no gradients unless an argument needs one."""
+    The reentrant kind records no gradients unless an argument needs one, and it has none for
+    `torch.autograd.grad`."""
     rest = {name: value for name, value in kwargs.items() if name not in _CHECKPOINT_OPTIONS}
     reentrant = kwargs.get("use_reentrant")
     if reentrant is None:
@@ -154,7 +156,10 @@ def checkpoint(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
         problem = f"Unexpected keyword arguments: {','.join(rest)}"
         raise ProgramRaised(ValueError(problem))
     if any(type(arg) is Standin and arg.requires_grad for arg in args):
-        return interpreter.call(*args)
+        leave_refusing(interpreter)
+        made = interpreter.call(*args)
+        note_checkpoint(interpreter, made)
+        return made
     interpreter.call(warnings.warn, _NO_GRADIENTS)
     with torch.no_grad():
         return interpreter.call(*args)
