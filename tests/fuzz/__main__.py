@@ -1,5 +1,5 @@
-"""Run programs by seed, and shrink the failing ones; or plant bugs, and count programs until each
-is found."""
+"""Run programs by seed, and shrink the failing ones, or whole training steps; or plant bugs, and
+count programs until each is found."""
 
 from __future__ import annotations
 
@@ -15,11 +15,12 @@ from pathlib import Path
 from typing import final
 
 from tests.fuzz.generator import generate
-from tests.fuzz.isolation import Checker, check_seeds
+from tests.fuzz.isolation import Checker, check_seeds, check_training_seeds
 from tests.fuzz.planted import BUGS, Planted, programs_until_found
 from tests.fuzz.program import HEADER, Program
 from tests.fuzz.runner import Difference
 from tests.fuzz.shrink import Fails, shrink
+from tests.fuzz.training_plans import plan_training
 
 KEPT = Path(__file__).parents[1] / "regress" / "fuzz"
 # Programs after which a run says how far it is: one that is killed leaves its figures.
@@ -65,15 +66,27 @@ def run_one(args: argparse.Namespace) -> bool:
     return difference is not None
 
 
+def run_training(args: argparse.Namespace) -> bool:
+    """One training step, its plan printed; whether it differs."""
+    plan = plan_training(args.seed)
+    checker = Checker()
+    difference = checker(plan)
+    checker.close()
+    print(plan, difference or "no difference", sep="\n")
+    return difference is not None
+
+
 def run_many(args: argparse.Namespace) -> bool:
     """Programs of consecutive seeds; whether any differs. Says from time to time, and where it is
     interrupted, how many there were."""
     tally = Tally(args.first)
+    check = check_training_seeds if args.training else check_seeds
+    shrinks = 0 if args.training else args.shrink
     try:
-        for seed, difference in check_seeds(range(args.first, args.first + args.programs)):
+        for seed, difference in check(range(args.first, args.first + args.programs)):
             tally.done += 1
             if difference is not None:
-                tally.note(seed, difference, args.shrink)
+                tally.note(seed, difference, shrinks)
             if tally.done % SAID_EVERY == 0:
                 tally.say()
     except KeyboardInterrupt:
@@ -119,6 +132,7 @@ def run_shards(args: argparse.Namespace) -> bool:
         first = args.first + shard * size
         count = min(size, args.first + args.programs - first)
         command = ["--first", str(first), "--programs", str(count), "--shrink", str(args.shrink)]
+        command += ["--training"] if args.training else []
         shards.append(subprocess.Popen([sys.executable, "-m", "tests.fuzz", *command]))
     statuses = []
     while len(statuses) < len(shards):
@@ -172,6 +186,7 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=200, help="how many")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink each kind for")
+    parser.add_argument("--training", action="store_true", help="whole training steps")
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     parser.add_argument("--bug", default="", help="only those whose name has this in it")
     args = parser.parse_args()
@@ -179,7 +194,7 @@ def main() -> int:
     if args.planted:
         return run_planted(args)
     if args.seed is not None:
-        return run_one(args)
+        return run_training(args) if args.training else run_one(args)
     return run_shards(args) if args.jobs > 1 else run_many(args)
 
 

@@ -15,6 +15,8 @@ import torch
 from tests.fuzz.generator import generate
 from tests.fuzz.program import Program
 from tests.fuzz.runner import Difference, check
+from tests.fuzz.training_plans import TrainingPlan, plan_training
+from tests.fuzz.training_runs import check_training
 from tests.fuzz.world import run_world
 
 _PROGRAMS_PER_CHILD = 400
@@ -37,8 +39,8 @@ class Checker:
         self._requests: IO[bytes] | None = None
         self._answers: IO[bytes] | None = None
 
-    def __call__(self, program: Program | int) -> Difference | None:
-        """The first difference of a program, or of the program of a seed."""
+    def __call__(self, program: Program | TrainingPlan | int) -> Difference | None:
+        """The first difference of a program, of a training step, or of the program of a seed."""
         if not self._child or self._served >= _PROGRAMS_PER_CHILD:
             self.close()
             self._start()
@@ -101,6 +103,16 @@ def check_seeds(
         checker.close()
 
 
+def check_training_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference | None]]:
+    """The same of training steps."""
+    checker = Checker()
+    try:
+        for seed in seeds:
+            yield seed, checker(plan_training(seed))
+    finally:
+        checker.close()
+
+
 def _serve(reading: int, writing: int, backend: str | None) -> None:
     """The child: answers until the pipe ends, then leaves without running the parent's handlers."""
     status = 1
@@ -122,6 +134,8 @@ def _serve(reading: int, writing: int, backend: str | None) -> None:
 
 def _answer(given: Any, backend: str | None) -> Difference | None:
     try:
+        if isinstance(given, TrainingPlan):
+            return check_training(given)
         return check(given if isinstance(given, Program) else generate(given, backend))
     except Exception as error:  # of the generator, of eager, or of the harness
         text = "".join(traceback.format_exception(error))

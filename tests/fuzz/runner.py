@@ -65,12 +65,12 @@ def _checked(program: Program) -> tuple[Difference | None, bool]:
     options: dict[str, Any] = {"suppress_errors": False}
     compile = functools.partial(braze.compile, backend=program.backend, options=options)
     try:
-        with _time_limit(SECONDS / 10):
+        with time_limit(SECONDS / 10):
             expected = run_world(program, None)
     except TimedOut:  # in eager: it shows nothing
         return None, False
     try:
-        with _time_limit(SECONDS):
+        with time_limit(SECONDS):
             actual = run_world(program, compile)
     except (Exception, TimedOut) as error:
         text = "".join(traceback.format_exception(error))
@@ -80,7 +80,7 @@ def _checked(program: Program) -> tuple[Difference | None, bool]:
         braze.reset()
     found = _compare(expected, actual)
     if found is not None and any(step.is_refused_as_leaf for step in expected):
-        with _time_limit(SECONDS):
+        with time_limit(SECONDS):
             found = _compare(run_world(program, None, looking=True), actual)
     if found is not None and found.cause.endswith(ROUNDED):
         found = _judged(program, expected, actual, found)
@@ -95,7 +95,7 @@ def _judged(
 ) -> Difference | None:
     """The first difference that is more than rounding, by what the program gives in float64. A
     program that does not run so (it may mix dtypes) has no judge, and what was found stands."""
-    with _time_limit(SECONDS):
+    with time_limit(SECONDS):
         try:
             exact = run_world(in_float64(program), None)
         except Exception:
@@ -143,7 +143,7 @@ def _without_names(text: str) -> str:
 
 
 @contextmanager
-def _time_limit(seconds: float) -> Iterator[None]:
+def time_limit(seconds: float) -> Iterator[None]:
     """By the processor's clock, since the process may have to wait for one; and by the wall's, for
     what waits without end."""
 
