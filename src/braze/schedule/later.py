@@ -54,38 +54,8 @@ class Later:
     targets: frozenset[Buffer]
 
 
-def compute_later(program: LoopProgram, statements: Sequence[Statement], names: Names) -> Later:
-    """The statements, with values that wait at the peak of memory computed once more."""
-    lives = _Lives(program, statements)
-    peak, size = lives.peak()
-    if size < _LEAST_PEAK:
-        return Later(list(statements), frozenset())
-    chosen: dict[Buffer, Definition] = {}
-    for statement in statements[: peak + 1]:
-        if isinstance(statement, Definition) and _is_cheap(statement.body):
-            target = statement.target
-            if lives.size(target) * _LEAST_SHARE < size or not lives.waits(target, peak):
-                continue
-            again = lives.next_read(target, peak)
-            reads = {load.buffer for load in loads(statement.body)}
-            if reads.isdisjoint(chosen) and all(lives.is_there(b, again, target) for b in reads):
-                chosen[target] = statement
-    return _with_copies(statements, chosen, lives, peak, names)
-
-
-# --- private ---------------------------------------------------------------------------------
-
-
-def _is_cheap(body: Scalar) -> bool:
-    if isinstance(body, Reduce) or is_heavy(body) or operations(body) > _MOST_OPERATIONS:
-        return False
-    return len(distinct_loads(body)) <= _MOST_LOADS and not any(
-        isinstance(node, InRange) for node in walk(body)
-    )
-
-
 @dataclass(slots=True)
-class _Lives:
+class Lives:
     """When buffers are made and read; those that the program sees are there for good."""
 
     program: LoopProgram
@@ -108,16 +78,17 @@ class _Lives:
             if isinstance(statement, ExternCall) and may_alias(statement):
                 self.visible.update(_read(statement))
 
-    def peak(self) -> tuple[int, int]:
+    def peak(self, with_results: bool = False) -> tuple[int, int]:
         """The statement at which most bytes are alive, and how many; without what the program
         sees, which is nobody's to shorten: at the end of a first step it is the new state."""
         changes = [0] * (len(self.statements) + 1)
         written = {view.buffer for _, view in self.program.mutations}
         for buffer, places in self.made.items():
-            if buffer in written or buffer in self.visible:
+            if buffer in written or (buffer in self.visible and not with_results):
                 continue
             changes[places[0]] += self.size(buffer)
-            changes[self._last(buffer) + 1] -= self.size(buffer)
+            if buffer not in self.visible:
+                changes[self._last(buffer) + 1] -= self.size(buffer)
         now, most, at = 0, 0, 0
         for number, change in enumerate(changes):
             now += change
@@ -150,10 +121,40 @@ class _Lives:
         return max(self.made[buffer][-1], *self.read.get(buffer, [0])[-1:])
 
 
+def compute_later(program: LoopProgram, statements: Sequence[Statement], names: Names) -> Later:
+    """The statements, with values that wait at the peak of memory computed once more."""
+    lives = Lives(program, statements)
+    peak, size = lives.peak()
+    if size < _LEAST_PEAK:
+        return Later(list(statements), frozenset())
+    chosen: dict[Buffer, Definition] = {}
+    for statement in statements[: peak + 1]:
+        if isinstance(statement, Definition) and _is_cheap(statement.body):
+            target = statement.target
+            if lives.size(target) * _LEAST_SHARE < size or not lives.waits(target, peak):
+                continue
+            again = lives.next_read(target, peak)
+            reads = {load.buffer for load in loads(statement.body)}
+            if reads.isdisjoint(chosen) and all(lives.is_there(b, again, target) for b in reads):
+                chosen[target] = statement
+    return _with_copies(statements, chosen, lives, peak, names)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _is_cheap(body: Scalar) -> bool:
+    if isinstance(body, Reduce) or is_heavy(body) or operations(body) > _MOST_OPERATIONS:
+        return False
+    return len(distinct_loads(body)) <= _MOST_LOADS and not any(
+        isinstance(node, InRange) for node in walk(body)
+    )
+
+
 def _with_copies(
     statements: Sequence[Statement],
     chosen: dict[Buffer, Definition],
-    lives: _Lives,
+    lives: Lives,
     peak: int,
     names: Names,
 ) -> Later:

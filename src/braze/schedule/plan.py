@@ -28,6 +28,7 @@ from braze.schedule.moments import SharedMoments, share_moments
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.numbers import join_numbers
+from braze.schedule.parts_apart import keep_parts
 from braze.schedule.products import ChooseProduct, fuse_products
 from braze.schedule.row_independence import find_padding
 from braze.schedule.scatter_in_place import Scattered, scatter_in_place
@@ -147,6 +148,7 @@ def _arranged(
         # What writes in place comes last, and would keep what its kernel reads until then.
         written_back = {view.buffer for _, view in program.mutations}
         statements, late = copy_early(program, later.statements), later.targets | written_back
+        statements = keep_parts(program, statements, names)
     whole: frozenset[Buffer] = frozenset()
     if target.spread_bytes:
         whole = attempts.choose(statements)

@@ -39,8 +39,9 @@ class Target:
         programs that share a row.
     orders_scatters: points that are scattered to one element come in the order of the axes.
     carries_sums: operands of a sum that come one after the other carry the sum so far.
-    computes_later: what is cheap and waits where most memory is taken is computed again, and what a
-        library made waits for no copy and no write-back behind the calls.
+    computes_later: what is cheap and waits where most memory is taken is computed again, what a
+        library made waits for no copy and no write-back behind the calls, and a part of a value
+        that is read later waits without the rest.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     """
