@@ -22,6 +22,7 @@ from braze.schedule.use import find_uses
 from braze.shapes.expr import as_expr
 from tests.unit.codegen.programs import F32, axes, buffer, define, load, program, view
 from tests.unit.codegen.running import OPTIONS, check
+from tests.unit.schedule.dense_block import DenseBlock
 
 _ROWS, _WIDTH = 64, 32
 
@@ -269,30 +270,13 @@ def _some(operands: Sequence[Buffer], random_: random.Random) -> list[Buffer]:
     return random_.sample(list(operands), random_.randint(1, len(operands)))
 
 
-class _Block(nn.Module):
-    """Layers that read all that was made before them."""
-
-    def __init__(self, layers: int, width: int) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList(nn.BatchNorm2d(width * (n + 1)) for n in range(layers))
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(width * (n + 1), width, 3, padding=1, bias=False) for n in range(layers)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = [x]
-        for norm, convolution in zip(self.norms, self.convolutions):
-            made.append(convolution(norm(torch.cat(made, 1)).relu()))
-        return torch.cat(made, 1).sin().mean()
-
-
 def test_gradients_of_a_dense_block() -> None:
     """As accurate as eager's, by float64."""
 
     def gradients(block: nn.Module, x: torch.Tensor) -> list[torch.Tensor]:
-        return list(torch.autograd.grad(block(x), [x, *block.parameters()]))
+        return list(torch.autograd.grad(block(x).sin().mean(), [x, *block.parameters()]))
 
-    block, x = _Block(5, 8), torch.randn(2, 8, 8, 8)
+    block, x = DenseBlock(5, 8), torch.randn(2, 8, 8, 8)
     exact = gradients(copy.deepcopy(block).double(), x.double().requires_grad_())
     eager = gradients(copy.deepcopy(block), x.clone().requires_grad_())
     compiled = braze.compile(gradients, fullgraph=True)

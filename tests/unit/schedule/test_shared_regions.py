@@ -24,6 +24,7 @@ from braze.shapes.expr import as_expr
 from braze.standins import Tracer
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view
 from tests.unit.codegen.running import OPTIONS
+from tests.unit.schedule.dense_block import DenseBlock
 
 _ROWS, _WIDTH = 8, 4
 
@@ -107,30 +108,13 @@ def test_what_lies_otherwise_stays(how: str) -> None:
     assert _targets(_shared(made)) == _targets(made)
 
 
-class _Block(nn.Module):
-    """Layers that read all that was made before them."""
-
-    def __init__(self, layers: int, width: int) -> None:
-        super().__init__()
-        self.norms = nn.ModuleList(nn.BatchNorm2d(width * (n + 1)) for n in range(layers))
-        self.convolutions = nn.ModuleList(
-            nn.Conv2d(width * (n + 1), width, 3, padding=1, bias=False) for n in range(layers)
-        )
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made = [x]
-        for norm, convolution in zip(self.norms, self.convolutions):
-            made.append(convolution(norm(torch.cat(made, 1)).relu()))
-        return torch.cat(made, 1).mean((2, 3))
-
-
 def _plan(module: nn.Module, x: torch.Tensor, target: Target) -> Schedule:
     options = Options()
     tracer = Tracer(replayable=False)
     with torch.no_grad(), tracer:
         for tensor in (*module.parameters(), *module.buffers()):
             tracer.add_input(tensor)
-        finished = tracer.finish([module(tracer.add_input(x))])
+        finished = tracer.finish([module(tracer.add_input(x)).mean((2, 3))])
     program_ = lower(rewrite(finished.graph, options), options, lambda *_: True)
     return schedule(program_, OPTIONS, target)
 
@@ -139,7 +123,8 @@ def _plan(module: nn.Module, x: torch.Tensor, target: Target) -> Schedule:
 def test_a_dense_block_needs_no_more_than_eager(target: Target) -> None:
     """At its last layer eager has all pieces, them joined, and that normalised."""
     layers, width, side = 8, 32, 32
-    plan = _plan(_Block(layers, width).eval(), torch.empty(4, width, side, side), target)
+    block = DenseBlock(layers, width).eval()
+    plan = _plan(block, torch.empty(4, width, side, side), target)
     piece = 4 * 4 * width * side * side
     assert held_bytes(plan) <= piece * (layers + 2 * layers)
     writes: dict[Buffer, int] = {}
