@@ -193,7 +193,8 @@ def _is_cut_off(output: Output, result: torch.Tensor) -> bool:
     base = place.base or place
     if output.alias is None or (base.input_index >= 0 and not base.type.requires_grad):
         return False
-    if result._base is not None and not result._base.requires_grad:
+    of: Any = result._base
+    if of is not None and not of.requires_grad and not is_detached(of.place):
         return False  # there is nothing to cut it off from, and `detach()` would give no view
     return not (result.requires_grad or _follows_alias(result))
 
