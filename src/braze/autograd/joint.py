@@ -31,7 +31,7 @@ from braze.shapes.facts import Facts
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.composed import TAKES_NUMBERS
 from braze.standins.recorder import node_of
-from braze.standins.standin import Standin, new_standin
+from braze.standins.standin import Standin, new_standin, with_history
 from braze.standins.symbols import Expressions, retraced
 
 
@@ -132,7 +132,8 @@ class _Replay:
         for value, result in zip(node.outputs, results):
             if value is not None:
                 once = value in self.graph.used_once and result.requires_grad
-                self.values[value] = _use_once(result) if once else result
+                # A node stands for the write, whose backward leaves nothing to a second one.
+                self.values[value] = with_history(result) if once else result
         self._remember_origin(results, node.origin)
 
     def _remember_origin(self, results: Sequence[Any], origin: Origin) -> None:
@@ -202,21 +203,6 @@ class _Replay:
                     if gradient is not None:
                         found[id(standin)] = self.tracer.value_of(gradient)
         return tuple(found.get(id(standin)) for standin in standins)
-
-
-class _UsedOnce(torch.autograd.Function):
-    """Stands for a write through a view, whose backward leaves nothing to a second one."""
-
-    @staticmethod
-    def forward(ctx: Any, written: Standin) -> Standin:
-        return new_standin(written.place)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
-
-
-_use_once: Any = _UsedOnce.apply
 
 
 def _is_symbolic(graph: Graph) -> bool:

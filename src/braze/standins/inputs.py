@@ -19,7 +19,7 @@ from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import tensor_type
 from braze.standins.recorder import Recorder
-from braze.standins.standin import Place, Standin, new_standin
+from braze.standins.standin import Place, Standin, new_standin, with_history
 
 # (shape, stride), with symbolic sizes among them.
 Layout: TypeAlias = tuple[tuple[Any, ...], tuple[Any, ...]]
@@ -67,7 +67,8 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
     if real is not None and not real.is_leaf:
         with torch.enable_grad():
             views_leaf, place.is_piece = _views_a_leaf(real), is_piece(real)
-            standin = standin.view(standin.shape) if views_leaf else _NonLeaf.apply(standin)
+            # Its history lies outside the trace; with one inside it may be written to, as in eager.
+            standin = standin.view(standin.shape) if views_leaf else with_history(standin)
     elif real is not None and real.requires_grad:
         place.forgets_views = real._is_view()
     elif real is not None and real._is_view():
@@ -94,19 +95,6 @@ def _views_a_leaf(tensor: torch.Tensor) -> bool:
     leaf that was itself a view when it began to need gradients, the base needs none."""
     base = tensor._base
     return base is not None and base.is_leaf
-
-
-class _NonLeaf(torch.autograd.Function):
-    """Gives an input that has a history outside the trace a history inside it, so that writing to
-    it in place is allowed as in eager."""
-
-    @staticmethod
-    def forward(ctx: Any, leaf: Standin) -> Standin:
-        return new_standin(leaf.place)
-
-    @staticmethod
-    def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
-        return gradient
 
 
 def memory_range(tensor: torch.Tensor) -> tuple[int, int]:
