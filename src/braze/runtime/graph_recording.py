@@ -36,7 +36,7 @@ from braze.compat.cuda import (
 )
 from braze.frozen import frozen
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
-from braze.runtime.lent_memory import HeldMemory, Loan, Reference, are_alone, handed_out
+from braze.runtime.lent_memory import LEAST_LENT, HeldMemory, Loan, Reference, are_alone, handed_out
 from braze.runtime.library_workspace import LibraryWorkspace
 from braze.runtime.recording_facts import RecordingFacts
 
@@ -81,23 +81,39 @@ class RecordingPool:
         self._sharing: weakref.WeakSet[Recording] = weakref.WeakSet()
         self._workspace = LibraryWorkspace(device)
 
-    def share_workspace(self) -> None:
-        """Have matrix products that this thread records next work where all recordings' do."""
-        self._workspace.prepare(
-            lambda call, inputs, handle: captured(call, inputs, self, handle)[0]
-        )
+    def prepare(self, is_lent: bool) -> None:
+        """Have matrix products that this thread records next work where all recordings' do, and
+        what calls as compiled took go back to the device: recordings cannot use it.
 
-    def memory_for(self, recording: Recording, stays: bool) -> tuple[int, int]:
-        """PyTorch's handle of the memory that a recording is made in. stays: results of it do."""
+        is_lent: the recording takes next to nothing for itself. What lies idle stays, if it is
+        much, for its results: behind a model, before its backward, the loss was computed in it.
+        """
+        idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
+        keeps = is_lent and idle >= LEAST_LENT
+
+        def give_back() -> None:
+            if not keeps:
+                torch.cuda.empty_cache()
+
+        def capture(call: Any, inputs: list[Any], handle: tuple[int, int]) -> torch.cuda.CUDAGraph:
+            return captured(call, inputs, self, handle)[0]
+
+        self._workspace.prepare(capture, give_back)
+
+    def memory_for(self, recording: Recording, stays: bool) -> tuple[tuple[int, int], bool]:
+        """PyTorch's handle of the memory that a recording is made in, and whether it is the first
+        one there. stays: results of it do."""
         with self._choosing:
             if stays:
-                return torch.cuda.graph_pool_handle()
+                return torch.cuda.graph_pool_handle(), True
             # PyTorch gives memory back with the last graph in it, and knows it no more.
-            if self._shared is None or not self._sharing:
+            is_first = self._shared is None or not self._sharing
+            if is_first:
                 self._shared = torch.cuda.graph_pool_handle()
                 self._sharing = weakref.WeakSet()
             self._sharing.add(recording)
-            return self._shared
+            assert self._shared is not None
+            return self._shared, is_first
 
     def lender(self, inputs: Sequence[Any]) -> Recording | None:
         """The recording in whose memory inputs of a backward lie, if it is one."""
@@ -233,8 +249,8 @@ class Recording:
         self._copied: list[tuple[int, torch.Tensor]] = []
         if loan is None:
             copies, stay = {*facts.copied(kept_from)}, facts.staying(kept_from)
-            handle = pool.memory_for(self, bool(stay))
-            needs = needs if stay else 0
+            handle, is_first = pool.memory_for(self, bool(stay))
+            needs = needs if is_first else 0  # else it lies where others do
             self._fix(given, moving)
         else:
             copies = {*facts.copied(sys.maxsize)} | facts.staying(sys.maxsize)

@@ -35,13 +35,16 @@ class LibraryWorkspace:
         self._handle: tuple[int, int] | None = None
         self._graph: torch.cuda.CUDAGraph | None = None
 
-    def prepare(self, capture: Capture) -> None:
-        """Have what this thread records next work in it. Raises what `capture` does."""
+    def prepare(self, capture: Capture, give_back: Callable[[], None]) -> None:
+        """Have what this thread records next work in it. give_back: is called before memory is
+        taken, and when PyTorch's pieces are idle. Raises what `capture` does."""
         if self._handle is None:
             self._handle = torch.cuda.graph_pool_handle()
+        give_back()
         squares = [torch.zeros(16, 16, device=self._device) for _ in range(2)]
         _products(squares)  # what the library sets up for them must not be captured
         drop_product_workspaces()
+        give_back()
         # The new graph before the old one goes: the memory is given back with the last.
         self._graph = capture(_products, squares, self._handle)
 

@@ -224,8 +224,7 @@ def _recorded(
         if lender is not None:
             choice.say(f"a backward is recorded in {'its own' if loan is None else 'lent'} memory")
         with pool.recording:
-            pool.share_workspace()
-            torch.cuda.empty_cache()  # what calls as compiled took, which a recording cannot use
+            pool.prepare(is_lent=loan is not None)
             made = Recording(
                 call, log, inputs, moving, facts, pool, patches, role.kept_from, loan, piece
             )

@@ -46,7 +46,12 @@ ASKED_SHARE = 1 / 4
 ALL_SHARE = 1 / 16
 COPIED_SHARE = 1 / 512
 _RATIO_SMALL = 2.0
-LEAST_PIECE = 64 << 20
+# Bytes that are worth one piece of the device's memory: smaller blocks share pieces of 20 MiB as it
+# is. Of a result that is worth a block of its own.
+LEAST_PIECE = 16 << 20
+LARGE_RESULT = 64 << 20
+# Bytes up to which PyTorch's allocator cuts what is asked for of other pieces, of 2 MiB.
+SMALL_BLOCK = 1 << 20
 # Launches that one replay costs as much as.
 LEAST_STEPS = 6
 
@@ -182,8 +187,9 @@ def device_seconds(schedule: Schedule, rates: DeviceRates = RATES) -> float:
     return sum(max(rates.step, _seconds(step, rates)) for step in schedule.steps)
 
 
-def held_bytes(schedule: Schedule, elsewhere: Collection[Buffer] = ()) -> int:
-    """Most bytes that are allocated at once, and are not the inputs' nor elsewhere."""
+def held_bytes(schedule: Schedule, elsewhere: Collection[Buffer] = (), above: int = 0) -> int:
+    """Most bytes that are allocated at once, and are not the inputs' nor elsewhere, of what has
+    more bytes than `above`."""
     last = dict(schedule.last_use)
     given = {*schedule.inputs, *(b for b, _ in schedule.constants), *dict(schedule.slots)}
     given |= {*elsewhere}
@@ -191,12 +197,12 @@ def held_bytes(schedule: Schedule, elsewhere: Collection[Buffer] = ()) -> int:
     most = 0
     for number, step in enumerate(schedule.steps):
         for buffer in _touched(step):
-            if buffer not in given:
-                alive[buffer] = _bytes(buffer)
+            if buffer not in given and (size := _bytes(buffer)) > above:
+                alive[buffer] = size
         most = max(most, sum(alive.values()))
         for buffer in [b for b in alive if last.get(b, number + 1) <= number]:
             del alive[buffer]
-    return most + schedule.arena_size
+    return most + (schedule.arena_size if schedule.arena_size > above else 0)
 
 
 def piece_bytes(schedule: Schedule, fresh: Iterable[Buffer], kept_from: int) -> int:
@@ -204,10 +210,11 @@ def piece_bytes(schedule: Schedule, fresh: Iterable[Buffer], kept_from: int) -> 
 
     fresh: results that are not in it. kept_from: of the results before that number, which the
     program sees, a large one is a block of its own: it is made last, when what is free of the piece
-    lies between what is saved, and its backward finds the block free for its gradient.
+    lies between what is saved, and its backward finds the block free for its gradient. What is
+    small is no part of it: the allocator has it elsewhere.
     """
-    large = [v.buffer for v in schedule.outputs[:kept_from] if _bytes(v.buffer) >= LEAST_PIECE]
-    size = held_bytes(schedule, {*fresh, *large})
+    large = [v.buffer for v in schedule.outputs[:kept_from] if _bytes(v.buffer) >= LARGE_RESULT]
+    size = held_bytes(schedule, {*fresh, *large}, SMALL_BLOCK)
     return size if size >= LEAST_PIECE else 0
 
 

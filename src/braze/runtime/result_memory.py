@@ -23,6 +23,15 @@ def is_whole(view: BufferView) -> bool:
     )
 
 
+def is_transposed(view: BufferView) -> bool:
+    """Whether the view is its buffer with the last two dimensions swapped, as a weight often is."""
+    buffer = view.buffer
+    if len(buffer.shape) < 2 or constant_value(view.offset) != 0:
+        return False
+    same = [(*sizes[:-2], sizes[-1], sizes[-2]) for sizes in (buffer.shape, buffer.stride)]
+    return [view.shape, view.stride] == same and view.dtype == buffer.dtype
+
+
 def fills(view: BufferView) -> bool:
     """Whether the view has each element of its buffer, in the order of memory: logits that a
     program sees as (batch, length, words), and that are computed as (rows, words)."""

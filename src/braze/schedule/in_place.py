@@ -18,7 +18,7 @@ from typing import final
 from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, BufferView, InRange, Load, LoopProgram, Scalar
 from braze.ir.scalars import loads, rebuild, replace_children, walk
-from braze.ir.schedule import Accumulate, ExternStep, Kernel, Step, Store, scatters
+from braze.ir.schedule import Accumulate, ExternStep, Kernel, Product, Step, Store, scatters
 from braze.schedule.memory import written
 from braze.schedule.use import extern_reads
 from braze.shapes.expr import Symbol, symbols
@@ -107,13 +107,34 @@ def placed(step: Step, places: dict[Buffer, Buffer]) -> Kernel:
             return stored(statement)
         return replace(statement, body=rebuild(statement.body, moved))
 
+    def viewed(view: BufferView) -> BufferView:
+        return replace(view, buffer=places.get(view.buffer, view.buffer))
+
+    def multiplied(product: Product) -> Product:
+        first, second = product.computed
+        return replace(
+            product,
+            first=viewed(product.first),
+            second=viewed(product.second),
+            computed=(
+                first and replace(first, value=rebuild(first.value, moved)),
+                second and replace(second, value=rebuild(second.value, moved)),
+            ),
+        )
+
     phases = tuple(
         [
             replace(p, body=tuple(map(rewritten, p.body)), row=tuple(map(stored, p.row)))
             for p in step.phases
         ]
     )
-    return replace(step, phases=phases, memory=_unique(places.get(b, b) for b in step.memory))
+    return replace(
+        step,
+        phases=phases,
+        columns=tuple([replace(c, body=rebuild(c.body, moved)) for c in step.columns]),
+        product=step.product and multiplied(step.product),
+        memory=_unique(places.get(b, b) for b in step.memory),
+    )
 
 
 # --- private ---------------------------------------------------------------------------------

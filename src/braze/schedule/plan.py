@@ -62,7 +62,7 @@ def schedule(
         planned = _planned(given[0], options, attempts, choose)
     program, scattered, final = planned.program, planned.scattered, planned.final
     if target.writes_over:
-        final = replace(final, steps=tuple(write_over(program, final.steps)))
+        final = replace(final, steps=tuple(write_over(program, final.steps, target)))
     written = tuple([(buffer, _whole(buffer)) for buffer in scattered.inputs])
     lasting = replace(program, mutations=(*program.mutations, *written))
     placement = place(lasting, final.steps, target)

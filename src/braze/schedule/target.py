@@ -138,6 +138,6 @@ CUDA = Target(
     orders_scatters=False,
     carries_sums=False,
     computes_later=False,
-    writes_over=False,
+    writes_over=True,
     records=True,
 )

@@ -5,8 +5,10 @@
     z = mm(y, w)                                   ->     z = mm(x, w)
 
 Where most memory is taken, a training step often computes with the logits: they, and the gradient
-of them, need one memory. Left alone: what is small or of symbolic size, what the program sees or is
-given, what an operator allocated or may share, and what is read elsewhere than written.
+of them, need one memory; in inference a batch norm's result lies where the convolution put its
+own. Left alone: what is small or of symbolic size, what the program sees or is given, what an
+operator may share, or allocated where it could write into planned memory, and what is read
+elsewhere than written: by other programs of a row, or where a kernel multiplies matrices.
 """
 
 from __future__ import annotations
@@ -15,23 +17,25 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 
 from braze.ir.loops import Buffer, LoopProgram
-from braze.ir.schedule import Kernel, Step, scatters
+from braze.ir.scalars import loads
+from braze.ir.schedule import ExternStep, Kernel, Step, scatters
 from braze.schedule.in_place import may_take, placed
 from braze.schedule.memory import memory_of, size_of, written
+from braze.schedule.target import Target
 from braze.schedule.use import extern_reading, extern_reads, may_alias
 from braze.shapes.expr import constant_value
 
 _LEAST = 1 << 16  # bytes: below, memory is no matter
 
 
-def write_over(program: LoopProgram, steps: Sequence[Step]) -> list[Step]:
+def write_over(program: LoopProgram, steps: Sequence[Step], target: Target) -> list[Step]:
     """The steps, in which large values take the memory of others that nobody reads any more."""
     state = _State(_kept(program, steps), _last_uses(steps))
     for number, step in enumerate(steps):
         step = _renamed(step, state.places)
         if isinstance(step, Kernel):
             step = state.with_values_placed(step, number)
-        if isinstance(step, Kernel) or step.out_op is not None:
+        if isinstance(step, Kernel) or _is_ours(step, target):
             state.made.update(written(step))
         state.steps.append(step)
     return state.steps
@@ -53,10 +57,14 @@ class _State:
 
     def with_values_placed(self, kernel: Kernel, number: int) -> Kernel:
         """The kernel, with what it writes in the memory of what it reads last."""
+        if kernel.product is not None or kernel.spread is not None:
+            return kernel
+        behind = {load.buffer for column in kernel.columns for load in loads(column.body)}
         for value in written(kernel):
-            if value in self.kept or value in self.made or not _is_large(value):
+            if value in self.kept | self.made | behind or not _is_large(value):
                 continue
-            done = (b for b in kernel.memory if self._ends_with(b, number) and _is_like(value, b))
+            ended = (b for b in kernel.memory if b not in behind and self._ends_with(b, number))
+            done = (b for b in ended if _is_like(value, b))
             over = next((b for b in done if may_take(kernel, value, b, earlier_phases=True)), None)
             if over is not None:
                 self.places[value] = over
@@ -81,6 +89,14 @@ def _kept(program: LoopProgram, steps: Sequence[Step]) -> set[Buffer]:
             found.update(extern_reads(step.call))
             found.update(written(step))
     return found
+
+
+def _is_ours(step: ExternStep, target: Target) -> bool:
+    """Whether nobody else can refer to what a library call makes. An operator of somebody else may
+    return what it was given, whatever its schema says."""
+    if step.out_op is not None:
+        return True
+    return not target.plans_results and step.call.op.namespace == "aten"
 
 
 def _last_uses(steps: Sequence[Step]) -> dict[Buffer, int]:

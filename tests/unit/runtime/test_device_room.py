@@ -37,14 +37,14 @@ def test_what_is_recorded_works_in_one_place(drops: list[str]) -> None:
     workspace, captures = LibraryWorkspace(CPU), []
 
     def prepare() -> None:
-        workspace.prepare(lambda *call: _capture(captures, *call))
+        workspace.prepare(lambda *call: _capture(captures, *call), lambda: drops.append("back"))
 
     prepare()
     other = threading.Thread(target=prepare)
     other.start()
     other.join()
     prepare()
-    assert drops == ["drop"] * 3
+    assert drops == ["back", "drop", "back"] * 3
     assert captures == [((0, 7), [(16, 16)])] * 3
 
 
@@ -64,7 +64,7 @@ def test_its_memory_is_never_without_a_graph(drops: list[str]) -> None:
 
     before: list[int] = []
     for _ in range(3):
-        workspace.prepare(capture)
+        workspace.prepare(capture, lambda: None)
     assert before == [0, 1, 1]
     assert len(alive) == 1
 

@@ -24,6 +24,7 @@ from braze.runtime.graph_recording import (
     RecordingPool,
     outside_of_capture,
 )
+from braze.runtime.lent_memory import LEAST_LENT
 from braze.runtime.recording_facts import RecordingFacts
 
 DEVICE = torch.device("cpu")
@@ -282,10 +283,11 @@ def test_results_are_outside_of_the_recordings_memory(
     assert modes == [1]
 
 
-@pytest.mark.parametrize("kept_from", [0, 99])
-def test_what_stays_is_taken_in_one_piece(
-    driver: Driver, kept_from: int, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("kept_from", "pieces"), [(0, 2), (99, 1)])
+def test_the_first_in_its_memory_takes_it_in_one_piece(
+    driver: Driver, kept_from: int, pieces: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    """Where results stay in it, that is each; of those that share memory, one."""
     taken, real = [], torch.empty
 
     def noted(*size: Any, **kind: Any) -> torch.Tensor:
@@ -294,8 +296,26 @@ def test_what_stays_is_taken_in_one_piece(
 
     monkeypatch.setattr(torch, "empty", noted)
     pool, log = RecordingPool(DEVICE), LaunchLog(LIBRARY)
-    Recording(_call, log, [torch.zeros(2)], (), FACTS, pool, PATCHES, kept_from, None, 12345)
-    assert ((12345,) in taken) == (kept_from == 0), "others share memory that is there"
+    rest = ((), FACTS, pool, PATCHES, kept_from, None, 12345)
+    alive = [Recording(_call, log, [torch.zeros(2)], *rest) for _ in range(2)]
+    assert len(alive) == 2 and taken.count((12345,)) == pieces
+
+
+@pytest.mark.parametrize(
+    ("is_lent", "idle", "emptied"),
+    [(False, LEAST_LENT, True), (True, LEAST_LENT, False), (True, LEAST_LENT - 1, True)],
+)
+def test_what_lies_idle_is_left_to_gradients(
+    driver: Driver, is_lent: bool, idle: int, emptied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pool, calls = RecordingPool(DEVICE), []
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: idle + 100)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 100)
+    monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
+    workspace = SimpleNamespace(prepare=lambda _, give_back: give_back())
+    monkeypatch.setattr(pool, "_workspace", workspace)
+    pool.prepare(is_lent)
+    assert calls == (["empty"] if emptied else [])
 
 
 # --- a backward in its forward's memory ----------------------------------------------------------

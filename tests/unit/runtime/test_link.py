@@ -6,6 +6,7 @@ import ctypes
 import threading
 from dataclasses import replace
 
+import pytest
 import torch
 
 from braze.codegen.cpp import generate
@@ -121,6 +122,32 @@ def test_output_may_be_a_view_of_an_input() -> None:
     whole = torch.arange(24.0).reshape(4, 6)
     (part,) = function([whole[2:]])
     assert part.tolist() == [15.0, 21.0] and part.data_ptr() == whole[2, 3].data_ptr()
+
+
+@pytest.mark.parametrize(
+    "shape, stride, offset, text",
+    [
+        ((3, 6, 4), (24, 1, 6), 0, "x0.mT"),
+        ((3, 6, 3), (24, 1, 6), 6, "x0.as_strided((3, 6, 3), (24, 1, 6), x0.storage_offset() + 6)"),
+        ((6, 4, 3), (1, 6, 24), 0, "x0.as_strided((6, 4, 3), (1, 6, 24))"),
+        ((3, 4), (24, 6), 0, "x0.as_strided((3, 4), (24, 6))"),
+        ((72,), (1,), 0, "x0.as_strided((72,), (1,))"),
+    ],
+)
+def test_how_views_are_made(
+    shape: tuple[int, ...], stride: tuple[int, ...], offset: int, text: str
+) -> None:
+    x = buffer("x", (3, 4, 6))
+    seen = BufferView(x, shape, stride, offset, F32)
+    function = compiled(replace(program([x], [], []), outputs=(seen,)))
+    assert isinstance(function, Linked)
+    assert f"return [{text}]" in function.text
+    for start in (0, 7):
+        given = torch.randn(80)[start:][:72].view(3, 4, 6)
+        (made,) = function([given])
+        assert (made.shape, made.stride()) == (shape, stride)
+        assert made.data_ptr() == given.data_ptr() + 4 * offset
+        torch.testing.assert_close(made, given.as_strided(shape, stride, start + offset))
 
 
 def test_inputs_that_require_gradients() -> None:

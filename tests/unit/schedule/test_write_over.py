@@ -10,22 +10,26 @@ import torch
 from torch import Tensor
 
 import braze
+from braze.ir.loops import ExternCall
 from braze.ir.print_graph import parse_graph
+from braze.ir.scalars import apply, loads
 from braze.ir.schedule import ExternStep, Kernel, Schedule
 from braze.lower import lower
 from braze.options import config
 from braze.rewrite import rewrite
-from braze.schedule import schedule
+from braze.schedule import CPU, CUDA, schedule
 from braze.schedule.memory import written
+from braze.schedule.target import Target
+from tests.unit.codegen.programs import axes, buffer, define, load, program, view
 
 OPTIONS = config.snapshot()
 LARGE = "f32[256, 256][256, 1]cpu"
 SMALL = "f32[8, 8][8, 1]cpu"
 
 
-def planned(*lines: str) -> Schedule:
+def planned(*lines: str, target: Target = CPU) -> Schedule:
     graph = parse_graph("graph {\n" + "".join(f"  {line}\n" for line in lines) + "}\n")
-    return schedule(lower(rewrite(graph, OPTIONS), OPTIONS), OPTIONS)
+    return schedule(lower(rewrite(graph, OPTIONS), OPTIONS), OPTIONS, target)
 
 
 def memories(plan: Schedule) -> tuple[set[str], set[str]]:
@@ -90,7 +94,10 @@ def test_what_is_needed_later_is_not_written_over(rest: tuple[str, ...]) -> None
     assert first.isdisjoint(second)
 
 
-def test_what_an_operator_allocates_is_not_written_over() -> None:
+@pytest.mark.parametrize(("target", "is_written"), [(CPU, False), (CUDA, True)])
+def test_what_an_operator_allocates(target: Target, is_written: bool) -> None:
+    """It stays as it is where operators can write into planned memory: those that do not may have
+    reasons."""
     image = "f32[1, 1, 256, 256][65536, 65536, 256, 1]cpu"
     rest = "[1, 1], [0, 0], [1, 1], False, [0, 0], 1"
     plan = planned(
@@ -100,9 +107,49 @@ def test_what_an_operator_allocates_is_not_written_over() -> None:
         f"%3: {image} = aten.exp.default(%2)",
         f"%4: {image} = aten.convolution.default(%3, %1, None, {rest})",
         "output %4",
+        target=target,
     )
     first, second = memories(plan)
+    assert (first == second) is is_written
+
+
+def test_a_foreign_operator_may_return_what_it_was_given() -> None:
+    with torch.library._scoped_library("braze_test_write_over", "DEF") as library:
+        library.define("same(Tensor x) -> Tensor")
+        (x, y, p, q) = (buffer(name, (256, 256)) for name in "xypq")
+        (i, _), (j, _) = over = axes((256, 256))
+        op = torch.ops.braze_test_write_over.same.default
+        doubled = define(q, over, apply("mul", load(p, i, j), 2.0))
+        mm = ExternCall(torch.ops.aten.mm.default, (view(q), view(x)), (), (y,))
+        loops = program([x], [ExternCall(op, (view(x),), (), (p,)), doubled, mm], [y])
+        first, second = memories(schedule(loops, OPTIONS, CUDA))
     assert first.isdisjoint(second)
+
+
+def test_sums_over_rows_come_behind_the_rows() -> None:
+    """What they read is not written over, and they read it where it is."""
+    rows = "f32[4096, 256][256, 1]cpu"
+    plan = planned(
+        f"input %0: {rows}",
+        "input %1: f32[256, 256][256, 1]cpu",
+        f"%2: {rows} = aten.mm.default(%0, %1)",
+        f"%3: {rows} = aten.exp.default(%2)",
+        f"%4: {rows} = aten.mm.default(%3, %1)",
+        f"%5: {rows} = aten.mul.Tensor(%3, %4)",
+        "%6: f32[4096, 1][1, 1]cpu = aten.sum.dim_IntList(%5, [1], True)",
+        f"%7: {rows} = aten.sub.Tensor(%3, %6)",
+        "%8: f32[256][1]cpu = aten.sum.dim_IntList(%3, [0])",
+        f"%9: {rows} = aten.mm.default(%7, %1)",
+        "output %8",
+        "output %9",
+        target=CUDA,
+    )
+    first, second = memories(plan)
+    assert first == second, "the exponential lies where its operand was"
+    (kernel,) = [s for s in plan.steps if isinstance(s, Kernel) and s.columns]
+    read = {load.buffer for column in kernel.columns for load in loads(column.body)}
+    assert {b.name for b in read} == first and read <= {*kernel.memory}
+    assert read.isdisjoint(written(kernel))
 
 
 def test_steps_of_a_convolution_are_those_of_eager() -> None:
