@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import ctypes
 import hashlib
+import logging
 import os
 import subprocess
 import tempfile
+import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -19,17 +21,21 @@ from pathlib import Path
 from braze.errors import BuildFailed
 from braze.ir.kernel import SourceUnit
 from braze.options import Options
+from braze.runtime.kept_files import kept_file
 from braze.runtime.toolchain import Toolchain
+
+_BUILDS = logging.getLogger("braze.kernel_code")
+_CACHE = logging.getLogger("braze.cache")
 
 
 def build(units: Sequence[SourceUnit], toolchain: Toolchain, options: Options) -> Path:
     """The shared object of the units, from the cache or built. Raises BuildFailed."""
-    folder = options.cache_dir / "kernels"
-    target = folder / f"{_key(units, toolchain)}.so"
+    target = kept_file("kernels", f"{_key(units, toolchain)}.so", options)
     if target.exists():
+        _CACHE.info("hit: %s", target)
         return target
-    folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory(dir=folder, prefix="build-") as scratch:
+    _CACHE.info("miss: %s", target)
+    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
         made = _compile_all(units, toolchain, options, Path(scratch))
         os.replace(made, target)
     return target
@@ -70,7 +76,9 @@ def _compile_all(
 def _run(toolchain: Toolchain, unit: SourceUnit, target: Path, extra: Sequence[str]) -> None:
     libraries = () if extra else toolchain.libraries
     command = [toolchain.compiler, *toolchain.flags, *extra, "-", "-o", str(target), *libraries]
+    began = time.perf_counter()
     done = subprocess.run(command, input=unit.text, capture_output=True, text=True)
+    _BUILDS.info("%s in %.2f s: %s", unit.name, time.perf_counter() - began, " ".join(command))
     _check(done)
 
 

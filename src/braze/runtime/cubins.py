@@ -27,6 +27,7 @@ from braze.errors import BuildFailed
 from braze.frozen import frozen
 from braze.ir.kernel import DeviceFunction
 from braze.options import Options
+from braze.runtime.kept_files import kept_file
 
 _WORKER = Path(__file__).with_name("cubin_worker.py")
 _LOG = logging.getLogger("braze.kernel_code")
@@ -62,11 +63,12 @@ def build_cubins(
 ) -> dict[DeviceFunction, Cubin]:
     """The functions for a device of that architecture (90: sm_90), from the cache or built.
     Raises BuildFailed with the compiler's words."""
-    folder = options.cache_dir / "cubins"
-    wanted = {f: folder / f"{_key(f, architecture, options)}.cubin" for f in functions}
+    wanted = {
+        f: kept_file("cubins", f"{_key(f, architecture, options)}.cubin", options)
+        for f in functions
+    }
     missing = {path: f for f, path in wanted.items() if not path.exists()}
     if missing:
-        folder.mkdir(parents=True, exist_ok=True)
         began = time.perf_counter()
         jobs = [_job(f, path, architecture, options) for path, f in missing.items()]
         BUILDER.build(jobs, options.build_threads or os.cpu_count() or 1)

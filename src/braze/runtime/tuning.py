@@ -32,6 +32,7 @@ from braze.options import Options
 from braze.runtime.cubins import Cubin, build_cubins, triton_version
 from braze.runtime.cuda_driver import DRIVERS, CudaError
 from braze.runtime.device_plan import Entries, Places, encode, launch_by_ctypes
+from braze.runtime.kept_files import kept_file
 from braze.shapes.expr import constant_value
 
 TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
@@ -57,7 +58,6 @@ def choose_launches(
         if triton_version() is None or not torch.cuda.is_available():
             return [launches[:1] for launches in alternatives]
         measure = DeviceTimer(options)
-    folder = options.cache_dir / "tuning"
     chosen: dict[str, str] = {}
     made = []
     for launches in alternatives:
@@ -68,7 +68,7 @@ def choose_launches(
         if key not in chosen:
             names = [launch.function.name for launch in launches]
             times = functools.partial(measure, launches)
-            chosen[key] = remembered(folder / f"{key}.json", names, times)
+            chosen[key] = remembered(kept_file("tuning", f"{key}.json", options), names, times)
         made.append(tuple([x for x in launches if x.function.name == chosen[key]][:1]))
     return made
 
@@ -142,7 +142,6 @@ def _read(path: Path) -> str:
 
 def _keep(path: Path, chosen: str, times: Mapping[str, float]) -> str:
     """Write the choice, whole or not at all; what another process wrote meanwhile counts."""
-    path.parent.mkdir(parents=True, exist_ok=True)
     handle, half = tempfile.mkstemp(dir=path.parent)
     with os.fdopen(handle, "w") as file:
         json.dump({"chosen": chosen, "microseconds": times}, file)
