@@ -19,7 +19,14 @@ from typing import Any, final
 import torch
 
 from braze.autograd.simplify import simplify
-from braze.compat.backward import Casts, casting, freed_together, gradients, plain_autograd
+from braze.compat.backward import (
+    Casts,
+    casting,
+    freed_together,
+    gradients,
+    plain_autograd,
+    reached_by_each,
+)
 from braze.ir.graph import Alias, Graph, Mutation, Node, Value, computed_symbol
 from braze.ir.graph_sizes import missing_symbols, symbols_of
 from braze.ir.origin import UNKNOWN, Origin
@@ -115,6 +122,10 @@ class _Replay:
             gradients=found,
             is_differentiable=tuple(needs),
             freed_by=freed_together([result.grad_fn for result in results]),
+            always_reached=reached_by_each(
+                [result.grad_fn for result in results],
+                [self.values[value] for value in graph.inputs],
+            ),
             source=graph,
         )
 

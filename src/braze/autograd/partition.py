@@ -21,7 +21,7 @@ from typing import final
 from braze.autograd.backward import backward_graph
 from braze.autograd.flow import UNLIMITED, Network
 from braze.autograd.prices import Price, is_view, price_of
-from braze.autograd.split import split
+from braze.autograd.split import left_in_inputs, split
 from braze.ir.graph import Node, Value, operands
 from braze.ir.training import ForwardBackward, JointGraph
 from braze.ir.types import TensorType
@@ -81,6 +81,7 @@ class _Needs:
             if value in forward and (root := self.root(value)) not in self.constants:
                 self.read[root] = None
         self.visible = {*graph.inputs, *map(self.root, self.joint.results)}
+        self.visible.update(left_in_inputs(self.joint))
         self.in_memory = set(self.visible)
         for node in graph.nodes:
             if price_of(node.op) >= Price.FOLD:

@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from braze.compat.operators import TRAINING_FORMS
+from braze.compat.operators import TRAINING_FORMS, with_data
 from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.training import (
     Backward,
@@ -31,12 +31,15 @@ aten = torch.ops.aten
 def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> ForwardBackward:
     """The forward graph with saved values as further outputs, and what the runtime is to know.
 
-    A saved input that the graph writes to is saved as a copy of what it was.
+    A saved input that the graph writes to is saved as a copy of what it was. What is read of it
+    behind its last write is saved as the input itself, which autograd's own nodes would save: a
+    later write through `.data` changes it, and another one makes the backward raise.
     """
     graph = joint.forward
     inputs = {value: number for number, value in enumerate(graph.inputs)}
     written = {mutation.input for mutation in graph.mutations}
     outside = {graph.inputs[number] for number in joint.writes}
+    left = left_in_inputs(joint)
     outputs = list(joint.results)
     numbers = {value: number for number, value in enumerate(outputs)}
     fresh = _fresh_numbers(joint)
@@ -46,6 +49,9 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
     for value in saved:
         if value in inputs and value not in written:
             kept.append(SavedInput(inputs[value], as_view=value not in read))
+            continue
+        if value in left:
+            kept.append(SavedInput(left[value], as_view=value not in read))
             continue
         if value in inputs:
             copies.append(_copy(value, next(fresh)))
@@ -74,10 +80,24 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         writes=tuple((number, first + n) for n, number in enumerate(joint.writes)),
         outputs=_outputs(graph, inputs),
         freed_by=joint.freed_by,
+        always_reached=joint.always_reached,
         computed=computed,
         moved=joint.moved,
         written_again=tuple(again),
     )
+
+
+def left_in_inputs(joint: JointGraph) -> dict[Value, int]:
+    """What the graph leaves in inputs by writes that autograd did not see, and reads with
+    gradients, with the numbers of the inputs."""
+    graph = joint.forward
+    read = {value for node in graph.nodes if node.op is with_data for value in node.outputs}
+    outside = {graph.inputs[number] for number in joint.writes}
+    return {
+        mutation.value: graph.inputs.index(mutation.input)
+        for mutation in graph.mutations
+        if mutation.value in read and mutation.input not in outside
+    }
 
 
 # --- private ---------------------------------------------------------------------------------

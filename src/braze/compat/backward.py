@@ -103,6 +103,20 @@ def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
     )
 
 
+def reached_by_each(roots: Sequence[Any], leaves: Sequence[torch.Tensor]) -> frozenset[int]:
+    """The numbers of the leaves that the backward of each of several histories comes to (None:
+    there is none). Of many histories none is known."""
+    known = [root for root in roots if root is not None]
+    if len(known) > _FEW:
+        return frozenset()
+    numbers = {id(leaf): number for number, leaf in enumerate(leaves)}
+    found = frozenset(numbers.values())
+    for root in known:
+        ends = (id(getattr(node, "variable", None)) for node in history_nodes([root]))
+        found &= {numbers[end] for end in ends if end in numbers}
+    return found
+
+
 # Histories that are looked at apart.
 _FEW = 8
 
@@ -206,7 +220,9 @@ def as_untracked_view(view: torch.Tensor) -> torch.Tensor:
 
 def copy_uncounted(target: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
     """`target.copy_(value)`, which autograd does not count: views of the target made behind it stay
-    what they are when its version is put back."""
+    what they are when its version is put back. What inference mode made has none."""
+    if target.is_inference():
+        return target.copy_(value)
     version = VERSION(target)
     target.copy_(value)
     set_versions((target,), (version,))

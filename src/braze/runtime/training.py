@@ -59,6 +59,7 @@ class TrainingGraph:
     forward: `pair.forward`, compiled. compile_backward: is asked once for each choice of defined
     tangents. differentiate: the results again, to be run under autograd by eager kernels, from
     the inputs with numbers in `reads`; None where the inputs do not say any more what they are.
+    by_operators: gives the whole graph by eager kernels, each a node of autograd's own.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class TrainingGraph:
         differentiate: GraphCallable | None,
         reads: Sequence[int],
         uses_random: bool,
+        by_operators: Callable[[], GraphCallable],
     ) -> None:
         self.pair = pair
         self.forward = forward
@@ -81,7 +83,7 @@ class TrainingGraph:
         self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
         # Behind the results come the numbers that the forward computes.
         self.plain_results += [self.result_count + n for n in range(len(pair.computed))]
-        self._compile_backward = compile_backward
+        self._compile_backward, self._by_operators = compile_backward, by_operators
         self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
         self._lock = threading.Lock()
         inputs = pair.forward.inputs
@@ -92,6 +94,7 @@ class TrainingGraph:
         self.saves = bool(pair.saved)
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
         self._want = _getter(self.wanting)
+        self._passed_by = [n for n in self.wanting if n not in pair.always_reached]
         self.saved_inputs = _saved_inputs([s for s in pair.saved if isinstance(s, SavedInput)])
         self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
         self.order = _order(pair)
@@ -109,6 +112,9 @@ class TrainingGraph:
                 raise RuntimeError("autograd refuses a write to an input of the graph")
             if written.retains_grad and not written.is_leaf:
                 raise RuntimeError("an input of the graph retains its gradient and is written to")
+        if self._passed_by and any(_has_hooks(inputs[number]) for number in self._passed_by):
+            # The engine calls hooks of whatever a node leads to, also where no gradient comes.
+            return self._by_operators()(inputs)
         results = _apply(self, inputs, *self._want(inputs))
         if self.is_plain:
             return results  # type: ignore[no-any-return]
@@ -338,6 +344,11 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
         create_graph=True,
         allow_unused=True,
     )
+
+
+def _has_hooks(tensor: torch.Tensor) -> bool:
+    """Whether the program registered hooks on a tensor's gradient."""
+    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 def _needs_gradient(kind: Any) -> bool:
