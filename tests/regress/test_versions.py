@@ -10,6 +10,7 @@ import pytest
 import torch
 
 import braze
+from tests.recorded import recorded
 
 Made = tuple[Callable[..., Any], tuple[torch.Tensor, ...], dict[str, torch.Tensor]]
 PROGRAMS: list[Callable[[], Made]] = []
@@ -296,3 +297,26 @@ def test_a_step_that_a_scaler_leaves_out_counts_no_write(
         return seen
 
     assert versions(braze.compile) == versions(lambda step: step)
+
+
+@pytest.mark.parametrize("backend", ["braze", "aot_eager", "eager"])
+def test_what_inference_mode_made_is_written_to(backend: str) -> None:
+    """It counts no writes."""
+
+    def f(cache: torch.Tensor, made: torch.Tensor, place: int) -> torch.Tensor:
+        cache[:, place : place + 1] = made
+        return cache.sum(1)
+
+    with recorded() as journal:
+        compiled = braze.compile(f, backend=backend)
+    with torch.inference_mode():
+        expected, actual = torch.zeros(2, 6), torch.zeros(2, 6)
+        for place in range(4):
+            made = torch.rand(2, 1)
+            torch.testing.assert_close(compiled(actual, made, place), f(expected, made, place))
+            assert torch.equal(actual, expected) and actual.is_inference()
+    assert not journal.fallbacks()
+    ordinary = torch.zeros(2, 6)
+    with torch.inference_mode():
+        compiled(ordinary, torch.ones(2, 1), 0)
+    assert ordinary._version == 1

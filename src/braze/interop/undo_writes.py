@@ -49,7 +49,7 @@ class _Kept:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
-        self.version = VERSION(tensor)
+        self.version = _version(tensor)
         self.data = tensor.detach().clone()
         self.had_gradient = tensor.requires_grad
 
@@ -59,18 +59,23 @@ class _Kept:
 
     def restore(self) -> None:
         """Make the tensor what it was. A write through its `data` does not raise its version."""
-        version = VERSION(self.tensor)
+        version = _version(self.tensor)
         if version == self.version and torch.equal(self.tensor, self.data):
             return
         has_new_history = self._has_new_history()
         with torch.no_grad():
             self.tensor.copy_(self.data)
-        if version == self.version:
+        if version == self.version and not self.tensor.is_inference():
             set_versions((self.tensor,), (version,))
         if has_new_history:
             self.tensor.detach_()
 
     def _has_new_history(self) -> bool:
-        is_written = VERSION(self.tensor) != self.version
+        is_written = _version(self.tensor) != self.version
         is_leaf = not self.tensor.requires_grad or self.tensor.is_leaf
         return is_written and not is_leaf
+
+
+def _version(tensor: torch.Tensor) -> int:
+    """What inference mode made has none."""
+    return 0 if tensor.is_inference() else VERSION(tensor)

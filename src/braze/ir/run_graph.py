@@ -13,13 +13,12 @@ from typing import Any
 import torch
 
 from braze.compat.backward import (
-    VERSION,
     as_piece,
     as_plain_view,
     as_untracked_view,
+    copy_uncounted,
     is_write_refused,
     note_write,
-    set_versions,
 )
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
@@ -190,10 +189,8 @@ def write_back(target: torch.Tensor, value: torch.Tensor, tracked: bool, count: 
     """Give a mutated input its new contents: an in-place copy that autograd records where it
     recorded the write in eager, and counts as often as it counted writes."""
     if not count:
-        version = VERSION(target)
         with torch.no_grad():
-            target.copy_(value)
-        set_versions((target,), (version,))
+            copy_uncounted(target, value)
     elif tracked and (value.requires_grad or target.requires_grad):
         target.copy_(value)
     else:

@@ -26,14 +26,15 @@ def keeping_versions(run: GraphCallable, graph: Graph) -> GraphCallable:
 
 def putting_back(run: GraphCallable, graph: Graph) -> GraphCallable:
     """A callable that writes as often as the program did, but does not know which of its writes
-    count: versions of inputs that were written to without are put back."""
+    count: versions of inputs that were written to without are put back. Tensors that inference mode
+    made have none."""
     uncounted = {mutation.input for mutation in graph.mutations if not mutation.count}
     places = [number for number, value in enumerate(graph.inputs) if value in uncounted]
     if not places:
         return run
 
     def run_and_put_back(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        written = tuple([inputs[place] for place in places])
+        written = tuple([t for t in [inputs[place] for place in places] if not t.is_inference()])
         versions = tuple(map(VERSION, written))
         try:
             return run(inputs)

@@ -102,6 +102,12 @@ def version_of(standin: torch.Tensor) -> int:
     return 0 if standin.is_inference() else VERSION(standin)
 
 
+def writes_of(standin: torch.Tensor, before: int) -> int:
+    """How often an input counts as written to. One that inference mode made counts nothing; the
+    same graph may be called with one that does. before: as often as the recorder saw it."""
+    return before if standin.is_inference() else VERSION(standin)
+
+
 def _written_inputs(
     recorder: Recorder, inputs: Sequence[Place], versions: Sequence[int]
 ) -> Iterable[tuple[Place, Value, int]]:

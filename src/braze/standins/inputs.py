@@ -6,7 +6,7 @@ from typing import Any, TypeAlias
 
 import torch
 
-from braze.compat.backward import is_piece, is_plain_view
+from braze.compat.backward import is_batched, is_piece, is_plain_view
 from braze.compat.dispatch import (
     TorchFunction,
     has_custom_dispatch,
@@ -41,7 +41,7 @@ def check_traceable(tensor: torch.Tensor) -> None:
         raise Untraceable("a quantized or nested tensor")
     if tensor.is_conj() or tensor.is_neg():
         raise Untraceable("a lazily conjugated or negated tensor: call resolve_conj() first")
-    if is_functorch_wrapped(tensor):
+    if is_functorch_wrapped(tensor) or is_batched(tensor):
         raise Untraceable("a tensor of a function transform that is active outside")
 
 

@@ -20,7 +20,7 @@ from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
 from braze.standins.arguments import place_type, place_types, scalar_name, with_plain_sizes
 from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
-from braze.standins.finish import FinishedTrace, finish_trace, version_of
+from braze.standins.finish import FinishedTrace, finish_trace, writes_of
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
@@ -186,7 +186,7 @@ class Tracer(dispatch.TorchDispatchMode):
         return finish_trace(
             self.recorder,
             places,
-            [version_of(x) if p.version else 0 for (x, _), p in zip(self.inputs, places)],
+            [p.version and writes_of(x, p.version) for (x, _), p in zip(self.inputs, places)],
             self.constants,
             results,
             self.facts,
