@@ -32,7 +32,7 @@ from braze.runtime.callees import compile_callees
 from braze.runtime.driver import CompiledCallable, Dispatcher
 from braze.runtime.entries import Entry
 from braze.runtime.guards import explain_failure
-from braze.runtime.module_shield import call_of, is_shielded, original_of, shield
+from braze.runtime.module_shield import find_of, is_shielded, original_of, shield
 from braze.trace import JOURNAL, Journal
 
 
@@ -90,24 +90,23 @@ def compile_module(
     """An instance of the module's own class that shares everything with it and calls compiled."""
     calls = ModuleCalls(make_dispatcher(options, backend, journal))
     remake = functools.partial(_remake, options=options, backend=backend)
-    return shield(module, calls, forward=calls.forward, remake=remake)
+    return shield(module, calls.call, forward=calls.forward, remake=remake)
 
 
 @final
 class ModuleCalls:
-    """What calls of a compiled module do: `calls(original, ...)`."""
+    """Finds what calls of a compiled module call, with the original module first."""
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
 
-    def __call__(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        function = call_function(original)
-        return self.dispatcher.compiled(function)(original, *args, **kwargs)
+    def call(self, original: torch.nn.Module) -> CompiledCallable:
+        """What `compiled(...)` calls."""
+        return self.dispatcher.compiled(call_function(original))
 
-    def forward(self, original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
-        """`compiled.forward(...)`, past the hooks."""
-        function = _forward_function(original)
-        return self.dispatcher.compiled(function)(original, *args, **kwargs)
+    def forward(self, original: torch.nn.Module) -> CompiledCallable:
+        """What `compiled.forward(...)` calls, past the hooks."""
+        return self.dispatcher.compiled(_forward_function(original))
 
 
 def call_function(module: torch.nn.Module) -> Any:
@@ -126,7 +125,9 @@ def _forward_function(module: torch.nn.Module) -> Any:
 
 def run_only(compiled: Any) -> Any:
     """A compiled function or module by what is compiled of it already; any other as it is."""
-    call = call_of(compiled) if is_shielded(compiled) else compiled
+    call = compiled
+    if is_shielded(compiled):
+        call = getattr(find_of(compiled), "__self__", None)
     if not isinstance(call, CompiledCallable | ModuleCalls):
         return compiled
     dispatcher = call.dispatcher.without_compiling()
@@ -134,7 +135,7 @@ def run_only(compiled: Any) -> Any:
     if isinstance(call, CompiledCallable):
         return CompiledCallable(call.__wrapped__, dispatcher)  # type: ignore[attr-defined]
     calls = ModuleCalls(dispatcher)
-    return shield(original_of(compiled), calls, forward=calls.forward)
+    return shield(original_of(compiled), calls.call, forward=calls.forward)
 
 
 def _remake(module: torch.nn.Module, *, options: Options, backend: Backend) -> torch.nn.Module:
@@ -175,8 +176,11 @@ def disable_module(module: torch.nn.Module) -> torch.nn.Module:
     def call(original: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
         return original(*args, **kwargs)
 
-    MARKS.put(call, Mark.DISABLE)
-    return shield(module, call, remake=disable_module)
+    def find(_: torch.nn.Module) -> Callable[..., Any]:
+        return call
+
+    MARKS.put(find, Mark.DISABLE)
+    return shield(module, find, remake=disable_module)
 
 
 def original_module(module: torch.nn.Module) -> torch.nn.Module:

@@ -18,10 +18,10 @@ from braze.compat.compiler_questions import is_torch_constant
 from braze.ir.source import ObjectSource
 from braze.marks import MARKS, Mark, allow_in_graph
 
-# Where a compiled module's class has the module that it was made from, and what its call does.
+# Where a compiled module's class has the module that it was made from, and what finds its call.
 _SHIELD_MODULE = "braze.runtime.module_shield"
 _ORIGINAL = "_braze_original"
-_CALL = "_braze_call"
+_FIND = "_braze_find"
 
 
 class Redirect:
@@ -76,7 +76,7 @@ def _call_shielded(interpreter: Any, args: tuple[Any, ...]) -> Redirect:
     """A compiled module inside of a compiled program is the module that it was made from."""
     cls = type(args[0])
     original = load_class_attribute(interpreter, cls, _ORIGINAL)
-    if MARKS.of(load_class_attribute(interpreter, cls, _CALL)) is Mark.DISABLE:
+    if MARKS.of(load_class_attribute(interpreter, cls, _FIND)) is Mark.DISABLE:
         raise BreakRequested("disabled", f"the module {cls.__qualname__}")
     return Redirect(original, args[1:])
 

@@ -8,15 +8,18 @@ compared as a whole.
 from __future__ import annotations
 
 import ctypes
+import functools
 from collections.abc import Callable
 from dataclasses import fields
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 import torch
+from torch.autograd import forward_ad
 
 from braze.compat.ambient import AmbientState, default_device
 from braze.compat.tensor_interface import exported_address
+from braze.frozen import frozen
 
 # A function, its argument (or None for none), and the answer that is expected.
 Question = tuple[Callable[..., Any], str | None, Any]
@@ -30,17 +33,62 @@ _SDPA = (
 )
 
 
-# The same of C++: the address of a function that takes a small number, the number, and the answer.
-NativeQuestion = tuple[int, int, int]
-_NATIVE: dict[str, tuple[tuple[str, str, tuple[int, ...]], ...]] = {
-    "grad": (("libc10.so", "_ZN3c108GradMode10is_enabledEv", (0,)),),
-    "inference": (("libc10.so", "_ZN3c1013InferenceMode10is_enabledEv", (0,)),),
-    "autocast": (  # of the CPU and of CUDA devices
-        ("libtorch_cpu.so", "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE", (0, 1)),
-        ("libtorch_cpu.so", "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE", (0, 1)),
+# The same of C++: the address of a function, its argument, the bits of its result that it sets, and
+# what they are.
+NativeQuestion = tuple[int, int, int, int]
+
+
+@final
+@frozen
+class _Native:
+    """A function of C++ that answers what the Python function of the field asks it. mask: the bits
+    of its result. of_context: it is a method of PyTorch's global context, without arguments."""
+
+    library: str
+    symbol: str
+    arguments: tuple[int, ...] = (0,)
+    mask: int = 0xFF
+    of_context: bool = False
+
+
+def _of_context(method: str) -> _Native:
+    return _Native("libtorch_cpu.so", f"_ZNK2at7Context{method}Ev", of_context=True)
+
+
+_DEVICE_TYPES = (0, 1)  # the CPU and CUDA devices
+_NATIVE: dict[str, tuple[_Native, ...]] = {
+    "grad": (_Native("libc10.so", "_ZN3c108GradMode10is_enabledEv"),),
+    "inference": (_Native("libc10.so", "_ZN3c1013InferenceMode10is_enabledEv"),),
+    "autocast": (
+        _Native(
+            "libtorch_cpu.so",
+            "_ZN2at8autocast19is_autocast_enabledEN3c1010DeviceTypeE",
+            _DEVICE_TYPES,
+        ),
+        _Native(
+            "libtorch_cpu.so",
+            "_ZN2at8autocast18get_autocast_dtypeEN3c1010DeviceTypeE",
+            _DEVICE_TYPES,
+        ),
+    ),
+    "autocast_cache": (_Native("libtorch_cpu.so", "_ZN2at8autocast25is_autocast_cache_enabledEv"),),
+    "default_dtype": (_Native("libc10.so", "_ZN3c1031get_default_dtype_as_scalartypeEv"),),
+    "deterministic": (_of_context("23deterministicAlgorithms"),),
+    "deterministic_warn_only": (_of_context("31deterministicAlgorithmsWarnOnly"),),
+    "sdpa": (
+        _of_context("19userEnabledFlashSDP"),
+        _of_context("26userEnabledMemEfficientSDP"),
+        _of_context("18userEnabledMathSDP"),
+        _of_context("19userEnabledCuDNNSDP"),
+    ),
+    "function_modes": (
+        _Native("libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", mask=-1),
+    ),
+    "dispatch_modes": (
+        _Native("libc10.so", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", mask=-1),
     ),
 }
-_ASK = ctypes.CFUNCTYPE(ctypes.c_byte, ctypes.c_byte)
+_ASK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
 
 
 def _one(function: Callable[[], Any]) -> Callable[[Any], list[Question]]:
@@ -70,6 +118,10 @@ def _device(expected: Any) -> list[Question]:
     return [] if expected is None else [(partial(_has_default_device, expected), None, True)]
 
 
+def _forward_level(expected: int) -> list[Question]:
+    return [(vars(forward_ad).__getitem__, "_current_level", expected)]
+
+
 def _has_default_device(expected: torch.device) -> bool:
     return default_device() == expected
 
@@ -87,6 +139,7 @@ _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
     "dispatch_modes": _one(torch._C._len_torch_dispatch_stack),
     "anomaly": _anomaly,
     "default_device": _device,
+    "forward_level": _forward_level,
 }
 
 
@@ -101,25 +154,37 @@ def ambient_questions(state: Any) -> list[Question] | None:
     return [question for name in names for question in _QUESTIONS[name](getattr(state, name))]
 
 
-def quick_questions(state: Any) -> list[Question | NativeQuestion] | None:
-    """As `ambient_questions`, those that cost most asked of C++: of a state that holds now."""
+def quick_questions(state: Any) -> tuple[list[Question], list[NativeQuestion]] | None:
+    """As `ambient_questions`, and those that C++ answers in the place of most of them: of a state
+    that holds now."""
     questions = ambient_questions(state)
     if questions is None or not state.holds():
-        return None if questions is None else [*questions]
-    found: list[Question | NativeQuestion] = []
+        return None if questions is None else (questions, [])
+    slow: list[Question] = []
+    quick: list[NativeQuestion] = []
     for field in fields(state):
-        native = _native(field.name)
-        found.extend(native or _QUESTIONS[field.name](getattr(state, field.name)))
-    return found
+        native = _native_questions(field.name)
+        quick += native
+        if not native:
+            slow += _QUESTIONS[field.name](getattr(state, field.name))
+    return slow, quick
 
 
-def _native(name: str) -> list[NativeQuestion]:
+def _native_questions(name: str) -> list[NativeQuestion]:
     """The questions of a field and their answers now; none where PyTorch does not export them."""
     found = []
-    for library, symbol, arguments in _NATIVE.get(name, ()):
-        address = exported_address(library, symbol)
-        if not address:
+    for native in _NATIVE.get(name, ()):
+        address = exported_address(native.library, native.symbol)
+        arguments = (_context(),) if native.of_context else native.arguments
+        if not address or (native.of_context and not all(arguments)):
             return []
         ask = _ASK(address)
-        found += [(address, argument, ask(argument)) for argument in arguments]
+        found += [(address, n, native.mask, ask(n) & native.mask) for n in arguments]
     return found
+
+
+@functools.cache
+def _context() -> int:
+    """Where PyTorch's global context is; 0 where this build does not say it."""
+    address = exported_address("libtorch_cpu.so", "_ZN2at13globalContextEv")
+    return ctypes.CFUNCTYPE(ctypes.c_void_p)(address)() or 0 if address else 0

@@ -215,11 +215,14 @@ class CompiledCallable:
             self._refresh()
             bind = self._bind
         try:
-            values = FrameValues(bind(*args, **kwargs), (), function.__globals__)
+            bound = bind(*args, **kwargs)
         except TypeError:
-            values = None
-        if values is None:  # outside of the except clause, so that the error has no context
+            bound = None
+        if bound is None:  # outside of the except clause, so that the error has no context
             return function(*args, **kwargs)
+        # Without `__init__`, whose call takes as long as the check of a few guards.
+        values = FrameValues.__new__(FrameValues)
+        values.locals, values.stack, values.globals = bound, (), function.__globals__
         try:
             refused = None
             found = self._cache.find(values)

@@ -2,19 +2,12 @@
 
 // --- what comes before the steps; Python code may run ------------------------------------------
 
-typedef signed char (*Ask)(signed char);
-
-// Rows of (callable, argument or None, answer), or of (address of an Ask, argument, answer).
+// Rows of (callable, argument or None, answer).
 static int questions_hold(PyObject* questions) {
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(questions); i++) {
         PyObject* row = PyTuple_GET_ITEM(questions, i);
         PyObject* argument = PyTuple_GET_ITEM(row, 1);
         PyObject* expected = PyTuple_GET_ITEM(row, 2);
-        if (PyLong_CheckExact(PyTuple_GET_ITEM(row, 0))) {
-            Ask ask = (Ask)PyLong_AsVoidPtr(PyTuple_GET_ITEM(row, 0));
-            if (ask((signed char)PyLong_AsLong(argument)) != PyLong_AsLong(expected)) return 0;
-            continue;
-        }
         PyObject* answer = PyObject_Vectorcall(
             PyTuple_GET_ITEM(row, 0), &argument, argument == Py_None ? 0 : 1, NULL);
         if (answer == NULL) {
@@ -176,6 +169,7 @@ static int storages_are_apart(const Apart* apart, const Frame* frame) {
 static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
     if (!PyDict_CheckExact(frame->locals)) return 0;
     if (!roots_hold(self->roots, frame) || !locals_match(self, frame, inputs)) return 0;
+    if (!answers_hold(self->native_questions, self->question_count)) return 0;
     if (!questions_hold(self->questions) || !functions_hold(self->functions)) return 0;
     if (!classes_hold(self)) return 0;
     for (Step *step = self->steps, *end = step + self->step_count; step < end; step++) {
@@ -382,17 +376,17 @@ static int fill(Snapshot* self, PyObject* steps, PyObject* facts, PyObject* loca
     return PyErr_Occurred() ? -1 : 0;
 }
 
-// Snapshot(keep, input_count, questions, classes, functions, roots, steps, facts, locals, tensors,
-// aparts, residual); a class is (class, recheck, a name).
+// Snapshot(keep, input_count, questions, native_questions, classes, functions, roots, steps, facts,
+// locals, tensors, aparts, residual); a class is (class, recheck, a name).
 static PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
-    PyObject *keep, *questions, *classes, *functions, *roots, *steps, *facts, *locals, *tensors,
-        *aparts, *residual;
+    PyObject *keep, *questions, *native_questions, *classes, *functions, *roots, *steps, *facts,
+        *locals, *tensors, *aparts, *residual;
     Py_ssize_t input_count;
     PyTypeObject* tuple = &PyTuple_Type;
-    if (!PyArg_ParseTuple(args, "O!nO!O!O!O!O!O!O!O!O!O", tuple, &keep, &input_count, tuple,
-                          &questions, tuple, &classes, tuple, &functions, tuple, &roots, tuple,
-                          &steps, tuple, &facts, tuple, &locals, tuple, &tensors, tuple, &aparts,
-                          &residual))
+    if (!PyArg_ParseTuple(args, "O!nO!O!O!O!O!O!O!O!O!O!O", tuple, &keep, &input_count, tuple,
+                          &questions, tuple, &native_questions, tuple, &classes, tuple, &functions,
+                          tuple, &roots, tuple, &steps, tuple, &facts, tuple, &locals, tuple,
+                          &tensors, tuple, &aparts, &residual))
         return NULL;
     Snapshot* self = (Snapshot*)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
@@ -403,7 +397,8 @@ static PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     self->residual = Py_NewRef(residual);
     self->keep = Py_NewRef(keep);
     self->input_count = input_count;
-    if (fill(self, steps, facts, locals, tensors, aparts) < 0) {
+    self->native_questions = read_questions(native_questions, &self->question_count);
+    if (!self->native_questions || fill(self, steps, facts, locals, tensors, aparts) < 0) {
         if (!PyErr_Occurred()) PyErr_NoMemory();
         Py_DECREF(self);
         return NULL;
@@ -455,6 +450,7 @@ static void dealloc(PyObject* object) {
         PyMem_Free(self->aparts[i].item_sizes);
         PyMem_Free((void*)self->aparts[i].seen);
     }
+    PyMem_Free(self->native_questions);
     PyMem_Free(self->aparts);
     PyMem_Free(self->class_versions);
     PyMem_Free(self->facts);

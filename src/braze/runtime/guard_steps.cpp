@@ -160,6 +160,12 @@ struct Apart {
 };
 enum { MAX_APART = 16, MAX_STORAGES = 4096 };  // as in guards_snapshot.py
 
+// One of C++: a function, and the answer in the bits of the mask.
+struct Question {
+    int64 (*ask)(int64);
+    int64 argument, mask, answer;
+};
+
 struct Snapshot {
     PyObject_HEAD
     PyObject* keep;       // a tuple that holds all that is not borrowed
@@ -168,8 +174,9 @@ struct Snapshot {
     PyObject* functions;  // ((function, code, defaults, keyword defaults), ...)
     PyObject* roots;      // ((place, key, address), ...)
     PyObject* residual;   // (check, places) or None
-    Py_ssize_t input_count, step_count, tensor_count, local_count, facts_count, class_count,
-        apart_count;
+    Py_ssize_t input_count, question_count, step_count, tensor_count, local_count, facts_count,
+        class_count, apart_count;
+    Question* native_questions;
     unsigned* class_versions;
     Step* steps;
     TensorCheck* tensors;
@@ -178,6 +185,28 @@ struct Snapshot {
     Apart* aparts;
     Version unproven;  // calls that this snapshot did not answer
 };
+
+// --- questions of C++ ----------------------------------------------------------------------------
+
+// Rows of (address, argument, mask, answer). The type of a function with fewer bits in its argument
+// or result is another one, but it is called the same way.
+static Question* read_questions(PyObject* rows, Py_ssize_t* count) {
+    *count = PyTuple_GET_SIZE(rows);
+    Question* questions = (Question*)PyMem_Calloc(*count + 1, sizeof(Question));
+    for (Py_ssize_t i = 0; questions && i < *count; i++) {
+        Question* question = &questions[i];
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "LLLL", (int64*)&question->ask,
+                              &question->argument, &question->mask, &question->answer))
+            break;
+    }
+    return questions;
+}
+
+static int answers_hold(const Question* question, Py_ssize_t count) {
+    for (const Question* end = question + count; question < end; question++)
+        if ((question->ask(question->argument) & question->mask) != question->answer) return 0;
+    return 1;
+}
 
 // --- tensors -------------------------------------------------------------------------------------
 

@@ -73,6 +73,7 @@ class _Builder:
             self.places.setdefault(source, []).append(place)
         self.pins = Pins(frame, native.absent)
         self.questions: list[tuple[Any, ...]] = []
+        self.native_questions: list[tuple[int, int, int, int]] = []
         self.functions: list[tuple[Any, ...]] = []
         self.facts: dict[TensorFacts, int] = {}
         self.fact_rows: list[tuple[Any, ...]] = []
@@ -135,6 +136,7 @@ class _Builder:
             tuple(keep),
             len(self.inputs),
             tuple(self.questions),
+            tuple(self.native_questions),
             classes,
             tuple(self.functions),
             pins.root_rows(),
@@ -277,8 +279,11 @@ def _cover_abstract(builder: _Builder, guard: Guard) -> bool:
 
 def _cover_ambient(builder: _Builder, guard: Guard) -> bool:
     questions = quick_questions(guard.expected)
-    builder.questions.extend(questions or ())
-    return questions is not None
+    if questions is None:
+        return False
+    builder.questions += questions[0]
+    builder.native_questions += questions[1]
+    return True
 
 
 def _cover_pair(builder: _Builder, guard: Guard) -> bool:

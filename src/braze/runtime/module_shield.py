@@ -1,10 +1,10 @@
 """A compiled module that is, for every purpose but calls, the module that it was made from.
 
-    compiled = shield(model, call)
+    compiled = shield(model, find)
     type(compiled)          a class of its own, with bases (Shield, type(model))
     compiled.__dict__       the model's own dict: parameters, hooks, flags, from either side
     compiled.__class__      the model's class, also when that is replaced (parametrization, FSDP)
-    compiled(x)             call(model, x)
+    compiled(x)             find(model)(model, x)
 
 Limits: `type(compiled) is type(model)` is false, and loading a pickle needs Braze.
 """
@@ -19,11 +19,12 @@ from typing import Any
 
 import torch
 
-ModuleCall = Callable[..., Any]
+# Of a model: the function that is called with it first, and then the arguments.
+FindCall = Callable[[torch.nn.Module], Callable[..., Any]]
 Remake = Callable[[torch.nn.Module], torch.nn.Module]
 
 _ORIGINAL = "_braze_original"
-_CALL = "_braze_call"
+_FIND = "_braze_find"
 _REMAKE = "_braze_remake"
 
 
@@ -59,9 +60,6 @@ class Shield:
     def __delattr__(self, name: str) -> None:
         delattr(_part(self, _ORIGINAL), name)
 
-    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
-        return _part(self, _CALL)(_part(self, _ORIGINAL), *args, **kwargs)
-
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _remade, (_part(self, _ORIGINAL), _part(self, _REMAKE))
 
@@ -74,16 +72,16 @@ class Shield:
 
 def shield(
     model: torch.nn.Module,
-    call: ModuleCall,
+    find: FindCall,
     *,
-    forward: ModuleCall | None = None,
+    forward: FindCall | None = None,
     remake: Remake | None = None,
 ) -> torch.nn.Module:
-    """A module that shares everything with `model` and whose call is `call(model, ...)`.
+    """A module that shares everything with `model` and whose call is `find(model)(model, ...)`.
 
-    forward: what `compiled.forward(...)` calls with the model first; `call` if not given.
+    forward: finds what `compiled.forward(...)` calls; `find` if not given.
     remake: makes the compiled module of an unpickled or copied model; it is pickled with the
-        module. Without it a copy is called by the same `call`, and a pickle holds the model alone.
+        module. Without it a copy has the same `find`, and a pickle holds the model alone.
     """
     cls = type(model)
     namespace: dict[str, Any] = {
@@ -92,9 +90,10 @@ def shield(
         "__qualname__": cls.__qualname__,
         "__doc__": cls.__doc__,
         _ORIGINAL: model,
-        _CALL: staticmethod(call),
+        _FIND: staticmethod(find),
         _REMAKE: staticmethod(remake) if remake is not None else None,
-        "forward": _forward(model, forward or call),
+        "__call__": _call(model, find),
+        "forward": _forward(model, forward or find),
     }
     if hasattr(cls, "__del__"):
         namespace["__del__"] = _do_nothing  # the model finalises itself
@@ -116,17 +115,26 @@ def original_of(module: torch.nn.Module) -> torch.nn.Module:
     return module
 
 
-def call_of(module: torch.nn.Module) -> ModuleCall:
-    """What calls of a shielded module do."""
-    call: ModuleCall = _part(module, _CALL)
-    return call
+def find_of(module: torch.nn.Module) -> FindCall:
+    """What finds the function that a call of a shielded module calls."""
+    find: FindCall = _part(module, _FIND)
+    return find
 
 
-def _forward(model: torch.nn.Module, call: ModuleCall) -> Callable[..., Any]:
+def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
+    """The class's `__call__`."""
+
+    def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+        return find(model)(model, *args, **kwargs)
+
+    return __call__
+
+
+def _forward(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
     """The class's `forward`, with the signature of the model's."""
 
     def forward(self: Any, /, *args: Any, **kwargs: Any) -> Any:
-        return call(_part(self, _ORIGINAL), *args, **kwargs)
+        return find(model)(model, *args, **kwargs)
 
     own = type(model).forward
     return functools.update_wrapper(forward, own) if callable(own) else forward
@@ -141,7 +149,7 @@ def _again(shielded: Any, model: torch.nn.Module) -> torch.nn.Module:
     if remake is not None:
         made: torch.nn.Module = remake(model)
         return made
-    return shield(model, _part(shielded, _CALL))
+    return shield(model, _part(shielded, _FIND))
 
 
 def _remade(model: torch.nn.Module, remake: Remake | None) -> torch.nn.Module:

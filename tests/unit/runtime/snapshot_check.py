@@ -7,6 +7,7 @@ Dicts are watched from 3.12 on; before, their version is compared.
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import importlib.machinery
 import importlib.util
@@ -44,10 +45,10 @@ class Other(Thing):
     pass
 
 
-def snapshot(native, steps=(), roots=(), classes=(), functions=(), questions=(), keep=()):
+def snapshot(native, steps=(), roots=(), classes=(), functions=(), questions=(), keep=(), asked=()):
     """A snapshot without tensors."""
-    arguments = (keep, 0, questions, classes, functions, roots, steps, (), (), (), (), None)
-    return native.Snapshot(*arguments)
+    asked = (questions, asked)
+    return native.Snapshot(keep, 0, *asked, classes, functions, roots, steps, *[()] * 4, None)
 
 
 def thing_snapshot(native, thing, frame):
@@ -222,6 +223,22 @@ def check_classes_and_functions(native):
     assert holds(taken, frame)
     function.__defaults__ = ("other",)
     assert not holds(taken, frame)
+
+
+def check_questions_of_c(native):
+    """Each answer is compared in the bits of the mask."""
+    magnitude = ctypes.CDLL(None).labs
+    address, frame = ctypes.cast(magnitude, ctypes.c_void_p).value, Frame()
+    for argument, mask, answer, expected in (
+        (-3, -1, 3, True),
+        (-3, -1, 4, False),
+        (-0x203, 0xFF, 3, True),
+        (-0x203, -1, 3, False),
+        (-0x203, -1, 0x203, True),
+    ):
+        row = (address, argument, mask, answer)
+        assert holds(snapshot(native, asked=(row,)), frame) is expected, row
+        assert not holds(snapshot(native, asked=(row, (address, 1, -1, 2))), frame)
 
 
 def check_references(native):

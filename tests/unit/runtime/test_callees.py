@@ -63,7 +63,7 @@ def test_functions_methods_and_modules_are_compiled() -> None:
 def test_what_is_not_the_users_work_is_called_as_it_is() -> None:
     disabled = types.FunctionType(double.__code__, double.__globals__)
     MARKS.put(disabled, Mark.DISABLE)
-    shielded = shield(Model(), lambda model, x: x + 1)
+    shielded = shield(Model(), lambda model: lambda model, x: x + 1)
     others = [(abs, 3), (yields, 3), (disabled, 6), (functools.partial(double), 6), (int, 3)]
     assert compiled(*others, (shielded, 4), (torch.nn.Identity().extra_repr.__func__, "")) == []
     assert not is_worth_compiling(torch.nn.functional.relu)

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import types
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
 
+from braze.compat.ambient import ambient_state
+from braze.compat.ambient_check import quick_questions
 from braze.interop.backends import Backend, Level
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
@@ -367,6 +371,72 @@ def test_ambient_state_is_compared(world: World) -> None:
             world.compare()
             assert world.answer() is None
     assert world.answer() is not None
+
+
+class Watching(TorchDispatchMode):
+    """A mode of somebody else."""
+
+
+@contextlib.contextmanager
+def called(change: Callable[[Any], object], other: Any, before: Any) -> Iterator[None]:
+    change(other)
+    try:
+        yield
+    finally:
+        change(before)
+
+
+SWITCHES: list[Callable[[bool], None]] = [
+    torch.use_deterministic_algorithms,
+    lambda on: torch.use_deterministic_algorithms(on, warn_only=on),
+    torch.backends.cuda.enable_flash_sdp,
+    torch.backends.cuda.enable_mem_efficient_sdp,
+    torch.backends.cuda.enable_math_sdp,
+    torch.backends.cuda.enable_cudnn_sdp,
+    torch.set_autocast_cache_enabled,
+]
+
+
+@pytest.mark.parametrize("number", range(len(SWITCHES)))
+def test_each_switch_is_compared(world: World, number: int) -> None:
+    on = number < 2  # those are off at first
+    with called(SWITCHES[number], on, not on):
+        world.compare()
+        assert world.answer() is None
+    assert world.answer() is not None
+
+
+@pytest.mark.parametrize("depth", [1, 2])
+def test_modes_are_counted(world: World, depth: int) -> None:
+    for mode in (Watching, lambda: torch.device("cpu")):
+        with contextlib.ExitStack() as stack:
+            for _ in range(depth):
+                stack.enter_context(mode())
+            assert world.answer() is None
+        assert world.answer() is not None
+
+
+def test_the_default_dtype_and_anomalies_are_compared(world: World) -> None:
+    with called(torch.set_default_dtype, torch.float64, torch.float32):
+        assert world.answer() is None
+    with called(torch.autograd.set_detect_anomaly, True, False):
+        assert world.answer() is None
+    assert world.answer() is not None
+
+
+def test_what_python_is_asked_of_the_ambient_state() -> None:
+    """Whether errors are looked for, and the level of forward mode, which is a global of Python's.
+    (With the builds of PyTorch that are tested: where one lacks a function, Python is asked.)"""
+    questions = quick_questions(ambient_state())
+    assert questions is not None
+    slow, quick = questions
+    levels = vars(torch.autograd.forward_ad)
+    asked = [(row[0], row[1]) for row in slow]
+    assert asked == [
+        (torch.is_anomaly_enabled, None),
+        (levels.__getitem__, "_current_level"),
+    ]
+    assert quick
 
 
 @pytest.mark.parametrize("device", ["cpu", "cuda"])

@@ -25,8 +25,12 @@ def eager_call(model: nn.Module, /, *args: Any, **kwargs: Any) -> Any:
     return model(*args, **kwargs)
 
 
+def find(model: nn.Module) -> Any:
+    return eager_call
+
+
 def remake(model: nn.Module) -> nn.Module:
-    return shield(model, eager_call, remake=remake)
+    return shield(model, find, remake=remake)
 
 
 class Model(nn.Module):
@@ -65,7 +69,7 @@ def model() -> Model:
 @pytest.fixture
 def compiled(model: Model) -> Any:
     CALLS.clear()
-    return shield(model, eager_call, remake=remake)
+    return shield(model, find, remake=remake)
 
 
 X = torch.ones(4, 3)
@@ -147,7 +151,7 @@ def test_hooks_from_either_side(model: Model, compiled: Any) -> None:
 @pytest.mark.parametrize("side", ["model", "compiled"])
 def test_parametrization(side: str, model: Any) -> None:
     plain = nn.Linear(3, 2)
-    compiled = shield(plain, eager_call)
+    compiled = shield(plain, find)
     target = {"model": plain, "compiled": compiled}[side]
     parametrize.register_parametrization(target, "weight", Positive())
     assert compiled.__class__ is type(plain) is not nn.Linear
@@ -162,7 +166,7 @@ def test_parametrization(side: str, model: Any) -> None:
 
 
 def test_weight_norm(model: Any) -> None:
-    compiled = parametrizations.weight_norm(shield(nn.Linear(3, 2), eager_call))
+    compiled = parametrizations.weight_norm(shield(nn.Linear(3, 2), find))
     assert is_shielded(compiled)
     assert "parametrizations.weight.original0" in compiled.state_dict()
     compiled(X).sum().backward()
@@ -177,7 +181,7 @@ def test_deepcopy(model: Model, compiled: Any) -> None:
     assert model.linear.weight.abs().sum() > 0
     both = copy.deepcopy([compiled, compiled, model])
     assert both[0] is both[1] and original_of(both[0]) is both[2]
-    without = copy.deepcopy(shield(model, eager_call))
+    without = copy.deepcopy(shield(model, find))
     assert is_shielded(without) and original_of(without) is not model
 
 
@@ -192,7 +196,7 @@ def test_pickle(model: Model, compiled: Any) -> None:
     loaded = pickle.loads(pickle.dumps(compiled))
     assert is_shielded(loaded) and torch.equal(loaded(X), compiled(X))
     assert original_of(loaded) is not model
-    plain = pickle.loads(pickle.dumps(shield(model, eager_call)))
+    plain = pickle.loads(pickle.dumps(shield(model, find)))
     assert type(plain) is Model
     file = io.BytesIO()
     torch.save(compiled, file)
@@ -228,7 +232,7 @@ def test_training_through_a_wrapper(model: Model, compiled: Any) -> None:
 
 
 def test_containers() -> None:
-    sequence = shield(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), eager_call)
+    sequence = shield(nn.Sequential(nn.Linear(3, 2), nn.ReLU()), find)
     assert len(sequence) == 2 and isinstance(sequence[1], nn.ReLU)  # type: ignore[arg-type, index]
     assert isinstance(sequence[:1], nn.Sequential)  # type: ignore[index]
     assert [type(layer) for layer in sequence] == [nn.Linear, nn.ReLU]  # type: ignore[attr-defined]
@@ -241,7 +245,7 @@ def test_instance_forward_wins(model: Model, compiled: Any) -> None:
 
 
 def test_forward_may_have_a_call_of_its_own(model: Model) -> None:
-    compiled = shield(model, eager_call, forward=lambda model, x: "forward")
+    compiled = shield(model, find, forward=lambda model: lambda model, x: "forward")
     assert compiled.forward(X) == "forward" and isinstance(compiled(X), torch.Tensor)
 
 
@@ -272,7 +276,7 @@ def test_other_kinds_of_classes() -> None:
             return 42 if name == "magic" else super().__getattr__(name)
 
     model = Slotted()
-    compiled = shield(model, eager_call)
+    compiled = shield(model, find)
     assert compiled() == 3 and compiled.run() == 3 and compiled.magic == 42
     compiled.extra = 4
     assert model.extra == 4
@@ -286,6 +290,6 @@ def test_other_kinds_of_classes() -> None:
 
 def test_graph_module() -> None:
     traced = torch.fx.symbolic_trace(nn.Sequential(nn.Linear(3, 2), nn.ReLU()))
-    compiled = shield(traced, eager_call)
+    compiled = shield(traced, find)
     assert torch.equal(compiled(X), traced(X)) and isinstance(compiled, torch.fx.GraphModule)
     traced.graph.lint()
