@@ -21,6 +21,7 @@ import torch
 
 from braze import targets
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
+from braze.compat.transforms import place_of_transformed
 from braze.errors import InvalidOption, UserError
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
@@ -147,7 +148,7 @@ def _compile_target(target: Any, order: _Order) -> Any:
         return types.MethodType(_compile_target(target.__func__, order), target.__self__)
     if MARKS.of(target) is Mark.COMPILED:
         target = target.__wrapped__
-    if isinstance(target, types.FunctionType):
+    if _is_program(target):
         return _compile_function(target, order)
     if callable(target):
         return _compile_function(_as_function(target), order)
@@ -174,6 +175,12 @@ def _compile_class(cls: type, order: _Order) -> type:
         raise UserError(f"instances of {cls.__qualname__} cannot be called: nothing to compile.")
     setattr(cls, "__call__", _compile_function(call, order))  # noqa: B010 - mypy refuses the other
     return cls
+
+
+def _is_program(target: Any) -> bool:
+    """Whether a frame begins with the callable's own code. What a transform of torch.func gave is
+    called by one."""
+    return isinstance(target, types.FunctionType) and place_of_transformed(target.__code__) is None
 
 
 def _as_function(target: Callable[..., Any]) -> Any:
@@ -260,7 +267,7 @@ def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
         return function.__func__, (function.__self__,)
     if MARKS.of(function) is Mark.COMPILED:
         function = function.__wrapped__
-    if isinstance(function, types.FunctionType):
+    if _is_program(function):
         return function, ()
     if not callable(function):
         raise UserError(f"braze.export takes a function or a module, not {function!r}.")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from torch.autograd import forward_ad
 
 import braze
 from tests.regress.layers import Net, linear
@@ -227,6 +228,72 @@ def vmapped_outside():
     return f, (tensor(4, 2),)
 
 
+# What a transform gave, compiled itself.
+@program
+def grad_itself():
+    return torch.func.grad(loss), (tensor(2, 3), tensor(4, 2))
+
+
+@program
+def grad_and_value_itself():
+    weight = tensor(2, 3).requires_grad_()
+    return torch.func.grad_and_value(loss, argnums=(0, 1)), (weight, tensor(4, 2))
+
+
+@program
+def vmap_itself():
+    return torch.vmap(lambda row: row.sin() * 2), (tensor(4, 2),)
+
+
+@program
+def hessian_itself():
+    return torch.func.hessian(lambda a: (a**3).sum()), (tensor(3),)
+
+
+@program
+def functionalize_itself():
+    return torch.func.functionalize(lambda a: a.clone().add_(1)), (tensor(3),)
+
+
+@program
+def level_itself():
+    """Code of torch.func's own, interpreted: it enters a level and leaves it."""
+
+    def f(w, x):
+        return torch._functorch.eager_transforms.grad_impl(loss, 0, False, (w, x), {})
+
+    return f, (tensor(2, 3), tensor(4, 2))
+
+
+@program
+def vectorised_jacobian():
+    def f(x):
+        jacobian = torch.autograd.functional.jacobian
+        return jacobian(torch.sin, x, vectorize=True, strategy="forward-mode")
+
+    return f, (tensor(3),)
+
+
+@program
+def forward_mode():
+    def f(x):
+        with forward_ad.dual_level():
+            return forward_ad.unpack_dual(forward_ad.make_dual(x, x * 2).sin()).tangent
+
+    return f, (tensor(3),)
+
+
+@program
+def forward_mode_broken():
+    def f(x):
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, x * 2)
+            braze.graph_break()
+            return forward_ad.unpack_dual(dual.sin()).tangent
+
+    return f, (tensor(3),)
+
+
 # cond
 @condition
 def cond():
@@ -370,12 +437,16 @@ def checkpoint():
     return f, (Net(), tensor(2, 3))
 
 
+LEVELS = ["unseen-python", "unseen-python", "unsupported-tensor", "unseen-callable"]
 USUAL = [(1, []), (0, [])]
 # Programs that compile more or less than one graph at the first call and nothing at the second:
 # graphs and breaks of both.
 COMPILES = {
     "vmap_item": [(0, []), (0, [])],
     "linearize": [(1, ["unseen-python"]), (1, [])],
+    "level_itself": [(0, LEVELS), (0, ["unsupported-tensor"])],
+    "vectorised_jacobian": [(2, ["unseen-python"] * 2), (0, ["unseen-python"])],
+    "forward_mode_broken": [(0, ["explicit", "unsupported-tensor"]), (0, [])],
     "script_module": [(1, ["unseen-callable"]), (0, [])],
 }
 
@@ -388,6 +459,31 @@ def test_same_state_as_eager(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_graphs_and_breaks(name):
     assert compiles(PROGRAMS[name]) == COMPILES.get(name, USUAL)
+
+
+def test_a_transform_leaves_no_level_open_and_is_exported():
+    assert torch._C._functorch.maybe_current_level() is None
+    x = torch.arange(3.0)
+    gradient = torch.func.grad(lambda a: (a**3).sum())
+    for compiled in (braze.compile(gradient, fullgraph=True), braze.export(gradient)(x)[0]):
+        assert torch.equal(compiled(x), gradient(x))
+    level = braze.compile(torch._functorch.eager_transforms.grad_impl)
+    assert torch.equal(level(torch.sum, 0, False, (x,), {}), torch.ones(3))
+    assert torch._C._functorch.maybe_current_level() is None
+
+
+def test_tangents_from_outside_are_taken_along():
+    def f(x):
+        return x.sin() * 2
+
+    compiled = braze.compile(f)
+    x = torch.arange(3.0)
+    for _ in range(2):
+        assert torch.allclose(compiled(x), f(x))
+        with forward_ad.dual_level():
+            dual = forward_ad.make_dual(x, torch.ones(3))
+            for mine, theirs in zip(*[forward_ad.unpack_dual(g(dual)) for g in (compiled, f)]):
+                assert torch.equal(mine, theirs)
 
 
 def choose(pred, true_fn, false_fn, operands=()):

@@ -21,6 +21,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute
 from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, attribute_key
+from braze.compat.standard_library import name_of_slotted
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ObjectSource
@@ -223,10 +224,11 @@ def _fall_back(interpreter: Any, owner: Any, name: str) -> Any:
     return None
 
 
-def raise_missing(interpreter: Any, owner: Any, name: str) -> None:
-    """The AttributeError of an attribute that is not there."""
-    message = f"{interpreter.world.type_of(owner).__name__!r} object has no attribute {name!r}"
-    error = AttributeError(message)
+def raise_missing(interpreter: Any, owner: Any, name: str, in_slot: bool = False) -> None:
+    """The AttributeError of an attribute that is not there. in_slot: whose slot is empty."""
+    cls = interpreter.world.type_of(owner)
+    kind = name_of_slotted(cls) if in_slot else cls.__name__
+    error = AttributeError(f"{kind!r} object has no attribute {name!r}")
     error.name, error.obj = name, owner
     raise ProgramRaised(error)
 
@@ -340,7 +342,7 @@ def load_slot(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> 
     written = interpreter.overlay.slots.get((id(owner), name))
     if written is not None:
         if written[1] is DELETED:
-            raise_missing(interpreter, owner, name)
+            raise_missing(interpreter, owner, name, in_slot=True)
         return written[1]
     if name == "__class__":
         return cls

@@ -83,6 +83,7 @@ from braze.capture.signals import (
     ReadTooEarly,
     without_frames,
 )
+from braze.capture.transforms import ForwardLevel
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
 from braze.errors import ConstraintViolated
@@ -134,6 +135,10 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         kind = graph_break(
             "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
         )
+        return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
+    if modes.forward_level >= 0:
+        tangents = "forward-mode gradients, which are taken outside of the frame"
+        kind = graph_break("unsupported-tensor", tangents, frame_origin(request))
         return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
     leave_at = -1
     reason: GraphBreak | None = None
@@ -304,6 +309,8 @@ def _check_left(interpreter: Interpreter) -> None:
         if type(manager) is torch.device:
             step = interpreter.devices_entered[id(manager)]
             raise CannotRebuild("a default device that is in force", step)
+        if type(manager) is ForwardLevel:
+            raise CannotRebuild("a level of forward-mode gradients", manager.entered_at)
     for reference in interpreter.generators:
         generator = reference()
         if generator is not None and generator.waits_to_clean_up():

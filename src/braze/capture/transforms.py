@@ -11,7 +11,12 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import traced
 from braze.capture.native_calls import Callback
 from braze.capture.signals import BreakRequested
-from braze.compat.transforms import with_transformed
+from braze.compat.transforms import (
+    ENTER_FORWARD,
+    EXIT_FORWARD,
+    LEVEL_CALLS,
+    with_transformed,
+)
 from braze.ir.source import ClosureSource
 
 _TRANSFORMS = (
@@ -79,6 +84,40 @@ def take_jvp(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 @answers(torch.func.linearize)
 def take_linearization(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     raise BreakRequested("unseen-python", "torch.func.linearize, which traces by itself")
+
+
+@answers(*LEVEL_CALLS)
+def change_levels(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """In a frame of torch.func's own. A level that capture enters would be open behind it."""
+    raise BreakRequested("unseen-python", "a level of torch.func's transforms")
+
+
+@final
+class ForwardLevel:
+    """A level of forward mode that the frame entered; `entered_at`: the outermost loop's step."""
+
+    def __init__(self, level: int, entered_at: int) -> None:
+        self.level = level
+        self.entered_at = entered_at
+
+    def __exit__(self, *exception: object) -> None:
+        EXIT_FORWARD(level=self.level)
+
+
+@answers(ENTER_FORWARD)
+def enter_forward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    level = interpreter.native(ENTER_FORWARD)
+    interpreter.entered.append(ForwardLevel(level, interpreter.outer_step))
+    return level
+
+
+@answers(EXIT_FORWARD)
+def exit_forward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    levels = [entered for entered in interpreter.entered if type(entered) is ForwardLevel]
+    if not levels:
+        raise BreakRequested("unseen-python", "a level of forward mode that began outside")
+    interpreter.native(EXIT_FORWARD, *args, **kwargs)
+    interpreter.entered.remove(levels[-1])
 
 
 def call_transformed(

@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, final
 
 import torch
+from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
 from torch.utils._mode_utils import no_dispatch
@@ -26,6 +27,8 @@ class AmbientState:
     autocast: (enabled, dtype) of each device type in turn. function_modes, dispatch_modes: how
     many are active; a compiled entry needs none but the one that stands for default_device.
     anomaly: whether the engine looks for the origin of errors, and for NaN as well.
+    forward_level: the level of forward-mode gradients, -1 outside of one; a compiled entry needs
+    none, since its inputs' tangents are nothing that a graph sees.
     """
 
     grad: bool
@@ -40,6 +43,7 @@ class AmbientState:
     dispatch_modes: int
     anomaly: tuple[bool, bool] = (False, False)
     default_device: torch.device | None = None
+    forward_level: int = -1
 
     def __str__(self) -> str:
         """Whether gradients are recorded, and all that a program has set otherwise than PyTorch
@@ -57,6 +61,7 @@ class AmbientState:
         words += [f"default dtype {self.default_dtype}"] * (self.default_dtype != torch.float32)
         words += [f"default device {self.default_device}"] * (self.default_device is not None)
         words += ["not every attention kernel allowed"] * (not all(self.sdpa))
+        words += ["forward-mode gradients"] * (self.forward_level >= 0)
         return ", ".join(words + [f"{n} {name}" for name, n in counted.items() if n])
 
     def holds(self) -> bool:
@@ -91,6 +96,7 @@ def ambient_state() -> AmbientState:
         len(_get_current_dispatch_mode_stack()),
         anomaly_mode(),
         default_device(),
+        forward_ad._current_level,
     )
 
 

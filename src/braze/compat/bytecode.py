@@ -102,6 +102,11 @@ def decode(code: types.CodeType) -> Program:
     return Program(code, tuple(instructions), index_at)
 
 
+def instructions_text(code: types.CodeType, offset: int) -> str:
+    """The instructions as `dis` lists them, with an arrow where a frame of them begins."""
+    return dis.Bytecode(code, current_offset=offset).dis()
+
+
 @functools.lru_cache(maxsize=8192)
 def ends_by_raising(code: types.CodeType, index: int) -> bool:
     """Whether every way from an instruction ends by raising. (A call may raise, too: that is not

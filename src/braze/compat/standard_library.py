@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import random
+import sys
 import types
 import warnings
 from collections.abc import Callable
@@ -29,3 +30,12 @@ def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
     index = DISPATCH_CODE.co_freevars.index("registry")
     registry: dict[type, Any] = (dispatch.__closure__ or ())[index].cell_contents
     return registry
+
+
+def name_of_slotted(cls: type) -> str:
+    """What an error names a class whose slot is empty: from Python 3.13 on with its module."""
+    if sys.version_info < (3, 13):
+        return cls.__name__
+    if cls.__module__ in ("builtins", "__main__"):
+        return cls.__qualname__
+    return f"{cls.__module__}.{cls.__qualname__}"

@@ -42,6 +42,24 @@ _LEAVERS: dict[str, Any] = {
     "Functionalize": _functorch._func_decrement_nesting,
 }
 
+# What torch.func's own code, where a program has it interpreted, changes of the thread and process
+# for as long as a level is open.
+LEVEL_CALLS: tuple[Any, ...] = (
+    *_LEAVERS.values(),
+    _functorch._vmap_increment_nesting,
+    _functorch._grad_increment_nesting,
+    _functorch._jvp_increment_nesting,
+    _functorch._func_increment_nesting,
+    torch._C._vmapmode_increment_nesting,  # of `torch.autograd.functional`, vectorised
+    torch._C._vmapmode_decrement_nesting,
+    torch._C._autograd._saved_tensors_hooks_disable,
+    torch._C._autograd._saved_tensors_hooks_enable,
+)
+
+# What enters and leaves a level of forward mode.
+ENTER_FORWARD: Any = torch._C._enter_dual_level
+EXIT_FORWARD: Any = torch._C._exit_dual_level
+
 # The globals in which `jvp` counts how deep it is nested.
 _OF_JVP: dict[str, Any] = torch.func.jvp.__globals__
 
