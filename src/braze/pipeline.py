@@ -30,6 +30,7 @@ from braze.autograd import (
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.compat.backward import Casts
+from braze.compat.bytecode import instructions_text
 from braze.compat.isolation import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, InternalError
@@ -47,7 +48,7 @@ from braze.ir.loops import ExternCall
 from braze.ir.origin import Origin
 from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
-from braze.ir.print_schedule import print_schedule
+from braze.ir.print_schedule import print_fusion, print_schedule
 from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import compile_graph_runner, with_gradients
 from braze.ir.schedule import Kernel, Schedule
@@ -145,6 +146,7 @@ def _plan(
     with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
         plan = schedule(made.pop(), options, kind.target(device), kind.choose(options))
         recorder.emit("schedule", lambda: print_schedule(plan))
+        recorder.emit("fusion", lambda: print_fusion(plan))
     return plan
 
 
@@ -193,6 +195,7 @@ def compile_with_backward(
         compile_backward,
         differentiate=None if again is None else compile_graph_runner(again),
         reads=() if again is None else read_inputs(again),
+        by_operators=functools.cache(lambda: compile_graph_runner(joint.source)),
         uses_random=uses_random(graph),
     )
 
@@ -246,6 +249,7 @@ class FrameCompiler:
         recorder = Recorder(self.journal, code.co_qualname, origin)
         if request.failures:
             recorder.emit("recompiles", lambda: format_failures(code.co_qualname, request.failures))
+        recorder.emit("bytecode", lambda: instructions_text(code, request.offset))
         outcome = "failed"
         try:
             answer = run_isolated(lambda: self._compile(request, recorder))

@@ -42,10 +42,14 @@ def print_schedule(schedule: Schedule) -> str:
     for target, view in schedule.mutations:
         lines.append(f"mutate {target} = {print_view(view)}")
     lines.append(f"return {', '.join(map(print_view, schedule.outputs))}".rstrip())
-    for refusal in schedule.refusals:
-        for producer in refusal.producers:
-            lines.append(f"not fused: {refusal.consumer} with {producer}: {refusal.reason}")
-    return "\n".join(lines) + "\n"
+    return "\n".join(lines + _refusals(schedule)) + "\n"
+
+
+def print_fusion(schedule: Schedule) -> str:
+    """The memory of each kernel, and what was not fused with what, and why."""
+    kernels = [step for step in schedule.steps if isinstance(step, Kernel)]
+    lines = [f"{step.name}: {', '.join(b.name for b in step.memory)}" for step in kernels]
+    return "\n".join(lines + _refusals(schedule)) + "\n"
 
 
 def print_step(step: Step) -> list[str]:
@@ -76,6 +80,14 @@ def print_step(step: Step) -> list[str]:
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _refusals(schedule: Schedule) -> list[str]:
+    return [
+        f"not fused: {refusal.consumer} with {producer}: {refusal.reason}"
+        for refusal in schedule.refusals
+        for producer in refusal.producers
+    ]
 
 
 def _computed(product: Product) -> list[str]:

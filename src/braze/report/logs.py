@@ -20,8 +20,8 @@ from braze.trace import ARTEFACTS
 ALL = "all"
 # Artefacts whose lines belong together.
 PROGRAMS = frozenset(
-    "guards bytecode graph graph_code aot_joint_graphs aot_graphs loops schedule output_code "
-    "kernel_code".split()
+    "guards bytecode graph graph_code aot_joint_graphs aot_graphs loops schedule fusion "
+    "output_code kernel_code".split()
 )
 
 

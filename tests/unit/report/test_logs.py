@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import logging
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
+import torch
 
+import braze
 from braze.errors import InvalidOption
 from braze.report.logs import set_logs, shown_logs
 from braze.trace import ARTEFACTS, BreakNote, Journal, Recorder
@@ -90,3 +93,22 @@ def test_lines_are_not_printed_twice_where_the_program_logs_too(
     recorder.emit("fusion", "shown")
     assert capsys.readouterr().err == "model.py:10 [fusion] shown\n"
     assert theirs.getvalue() == ""
+
+
+def test_each_log_of_a_compile_is_written(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return (x.sin() / x.sum(0)).softmax(-1)
+
+    written = ("bytecode", "cache", "compile_times", "fusion", "graph", "guards", "kernel_code")
+    set_logs(*written, "aot_graphs", "loops", "schedule", "output_code")
+    compiled = braze.compile(f, options={"cache_dir": tmp_path})
+    compiled(torch.rand(3, 4))
+    said = capsys.readouterr().err
+    for name in shown_logs():
+        assert f"[{name}]" in said, name
+    assert "[cache] miss: " in said and "RETURN_VALUE" in said and "not fused: " in said
+    braze.reset()
+    compiled(torch.rand(3, 4))
+    assert "[cache] hit: " in capsys.readouterr().err
