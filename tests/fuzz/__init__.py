@@ -2,6 +2,8 @@
 
 python -m tests.fuzz --seed 17          one program, verbosely; a failing one is shrunk
 python -m tests.fuzz --programs 2000    many
+python -m tests.fuzz --loops --programs 2000
+                                        programs that train, statement by statement
 python -m tests.fuzz --training --programs 2000
                                         whole training steps, in float64
 python -m tests.fuzz --planted --programs 2000 --jobs 16

@@ -1,5 +1,5 @@
-"""Run programs by seed, and shrink the failing ones, or whole training steps; or plant bugs, and
-count programs until each is found."""
+"""Run programs by seed, those that train among them, and shrink the failing ones; or whole training
+steps of one form; or plant bugs, and count programs until each is found."""
 
 from __future__ import annotations
 
@@ -9,17 +9,19 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 from typing import final
 
 from tests.fuzz.generator import generate
-from tests.fuzz.isolation import Checker, check_seeds, check_training_seeds
+from tests.fuzz.isolation import Checker, check_loop_seeds, check_seeds, check_training_seeds
 from tests.fuzz.planted import BUGS, Planted, programs_until_found
 from tests.fuzz.program import HEADER, Program
 from tests.fuzz.runner import Difference
 from tests.fuzz.shrink import Fails, shrink
+from tests.fuzz.training_loops import generate_loop
 from tests.fuzz.training_plans import plan_training
 
 KEPT = Path(__file__).parents[1] / "regress" / "fuzz"
@@ -55,7 +57,7 @@ def show(program: Program, difference: Difference, seconds: float, keep: str = "
 
 def run_one(args: argparse.Namespace) -> bool:
     """One program, printed; whether it differs."""
-    program = generate(args.seed)
+    program = generate_loop(args.seed) if args.loops else generate(args.seed)
     checker = Checker()
     difference = checker(program)
     checker.close()
@@ -79,8 +81,10 @@ def run_training(args: argparse.Namespace) -> bool:
 def run_many(args: argparse.Namespace) -> bool:
     """Programs of consecutive seeds; whether any differs. Says from time to time, and where it is
     interrupted, how many there were."""
-    tally = Tally(args.first)
-    check = check_training_seeds if args.training else check_seeds
+    tally = Tally(args.first, generate_loop if args.loops else generate)
+    check = check_seeds
+    if args.training or args.loops:
+        check = check_training_seeds if args.training else check_loop_seeds
     shrinks = 0 if args.training else args.shrink
     try:
         for seed, difference in check(range(args.first, args.first + args.programs)):
@@ -102,8 +106,9 @@ def run_many(args: argparse.Namespace) -> bool:
 class Tally:
     """What became of consecutive programs so far."""
 
-    def __init__(self, first: int) -> None:
+    def __init__(self, first: int, generate: Callable[[int], Program] = generate) -> None:
         self.first, self.done = first, 0
+        self._generate = generate
         self.found: Counter[tuple[str, str]] = Counter()
         self._start, self._shrinking = time.monotonic(), 0.0
 
@@ -114,7 +119,7 @@ class Tally:
         print(f"--- seed {seed}: {str(difference)[:400]}", flush=True)
         if seconds and self.found[key] == 1:
             before = time.monotonic()
-            show(generate(seed), difference, seconds)
+            show(self._generate(seed), difference, seconds)
             self._shrinking += time.monotonic() - before
 
     def say(self) -> None:
@@ -132,7 +137,7 @@ def run_shards(args: argparse.Namespace) -> bool:
         first = args.first + shard * size
         count = min(size, args.first + args.programs - first)
         command = ["--first", str(first), "--programs", str(count), "--shrink", str(args.shrink)]
-        command += ["--training"] if args.training else []
+        command += [f"--{kind}" for kind in ("training", "loops") if getattr(args, kind)]
         shards.append(subprocess.Popen([sys.executable, "-m", "tests.fuzz", *command]))
     statuses = []
     while len(statuses) < len(shards):
@@ -187,6 +192,7 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=1, help="processes")
     parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink each kind for")
     parser.add_argument("--training", action="store_true", help="whole training steps")
+    parser.add_argument("--loops", action="store_true", help="programs that train")
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     parser.add_argument("--bug", default="", help="only those whose name has this in it")
     args = parser.parse_args()

@@ -15,6 +15,7 @@ import torch
 from tests.fuzz.generator import generate
 from tests.fuzz.program import Program
 from tests.fuzz.runner import Difference, check
+from tests.fuzz.training_loops import generate_loop
 from tests.fuzz.training_plans import TrainingPlan, plan_training
 from tests.fuzz.training_runs import check_training
 from tests.fuzz.world import run_world
@@ -95,20 +96,27 @@ def check_seeds(
     seeds: Iterable[int], backend: str | None = None
 ) -> Iterator[tuple[int, Difference | None]]:
     """Each seed with the difference of its program, in order."""
-    checker = Checker(backend)
-    try:
-        for seed in seeds:
-            yield seed, checker(seed)
-    finally:
-        checker.close()
+    return _checked(seeds, lambda seed: seed, backend)
 
 
 def check_training_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference | None]]:
     """The same of training steps."""
-    checker = Checker()
+    return _checked(seeds, plan_training)
+
+
+def check_loop_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference | None]]:
+    """The same of training programs."""
+    return _checked(seeds, generate_loop)
+
+
+def _checked(
+    seeds: Iterable[int], made: Callable[[int], Any], backend: str | None = None
+) -> Iterator[tuple[int, Difference | None]]:
+    """Each seed with the difference of what is made of it."""
+    checker = Checker(backend)
     try:
         for seed in seeds:
-            yield seed, checker(plan_training(seed))
+            yield seed, checker(made(seed))
     finally:
         checker.close()
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 from dataclasses import replace
 
 import pytest
 
-from tests.fuzz.isolation import check_training_seeds
+from tests.fuzz.isolation import check_loop_seeds, check_training_seeds
+from tests.fuzz.state import TensorState
+from tests.fuzz.training_loops import generate_loop
 from tests.fuzz.training_plans import plan_training
 from tests.fuzz.training_runs import _parted, _run, check_training
+from tests.fuzz.world import run_world
 
 PROGRAMS = 8
 
@@ -22,6 +26,36 @@ def test_no_difference(first: int) -> None:
 
 def test_plans_follow_from_their_seeds() -> None:
     assert [plan_training(seed) for seed in range(50)] == [plan_training(n) for n in range(50)]
+
+
+@pytest.mark.slow
+def test_no_difference_in_programs() -> None:
+    found = {seed: str(made) for seed, made in check_loop_seeds(range(30)) if made}
+    assert not found, "python -m tests.fuzz --loops --seed N shows each: " + repr(found)
+
+
+def test_programs_follow_from_their_seeds() -> None:
+    for seed in range(30):
+        program = generate_loop(seed)
+        assert generate_loop(seed) == program
+        for text in (program.text, *program.steps):
+            ast.parse(text)
+
+
+def test_programs_train() -> None:
+    """Most steps raise nothing, and leave gradients."""
+    records = [record for seed in range(30) for record in run_world(generate_loop(seed), None)]
+    calls = [record for record in records if record.step.startswith("run(")]
+    assert sum(not record.error for record in calls) > 0.6 * len(calls)
+    gradients = [
+        {
+            path
+            for path, what in record.state
+            if path.endswith(".grad") and type(what) is TensorState
+        }
+        for record in calls
+    ]
+    assert sum(map(bool, gradients)) > 0.5 * len(calls)
 
 
 def test_what_a_reentrant_checkpoint_refuses_is_compared() -> None:

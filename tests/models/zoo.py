@@ -108,6 +108,7 @@ _OWN_SIZES: dict[str, dict[str, Any]] = {
         "topk_group": 1,
         "q_lora_rank": 32,
         "kv_lora_rank": 32,
+        "head_dim": 8,  # what is rotated of each
         "qk_rope_head_dim": 8,
         "qk_nope_head_dim": 16,
         "v_head_dim": 16,
