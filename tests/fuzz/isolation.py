@@ -92,6 +92,12 @@ class Checker:
         self._requests, self._answers = os.fdopen(ours[1], "wb"), os.fdopen(theirs[0], "rb")
 
 
+def described(found: Iterable[tuple[int, Difference | None]]) -> str:
+    """The differences, a paragraph for each seed; "" if there is none. What pytest shows of a long
+    value has no middle, which is where two worlds differ."""
+    return "\n\n".join([f"seed {seed}: {parted}" for seed, parted in found if parted is not None])
+
+
 def check_seeds(
     seeds: Iterable[int], backend: str | None = None
 ) -> Iterator[tuple[int, Difference | None]]:

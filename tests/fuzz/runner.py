@@ -121,10 +121,19 @@ def _compare(
                 return None
             if _fails_half_way(left, right, parted):
                 return None
-            return Difference("state", number, parted.text, parted.cause)
+            return Difference("state", number, _with_errors(parted, left, right), parted.cause)
         if right.faults and not right.error:
             return Difference("fault", number, right.faults[0], _without_names(right.faults[0]))
     return None
+
+
+def _with_errors(parted: Parted, left: StepRecord, right: StepRecord) -> str:
+    """What differs first, and the errors if they do: these come last in a state, but where one
+    side raised early, they say why the rest differs."""
+    if left.error == right.error:
+        return parted.text
+    errors = left.error or "nothing", right.error or "nothing"
+    return f"{parted.text}; eager raised {errors[0]}, compiled {errors[1]}"
 
 
 def _fails_half_way(left: StepRecord, right: StepRecord, parted: Parted) -> bool:

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fuzz.isolation import check_loop_seeds, check_training_seeds
+from tests.fuzz.isolation import check_loop_seeds, check_training_seeds, described
 from tests.fuzz.state import TensorState
 from tests.fuzz.training_loops import generate_loop
 from tests.fuzz.training_plans import plan_training
@@ -20,8 +20,8 @@ PROGRAMS = 8
 @pytest.mark.parametrize("first", (0, PROGRAMS))
 def test_no_difference(first: int) -> None:
     seeds = range(first, first + PROGRAMS)
-    found = {seed: str(made) for seed, made in check_training_seeds(seeds) if made}
-    assert not found, "python -m tests.fuzz --training --seed N shows each: " + repr(found)
+    if found := described(check_training_seeds(seeds)):
+        pytest.fail("python -m tests.fuzz --training --seed N shows each:\n" + found)
 
 
 def test_plans_follow_from_their_seeds() -> None:
@@ -30,8 +30,8 @@ def test_plans_follow_from_their_seeds() -> None:
 
 @pytest.mark.slow
 def test_no_difference_in_programs() -> None:
-    found = {seed: str(made) for seed, made in check_loop_seeds(range(30)) if made}
-    assert not found, "python -m tests.fuzz --loops --seed N shows each: " + repr(found)
+    if found := described(check_loop_seeds(range(30))):
+        pytest.fail("python -m tests.fuzz --loops --seed N shows each:\n" + found)
 
 
 def test_programs_follow_from_their_seeds() -> None:
