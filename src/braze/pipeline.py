@@ -195,7 +195,6 @@ def compile_with_backward(
         compile_backward,
         differentiate=None if again is None else compile_graph_runner(again),
         reads=() if again is None else read_inputs(again),
-        by_operators=functools.cache(lambda: compile_graph_runner(joint.source)),
         uses_random=uses_random(graph),
     )
 

@@ -299,13 +299,12 @@ _SETTINGS = (
     Statement(0.5, "{net}.{layer}.weight.grad = T(3, 3).t()"),
     Statement(0.5, "{net}.{layer}.weight.data = torch.cat([{net}.{layer}.weight.data] * 2)[3:]"),
     Statement(0.5, "{net}.{layer}.register_forward_hook(lambda m, i, o: o * 0.5)"),
-    Statement(0.5, "R[:], hook = (), {weight}.register_hook(lambda g: g * 0.5)"),
+    Statement(0.5, "hook = {weight}.register_hook(lambda g: g * 0.5)"),
     Statement(
         0.5,
-        "R[:], hook = (), {weight}."
-        "register_post_accumulate_grad_hook(lambda p: LOG.append(p.grad[0]))",
+        "hook = {weight}.register_post_accumulate_grad_hook(lambda p: LOG.append(p.grad[0]))",
     ),
-    Statement(0.3, "R[:], hook = (), {weight}.register_post_accumulate_grad_hook(halve)"),
+    Statement(0.3, "hook = {weight}.register_post_accumulate_grad_hook(halve)"),
     Statement(0.5, "x.requires_grad_({bool})"),
     Statement(0.5, "x.grad = None"),
     Statement(0.3, "torch.set_grad_enabled({bool})"),

@@ -8,7 +8,7 @@ import signal
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, final
 
 import braze
@@ -42,40 +42,21 @@ class TimedOut(BaseException):
 
 
 def check(program: Program) -> Difference | None:
-    """Run a program both ways.
-
-    The history above a compiled graph is used up by the backward of any of its results (README,
-    "Limits"), unless that retains it. A later backward that compiled refuses for this reason is no
-    difference, if there is none where all backwards of the program retain their histories.
-    """
-    found, is_used_up = _checked(program)
-    if found is None or not is_used_up:
-        return found
-    return _checked(_retaining(program))[0]
-
-
-def _retaining(program: Program) -> Program:
-    text = program.text.replace(".backward()", ".backward(retain_graph=True)")
-    steps = tuple(step.replace("backward(R)", "backward(R, True)") for step in program.steps)
-    return replace(program, text=text, steps=steps)
-
-
-def _checked(program: Program) -> tuple[Difference | None, bool]:
-    """The first difference; whether only compiled says at that step that a history is used up."""
+    """Run a program both ways: the first difference."""
     options: dict[str, Any] = {"suppress_errors": False}
     compile = functools.partial(braze.compile, backend=program.backend, options=options)
     try:
         with time_limit(SECONDS / 10):
             expected = run_world(program, None)
     except TimedOut:  # in eager: it shows nothing
-        return None, False
+        return None
     try:
         with time_limit(SECONDS):
             actual = run_world(program, compile)
     except (Exception, TimedOut) as error:
         text = "".join(traceback.format_exception(error))
         last = text.strip().splitlines()[-1]
-        return Difference("crash", -1, text, _without_names(last)), False
+        return Difference("crash", -1, text, _without_names(last))
     finally:
         braze.reset()
     found = _compare(expected, actual)
@@ -84,10 +65,7 @@ def _checked(program: Program) -> tuple[Difference | None, bool]:
             found = _compare(run_world(program, None, looking=True), actual)
     if found is not None and found.cause.endswith(ROUNDED):
         found = _judged(program, expected, actual, found)
-    if found is None:
-        return None, False
-    errors = expected[found.step].error, actual[found.step].error
-    return found, _USED_UP in errors[1] and _USED_UP not in errors[0]
+    return found
 
 
 def _judged(

@@ -5,7 +5,7 @@ and between two steps the loop around it does what loops do: freezes and thaws, 
 sets gradients to None or to zero, changes rates and settings, registers hooks.
 
 Left out, since the README says where compiled raises and eager does not: `create_graph=True` in a
-backward behind writes, and hooks that are registered between a forward and its backward.
+backward behind writes.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ from braze.compat.backward import (
     freed_together,
     gradients,
     plain_autograd,
-    reached_by_each,
+    reached_from,
 )
 from braze.ir.graph import Alias, Graph, Mutation, Node, Value, computed_symbol
 from braze.ir.graph_sizes import missing_symbols, symbols_of
@@ -122,7 +122,7 @@ class _Replay:
             gradients=found,
             is_differentiable=tuple(needs),
             freed_by=freed_together([result.grad_fn for result in results]),
-            always_reached=reached_by_each(
+            reached_from=reached_from(
                 [result.grad_fn for result in results],
                 [self.values[value] for value in graph.inputs],
             ),

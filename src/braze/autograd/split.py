@@ -80,7 +80,7 @@ def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> Forw
         writes=tuple((number, first + n) for n, number in enumerate(joint.writes)),
         outputs=_outputs(graph, inputs),
         freed_by=joint.freed_by,
-        always_reached=joint.always_reached,
+        reached_from=joint.reached_from,
         computed=computed,
         moved=joint.moved,
         written_again=tuple(again),

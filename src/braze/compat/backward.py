@@ -85,40 +85,49 @@ def can_be_used_again(roots: Sequence[Any]) -> bool:
 def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
     """For each of several histories (None: there is none), the numbers of those whose backward
     takes from it what it needs: those that share a node that saves a tensor, itself among them."""
-    known = [n for n, root in enumerate(roots) if root is not None]
-    if len(known) > _FEW:
-        return tuple([frozenset(known)] * len(roots))
-    # A node has its identity while it is held.
-    saving = {
-        n: {id(node): node for node in history_nodes([roots[n]]) if _saves_tensors(node)}
-        for n in known
-    }
-    return tuple(
-        [
-            frozenset(
-                m for m in known if n in saving and not saving[n].keys().isdisjoint(saving[m])
-            )
-            for n in range(len(roots))
-        ]
-    )
+    found = [0] * len(roots)
+    for members in {members for node, members in _members(roots) if _saves_tensors(node)}:
+        for number in _numbers(members):
+            found[number] |= members
+    return tuple([frozenset(_numbers(members)) for members in found])
 
 
-def reached_by_each(roots: Sequence[Any], leaves: Sequence[torch.Tensor]) -> frozenset[int]:
-    """The numbers of the leaves that the backward of each of several histories comes to (None:
-    there is none). Of many histories none is known."""
+def reached_from(
+    roots: Sequence[Any], leaves: Sequence[torch.Tensor]
+) -> tuple[frozenset[int], ...]:
+    """For each of the leaves, the numbers of those of several histories (None: there is none) whose
+    backward comes to it."""
+    ends = {id(getattr(node, "variable", None)): members for node, members in _members(roots)}
+    return tuple([frozenset(_numbers(ends.get(id(leaf), 0))) for leaf in leaves])
+
+
+def _members(roots: Sequence[Any]) -> list[tuple[Any, int]]:
+    """Every node of several histories, and a bit for each history that it is in."""
     known = [root for root in roots if root is not None]
-    if len(known) > _FEW:
-        return frozenset()
-    numbers = {id(leaf): number for number, leaf in enumerate(leaves)}
-    found = frozenset(numbers.values())
-    for root in known:
-        ends = (id(getattr(node, "variable", None)) for node in history_nodes([root]))
-        found &= {numbers[end] for end in ends if end in numbers}
-    return found
+    order: dict[int, Any] = {}  # a node has its identity while it is held; children come first
+    waiting = [(root, False) for root in known]
+    entered: set[int] = set()
+    while waiting:
+        node, is_done = waiting.pop()
+        if is_done:
+            order[id(node)] = node
+        elif id(node) not in entered:
+            entered.add(id(node))
+            waiting.append((node, True))
+            waiting += [(child, False) for child, _ in node.next_functions if child is not None]
+    members = dict.fromkeys(order, 0)
+    for number, root in enumerate(roots):
+        if root is not None:
+            members[id(root)] |= 1 << number
+    for node in reversed(order.values()):
+        for child, _ in node.next_functions:
+            if child is not None:
+                members[id(child)] |= members[id(node)]
+    return [(node, members[identity]) for identity, node in order.items()]
 
 
-# Histories that are looked at apart.
-_FEW = 8
+def _numbers(members: int) -> list[int]:
+    return [number for number in range(members.bit_length()) if members >> number & 1]
 
 
 def _saves_tensors(node: Any) -> bool:
@@ -271,6 +280,11 @@ def saved_data(context: Any) -> list[torch.Tensor] | None:
 
 # Inside of a backward: whether its graph is kept for another one (`retain_graph=True`).
 keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
+# The number of the engine's run; and what is to be called when it is done.
+graph_task: Callable[[], int] = torch._C._current_graph_task_id
+queue_callback: Callable[[Callable[[], Any]], None] = (
+    torch.autograd.Variable._execution_engine.queue_callback
+)
 
 
 def _same(x: Any) -> Any:

@@ -62,7 +62,7 @@ class JointGraph:
         all symbols here.
     freed_by: per result, the results whose backward (without `retain_graph`) leaves no other to
         this one: in eager those whose histories share a node that saves a tensor.
-    always_reached: inputs of `forward` that the backward of each result comes to.
+    reached_from: per input of `forward`, the results whose backward comes to it.
     moved: images of the forward that are computed in channels-last layout, and what they were, row
         by row, where the graph was traced.
     """
@@ -78,7 +78,7 @@ class JointGraph:
     assumed: tuple[Assumed, ...] = ()
     derived: tuple[tuple[Symbol, Expr], ...] = ()
     freed_by: tuple[frozenset[int], ...] = ()
-    always_reached: frozenset[int] = frozenset()
+    reached_from: tuple[frozenset[int], ...] = ()
     moved: tuple[tuple[Value, Value], ...] = ()
 
 
@@ -152,7 +152,7 @@ class ForwardBackward:
     is_differentiable: per result.
     writes: (input, result): after the call the input gets the result's contents under autograd.
     outputs: per output of the frame, the number of a result, or a view made outside.
-    freed_by, always_reached, moved: as of the joint graph.
+    freed_by, reached_from, moved: as of the joint graph.
     computed: symbols of numbers that the forward computes; its last outputs hold them.
     written_again: inputs of `writes` that the program writes to more than once, each as often as it
         does so again: autograd counts that.
@@ -166,7 +166,7 @@ class ForwardBackward:
     writes: tuple[tuple[int, int], ...]
     outputs: tuple[int | ViewOfInput | ViewOfResult, ...]
     freed_by: tuple[frozenset[int], ...] = ()
-    always_reached: frozenset[int] = frozenset()
+    reached_from: tuple[frozenset[int], ...] = ()
     computed: tuple[Symbol, ...] = ()
     moved: tuple[tuple[Value, Value], ...] = ()
     written_again: tuple[int, ...] = ()

@@ -10,6 +10,7 @@ kernels, from the inputs.
 
 from __future__ import annotations
 
+import functools
 import operator
 import threading
 from collections.abc import Callable, Sequence
@@ -45,6 +46,7 @@ from braze.ir.training import (
 )
 from braze.ir.types import Size, TensorType
 from braze.runtime.cheap_views import cheap_view_for
+from braze.runtime.result_nodes import plan_nodes, with_nodes
 from braze.runtime.size_values import compile_reader, compile_sizes
 
 # (which tangents are given, autocast) -> the backward for them, compiled.
@@ -59,7 +61,6 @@ class TrainingGraph:
     forward: `pair.forward`, compiled. compile_backward: is asked once for each choice of defined
     tangents. differentiate: the results again, to be run under autograd by eager kernels, from
     the inputs with numbers in `reads`; None where the inputs do not say any more what they are.
-    by_operators: gives the whole graph by eager kernels, each a node of autograd's own.
     """
 
     def __init__(
@@ -70,7 +71,6 @@ class TrainingGraph:
         differentiate: GraphCallable | None,
         reads: Sequence[int],
         uses_random: bool,
-        by_operators: Callable[[], GraphCallable],
     ) -> None:
         self.pair = pair
         self.forward = forward
@@ -83,7 +83,7 @@ class TrainingGraph:
         self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
         # Behind the results come the numbers that the forward computes.
         self.plain_results += [self.result_count + n for n in range(len(pair.computed))]
-        self._compile_backward, self._by_operators = compile_backward, by_operators
+        self._compile_backward = compile_backward
         self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
         self._lock = threading.Lock()
         inputs = pair.forward.inputs
@@ -94,7 +94,7 @@ class TrainingGraph:
         self.saves = bool(pair.saved)
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
         self._want = _getter(self.wanting)
-        self._passed_by = [n for n in self.wanting if n not in pair.always_reached]
+        self.nodes = plan_nodes(pair, self.wanting)
         self.saved_inputs = _saved_inputs([s for s in pair.saved if isinstance(s, SavedInput)])
         self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
         self.order = _order(pair)
@@ -112,10 +112,13 @@ class TrainingGraph:
                 raise RuntimeError("autograd refuses a write to an input of the graph")
             if written.retains_grad and not written.is_leaf:
                 raise RuntimeError("an input of the graph retains its gradient and is written to")
-        if self._passed_by and any(_has_hooks(inputs[number]) for number in self._passed_by):
-            # The engine calls hooks of whatever a node leads to, also where no gradient comes.
-            return self._by_operators()(inputs)
-        results = _apply(self, inputs, *self._want(inputs))
+        wanting = self._want(inputs)
+        results = _apply(self, inputs, *wanting)
+        if self.nodes is not None:
+            *results, last = results
+            results = with_nodes(
+                self.nodes, results, wanting, functools.partial(_backward_of, last)
+            )
         if self.is_plain:
             return results  # type: ignore[no-any-return]
         count = self.result_count
@@ -224,6 +227,8 @@ class CompiledFunction(torch.autograd.Function):
             computed = tuple(made[len(made) - len(graph.pair.computed) :])
             ctx.sizes = graph.sizes.read(inputs, computed)
             results += computed
+        if graph.nodes is not None:
+            results += (torch.empty(0),)  # what it is for: see `_backward_of`
         if graph.plain_results:
             ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results])
         return results
@@ -251,11 +256,24 @@ class CompiledFunction(torch.autograd.Function):
 
 
 _apply = quick_apply(CompiledFunction)
+_USED_UP = (
+    "Trying to backward through the graph a second time (or directly access saved tensors after "
+    "they have already been freed). Saved intermediate values of the graph are freed when you call "
+    ".backward() or autograd.grad(). Specify retain_graph=True if you need to backward through the "
+    "graph a second time or if you need to access saved tensors after calling backward."
+)
 # used: numbers of results whose backward has run. kept: what was saved, unpacked for others.
 preset_context(CompiledFunction, used=frozenset(), kept=None, sizes=())
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _backward_of(last: torch.Tensor, tangents: Sequence[Any]) -> Gradients:
+    """The backward of a call that is behind nodes of its results, with all of its tangents. last:
+    a result of the call with nothing in it, which keeps its node and what that saved alive."""
+    gradients: Gradients = CompiledFunction.backward(last.grad_fn, *tangents)[2:]
+    return gradients
 
 
 def _take_saved(
@@ -265,7 +283,7 @@ def _take_saved(
     other, as in eager, where they share nothing that was saved: then it is kept for the others."""
     used, freed_by = [n for n, yes in enumerate(given) if yes], graph.freed_by
     if ctx.used and any(not freed_by[n].isdisjoint(ctx.used) for n in used):
-        return ctx.saved_tensors  # type: ignore[no-any-return]  # raises what eager raises
+        raise RuntimeError(_USED_UP)
     unpacked = _unpacked(ctx, graph, backward) if ctx.kept is None else ctx.kept
     if keeps_graph():
         return unpacked
@@ -273,7 +291,7 @@ def _take_saved(
     if all(not freed_by[n].isdisjoint(ctx.used) for n in graph.differentiable):
         ctx.maybe_clear_saved_tensors()
         ctx.inputs = ctx.kept = None
-    else:
+    elif graph.nodes is None:
         ctx.kept = unpacked
     return unpacked
 
@@ -308,11 +326,7 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
     forward is run again on views of the inputs, so that nothing above them is differentiated."""
     inputs = ctx.inputs
     if inputs is None:
-        raise RuntimeError(
-            "Trying to backward through the graph a second time (or directly access saved tensors "
-            "after they have already been freed). Specify retain_graph=True if you need to "
-            "backward through the graph a second time."
-        )
+        raise RuntimeError(_USED_UP)
     if graph.differentiate is None:
         raise RuntimeError(
             "braze cannot differentiate this backward (create_graph=True): the forward wrote to "
@@ -344,11 +358,6 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
         create_graph=True,
         allow_unused=True,
     )
-
-
-def _has_hooks(tensor: torch.Tensor) -> bool:
-    """Whether the program registered hooks on a tensor's gradient."""
-    return bool(tensor._backward_hooks or tensor._post_accumulate_grad_hooks)
 
 
 def _needs_gradient(kind: Any) -> bool:

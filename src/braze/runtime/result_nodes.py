@@ -1,0 +1,185 @@
+"""A graph whose results depend on different inputs, as nodes of autograd's.
+
+    a, b  ->  graph  ->  y (of a), z (of a and b)
+
+One node would have an edge to every input, and autograd's engine follows all edges of a node: the
+backward of y would walk the history of b, call its hooks, and use it up. So inputs that the same
+results depend on are one node, and so are results that depend on the same inputs:
+
+    y  ->  Results(y)  ->  Inputs(a)
+    z  ->  Results(z)  ->  Inputs(a), Inputs(b)
+
+Nodes of results keep the gradients that come in. The engine takes the latest nodes first, so they
+all come before nodes of inputs, the first of which has the graph's backward run, once for all. What
+that gives the others is kept until it is their turn, or the engine is done.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.compat.backward import graph_task, queue_callback, quick_apply
+from braze.frozen import frozen
+from braze.ir.training import ForwardBackward
+from braze.ir.types import TensorType
+
+# Tangents of all results -> gradients of the inputs that want one.
+RunBackward: TypeAlias = Callable[[Sequence[Any]], Sequence[torch.Tensor | None]]
+
+
+@final
+@frozen
+class Group:
+    """Results that depend on the same inputs. sources: the groups of inputs, by their numbers."""
+
+    results: tuple[int, ...]
+    sources: tuple[int, ...]
+
+
+@final
+@frozen
+class NodePlan:
+    """sources: groups of inputs that the same results depend on, as places among those that want a
+    gradient."""
+
+    sources: tuple[tuple[int, ...], ...]
+    groups: tuple[Group, ...]
+    result_count: int
+
+
+def plan_nodes(pair: ForwardBackward, wanting: Sequence[int]) -> NodePlan | None:
+    """The nodes of a graph; None where one is as good: every result depends on every input that
+    wants a gradient. And where they are on several devices, whose threads of the engine take nodes
+    in no common order."""
+    results = [number for number, yes in enumerate(pair.is_differentiable) if yes]
+    reached = [pair.reached_from[number] for number in wanting]
+    if all(numbers.issuperset(results) for numbers in reached) or not _is_on_one_device(pair):
+        return None
+    sources: dict[frozenset[int], list[int]] = {}
+    for place, numbers in enumerate(reached):
+        if numbers:
+            sources.setdefault(numbers, []).append(place)
+    groups: dict[tuple[int, ...], list[int]] = {}
+    for result in results:
+        own = tuple([number for number, numbers in enumerate(sources) if result in numbers])
+        groups.setdefault(own, []).append(result)
+    return NodePlan(
+        tuple(map(tuple, sources.values())),
+        tuple([Group(tuple(made), own) for own, made in groups.items()]),
+        len(pair.is_differentiable),
+    )
+
+
+def with_nodes(
+    plan: NodePlan, made: Sequence[torch.Tensor], wanting: Sequence[torch.Tensor], run: RunBackward
+) -> list[torch.Tensor]:
+    """The results behind their nodes. made: the results by themselves. wanting: the inputs."""
+    call = _Call(plan.result_count, run)
+    device = made[plan.groups[0].results[0]].device
+    sources = [
+        _of_inputs(call, places, device, *[wanting[place] for place in places])
+        for places in plan.sources
+    ]
+    results = list(made)
+    for group in plan.groups:
+        own = [made[number] for number in group.results]
+        behind = _of_results(call, group.results, own, *[sources[n] for n in group.sources])
+        for number, result in zip(group.results, behind, strict=True):
+            results[number] = result
+    return results
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+@final
+class _Pass:
+    """What waits while the engine runs: gradients of results, and of inputs."""
+
+    def __init__(self, result_count: int) -> None:
+        self.tangents: list[Any] = [None] * result_count
+        self.gradients: dict[int, torch.Tensor] = {}
+
+    def run(self, run: RunBackward) -> None:
+        """Have the graph's backward make gradients of inputs of those of results."""
+        if all(tangent is None for tangent in self.tangents):
+            return
+        tangents, self.tangents = self.tangents, [None] * len(self.tangents)
+        for place, gradient in enumerate(run(tangents)):
+            if gradient is not None:
+                known = self.gradients.get(place)
+                self.gradients[place] = gradient if known is None else known + gradient
+
+
+@final
+class _Call:
+    """What the nodes of one call of a graph share."""
+
+    def __init__(self, result_count: int, run: RunBackward) -> None:
+        self._result_count, self._run = result_count, run
+        self._passes: dict[int, _Pass] = {}  # by the engine's number of its run
+        self._lock = threading.RLock()
+
+    def put(self, results: Sequence[int], tangents: Sequence[Any]) -> None:
+        """Keep gradients that have come in."""
+        with self._lock:
+            task = graph_task()
+            if task not in self._passes:
+                self._passes[task] = _Pass(self._result_count)
+                queue_callback(lambda: self._passes.pop(task, None))
+            for number, tangent in zip(results, tangents, strict=True):
+                self._passes[task].tangents[number] = tangent
+
+    def take(self, places: Sequence[int]) -> tuple[torch.Tensor | None, ...]:
+        """The gradients of inputs."""
+        with self._lock:
+            found = self._passes[graph_task()]
+            found.run(self._run)
+            return tuple([found.gradients.pop(place, None) for place in places])
+
+
+class CompiledInputs(torch.autograd.Function):
+    """What autograd knows of inputs that the same results depend on."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Any, places: Any, device: Any, *inputs: Any) -> Any:
+        """A tensor of nothing, whose history is theirs."""
+        ctx.call, ctx.places = call, places
+        ctx.set_materialize_grads(False)
+        return torch.empty(0, device=device)
+
+    @staticmethod
+    def backward(ctx: Any, *nothing: Any) -> Any:
+        """Their gradients."""
+        return (None, None, None, *ctx.call.take(ctx.places))
+
+
+class CompiledResults(torch.autograd.Function):
+    """What autograd knows of results that depend on the same inputs."""
+
+    @staticmethod
+    def forward(ctx: Any, call: Any, numbers: Any, results: Any, *sources: Any) -> Any:
+        """The results, whose history is that of the inputs behind `sources`."""
+        ctx.call, ctx.numbers = call, numbers
+        ctx.set_materialize_grads(False)
+        return tuple([result.detach() for result in results])
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        """The gradients wait for those of other results."""
+        ctx.call.put(ctx.numbers, tangents)
+        return (None,) * len(ctx.needs_input_grad)
+
+
+_of_inputs = quick_apply(CompiledInputs)
+_of_results = quick_apply(CompiledResults)
+
+
+def _is_on_one_device(pair: ForwardBackward) -> bool:
+    graph = pair.forward
+    values = [*graph.inputs, *(output.value for output in graph.outputs)]
+    return len({v.type.device for v in values if isinstance(v.type, TensorType)}) == 1
