@@ -1,6 +1,7 @@
 """The face of Braze: `torch.compile`'s signature and what belongs to it.
 
 What is expected of `braze.targets`:
+    is_program(target) -> whether it is a function that `compile_function` takes
     compile_function(function, options, backend, journal) -> a plain function, usable as a method,
         with `function`'s name, signature and `__wrapped__`
     compile_module(module, options, backend, journal) -> an instance of the module's own class
@@ -21,7 +22,6 @@ import torch
 
 from braze import targets
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
-from braze.compat.transforms import place_of_transformed
 from braze.errors import InvalidOption, UserError
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
@@ -148,7 +148,7 @@ def _compile_target(target: Any, order: _Order) -> Any:
         return types.MethodType(_compile_target(target.__func__, order), target.__self__)
     if MARKS.of(target) is Mark.COMPILED:
         target = target.__wrapped__
-    if _is_program(target):
+    if targets.is_program(target):
         return _compile_function(target, order)
     if callable(target):
         return _compile_function(_as_function(target), order)
@@ -177,12 +177,6 @@ def _compile_class(cls: type, order: _Order) -> type:
     return cls
 
 
-def _is_program(target: Any) -> bool:
-    """Whether a frame begins with the callable's own code. What a transform of torch.func gave is
-    called by one."""
-    return isinstance(target, types.FunctionType) and place_of_transformed(target.__code__) is None
-
-
 def _as_function(target: Callable[..., Any]) -> Any:
     """A Python function that calls a callable of another kind: a builtin, a partial, an object
     with `__call__`."""
@@ -190,6 +184,8 @@ def _as_function(target: Callable[..., Any]) -> Any:
     def call(*args: Any, **kwargs: Any) -> Any:
         return target(*args, **kwargs)
 
+    if isinstance(target, types.FunctionType):
+        return functools.update_wrapper(call, target)
     name = getattr(target, "__name__", type(target).__name__)
     call.__name__, call.__qualname__ = name, getattr(target, "__qualname__", name)
     return call
@@ -263,11 +259,11 @@ def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
     if isinstance(function, torch.nn.Module):
         original = targets.original_module(function)
         return targets.call_function(original), (original,)
-    if isinstance(function, types.MethodType) and isinstance(function.__func__, types.FunctionType):
+    if isinstance(function, types.MethodType) and targets.is_program(function.__func__):
         return function.__func__, (function.__self__,)
     if MARKS.of(function) is Mark.COMPILED:
         function = function.__wrapped__
-    if _is_program(function):
+    if targets.is_program(function):
         return function, ()
     if not callable(function):
         raise UserError(f"braze.export takes a function or a module, not {function!r}.")

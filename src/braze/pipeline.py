@@ -29,6 +29,7 @@ from braze.autograd import (
     with_zeros,
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
+from braze.capture import is_answered as is_answered
 from braze.compat.backward import Casts
 from braze.compat.bytecode import instructions_text
 from braze.compat.isolation import run_isolated

@@ -16,6 +16,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.modules import MODULE_CALLS, has_hooks
+from braze.compat.transforms import place_of_transformed
 from braze.errors import InternalError, UserError
 from braze.interop.backends import Backend
 from braze.interop.export import Exported, export_graph, holds_size
@@ -26,7 +27,7 @@ from braze.ir.random_ops import uses_random
 from braze.ir.run_graph import compile_graph_runner
 from braze.marks import MARKS, Mark
 from braze.options import Options
-from braze.pipeline import FrameCompiler, capture_whole, entry_of
+from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered
 from braze.runtime.binding import make_binder
 from braze.runtime.callees import compile_callees
 from braze.runtime.driver import CompiledCallable, Dispatcher
@@ -75,6 +76,14 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
     )
     compile_callees(dispatcher)
     return _DISPATCHERS.add(dispatcher)
+
+
+def is_program(target: Any) -> bool:
+    """Whether a frame begins with the callable's own code. What a transform of torch.func gave is
+    called by one, and so is what capture answers itself (`AveragedModel.update_parameters`)."""
+    if not isinstance(target, types.FunctionType) or is_answered(target):
+        return False
+    return place_of_transformed(target.__code__) is None
 
 
 def compile_function(

@@ -32,6 +32,11 @@ def answers(*callables: Any) -> Callable[[CallHandler], CallHandler]:
     return register
 
 
+def is_answered(function: Any) -> bool:
+    """Whether a call of a function does something else than what its code says."""
+    return function in CALL_HANDLERS
+
+
 def answer(
     interpreter: Any,
     function: Any,

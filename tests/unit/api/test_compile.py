@@ -6,6 +6,7 @@ A stand-in for it records its orders and calls the original.
 from __future__ import annotations
 
 import functools
+import inspect
 import types
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -36,6 +37,9 @@ class RecordingTargets:
 
     orders: list[Order] = field(default_factory=list)
     resets: int = 0
+
+    def is_program(self, target: Any) -> bool:
+        return inspect.isfunction(target)
 
     def compile_function(self, function: Any, *order: Any) -> Callable[..., Any]:
         self.orders.append(Order(function, *order))

@@ -64,6 +64,23 @@ def test_kernels() -> None:
     assert compiles_of(compiled) == 2
 
 
+@pytest.mark.parametrize("name", KINDS)
+def test_compiled_alone(name: str) -> None:
+    eager, ours = Averaged(**KINDS[name]), Averaged(**KINDS[name])
+    update = braze.compile(ours.average.update_parameters)
+    for seed in range(4):
+        for training in (eager, ours):
+            torch.manual_seed(seed)
+            for kept in training.model.state_dict().values():
+                kept.add_(torch.randn(kept.shape).to(kept.dtype))
+        eager.average.update_parameters(eager.model)
+        assert update(ours.model) is None
+        expected = eager.average.state_dict()
+        for key, found in ours.average.state_dict().items():
+            torch.testing.assert_close(found, expected[key], rtol=1e-4, atol=1e-6)
+    assert (breaks_of(update), compiles_of(update)) == ([], 1)
+
+
 def test_an_average_that_counts_breaks_and_is_right() -> None:
     calls: list[int] = []
 
