@@ -178,7 +178,7 @@ class CompilerNotFound(BrazeError):
 
 @final
 class BuildFailed(BrazeError):
-    """The C++ compiler refused generated source.
+    """The C++ compiler refused generated source: the cause of an InternalError.
 
     command: as run; output: what the compiler printed.
     """
@@ -186,7 +186,7 @@ class BuildFailed(BrazeError):
     def __init__(self, command: Iterable[str], output: str) -> None:
         self.command = tuple(command)
         self.output = output
-        super().__init__(f"{' '.join(self.command)}\n{output.strip()}\n{HOW_TO_REPORT}")
+        super().__init__(f"{' '.join(self.command)}\n{output.strip()}")
 
 
 class BrazeWarning(UserWarning):

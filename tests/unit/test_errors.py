@@ -55,7 +55,8 @@ def test_backend_and_build_failures() -> None:
     failed = errors.BackendFailed("mine", ValueError("no"), origin=PLACE)
     assert "backend 'mine' raised ValueError: no" in str(failed)
     build = errors.BuildFailed(["g++", "-O1"], "error: x\n")
-    assert str(build).startswith("g++ -O1\nerror: x")
+    assert str(build) == "g++ -O1\nerror: x"
+    assert str(errors.InternalError("link", build)).count(errors.HOW_TO_REPORT) == 1
 
 
 @pytest.mark.parametrize(

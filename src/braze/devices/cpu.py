@@ -11,7 +11,7 @@ from braze.ir.schedule import Schedule
 from braze.ir.training import Role
 from braze.options import Options
 from braze.runtime.link import link
-from braze.runtime.toolchain import NoCompiler, find_toolchain
+from braze.runtime.toolchain import NoCompiler, find_for_kernels
 from braze.schedule import CPU
 
 
@@ -32,7 +32,7 @@ DEVICE = Device(
     supports=cpp.supports,
     generate=cpp.generate,
     link=_link,
-    builds=lambda options: not isinstance(find_toolchain(options), NoCompiler),
+    builds=lambda options: not isinstance(find_for_kernels(options), NoCompiler),
     paddings=lambda *_: ([], []),
     prepare=lambda: None,
 )

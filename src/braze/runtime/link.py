@@ -19,7 +19,7 @@ from braze.runtime.build import build, load
 from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.program import LaunchProgram, write_program
 from braze.runtime.sized_arena import SizedArena, plan_arena
-from braze.runtime.toolchain import NoCompiler, find_toolchain
+from braze.runtime.toolchain import NoCompiler, find_for_kernels
 
 # A `GraphCallable` whose results are a list.
 CompiledGraph: TypeAlias = Callable[[Sequence[Any]], list[torch.Tensor]]
@@ -39,7 +39,7 @@ def link(
     program = write_program(schedule, sources, takes_inputs)
     names: dict[str, Any] = dict(program.names)
     if sources.segments:
-        toolchain = find_toolchain(options)
+        toolchain = find_for_kernels(options)
         if isinstance(toolchain, NoCompiler):
             return toolchain
         library = load(build(sources.units, toolchain, options))

@@ -10,6 +10,8 @@ import platform
 import shutil
 import subprocess
 import sys
+import tempfile
+from dataclasses import replace
 from typing import final
 
 from braze.frozen import frozen
@@ -43,7 +45,8 @@ class Toolchain:
 @final
 @frozen
 class NoCompiler:
-    """There is none for the kernels; `reason` says what was looked for and what to install."""
+    """There is none for the kernels; `reason` says what was looked for, or what is refused, and
+    what to do."""
 
     reason: str
     missing: str = "no C++ compiler"
@@ -63,7 +66,41 @@ def find_toolchain(options: Options) -> Toolchain | NoCompiler:
     )
 
 
+def find_for_kernels(options: Options) -> Toolchain | NoCompiler:
+    """`find_toolchain`, if it takes the flags that the options add, which only kernels are built
+    with."""
+    found = find_toolchain(options)
+    if isinstance(found, NoCompiler) or not options.cpp_flags:
+        return found
+    refusal = _refusal(found)
+    plain = find_toolchain(replace(options, cpp_flags=()))
+    if not refusal or isinstance(plain, NoCompiler) or _refusal(plain):
+        return found
+    flags = " ".join(options.cpp_flags)
+    return NoCompiler(
+        f"The C++ compiler does not take {flags!r}, the flags in the environment variable "
+        f"BRAZE_CXXFLAGS (or the option cpp_flags): {refusal}. Correct them, or leave them out. "
+        "Until then graphs run by PyTorch's own kernels.",
+        "the C++ compiler does not take the flags of BRAZE_CXXFLAGS",
+    )
+
+
 # --- private ---------------------------------------------------------------------------------
+
+_SMALLEST = "#if __cplusplus < 201703L\n#error kernels are C++17\n#endif\n"
+
+
+@functools.cache
+def _refusal(toolchain: Toolchain) -> str:
+    """The compiler's first error about the smallest program; nothing where it builds that."""
+    with tempfile.TemporaryDirectory(prefix="braze-flags-") as folder:
+        command = [toolchain.compiler, *toolchain.flags, "-", "-o", f"{folder}/smallest.so"]
+        command += toolchain.libraries
+        done = subprocess.run(command, input=_SMALLEST, capture_output=True, text=True)
+    if not done.returncode:
+        return ""
+    lines = [line for line in done.stderr.strip().splitlines() if "warning: " not in line]
+    return lines[0] if lines else f"it ended with status {done.returncode}"
 
 
 @functools.cache

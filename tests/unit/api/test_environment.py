@@ -37,3 +37,10 @@ def test_disable() -> None:
     done = run(BRAZE_DISABLE="1")
     assert done.stdout == "shown\nTrue\n", done.stderr
     assert done.stderr == ""
+
+
+def test_flags_that_the_compiler_refuses() -> None:
+    done = run(BRAZE_CXXFLAGS="-foo")
+    assert done.stdout == "shown\nFalse\n", done.stderr
+    assert done.stderr.count("BRAZE_CXXFLAGS") == 1
+    assert "error: " in done.stderr and "bug in Braze" not in done.stderr

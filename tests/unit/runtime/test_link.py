@@ -15,7 +15,7 @@ from braze.ir.scalars import apply
 from braze.ir.schedule import ExternStep
 from braze.options import config
 from braze.runtime.link import Linked, link
-from braze.runtime.toolchain import NoCompiler
+from braze.runtime.toolchain import NoCompiler, Toolchain, find_toolchain
 from braze.schedule import schedule
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import F32, axes, buffer, define, load, pointwise, program, view
@@ -180,3 +180,17 @@ def test_no_compiler_is_a_value() -> None:
     missing = replace(config.snapshot(), compiler="no-such-compiler")
     outcome = link(plan, generate(plan, missing), missing)
     assert isinstance(outcome, NoCompiler) and "BRAZE_CXX" in outcome.reason
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"), [("-foo", "-foo"), ("-lnosuch", "-lnosuch"), ("-std=c++98", "C++17")]
+)
+def test_flags_that_the_compiler_refuses_are_a_value(flags: str, said: str) -> None:
+    plan = schedule(pointwise((4,), lambda x: apply("neg", x)), OPTIONS)
+    refused = replace(config.snapshot(), cpp_flags=("-g", flags))
+    outcome = link(plan, generate(plan, refused), refused)
+    assert isinstance(outcome, NoCompiler)
+    named, error = outcome.reason.split("): ")
+    assert f"'-g {flags}'" in named and "BRAZE_CXXFLAGS" in named
+    assert said in error and "\n" not in error
+    assert isinstance(find_toolchain(refused), Toolchain)  # the flags are for kernels alone
