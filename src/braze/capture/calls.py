@@ -46,13 +46,7 @@ from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
-from braze.ir.source import (
-    AttributeSource,
-    ClosureSource,
-    ItemSource,
-    ObjectSource,
-    ReferentSource,
-)
+from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource, ReferentSource
 from braze.marks import MARKS, Mark
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
@@ -368,7 +362,10 @@ def _call_module(
         return make_frame(interpreter, function, args, kwargs)
     method, owner = load_method(interpreter, args[0], "forward")
     rest = args[1:] if owner is NULL else (owner, *args[1:])
-    return prepare(interpreter, method, rest, kwargs)
+    frame, result = prepare(interpreter, method, rest, kwargs)
+    if frame is not None:
+        frame.of_module = True
+    return frame, result
 
 
 def _ask_compiler(interpreter: Any, function: types.FunctionType) -> Any:

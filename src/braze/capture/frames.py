@@ -32,6 +32,7 @@ class Frame:
     index: of the next step. locals and cells: by name. handled: the exceptions being handled,
     innermost last. names: the namespace of a class body, else None. call_stack, call_offset,
     call_step: of the caller, as it was before the call that made this frame.
+    of_module: it was made by `nn.Module.__call__`, which is not interpreted.
     runs_eagerly: its own tensor operations break the graph. turns: of each loop, by where it
     begins: how many there were, and how much was recorded after the first few.
     """
@@ -50,6 +51,7 @@ class Frame:
         "index",
         "locals",
         "names",
+        "of_module",
         "runs_eagerly",
         "stack",
         "steps",
@@ -73,7 +75,7 @@ class Frame:
         self.call_offset = -1
         self.call_step = -1
         self.generator: Any = None
-        self.runs_eagerly = False
+        self.of_module = self.runs_eagerly = False
         self.names: Any = None
         self.turns: dict[int, tuple[int, int]] = {}
 

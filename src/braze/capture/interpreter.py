@@ -17,6 +17,7 @@ from typing import Any, final
 
 from braze.capture.assertions import assume_computable
 from braze.capture.attributes import load_attribute
+from braze.capture.callers import C_FUNCTIONS, Callers
 from braze.capture.calls import make_frame, prepare
 from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.dynamic_sizes import DynamicSizes
@@ -36,6 +37,7 @@ from braze.capture.truth import length
 from braze.capture.world import World
 from braze.compat.ambient import autocast_depth
 from braze.compat.bytecode import decode
+from braze.compat.callers import call_later_from
 from braze.errors import CaptureError
 from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
@@ -78,6 +80,7 @@ class Interpreter:
     autocast_depth: of the thread, before the frame.
     known_counts: of values of the graph, while a part of the program is interpreted for zero (0)
     or more (1) in them, which.
+    callers: in whose name real code is called.
     known_calls: how callables are called that were called before.
     masks: what attention's masks are known to do, by their values.
     numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
@@ -110,15 +113,15 @@ class Interpreter:
         self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
-        self.steps_done = self.loops = 0
-        self.leave_at = leave_at
+        self.steps_done = self.loops = self.transforms = 0
+        self.leave_at, self.warned_at = leave_at, -1
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
         self.known_calls = KnownCalls()
         # Places by the identity of instructions, which are kept alive beside them.
         self._origins: dict[int, tuple[Origin, Any]] = {}
-        self.transforms, self.warned_at = 0, -1
+        self.callers = Callers(self.frames)
         self.generators: list[Any] = []
         self.over = False
         self.missed: BaseException | None = None
@@ -192,6 +195,7 @@ class Interpreter:
         self.tensor_names.release()
         self.known_calls.release()
         self._origins.clear()
+        self.callers.release()
         self.world.release()
         self.sizes.release()
         self.overlay.release()
@@ -213,6 +217,11 @@ class Interpreter:
             origin = Origin(code.co_filename, instruction.line, code.co_qualname)
             found = self._origins[id(instruction)] = origin, instruction
         return found[0]
+
+    def put_off(self, function: Any, values: tuple[Any, ...], count: int = 1) -> None:
+        """Call `function(*values)` after the graph ran. count: of how many callers it may ask."""
+        later = functools.partial(call_later_from, self.callers.captured(count), count, function)
+        self.late_calls.append((later, values))
 
     # --- running -----------------------------------------------------------------------------
 
@@ -416,7 +425,9 @@ class Interpreter:
             if self.shows_text:
                 settle_read(function, args, kwargs)
             self.reader = function
-            return as_seen(function(*args, **kwargs))
+            if type(function) in C_FUNCTIONS or not self.frames:
+                return as_seen(function(*args, **kwargs))
+            return as_seen(self.callers.at(self.frames[-1])(function, *args, **kwargs))
         except (CaptureError, RecursionError):
             raise
         except (DataDependent, Undecidable) as problem:

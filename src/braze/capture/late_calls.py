@@ -99,7 +99,8 @@ def _writes_to(tensor: Any) -> int:
 @answers(warnings.warn)
 def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A warning is given after the graph ran."""
-    if kwargs.keys() - {"category", "stacklevel"}:
+    level = args[2] if len(args) > 2 else kwargs.get("stacklevel", 1)
+    if kwargs.keys() - {"category", "stacklevel"} or type(level) is not int:
         raise BreakRequested("input-output", "warnings.warn")
     category = args[1] if len(args) > 1 else kwargs.get("category")
     values = (args[0], category) if category is not None else (args[0],)
@@ -111,7 +112,7 @@ def warn(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
         raise BreakRequested("input-output", "warnings.warn, where the frame changed the filters")
     if interpreter.warned_at < 0:
         interpreter.warned_at = interpreter.outer_step
-    interpreter.late_calls.append((warnings.warn, values))
+    interpreter.put_off(functools.partial(warnings.warn, stacklevel=level), values, max(level, 1))
 
 
 def _are_filters_changed(interpreter: Any) -> bool:
@@ -160,7 +161,7 @@ def _log(function: Any) -> Any:
     def note(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if kwargs or not all(is_constant(value) for value in args[1:]):
             raise BreakRequested("input-output", f"a log line: Logger.{function.__name__}")
-        interpreter.late_calls.append((function, args))
+        interpreter.put_off(function, args)
 
     return note
 

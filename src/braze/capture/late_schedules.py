@@ -34,7 +34,7 @@ def _put_off(function: Any) -> None:
             values = [snapshot(interpreter, function, value) for value in args[1:]]
         except BreakRequested:
             return interpreter.call_python(function, args, kwargs)
-        interpreter.late_calls.append((function, (args[0], *values)))
+        interpreter.put_off(function, (args[0], *values))
         problem = functools.partial(_problem, interpreter, type(args[0]).__name__)
         for space, readable in spaces:
             interpreter.overlay.unsettle(Unsettled(space, readable, problem))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -12,6 +13,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.text_passing import settle_read
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.callers import Caller, call_from
 from braze.compat.dispatch import COMPOSES_IN_NUMBERS, symbolic_dispatch
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
@@ -52,7 +54,7 @@ def leaf_call(
     if interpreter.transforms:
         if facts is not None and facts.free_copies:
             raise CopySeen  # the tensors are wrapped: which one is looked at is not seen
-        return traced(function, args, kwargs)
+        return traced(function, args, kwargs, interpreter.callers.seen_by(function))
     subclass = result_class(interpreter, args, kwargs) if interpreter.world.has_subclasses else None
     note = interpreter.tensor_names.noted
     noted_args = note(args)
@@ -60,11 +62,12 @@ def leaf_call(
     gradients = torch.is_grad_enabled()
     recorder = interpreter.tracer.recorder
     before = recorder.progress
+    callers = interpreter.callers.seen_by(function)
     if facts is None or not COMPOSES_IN_NUMBERS or function in IN_PYTHON:
-        result = traced(IN_PYTHON.get(function, function), args, kwargs)
+        result = traced(IN_PYTHON.get(function, function), args, kwargs, callers)
     else:
         with symbolic_dispatch(function):
-            result = traced(function, args, kwargs)
+            result = traced(function, args, kwargs, callers)
     did_nothing = recorder.progress == before
     if facts is not None and facts.free_copies:
         check_call(facts.free_copies, name, (*args, *kwargs.values()), result, did_nothing)
@@ -163,10 +166,16 @@ def unnoted_call(
     return traced(function, args, kwargs)
 
 
-def traced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Call real code on stand-ins: what cannot be traced breaks, other errors are the program's."""
+def traced(
+    function: Any,
+    args: tuple[Any, ...],
+    kwargs: dict[str, Any],
+    callers: Sequence[Caller] = (),
+) -> Any:
+    """Call real code on stand-ins: what cannot be traced breaks, other errors are the program's.
+    callers: in whose name it warns, innermost first."""
     try:
-        return as_seen(function(*args, **kwargs))
+        return as_seen(call_from(callers, function, *args, **kwargs))
     except DataDependent as request:
         raise BreakRequested("data-dependent-value", str(request)) from None
     except Undecidable as request:

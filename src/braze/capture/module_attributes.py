@@ -81,8 +81,10 @@ def _are_hooks_written(overlay: Any, space: dict[str, Any]) -> bool:
     touched = overlay.touched
     if not touched:
         return False
-    if any(id(space.get(name)) in touched for name in INSTANCE_HOOKS):
+    if not touched.isdisjoint(map(id, map(space.get, INSTANCE_HOOKS))):
         return True
-    if any(id(hooks) in touched for hooks in global_hooks()):
+    if not touched.isdisjoint(map(id, global_hooks())):
         return True
+    if id(space) not in touched:
+        return False
     return any(overlay.written(space, name) is not ABSENT for name in INSTANCE_HOOKS)
