@@ -201,10 +201,22 @@ def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any)
         traced(torch.Tensor.__setattr__, (tensor, name, value), {})
         return
     if name == "grad" and id(tensor) in interpreter.world.new_leaves:
+        _check_gradient(tensor, value)
         interpreter.new_gradients[id(tensor)] = value
         return
     if name == "grad" and interpreter.world.source_of(tensor) is not None:
+        _check_gradient(tensor, value)
         note_dropped(interpreter, tensor, value)
         interpreter.overlay.slots[(id(tensor), "grad")] = (tensor, value)
         return
     raise BreakRequested("unsupported-attribute", f"writing Tensor.{name}")
+
+
+def _check_gradient(tensor: Any, value: Any) -> None:
+    """Raise what eager raises for a gradient of another size or type: it is assigned behind the
+    graph, which would have written to others by then."""
+    if value is None:
+        return
+    slot: Any = torch.Tensor.grad
+    traced(slot.__set__, (tensor, value), {})
+    slot.__set__(tensor, None)
