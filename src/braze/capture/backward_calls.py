@@ -175,9 +175,10 @@ def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
     """Gradients must end at leaves from outside that nobody watches; guarded."""
     world = interpreter.world
     for leaf in leaves:
-        if id(leaf) in world.new_leaves or id(leaf) in world.begun:
-            continue
         real = interpreter.tracer.real_of(leaf)
+        begun = id(leaf) in world.begun and not real.requires_grad
+        if begun or id(leaf) in world.new_leaves:
+            continue
         if real is None or not real.is_leaf:
             raise _needs_history("backward() of a history from before the frame")
         if interpreter.request.is_watched(real):

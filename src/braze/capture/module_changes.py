@@ -1,8 +1,8 @@
 """What changes modules or parameters themselves: it is done for real, in one break.
 
-Converting a model, letting it need gradients or not, giving its lazy layers their sizes and
-parametrizing it replace data, classes or autograd leaves, which no graph does. Where nothing would
-change, as for a model that is in float32 already, the graph goes on.
+Converting a model, giving its lazy layers their sizes and parametrizing it replace data or
+classes, which no graph does. Where nothing would change, as for a model that is in float32 already,
+the graph goes on. So it does where a model is frozen, or is no longer, before it is used.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from torch.nn.utils import parametrize
 
 from braze.capture.handler_table import answers
 from braze.capture.module_attributes import module_entry
+from braze.capture.new_leaves import set_requires_grad
 from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS
 from braze.compat.modules import BACKWARD_HOOK_SETUPS
@@ -39,11 +40,13 @@ for _name, _function in _ALWAYS.items():
 
 @answers(torch.nn.Module.requires_grad_)
 def require_gradients(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """Nothing to do where all parameters are as wanted."""
+    """Parameters that nothing was done with are changed one by one."""
     module, wanted = _bound(*args, **kwargs)
     for parameter in interpreter.call(list, interpreter.call(torch.nn.Module.parameters, module)):
-        if parameter.requires_grad is not bool(wanted):
-            raise BreakRequested("module-change", f"Module.requires_grad_({wanted})")
+        try:
+            set_requires_grad(interpreter, parameter, bool(wanted))
+        except BreakRequested:
+            raise BreakRequested("module-change", f"Module.requires_grad_({wanted})") from None
     return module
 
 

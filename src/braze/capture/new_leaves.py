@@ -6,7 +6,8 @@ stored and, without gradients, written to. The first operator that gradients wou
 breaks the graph, and goes on with the leaf as an input.
 
 An input that begins to need gradients before anything was done with it does so before the graph
-runs, which is traced as if it had needed them all along (gradient penalties, saliency maps).
+runs, which is traced as if it had needed them all along (gradient penalties, saliency maps). So
+does one that ceases to need them (parameters that are frozen).
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from braze.ir.frame import FromConstant, NewCall, Recipe
 from braze.ir.graph import Graph, operands
 from braze.standins import Untraceable
 from braze.standins.finish import used_values
-from braze.standins.inputs import begin_gradients
+from braze.standins.inputs import set_gradients
 from braze.standins.layout import is_dense
 from braze.standins.standin import Standin
 
@@ -75,7 +76,7 @@ def _new_parameter(interpreter: Any, data: Any, requires_grad: Any) -> Any:
 
 @answers(torch.Tensor.requires_grad_)
 def require_gradient(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """An input that begins to need gradients would be another kind of input."""
+    """An input that begins to need gradients, or ceases to, would be another kind of input."""
     wanted = args[1] if len(args) > 1 else kwargs.get("requires_grad", True)
     if type(wanted) is not bool:
         return unnoted_call(interpreter, torch.Tensor.requires_grad_, args, kwargs)  # raises
@@ -98,18 +99,20 @@ def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
         return begin_leaf(interpreter, tensor, wanted)
     if tensor.requires_grad is wanted:
         return tensor
-    if not wanted or not _may_begin(interpreter, tensor):
+    if not tensor.is_leaf:
+        return unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, wanted), {})
+    if not _is_untouched(interpreter, tensor):
         raise BreakRequested("unsupported-tensor", f"Tensor.requires_grad_({wanted}) of an input")
-    unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor,), {})
-    begin_gradients(interpreter.tracer.recorder, tensor)
+    unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, wanted), {})
+    set_gradients(interpreter.tracer.recorder, tensor, wanted)
     interpreter.world.begun[id(tensor)] = tensor
-    interpreter.late_calls.append((torch.Tensor.requires_grad_, (tensor,)))
+    interpreter.late_calls.append((torch.Tensor.requires_grad_, (tensor, wanted)))
     return tensor
 
 
-def _may_begin(interpreter: Any, tensor: Any) -> bool:
-    """Whether an input may need gradients from the graph's beginning: nothing was done with it
-    before, and nobody else has it."""
+def _is_untouched(interpreter: Any, tensor: Any) -> bool:
+    """Whether an input may need gradients or not from the graph's beginning: nothing was done with
+    it before, and nobody else has it."""
     if type(tensor) is not Standin or interpreter.request.is_watched is None:
         return False
     real, place = interpreter.tracer.real_of(tensor), tensor.place
@@ -124,9 +127,11 @@ def _may_begin(interpreter: Any, tensor: Any) -> bool:
     )
 
 
-def begun_leaves(interpreter: Any, kept: Sequence[int], graph: Graph) -> tuple[int, ...]:
-    """Which inputs of the graph begin to need gradients. kept: its inputs, as numbers of the
-    tracer's. Raises Untraceable where a view of one was taken before that."""
+def begun_leaves(
+    interpreter: Any, kept: Sequence[int], graph: Graph
+) -> tuple[tuple[int, bool], ...]:
+    """Which inputs of the graph begin to need gradients (True) or cease to (False). kept: its
+    inputs, as numbers of the tracer's. Raises Untraceable where a view of one was taken before."""
     if not interpreter.world.begun:
         return ()
     given = {*graph.inputs, *(constant.value for constant in graph.constants)}
@@ -135,9 +140,14 @@ def begun_leaves(interpreter: Any, kept: Sequence[int], graph: Graph) -> tuple[i
     read.update(output.value for output in graph.outputs)
     if not read <= given | made:
         raise Untraceable("requires_grad_() of an input of which there is a view")
-    inputs = interpreter.tracer.inputs
+    inputs = [interpreter.tracer.inputs[index] for index in kept]
     return tuple(
-        [n for n, index in enumerate(kept) if id(inputs[index][0]) in interpreter.world.begun]
+        [
+            (number, tensor.requires_grad)
+            for number, (tensor, real) in enumerate(inputs)
+            if id(tensor) in interpreter.world.begun
+            and tensor.requires_grad is not real.requires_grad
+        ]
     )
 
 

@@ -174,7 +174,7 @@ class World:
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
     passes itself on to results.
     opaque: identities of objects whose state is C's.
-    new_leaves: stand-ins that began to need gradients in this frame; begun: those of inputs.
+    new_leaves: stand-ins that began to need gradients here; begun: inputs' that did, or ceased to.
     lifted: floats from outside that are passed to the graph.
     unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.

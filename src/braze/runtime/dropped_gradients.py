@@ -1,5 +1,6 @@
 """What is done to leaves before a graph runs: old gradients go that it does not need
-(`capture/dropped_gradients.py`), and inputs begin to need gradients (`capture/new_leaves.py`)."""
+(`capture/dropped_gradients.py`), and inputs begin to need gradients, or cease to
+(`capture/new_leaves.py`)."""
 
 from __future__ import annotations
 
@@ -16,26 +17,26 @@ def with_leaves_ready(run: GraphCallable, captured: CapturedFrame) -> GraphCalla
     return _with_gradients_for(_without_gradients_of(run, captured.dropped), captured.begun)
 
 
-def _with_gradients_for(run: GraphCallable, leaves: Sequence[int]) -> GraphCallable:
-    """The graph; before it runs, these inputs begin to need gradients. Where it faults, they do not
-    need any, until the frame that runs eagerly comes to it."""
+def _with_gradients_for(run: GraphCallable, leaves: Sequence[tuple[int, bool]]) -> GraphCallable:
+    """The graph; before it runs, these inputs begin to need gradients, or cease to. Where it
+    faults, they are as before, until the frame that runs eagerly comes to it."""
     if not leaves:
         return run
 
     def begin_and_run(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        begun = [inputs[index] for index in leaves]
-        for leaf in begun:
+        begun = [(inputs[index], wanted) for index, wanted in leaves]
+        for leaf, _ in begun:
             if leaf._backward_hooks or leaf._post_accumulate_grad_hooks:
                 raise RuntimeError("a tensor that begins to need gradients has old hooks on them")
         try:
-            for leaf in begun:
-                leaf.requires_grad_()
+            for leaf, wanted in begun:
+                leaf.requires_grad_(wanted)
             return run(inputs)
         except PartlyRun:
             raise
         except BaseException:
-            for leaf in begun:
-                leaf.requires_grad_(False)
+            for leaf, wanted in begun:
+                leaf.requires_grad_(not wanted)
             raise
 
     return begin_and_run

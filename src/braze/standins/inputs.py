@@ -80,14 +80,13 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
     return standin
 
 
-def begin_gradients(recorder: Recorder, standin: Standin) -> None:
-    """Let the input of a stand-in need gradients, of which nothing was read before."""
+def set_gradients(recorder: Recorder, standin: Standin, wanted: bool) -> None:
+    """Let the input of a stand-in need gradients or not, of which nothing was read before."""
     place = standin.place
     kind = place.type
-    wanted = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, True)
-    value = Value(place.value.index, wanted)
+    place.type = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, wanted)
+    value = Value(place.value.index, place.type)
     recorder.input_values[place.input_index] = place.value = value
-    place.type = wanted
 
 
 def _views_a_leaf(tensor: torch.Tensor) -> bool:
