@@ -320,3 +320,24 @@ def test_what_inference_mode_made_is_written_to(backend: str) -> None:
     with torch.inference_mode():
         compiled(ordinary, torch.ones(2, 1), 0)
     assert ordinary._version == 1
+
+
+@pytest.mark.parametrize("backend", ["braze", "aot_eager"])
+def test_what_a_history_saved_counts_no_write_behind_it(backend: str) -> None:
+    """The watched leaf is none of every result's, so the graph runs under autograd."""
+    a, b = (torch.ones(3, 3, requires_grad=True) for _ in range(2))
+    b.register_post_accumulate_grad_hook(lambda parameter: None)
+
+    def f(x: torch.Tensor) -> int:
+        with torch.no_grad():
+            first = (x + 0.125).relu_()
+        second = first.detach() @ a
+        (second * b.sum()).sum().backward(retain_graph=True)
+        second.sum().backward()
+        return first._version
+
+    compiled = braze.compile(f, backend=backend)
+    x = torch.ones(2, 3)
+    assert (f(x), compiled(x), compiled(x)) == (1, 1, 1)
+    assert a.grad is not None
+    assert torch.equal(a.grad, torch.full((3, 3), 3 * 2 * 1.125 * 10.0))

@@ -41,7 +41,7 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
         return list(compile_graph_runner(graph)(inputs))
     values: dict[Value, Any] = dict(zip(graph.inputs, inputs))
     values.update((constant.value, constant.tensor) for constant in graph.constants)
-    ambient = torch.is_grad_enabled()
+    ambient, versions = torch.is_grad_enabled(), _versions(graph)
     if ambient:
         for written in written_and_read(graph):
             values[written] = private_copy(values[written])
@@ -52,15 +52,22 @@ def run_graph(graph: Graph, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor
         for value, result in zip(node.outputs, results, strict=True):
             if value is not None:
                 values[value] = result
+        made = [value for value in node.outputs if value is not None and value in versions]
+        if made:
+            give_versions([values[value] for value in made], [versions[value] for value in made])
     real = dict(zip(graph.inputs, inputs))
     check_writes([(real[m.input], values[m.value]) for m in graph.mutations if m.tracked])
     for mutation in graph.mutations:
         target, value = real[mutation.input], values[mutation.value]
         write_back(target, value, mutation.tracked, mutation.count)
     values.update(real)
-    made = [output for output in graph.outputs if output.version]
-    give_versions([values[output.value] for output in made], [output.version for output in made])
     return [_output(output, values) for output in graph.outputs]
+
+
+def _versions(graph: Graph) -> dict[Value, int]:
+    """Of results that the program wrote to, how often. They are told when they are made: a history
+    that saves one would take what is counted later for a write."""
+    return {output.value: output.version for output in graph.outputs if output.version}
 
 
 def bindings_of(graph: Graph) -> list[Binding]:
@@ -312,7 +319,7 @@ class _RunnerSource:
 
     def write(self) -> str:
         graph = self.graph
-        last_use = _last_uses(graph)
+        last_use, versions = _last_uses(graph), _versions(graph)
         pad = "        " if self._switches else "    "
         lines = ["def run(inputs):"]
         names = [*map(_name, graph.inputs), *(f"n{i}" for i in range(len(graph.sizes.numbers)))]
@@ -336,6 +343,9 @@ class _RunnerSource:
                 enabled = node.grad_enabled
                 lines.append(f"{pad}set_grad({'ambient' if enabled else 'False'})")
             lines += [f"{pad}{line}" for line in (self._call(node), *self._known(node))]
+            if made := [v for v in node.outputs if v is not None and v in versions]:
+                told = ", ".join(map(_name, made)), [versions[value] for value in made]
+                lines.append(f"{pad}give_versions([{told[0]}], {told[1]})")
             if last_use[index]:
                 lines.append(f"{pad}{' = '.join(map(_name, last_use[index]))} = None")
         if self._switches:
@@ -348,10 +358,6 @@ class _RunnerSource:
             target, value = f"real_{_name(mutation.input)}", _name(mutation.value)
             flags = f"{mutation.tracked}, {mutation.count}"
             lines.append(f"    write_back({target}, {value}, {flags})")
-        made = [output for output in graph.outputs if output.version]
-        if made:
-            results = ", ".join([_name(output.value) for output in made])
-            lines.append(f"    give_versions([{results}], {[output.version for output in made]})")
         lines.append(f"    return [{', '.join(map(self._output, graph.outputs))}]")
         return "\n".join(lines) + "\n"
 
