@@ -54,7 +54,7 @@ class NodePlan:
 def plan_nodes(pair: ForwardBackward, wanting: Sequence[int]) -> NodePlan | None:
     """The nodes of a graph; None where one is as good: every result depends on every input that
     wants a gradient. And where they are on several devices, whose threads of the engine take nodes
-    in no common order."""
+    in no common order, or where it is not known which inputs a result depends on."""
     results = [number for number, yes in enumerate(pair.is_differentiable) if yes]
     reached = [pair.reached_from[number] for number in wanting]
     if all(numbers.issuperset(results) for numbers in reached) or not _is_on_one_device(pair):
@@ -67,6 +67,8 @@ def plan_nodes(pair: ForwardBackward, wanting: Sequence[int]) -> NodePlan | None
     for result in results:
         own = tuple([number for number, numbers in enumerate(sources) if result in numbers])
         groups.setdefault(own, []).append(result)
+    if not all(groups):
+        return None
     return NodePlan(
         tuple(map(tuple, sources.values())),
         tuple([Group(tuple(made), own) for own, made in groups.items()]),

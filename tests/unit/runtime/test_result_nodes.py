@@ -1,0 +1,41 @@
+"""Which nodes of autograd's stand for a graph."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+
+from braze.ir.graph import Value
+from braze.ir.types import TensorType
+from braze.runtime.result_nodes import Group, plan_nodes
+
+
+def pair(*reached_from: set[int], results: int = 2, devices: tuple[str, ...] = ("cpu",)) -> Any:
+    kinds = [TensorType(torch.float32, (2,), (1,), torch.device(d), True) for d in devices]
+    return SimpleNamespace(
+        forward=SimpleNamespace(inputs=tuple(map(Value, range(9), kinds)), outputs=()),
+        is_differentiable=(True,) * results,
+        reached_from=tuple(map(frozenset, reached_from)),
+    )
+
+
+def test_inputs_and_results_are_grouped() -> None:
+    plan = plan_nodes(pair({0, 1}, {1}, {0, 1}, set(), {2}, results=3), range(5))
+    assert plan is not None
+    assert plan.sources == ((0, 2), (1,), (4,))
+    assert plan.groups == (Group((0,), (0,)), Group((1,), (0, 1)), Group((2,), (2,)))
+
+
+def test_one_node_is_as_good() -> None:
+    assert plan_nodes(pair({0, 1}, {0, 1}), range(2)) is None
+
+
+def test_devices_have_threads_of_their_own() -> None:
+    assert plan_nodes(pair({0}, {1}), range(2)) is not None
+    assert plan_nodes(pair({0}, {1}, devices=("cpu", "meta")), range(2)) is None
+
+
+def test_a_result_of_unknown_inputs_keeps_an_edge_to_each() -> None:
+    assert plan_nodes(pair({0}, {0}), range(2)) is None
