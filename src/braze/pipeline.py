@@ -74,9 +74,9 @@ from braze.report.warned import Warned
 from braze.rewrite import rewrite, rewrite_joint
 from braze.runtime.checks import with_checks
 from braze.runtime.draws import with_draws
-from braze.runtime.dropped_gradients import with_leaves_ready
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
+from braze.runtime.ready_leaves import with_leaves_ready
 from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
 from braze.runtime.training import TrainingGraph

@@ -176,8 +176,8 @@ def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
     world = interpreter.world
     for leaf in leaves:
         real = interpreter.tracer.real_of(leaf)
-        begun = id(leaf) in world.begun and not real.requires_grad
-        if begun or id(leaf) in world.new_leaves:
+        is_off = id(leaf) in world.switched and not real.requires_grad
+        if is_off or id(leaf) in world.new_leaves:
             continue
         if real is None or not real.is_leaf:
             raise _needs_history("backward() of a history from before the frame")

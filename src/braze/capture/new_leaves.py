@@ -105,7 +105,7 @@ def set_requires_grad(interpreter: Any, tensor: Any, wanted: bool) -> Any:
         raise BreakRequested("unsupported-tensor", f"Tensor.requires_grad_({wanted}) of an input")
     unnoted_call(interpreter, torch.Tensor.requires_grad_, (tensor, wanted), {})
     set_gradients(interpreter.tracer.recorder, tensor, wanted)
-    interpreter.world.begun[id(tensor)] = tensor
+    interpreter.world.switched[id(tensor)] = tensor
     interpreter.late_calls.append((torch.Tensor.requires_grad_, (tensor, wanted)))
     return tensor
 
@@ -127,12 +127,12 @@ def _is_untouched(interpreter: Any, tensor: Any) -> bool:
     )
 
 
-def begun_leaves(
+def switched_leaves(
     interpreter: Any, kept: Sequence[int], graph: Graph
 ) -> tuple[tuple[int, bool], ...]:
     """Which inputs of the graph begin to need gradients (True) or cease to (False). kept: its
     inputs, as numbers of the tracer's. Raises Untraceable where a view of one was taken before."""
-    if not interpreter.world.begun:
+    if not interpreter.world.switched:
         return ()
     given = {*graph.inputs, *(constant.value for constant in graph.constants)}
     made = {value for node in graph.nodes for value in node.outputs}
@@ -145,7 +145,7 @@ def begun_leaves(
         [
             (number, tensor.requires_grad)
             for number, (tensor, real) in enumerate(inputs)
-            if id(tensor) in interpreter.world.begun
+            if id(tensor) in interpreter.world.switched
             and tensor.requires_grad is not real.requires_grad
         ]
     )

@@ -69,7 +69,7 @@ from braze.capture.input_aliasing import (
 )
 from braze.capture.interpreter import Interpreter
 from braze.capture.late_calls import final_values
-from braze.capture.new_leaves import begun_leaves
+from braze.capture.new_leaves import switched_leaves
 from braze.capture.program import steps_of
 from braze.capture.random_draws import placed_draws
 from braze.capture.recipes import RecipeWriter
@@ -259,7 +259,7 @@ def _finish(
     checks = finished_checks(interpreter, writer)
     try:
         trace = _finished_trace(interpreter, writer.results)
-        begun = begun_leaves(interpreter, trace.inputs, trace.graph)
+        switched = switched_leaves(interpreter, trace.inputs, trace.graph)
     except Untraceable as untraceable:
         return _unsupported(interpreter, str(untraceable))
     alone = holds_all_gradients(interpreter, writer.results)
@@ -298,7 +298,7 @@ def _finish(
         draws=placed_draws(interpreter, trace.inputs),
         checks=checks,
         dropped=dropped_leaves(interpreter, trace.inputs, writer.made()),
-        begun=begun,
+        switched=switched,
     )
 
 

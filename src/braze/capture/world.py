@@ -174,7 +174,7 @@ class World:
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
     passes itself on to results.
     opaque: identities of objects whose state is C's.
-    new_leaves: stand-ins that began to need gradients here; begun: inputs' that did, or ceased to.
+    new_leaves: stand-ins that began to need gradients here; switched: inputs, on or off.
     lifted: floats from outside that are passed to the graph.
     unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.
@@ -200,7 +200,7 @@ class World:
         self.has_subclasses = False
         self.opaque: set[int] = set()
         self.new_leaves: dict[int, Any] = {}
-        self.begun: dict[int, Any] = {}
+        self.switched: dict[int, Any] = {}
         self.deep_copies: dict[tuple[int, int], Any] = {}
         self.input_sources: list[Source] = []
         self.reads: dict[tuple[Any, ...], Any] = {}
@@ -237,7 +237,7 @@ class World:
             self.lifted,
             self.proxies,
             self.new_leaves,
-            self.begun,
+            self.switched,
         ):
             table.clear()
         self._keep.clear()

@@ -348,7 +348,7 @@ class CapturedFrame:
     draws: random numbers of Python's that each call begins with.
     checks: what has to be true of the graph's results before anything is done with them.
     dropped: inputs of the graph whose `.grad` the frame drops before it computes anything.
-    begun: inputs that begin to need gradients (True), or cease to (False), before it computes
+    switched: inputs that begin to need gradients (True), or cease to (False), before it computes
         anything with them."""
 
     code: types.CodeType
@@ -368,7 +368,7 @@ class CapturedFrame:
     draws: tuple[Draw, ...] = ()
     checks: tuple[Check, ...] = ()
     dropped: tuple[int, ...] = ()
-    begun: tuple[tuple[int, bool], ...] = ()
+    switched: tuple[tuple[int, bool], ...] = ()
 
     @property
     def grad_enabled(self) -> bool:

@@ -14,32 +14,32 @@ from braze.ir.frame import CapturedFrame
 
 def with_leaves_ready(run: GraphCallable, captured: CapturedFrame) -> GraphCallable:
     """The graph of a captured frame, with what comes before it."""
-    return _with_gradients_for(_without_gradients_of(run, captured.dropped), captured.begun)
+    return _with_leaves_switched(_without_gradients_of(run, captured.dropped), captured.switched)
 
 
-def _with_gradients_for(run: GraphCallable, leaves: Sequence[tuple[int, bool]]) -> GraphCallable:
+def _with_leaves_switched(run: GraphCallable, leaves: Sequence[tuple[int, bool]]) -> GraphCallable:
     """The graph; before it runs, these inputs begin to need gradients, or cease to. Where it
     faults, they are as before, until the frame that runs eagerly comes to it."""
     if not leaves:
         return run
 
-    def begin_and_run(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        begun = [(inputs[index], wanted) for index, wanted in leaves]
-        for leaf, _ in begun:
+    def switch_and_run(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        switched = [(inputs[index], wanted) for index, wanted in leaves]
+        for leaf, _ in switched:
             if leaf._backward_hooks or leaf._post_accumulate_grad_hooks:
-                raise RuntimeError("a tensor that begins to need gradients has old hooks on them")
+                raise RuntimeError("a leaf whose need of gradients changes has old hooks on them")
         try:
-            for leaf, wanted in begun:
+            for leaf, wanted in switched:
                 leaf.requires_grad_(wanted)
             return run(inputs)
         except PartlyRun:
             raise
         except BaseException:
-            for leaf, wanted in begun:
+            for leaf, wanted in switched:
                 leaf.requires_grad_(not wanted)
             raise
 
-    return begin_and_run
+    return switch_and_run
 
 
 def _without_gradients_of(run: GraphCallable, leaves: Sequence[int]) -> GraphCallable:
