@@ -1,13 +1,16 @@
 """Models of common size on a GPU: eager, torch.compile and Braze, each with and without recording.
 
     python -m benchmarks.models_gpu [--only resnet,bert] [--systems eager,braze] [--rounds 15]
-                                    [--seconds 460] [--limit 60]
+                                    [--seconds 460] [--limit 60] [--fill 6]
 
-All systems of a case are in one process. First each is compiled and called until it is warm (its
-cold compile is timed), then rounds follow, in an order drawn anew each time. A column that is not
-warm after --limit seconds is given up; when --seconds are over no other case begins. What compiles
-longest comes last. The table and a JSON file with date, versions and card go to benchmarks/results,
-rewritten after each case.
+Each case has a process of its own, with all systems in it: behind another model of the same library
+torch.compile compiles for changing sizes. First each system is compiled and called until it is warm
+(its first call is timed), then rounds follow, in an order drawn anew each time. A column that is
+not warm after --limit seconds is given up; when --seconds are over no other case begins.
+
+With --fill the caches are filled before, by as many processes at once; first calls are then timed
+there, so that they are of compiles, beside each other. What compiles longest comes last. The table
+and a JSON file with date, versions and card go to benchmarks/results, rewritten after each case.
 """
 
 from __future__ import annotations
@@ -15,17 +18,18 @@ from __future__ import annotations
 import argparse
 import copy
 import dataclasses
-import gc
 import json
 import math
 import signal
+import subprocess
 import sys
 import time
 import traceback
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, final
+from typing import Any, NoReturn, TypeAlias, final
 
 import torch
 from torch import nn
@@ -40,6 +44,7 @@ RESULTS = Path(__file__).with_name("results")
 _RECORDING = "reduce-overhead"
 _WARM_CALLS = 6
 _SAMPLE_S = 0.03
+_FILL_S = 200.0  # of one column, when caches are filled
 
 # Name of a column -> the system and its mode; what compiles longest last.
 COLUMNS: Mapping[str, tuple[str, str | None]] = {
@@ -71,6 +76,10 @@ class Figures:
     error: str | None = None
 
 
+# Of a case: its columns' figures.
+Row: TypeAlias = Mapping[str, Figures]
+
+
 class TooLong(BaseException):
     """A column is not warm in time. No Exception: compilers catch those."""
 
@@ -78,8 +87,8 @@ class TooLong(BaseException):
 def measure_case(
     case: GpuCase, columns: Sequence[str], rounds: int, limit: float = math.inf
 ) -> dict[str, Figures]:
-    """Every column's figures. One that fails is part of the answer. limit: seconds that a column
-    may take to be warm."""
+    """Every column's figures. One that fails is part of the answer. rounds: 0 for the first calls
+    alone. limit: seconds that a column may take to be warm."""
     model, make_inputs, loss = case.build()
     calls: dict[str, Callable[[], object]] = {}
     figures: dict[str, Figures] = {}
@@ -92,6 +101,8 @@ def measure_case(
         except Exception as error:
             traceback.print_exc()
             figures[column] = Figures(error=f"{type(error).__name__}: {error}"[:200])
+    if not rounds:
+        return figures
     times: dict[str, list[float]] = {column: [] for column in calls}
     counts = {column: _calls_a_sample(call) for column, call in calls.items()}
     for column in turns(calls, rounds, seed=0):
@@ -114,32 +125,107 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--rounds", type=int, default=15)
     parser.add_argument("--seconds", type=float, default=math.inf)
     parser.add_argument("--limit", type=float, default=math.inf)
+    parser.add_argument("--fill", type=int, default=0, help="processes that fill the caches before")
     parser.add_argument("--out", type=Path, default=RESULTS)
+    parser.add_argument("--one", metavar="CASE", help=argparse.SUPPRESS)
     chosen = parser.parse_args(arguments)
     if not torch.cuda.is_available():
         print("There is no CUDA device.", file=sys.stderr)
         return 1
     columns = [column for column in COLUMNS if column in chosen.systems.split(",")]
+    if chosen.one:
+        (case,) = [case for case in CASES if case.name == chosen.one]
+        row = measure_case(case, columns, chosen.rounds, chosen.limit)
+        print(json.dumps({column: dataclasses.asdict(figures) for column, figures in row.items()}))
+        return 0
     wanted = [part for part in chosen.only.split(",") if part]
-    found: dict[str, dict[str, Figures]] = {}
+    names = [c.name for c in CASES if not wanted or any(part in c.name for part in wanted)]
     until = time.monotonic() + chosen.seconds
-    for case in CASES:
-        if wanted and not any(part in case.name for part in wanted):
-            continue
+    filled: dict[str, Row] = {}
+    if chosen.fill:
+        with ThreadPoolExecutor(chosen.fill) as threads:
+            order = names[::-1]  # what compiles longest first
+            rows = threads.map(lambda name: _in_a_process(name, columns, 0, _FILL_S), order)
+            filled = dict(zip(order, rows, strict=True))
+        print(f"the caches are filled, {until - time.monotonic():.0f} s left", flush=True)
+    found: dict[str, Row] = {}
+    for name in names:
         if time.monotonic() > until:
-            print(f"the time is up before {case.name}", flush=True)
+            print(f"the time is up before {name}", flush=True)
             continue
-        limit = min(chosen.limit, max(20.0, until - time.monotonic()))
-        found[case.name] = measure_case(case, columns, chosen.rounds, limit)
-        print(_row(case.name, found[case.name], columns), flush=True)
-        _write(found, columns, chosen.out)
-        gc.collect()
-        torch.cuda.empty_cache()
+        row = _in_a_process(name, columns, chosen.rounds, chosen.limit)
+        found[name] = _with_first_calls(row, filled.get(name, {}))
+        print(_row(name, found[name], columns), flush=True)
+        write(found, columns, chosen.out, chosen.fill)
     print((chosen.out / "models_gpu.md").read_text())
     return int(any(f.error for row in found.values() for f in row.values()))
 
 
+def write(rows: Mapping[str, Row], columns: Sequence[str], folder: Path, fill: int = 0) -> None:
+    """Both files. fill: how many processes compiled at once."""
+    folder.mkdir(parents=True, exist_ok=True)
+    machine, versions, date = describe_machine("cuda"), describe_versions(), today()
+    colds = f", with {fill} processes compiling at once" if fill else ""
+    head = [
+        "# Models on a GPU",
+        "",
+        f"{date}; {machine['device']}; " + ", ".join(f"{k} {v}" for k, v in versions.items() if v),
+        "",
+        "Milliseconds a call (median), speedup over eager (median of paired rounds), seconds of "
+        f"the first call{colds}, peak of reserved memory in MiB. Each case in a process of its "
+        "own. Single calls are in the JSON file.",
+        "",
+        f"| case | {' | '.join(columns)} |",
+        "|---" * (len(columns) + 1) + "|",
+    ]
+    lines = [_row(name, row, columns) for name, row in rows.items()]
+    means = ["| geometric mean of speedups"]
+    for column in columns:
+        every = [row[column].speedup for row in rows.values() if row[column].speedup]
+        means.append(f"{geometric_mean(every) or 0:.2f}x")  # type: ignore[arg-type]
+    rivals = [_against(rows, ours, theirs) for ours, theirs in RIVALS.items() if ours in columns]
+    text = "\n".join([*head, *lines, " | ".join(means) + " |", "", *filter(None, rivals), ""])
+    (folder / "models_gpu.md").write_text(text)
+    cases = {
+        name: {column: dataclasses.asdict(figures) for column, figures in row.items()}
+        for name, row in rows.items()
+    }
+    report = {"date": date, "machine": machine, "versions": versions, "cases": cases}
+    (folder / "models_gpu.json").write_text(json.dumps(report, indent=1))
+
+
 # --- private ---------------------------------------------------------------------------------
+
+
+def _in_a_process(case: str, columns: Sequence[str], rounds: int, limit: float) -> Row:
+    """`measure_case` in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.models_gpu", "--one", case]
+    command += ["--systems", ",".join(columns), "--rounds", str(rounds), "--limit", str(limit)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if done.returncode:
+        print(done.stderr, file=sys.stderr)
+        error = (done.stderr.strip().splitlines() or ["it died"])[-1][:200]
+        return dict.fromkeys(columns, Figures(error=error))
+    answer: dict[str, Any] = json.loads(done.stdout.strip().splitlines()[-1])
+    return {
+        column: Figures(
+            **{
+                **row,
+                "call_ms": tuple(row["call_ms"]),
+                "fallbacks": tuple(row["fallbacks"]),
+            }
+        )
+        for column, row in answer.items()
+    }
+
+
+def _with_first_calls(row: Row, filled: Row) -> Row:
+    """The figures, the first calls' seconds being those of the process that filled the caches."""
+    firsts = {column: figures.cold_s for column, figures in filled.items() if figures.cold_s}
+    return {
+        column: dataclasses.replace(figures, cold_s=firsts.get(column, figures.cold_s))
+        for column, figures in row.items()
+    }
 
 
 @contextmanager
@@ -202,7 +288,7 @@ def _seconds(call: Callable[[], object], count: int) -> float:
     return (time.perf_counter() - began) / count
 
 
-def _row(name: str, row: Mapping[str, Figures], columns: Sequence[str]) -> str:
+def _row(name: str, row: Row, columns: Sequence[str]) -> str:
     cells = [f"| {name}"]
     for column in columns:
         figures = row[column]
@@ -218,39 +304,7 @@ def _row(name: str, row: Mapping[str, Figures], columns: Sequence[str]) -> str:
     return " | ".join(cells) + " |"
 
 
-def _write(
-    found: Mapping[str, Mapping[str, Figures]], columns: Sequence[str], folder: Path
-) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    machine, versions, date = describe_machine("cuda"), describe_versions(), today()
-    head = [
-        "# Models on a GPU",
-        "",
-        f"{date}; {machine['device']}; " + ", ".join(f"{k} {v}" for k, v in versions.items() if v),
-        "",
-        "Milliseconds a call (median), speedup over eager (median of paired rounds), seconds of "
-        "the first call, peak of reserved memory in MiB. Single calls are in the JSON file.",
-        "",
-        f"| case | {' | '.join(columns)} |",
-        "|---" * (len(columns) + 1) + "|",
-    ]
-    rows = [_row(name, row, columns) for name, row in found.items()]
-    means = ["| geometric mean of speedups"]
-    for column in columns:
-        every = [row[column].speedup for row in found.values() if row[column].speedup]
-        means.append(f"{geometric_mean(every) or 0:.2f}x")  # type: ignore[arg-type]
-    rivals = [_against(found, ours, theirs) for ours, theirs in RIVALS.items() if ours in columns]
-    text = "\n".join([*head, *rows, " | ".join(means) + " |", "", *filter(None, rivals), ""])
-    (folder / "models_gpu.md").write_text(text)
-    cases = {
-        name: {column: dataclasses.asdict(figures) for column, figures in row.items()}
-        for name, row in found.items()
-    }
-    report = {"date": date, "machine": machine, "versions": versions, "cases": cases}
-    (folder / "models_gpu.json").write_text(json.dumps(report, indent=1))
-
-
-def _against(found: Mapping[str, Mapping[str, Figures]], ours: str, theirs: str) -> str:
+def _against(found: Mapping[str, Row], ours: str, theirs: str) -> str:
     """The geometric mean of times, ours over theirs, where both were measured."""
     pairs = [(row.get(ours, Figures()), row.get(theirs, Figures())) for row in found.values()]
     ratios = [a.median_ms / b.median_ms for a, b in pairs if a.median_ms and b.median_ms]

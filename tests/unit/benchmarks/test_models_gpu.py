@@ -2,13 +2,26 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import subprocess
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from benchmarks import models_gpu
-from benchmarks.models_gpu import COLUMNS, RIVALS, Figures, TooLong, _against, _limited, _write
+from benchmarks.models_gpu import (
+    COLUMNS,
+    RIVALS,
+    Figures,
+    TooLong,
+    _against,
+    _in_a_process,
+    _limited,
+    _with_first_calls,
+    write,
+)
 
 
 def test_what_takes_too_long_is_stopped() -> None:
@@ -27,7 +40,7 @@ def test_the_files_hold_what_there_is(tmp_path: Path, monkeypatch: pytest.Monkey
         "first": {"eager": Figures((4.0,), 4.0, 1.0, 0.1, 4.0, 9.0, 9.0), "braze": done},
         "second": {"eager": done, "braze": Figures(error="not warm after 60 s")},
     }
-    _write(found, ["eager", "braze"], tmp_path)
+    write(found, ["eager", "braze"], tmp_path)
     assert "not warm" in (tmp_path / "models_gpu.md").read_text()
     assert json.loads((tmp_path / "models_gpu.json").read_text())["cases"].keys() == {*found}
 
@@ -38,3 +51,30 @@ def test_only_cases_of_both_are_compared() -> None:
     assert _against(found, "braze", "tc") == "braze: 0.50 of tc's time over 1 cases."
     assert _against(found, "braze-ro", "tc-ro") == ""
     assert {*RIVALS, *RIVALS.values()} <= {*COLUMNS}
+
+
+def test_a_case_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    commands = []
+
+    def run(command: list[str], **how: object) -> SimpleNamespace:
+        commands.append(command)
+        answer = {"eager": dataclasses.asdict(Figures((4.0,), 4.0, 1.0, 0.1))}
+        return SimpleNamespace(returncode=0, stdout=f"a warning\n{json.dumps(answer)}\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    row = _in_a_process("a case", ["eager"], 7, 60.0)
+    assert row == {"eager": Figures((4.0,), 4.0, 1.0, 0.1)}
+    assert commands[0][-8:] == "--one,a case,--systems,eager,--rounds,7,--limit,60.0".split(",")
+
+
+def test_a_process_that_dies_is_part_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    died = SimpleNamespace(returncode=1, stderr="Traceback\nRuntimeError: no memory\n", stdout="")
+    monkeypatch.setattr(subprocess, "run", lambda *command, **how: died)
+    assert _in_a_process("a case", ["eager"], 7, 60.0)["eager"].error == "RuntimeError: no memory"
+
+
+def test_first_calls_are_of_those_that_fill_the_caches() -> None:
+    warm, cold = Figures((1.0,), 1.0, cold_s=0.2), Figures(cold_s=9.0)
+    row = _with_first_calls({"braze": warm, "tc": warm}, {"braze": cold, "tc": Figures(error="x")})
+    assert row["braze"] == Figures((1.0,), 1.0, cold_s=9.0)
+    assert row["tc"] == warm
