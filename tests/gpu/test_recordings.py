@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import logging
 from typing import Any
 
@@ -205,6 +206,46 @@ def test_parts_of_a_forward_whose_backward_waits(
                 gradients[-1] += [mean for _, mean in pending]
             torch.testing.assert_close(*gradients)
     assert len(_said(caplog)) == 1
+
+
+class _Offloaded(nn.Module):
+    """Layers, a scale that lies on the CPU, and layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.second = _layers(8), _layers(8)
+        self.scale = nn.Parameter(torch.linspace(0.5, 1.5, 64))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        middle = self.first(x).cpu() * self.scale
+        return self.second(middle.cuda()) + middle.mean().cuda()
+
+
+@pytest.mark.parametrize("waiting", [1, 3])
+def test_parts_of_a_backward(
+    waiting: int, journal: Journal, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The gradient goes to the CPU and back between what is recorded; the layers' gradients are
+    held until the next step."""
+    model = _Offloaded()
+    other = copy.deepcopy(model)
+    compiled = braze.compile(model, mode=RECORDING)
+
+    def step(call: Any, of: nn.Module, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        of.zero_grad()
+        pending = [call(x) for x in inputs]
+        for number, out in enumerate(reversed(pending)):
+            if number == 1:
+                out.square().mean().backward(retain_graph=True)
+            out.square().mean().backward()
+        return [*pending, *[p.grad.clone() for p in of.parameters() if p.grad is not None]]
+
+    with caplog.at_level(logging.INFO, "braze.perf_hints"), no_fallbacks(journal):
+        for _ in range(8):
+            inputs = _inputs(waiting)
+            found = step(compiled, model, inputs)
+            torch.testing.assert_close(found, step(other, other, inputs), rtol=1e-3, atol=1e-5)
+    assert [line.split(":")[1] for line in _said(caplog)] == [" 2)", " 2)"], _said(caplog)
 
 
 @pytest.mark.parametrize("mode", [None, RECORDING])

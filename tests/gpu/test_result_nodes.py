@@ -64,7 +64,7 @@ def _steps(call: Any, model: nn.Module, inputs: list[torch.Tensor], losses: Loss
         for loss in losses(call(x)):
             loss.backward()
             found.append(loss.detach())
-        found.append(x.grad)
+        found.append(None if x.grad is None else x.grad.clone())
         found += [None if p.grad is None else p.grad.clone() for p in model.parameters()]
         optimizer.step()
     return found

@@ -38,6 +38,7 @@ from braze.runtime.graph_recording import (
     outside_of_capture,
 )
 from braze.runtime.launch import build_extension_module
+from braze.runtime.lent_memory import Loan
 from braze.runtime.link import CompiledGraph, Frames, callable_of
 from braze.runtime.new_tensors import load_launcher_for_devices, made_by_python
 from braze.runtime.padded_graph import (
@@ -99,7 +100,7 @@ def link_device(
     for part in parts.parts:
         how = plain if part.why_not else options
         graphs.append(_linked(part.schedule, part.sources, how, device, part.role, report, True))
-    return PartedGraph(parts, graphs, len(schedule.inputs))
+    return PartedGraph(parts, graphs, role.takes_inputs)
 
 
 def _parts(
@@ -175,7 +176,10 @@ def _linked(
             noted |= made_by_python(program.made, log.launch, make, make_result)
             return callable_of(program, noted, frames)
 
-        made = _recorded(plain, call_with, schedule, sources, options, device, role, report)
+        borrows = role.takes_inputs and not is_part  # other parts read what was saved, too
+        made = _recorded(
+            plain, call_with, schedule, sources, options, device, role, report, borrows
+        )
     if not (role.takes_inputs or is_part):  # a backward has its forward's room
         needs = piece_bytes(schedule, (), role.kept_from) if made is plain else 0
         prepare_room(needs, device, multiplies(schedule))
@@ -191,9 +195,11 @@ def _recorded(
     device: torch.device,
     role: Role,
     report: Callable[[str], None],
+    borrows: bool,
 ) -> CompiledGraph:
     """The graph with its calls recorded, as the mode asks, or where none does, where that pays.
-    call_with: the graph, its launches noted."""
+    call_with: the graph, its launches noted. borrows: a recording may take over what a forward's
+    holds."""
     asked = options.mode is not None
     choice = recording_choice(schedule, asked, total_memory(device))
     facts = recording_facts(schedule, sources, device.type, role.saved_from)
@@ -219,8 +225,7 @@ def _recorded(
         if not asked and sum(pool.unasked.values()) + choice.held > choice.most:
             raise NoRoom(f"recordings that nobody asked for hold {choice.most >> 20} MiB already")
         call = call_with(log)
-        lender = pool.lender(inputs) if role.takes_inputs and facts.may_be_copied() else None
-        loan = None if lender is None else lender.lend(inputs, lent_memory.LEAST_LENT)
+        lender, loan = _loan(pool, inputs) if borrows and facts.may_be_copied() else (None, None)
         if lender is not None:
             choice.say(f"a backward is recorded in {'its own' if loan is None else 'lent'} memory")
         with pool.recording:
@@ -303,6 +308,12 @@ def _padding_plan(schedule: Schedule, options: Options, role: Role) -> PaddingPl
     if not options.pad_recordings_to or not schedule.padding.sizes or role != PLAIN:
         return None
     return padding_plan(schedule)
+
+
+def _loan(pool: RecordingPool, inputs: Sequence[Any]) -> tuple[Recording | None, Loan | None]:
+    """The forward's recording that inputs of a backward lie in, and its memory, if it is free."""
+    lender = pool.lender(inputs)
+    return lender, lender and lender.lend(inputs, lent_memory.LEAST_LENT)
 
 
 def _load_patches(options: Options) -> Any:

@@ -7,9 +7,9 @@
 Each part is a schedule of its own: what another part reads of it is a result of it, and an input of
 that one. What is written in place, and the copies at the end, stay at the end.
 
-Left whole: backwards (they take their inputs over), schedules whose inputs have symbolic sizes,
-those that change elements of what has contents (scatters may write to inputs at any time), and
-those of which no part has enough steps for a replay to pay. From the first number on that the
+Left whole: schedules whose inputs have symbolic sizes, those that change elements of what has
+contents (scatters may write to inputs at any time), and those of which no part has enough steps for
+a replay to pay. From the first number on that the
 program computes for a size, all is one part that is not recorded.
 
 A part is recorded where it has as many steps as one replay costs launches; with mode=None its time
@@ -81,7 +81,7 @@ def recording_parts(
     device: torch.device,
 ) -> Parts | None:
     """The parts, or None where the schedule is better left whole. device: of the kernels."""
-    if role.takes_inputs or schedule.sized or schedule.sizes.numbers:
+    if schedule.sized or schedule.sizes.numbers:
         return None
     if any(map(_changes_contents, schedule.steps)):
         return None  # of another part, or of an input before the last one
@@ -105,31 +105,38 @@ def recording_parts(
 
 @final
 class PartedGraph:
-    """A `GraphCallable`: the parts, one after the other."""
+    """A `GraphCallable`: the parts, one after the other. Each value is the last part's alone that
+    reads it. takes_inputs: a call empties the list of its inputs, and the parts take theirs."""
 
-    __slots__ = ("_calls", "_count", "_drops", "_results", "text")
+    __slots__ = ("_calls", "_drops", "_results", "_takes_inputs", "text")
 
     def __init__(
-        self, parts: Parts, graphs: Sequence[Callable[..., list[torch.Tensor]]], count: int
+        self,
+        parts: Parts,
+        graphs: Sequence[Callable[..., list[torch.Tensor]]],
+        takes_inputs: bool = False,
     ) -> None:
-        """count: of the region's inputs. graphs: of the parts."""
+        """graphs: of the parts."""
         self.text = "\n".join([getattr(graph, "text", "") for graph in graphs])
         self._calls = [(graph, part.reads) for graph, part in zip(graphs, parts.parts, strict=True)]
-        self._results, self._count = parts.results, count
+        self._results, self._takes_inputs = parts.results, takes_inputs
         last = {place: n for n, part in enumerate(parts.parts) for place in part.reads}
         kept = {*parts.results}
         self._drops = [
-            tuple([p for p, when in last.items() if when == n and p >= count and p not in kept])
+            tuple([place for place, when in last.items() if when == n and place not in kept])
             for n in range(len(parts.parts))
         ]
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """The region's results."""
         values: list[torch.Tensor | None] = list(inputs)
+        if self._takes_inputs:
+            inputs.clear()  # type: ignore[attr-defined]
         for (graph, reads), drops in zip(self._calls, self._drops):
-            values += graph([values[place] for place in reads])
+            given = [values[place] for place in reads]
             for place in drops:
                 values[place] = None
+            values += graph(given)
         return [values[place] for place in self._results]  # type: ignore[misc]
 
 
@@ -290,7 +297,7 @@ class _Cutter:
             slots=tuple(slots),
             arena_size=max((s.offset + s.size for _, s in slots), default=0),
             fresh=tuple([b for b in made if b in {*schedule.fresh, *leaving}]),
-            last_use=self._last_uses(numbers, made, leaving, dict(slots)),
+            last_use=self._last_uses(numbers, {*made, *inputs} - leaving - {*dict(slots)}),
             outputs=outputs,
             mutations=tuple(writes),
             in_place=tuple([b for b in schedule.in_place if settled >= 0]),
@@ -298,25 +305,31 @@ class _Cutter:
             refusals=(),
             sizes=schedule.sizes if _computes(steps) else NO_SIZES,
         )
-        role = Role(kept_from=seen) if seen < len(outputs) else Role()
         reads = tuple([self.places[b] for b in inputs])
+        role = self._role(reads, seen if seen < len(outputs) else None)
         self.parts.append(Part(cut, self._sources(cut, numbers), role, reads, why))
         self.results |= {n: self.count + place for place, n in enumerate(chosen)}
         start = self.count + len(chosen)
         self.places |= {buffer: start + n for n, buffer in enumerate(between)}
         self.count += len(outputs)
 
+    def _role(self, reads: Sequence[int], kept_from: int | None) -> Role:
+        """Of a part that reads from these places. kept_from: of its results that not all are what
+        the program sees."""
+        role = Role() if kept_from is None else Role(kept_from=kept_from)
+        if not self.role.takes_inputs:
+            return role
+        parameters = [n for n, place in enumerate(reads) if place in self.role.parameters]
+        return replace(self.role, parameters=frozenset(parameters))
+
     def _last_uses(
-        self,
-        numbers: Sequence[int],
-        made: Collection[Buffer],
-        leaving: Collection[Buffer],
-        planned: Collection[Buffer],
+        self, numbers: Sequence[int], temporary: Collection[Buffer]
     ) -> tuple[tuple[Buffer, int], ...]:
         found: dict[Buffer, int] = {}
         for place, number in enumerate(numbers):
             found |= dict.fromkeys(self._buffers(number), place)
-        gone = {*made} - {*leaving} - {*planned} - {v.buffer for _, v in self.schedule.mutations}
+        written = {b for target, view in self.schedule.mutations for b in (target, view.buffer)}
+        gone = {*temporary} - written - {*self.schedule.in_place}
         return tuple([(buffer, place) for buffer, place in found.items() if buffer in gone])
 
     def _sources(self, cut: Schedule, numbers: Sequence[int]) -> KernelSources:

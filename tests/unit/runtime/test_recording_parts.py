@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import logging
 import random
+import weakref
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -170,9 +171,26 @@ def test_what_changes_contents_stays_whole() -> None:
     assert _parts(replace(plan, steps=tuple(steps))) is None
 
 
-def test_what_takes_its_inputs_over_stays_whole() -> None:
+def test_a_backward_s_parts_take_its_inputs_over(recorded: list[Schedule]) -> None:
+    """Each input goes with the last part that reads it, or with its last reader there."""
     plan = schedule(_step(), OPTIONS, CUDA)
-    assert _parts(plan, Role(takes_inputs=True)) is None
+    role = Role(takes_inputs=True, kept_from=0, parameters=frozenset({1}))
+    parts = _parts(plan, role)
+    assert parts is not None and parts.recorded == 2
+    assert {part.role.takes_inputs for part in parts.parts} == {True}
+    for part in parts.parts:
+        reads_w = [n for n, place in enumerate(part.reads) if place == 1]
+        assert part.role.parameters == {*reads_w} and part.role.kept_from == 0
+    function = _linked(plan, role=role)
+    x, w, count = torch.randn(SHAPE), torch.randn(SHAPE), torch.zeros((), dtype=torch.float64)
+    inputs, expected = [x.clone(), w.clone(), count], _expected(x, w, count)
+    alive = [weakref.ref(value) for value in inputs]
+    found = function(inputs)
+    assert inputs == []
+    torch.testing.assert_close(found, list(expected))
+    assert alive[0]() is not None, "it is a result"
+    assert alive[1]() is None, "nobody else has it"
+    assert len(recorded) == 2
 
 
 def test_writes_in_place_stay_at_the_end() -> None:
@@ -289,6 +307,8 @@ def test_random_programs_in_parts(
     monkeypatch.setattr(recording_parts_module, "LEAST_STEPS", 1 + seed % 4)
     plan = schedule(_random_program(seed), OPTIONS, CUDA)
     role = Role(kept_from=seed % 7)
+    if seed % 3 == 0:  # a backward
+        role = Role(takes_inputs=True, kept_from=0)
     whole, parted = (
         _linked(plan, replace(OPTIONS, mode="default"), role),
         _linked(plan, ASKED, role),
@@ -298,7 +318,7 @@ def test_random_programs_in_parts(
         mine = [torch.randn(SHAPE) / 4, torch.randn(SHAPE) / 4]
         mine += [torch.randn(()).double(), torch.randn(()).double()]
         theirs = [x.clone() for x in mine]
-        found, right = parted(mine), whole(theirs)
+        found, right = parted([*mine]), whole([*theirs])
         for a, b in zip([*found, *mine], [*right, *theirs], strict=True):
             assert (a.shape, a.stride(), a.dtype) == (b.shape, b.stride(), b.dtype)
             assert torch.equal(a, b)
