@@ -16,9 +16,9 @@ from pathlib import Path
 from typing import final
 
 from tests.fuzz.generator import generate
-from tests.fuzz.isolation import Checker, check_loop_seeds, check_seeds, check_training_seeds
+from tests.fuzz.isolation import Checker, check_programs, check_training_seeds
 from tests.fuzz.planted import BUGS, Planted, programs_until_found
-from tests.fuzz.program import HEADER, Program
+from tests.fuzz.program import HEADER, Program, on_device
 from tests.fuzz.runner import Difference
 from tests.fuzz.shrink import Fails, shrink
 from tests.fuzz.training_loops import generate_loop
@@ -57,7 +57,7 @@ def show(program: Program, difference: Difference, seconds: float, keep: str = "
 
 def run_one(args: argparse.Namespace) -> bool:
     """One program, printed; whether it differs."""
-    program = generate_loop(args.seed) if args.loops else generate(args.seed)
+    program = _maker(args)(args.seed)
     checker = Checker()
     difference = checker(program)
     checker.close()
@@ -81,13 +81,12 @@ def run_training(args: argparse.Namespace) -> bool:
 def run_many(args: argparse.Namespace) -> bool:
     """Programs of consecutive seeds; whether any differs. Says from time to time, and where it is
     interrupted, how many there were."""
-    tally = Tally(args.first, generate_loop if args.loops else generate)
-    check = check_seeds
-    if args.training or args.loops:
-        check = check_training_seeds if args.training else check_loop_seeds
+    tally = Tally(args.first, _maker(args))
+    seeds = range(args.first, args.first + args.programs)
+    found = check_training_seeds(seeds) if args.training else check_programs(seeds, _maker(args))
     shrinks = 0 if args.training else args.shrink
     try:
-        for seed, difference in check(range(args.first, args.first + args.programs)):
+        for seed, difference in found:
             tally.done += 1
             if difference is not None:
                 tally.note(seed, difference, shrinks)
@@ -138,6 +137,8 @@ def run_shards(args: argparse.Namespace) -> bool:
         count = min(size, args.first + args.programs - first)
         command = ["--first", str(first), "--programs", str(count), "--shrink", str(args.shrink)]
         command += [f"--{kind}" for kind in ("training", "loops") if getattr(args, kind)]
+        command += ["--device", args.device] if args.device else []
+        command += ["--mode", args.mode] if args.mode else []
         shards.append(subprocess.Popen([sys.executable, "-m", "tests.fuzz", *command]))
     statuses = []
     while len(statuses) < len(shards):
@@ -146,6 +147,14 @@ def run_shards(args: argparse.Namespace) -> bool:
         except KeyboardInterrupt:  # each of them got it, too, and says what it has found
             _ignore_signals()
     return any(statuses)
+
+
+def _maker(args: argparse.Namespace) -> Callable[[int], Program]:
+    """What makes a program of a seed."""
+    made = generate_loop if args.loops else generate
+    if not args.device:
+        return made
+    return lambda seed: on_device(made(seed), args.device, args.mode)
 
 
 def _ignore_signals() -> None:
@@ -193,6 +202,8 @@ def main() -> int:
     parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink each kind for")
     parser.add_argument("--training", action="store_true", help="whole training steps")
     parser.add_argument("--loops", action="store_true", help="programs that train")
+    parser.add_argument("--device", help="programs whose tensors are there; not with --training")
+    parser.add_argument("--mode", help="that such programs are compiled in")
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     parser.add_argument("--bug", default="", help="only those whose name has this in it")
     args = parser.parse_args()

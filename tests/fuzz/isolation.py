@@ -15,7 +15,6 @@ import torch
 from tests.fuzz.generator import generate
 from tests.fuzz.program import Program
 from tests.fuzz.runner import Difference, check
-from tests.fuzz.training_loops import generate_loop
 from tests.fuzz.training_plans import TrainingPlan, plan_training
 from tests.fuzz.training_runs import check_training
 from tests.fuzz.world import run_world
@@ -98,11 +97,11 @@ def described(found: Iterable[tuple[int, Difference | None]]) -> str:
     return "\n\n".join([f"seed {seed}: {parted}" for seed, parted in found if parted is not None])
 
 
-def check_seeds(
-    seeds: Iterable[int], backend: str | None = None
+def check_programs(
+    seeds: Iterable[int], made: Callable[[int], Program] = generate
 ) -> Iterator[tuple[int, Difference | None]]:
-    """Each seed with the difference of its program, in order."""
-    return _checked(seeds, lambda seed: seed, backend)
+    """Each seed with the difference of the program that is made of it, in order."""
+    return _checked(seeds, made)
 
 
 def check_training_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference | None]]:
@@ -110,16 +109,10 @@ def check_training_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference
     return _checked(seeds, plan_training)
 
 
-def check_loop_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference | None]]:
-    """The same of training programs."""
-    return _checked(seeds, generate_loop)
-
-
 def _checked(
-    seeds: Iterable[int], made: Callable[[int], Any], backend: str | None = None
+    seeds: Iterable[int], made: Callable[[int], Program | TrainingPlan]
 ) -> Iterator[tuple[int, Difference | None]]:
-    """Each seed with the difference of what is made of it."""
-    checker = Checker(backend)
+    checker = Checker()
     try:
         for seed in seeds:
             yield seed, checker(made(seed))

@@ -29,17 +29,26 @@ from tests.fuzz.prelude import P, T, backward
 class Program:
     """text: a module that defines `entry`. steps: statements and expressions executed in it, in
     order; they call `entry` as `run`, and the value of each expression goes to the list `R`.
-    backend: of the compiled run."""
+    backend, mode: of the compiled run."""
 
     text: str
     steps: tuple[str, ...]
     backend: str = "aot_eager"
     seed: int = -1
+    mode: str | None = None
 
     def render(self) -> str:
         """The program as one file, which `parse` reads."""
         steps = "".join(f"    {step!r},\n" for step in self.steps)
-        return f"{self.text}\n\nBACKEND = {self.backend!r}\nSTEPS = [\n{steps}]\n"
+        mode = "" if self.mode is None else f"MODE = {self.mode!r}\n"
+        return f"{self.text}\n\nBACKEND = {self.backend!r}\n{mode}STEPS = [\n{steps}]\n"
+
+
+def on_device(program: Program, device: str, mode: str | None = None) -> Program:
+    """The same program, whose tensors are on that device wherever it says nothing, compiled for it
+    in that mode."""
+    text = f"import torch\ntorch.set_default_device({device!r})\n{program.text}"
+    return replace(program, text=text, backend="braze", mode=mode)
 
 
 def in_float64(program: Program) -> Program:
@@ -67,7 +76,7 @@ _WIDER = {
 def parse(source: str, seed: int = -1) -> Program:
     """What `render` wrote."""
     tree = ast.parse(source)
-    backend = "aot_eager"
+    backend, mode = "aot_eager", None
     steps: tuple[str, ...] = ()
     kept = []
     for node in tree.body:
@@ -76,9 +85,12 @@ def parse(source: str, seed: int = -1) -> Program:
             if name == "BACKEND":
                 backend = ast.literal_eval(node.value)
                 continue
+            if name == "MODE":
+                mode = ast.literal_eval(node.value)
+                continue
             if name == "STEPS":
                 steps = tuple(ast.literal_eval(node.value))
                 continue
         kept.append(node)
     tree.body = kept
-    return Program(ast.unparse(tree), steps, backend, seed)
+    return Program(ast.unparse(tree), steps, backend, seed, mode)

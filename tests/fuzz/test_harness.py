@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import ast
+from typing import Any
 
 import pytest
 import torch
 
 from tests.fuzz.generator import generate
 from tests.fuzz.isolation import Checker
-from tests.fuzz.program import Program, in_float64, parse
+from tests.fuzz.program import Program, in_float64, on_device, parse
 from tests.fuzz.runner import check
 from tests.fuzz.shrink import shrink
 from tests.fuzz.state import first_difference
@@ -32,6 +33,20 @@ def test_a_program_survives_being_written_down() -> None:
     again = parse(program.render(), seed=7)
     assert (again.steps, again.backend) == (program.steps, program.backend)
     assert ast.unparse(ast.parse(program.text)) == again.text
+
+
+def test_a_program_on_a_device() -> None:
+    """Its tensors are there, its mode is written down, and the next program is where it was."""
+    program = on_device(
+        Program("import torch\na = torch.ones(3)", ("b = a * 2",)), "meta", "default"
+    )
+    again = parse(program.render())
+    assert (again.backend, again.mode) == ("braze", "default")
+    space: dict[str, Any] = {}
+    exec(again.text, space)
+    assert space["a"].device.type == "meta"
+    run_world(on_device(generate(7), "cpu"), None)
+    assert torch.get_default_device().type == "cpu" and torch.ones(1).device.type == "cpu"
 
 
 # Left: one world; right: another, which differs in one thing that the fuzz must see.

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from tests.fuzz.isolation import check_loop_seeds, check_training_seeds, described
+from tests.fuzz.isolation import check_programs, check_training_seeds, described
 from tests.fuzz.state import TensorState
 from tests.fuzz.training_loops import generate_loop
 from tests.fuzz.training_plans import plan_training
@@ -30,7 +30,7 @@ def test_plans_follow_from_their_seeds() -> None:
 
 @pytest.mark.slow
 def test_no_difference_in_programs() -> None:
-    if found := described(check_loop_seeds(range(30))):
+    if found := described(check_programs(range(30), generate_loop)):
         pytest.fail("python -m tests.fuzz --loops --seed N shows each:\n" + found)
 
 

@@ -149,7 +149,7 @@ def _step(
         "error": error,
         "lines": lines,
         "random": hash(random.getstate()),
-        "torch random": hash(torch.get_rng_state().numpy().tobytes()),
+        "torch random": [hash(s.numpy().tobytes()) for s in _random_states()],
         "ambient": _ambient_state(),
     }
     if isinstance(error, BrazeError):
@@ -198,6 +198,12 @@ def _user_lines(error: BaseException, name: str) -> list[str]:
     return lines
 
 
+def _random_states() -> Iterator[torch.Tensor]:
+    yield torch.get_rng_state()
+    if torch.cuda.is_initialized():
+        yield torch.cuda.get_rng_state()
+
+
 def _ambient_state() -> tuple[Any, ...]:
     return (
         torch.is_grad_enabled(),
@@ -220,6 +226,7 @@ def _fresh_ambient_state() -> Iterator[None]:
     finally:
         torch.set_grad_enabled(True)
         torch.set_default_dtype(torch.float32)
+        torch.set_default_device(None)
         torch.use_deterministic_algorithms(False)
         torch.set_autocast_enabled("cpu", False)
         torch.set_autocast_dtype("cpu", torch.bfloat16)
