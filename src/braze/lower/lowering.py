@@ -47,6 +47,7 @@ from braze.lower.coordinates import (
     plus,
 )
 from braze.lower.place import Computed, Place, Stored, compose, whole
+from braze.lower.rounding import rounds_like_eager
 from braze.lower.rules import RULES, Body, Done, Folded, Lowered, Reinterpreted, View
 from braze.shapes.expr import (
     ZERO,
@@ -146,7 +147,7 @@ class Lowering:
         if row is None or (not row.exact and self.numerics == "eager"):
             self.call_extern(node)
             return
-        if node in self.left_to_aten:
+        if node in self.left_to_aten and not (_is_view(node.op) and self._is_view_as_it_is(node)):
             self.call_extern(node)
             return
         self._node = node
@@ -157,6 +158,22 @@ class Lowering:
         except NotANumber:  # the rule needs the number of a symbolic size
             del self.statements[emitted:]
             self.call_extern(node)
+
+    def _is_view_as_it_is(self, node: Node) -> bool:
+        """Whether a view of what is in memory has strides there: no kernel has to copy it."""
+        call, row, value = OperatorCall(self, node), RULES[str(node.op)], node.outputs[0]
+        lowered = row.rule(call, *node.args, **dict(node.kwargs)) if call.fits(row) else None
+        if not isinstance(lowered, (View, Reinterpreted)) or value is None:
+            return False
+        if not isinstance(self.places[lowered.base], Stored):
+            return False
+        if isinstance(lowered, Reinterpreted):
+            return True
+        place, kind = self._view_place(lowered, _tensor_type(value)), _tensor_type(value)
+        assert isinstance(place, Stored) and place.index is not None
+        origin = (ZERO,) * len(kind.shape)
+        start = address(place.index(origin), place.root.stride, place.root.offset)
+        return place.is_strided or 0 in kind.shape or _has_strides(place, kind, start)
 
     def _lower_by(self, row: Any, call: OperatorCall) -> None:
         node = call.node
@@ -503,7 +520,7 @@ def _keeps_bits(lowered: Lowered, node: Node) -> bool:
     value = node.outputs[0]
     if not callable(lowered) or value is None:
         return True
-    return _rounds_like_eager(lowered(axis_coordinates(make_axes("i", _tensor_type(value).shape))))
+    return rounds_like_eager(lowered(axis_coordinates(make_axes("i", _tensor_type(value).shape))))
 
 
 def _has_strides(place: Stored, kind: TensorType, start: Coordinate) -> bool:
@@ -512,30 +529,6 @@ def _has_strides(place: Stored, kind: TensorType, start: Coordinate) -> bool:
     assert place.index is not None
     reached = address(place.index(here), place.root.stride, place.root.offset)
     return reached == plus(address(here, kind.stride, 0), start)
-
-
-# Float operators of which PyTorch's vectors and a compiler's give the same bits.
-_ROUNDED_ALIKE = frozenset({"add", "sub", "mul", "truediv", "sqrt"})
-_WITHOUT_ROUNDING = frozenset(
-    "floor ceil trunc round isnan isinf signbit neg abs sign not copysign nextafter maximum "
-    "minimum fmax fmin and or xor shl shr eq ne lt le gt ge where fmod".split()
-)
-
-
-def _rounds_like_eager(scalar: Scalar) -> bool:
-    """At most one float operator that rounds, of a kind that every implementation rounds alike:
-    with two, ATen may have fused a multiplication and an addition."""
-    rounding = 0
-    for node in walk(scalar):
-        if isinstance(node, Reduce) and node.kind in ("sum", "prod"):
-            return not node.dtype.is_floating_point
-        if not isinstance(node, Apply) or not node.dtype.is_floating_point:
-            continue
-        if node.op in _ROUNDED_ALIKE:
-            rounding += 1
-        elif node.op not in _WITHOUT_ROUNDING:
-            return False
-    return rounding <= 1
 
 
 def _is_cheap(scalar: Scalar) -> bool:
