@@ -38,3 +38,21 @@ def test_environment_is_read_in_options_only() -> None:
         if isinstance(node, ast.Attribute) and dotted(node) in ("os.environ", "os.getenv")
     ]
     assert not read, listed(read)
+
+
+_FACTORIES = (
+    "arange empty empty_strided eye full linspace ones rand randn scalar_tensor tensor zeros"
+).split()
+
+
+def test_new_tensors_say_where_they_are() -> None:
+    """Else they are where the program's `torch.set_default_device` says."""
+    ambient = [
+        f"{file.name}:{node.lineno}: pass device="
+        for file in source_files()
+        for node in file.nodes()
+        if isinstance(node, ast.Call)
+        and dotted(node.func) in {f"torch.{name}" for name in _FACTORIES}
+        and not {"device", None} & {keyword.arg for keyword in node.keywords}
+    ]
+    assert not ambient, listed(ambient)

@@ -110,7 +110,7 @@ class _UsedUp(torch.autograd.Function):
 def rebuild_used_up(data: torch.Tensor) -> torch.Tensor:
     """A tensor with a history that is used up, on a graph's result."""
     with torch.enable_grad():
-        leaf = torch.empty(0, requires_grad=True)
+        leaf = torch.empty(0, requires_grad=True, device="cpu")
         made: torch.Tensor = _UsedUp.apply(leaf, [data])  # type: ignore[no-untyped-call]
     return made
 

@@ -58,7 +58,7 @@ def as_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     """Another tensor object on the same memory."""
     tensor, cls = args if not kwargs else (*args, kwargs["cls"])
     if not isinstance(cls, type) or not issubclass(cls, torch.Tensor):
-        return interpreter.native(torch.empty(0).as_subclass, cls)
+        return interpreter.native(torch.empty(0, device="cpu").as_subclass, cls)
     if torch_function_of(cls) is TorchFunction.OWN:
         raise BreakRequested("unsupported-tensor", f"as_subclass({cls.__qualname__})")
     made = interpreter.native(torch.ops.aten.alias.default, tensor)

@@ -91,7 +91,7 @@ def allocation_functions() -> tuple[int, ...] | None:
 def dtype_code(dtype: torch.dtype) -> int:
     """The number that the stable C interface has for a dtype."""
     ask: Any = ctypes.CDLL(str(_FOLDER / "libtorch_cpu.so")).aoti_torch_get_dtype
-    tensor = torch.empty(0, dtype=dtype)
+    tensor = torch.empty(0, dtype=dtype, device="cpu")
     place, code = ctypes.c_void_p(implementation_address(tensor)), ctypes.c_int32()
     if ask(ctypes.byref(place), ctypes.byref(code)):
         raise TypeError(f"PyTorch has no number for {dtype}")

@@ -73,7 +73,7 @@ class _Point:
 
 def evaluate_scalar(scalar: Scalar, symbol: Symbol, size: int) -> Tensor:
     """The values of a scalar that loads nothing, for each value of its only symbol in [0, size)."""
-    point = _Point({}, {}, {symbol: torch.arange(size)}, 1)
+    point = _Point({}, {}, {symbol: torch.arange(size, device="cpu")}, 1)
     return _evaluate(scalar, point).expand(size)
 
 
@@ -135,7 +135,7 @@ def _run_extern(call: ExternCall, memory: dict[Buffer, Tensor], sizes: dict[Symb
         if buffer is None:
             continue
         if not isinstance(result, Tensor):
-            result = torch.tensor(result, dtype=buffer.dtype)
+            result = torch.tensor(result, dtype=buffer.dtype, device="cpu")
         memory[buffer] = _owned(result, buffer, sizes)
 
 
@@ -248,7 +248,7 @@ def _extend_grid(
     for n, (symbol, size) in enumerate(axes):
         shape = [1] * (rank + len(axes))
         shape[rank + n] = _size(size, sizes)
-        extended[symbol] = torch.arange(shape[rank + n]).reshape(shape)
+        extended[symbol] = torch.arange(shape[rank + n], device="cpu").reshape(shape)
     return extended
 
 
@@ -259,9 +259,9 @@ def _coordinate(coordinate: Expr | Scalar, point: _Point) -> Tensor:
 
 
 def _index_value(expr: Expr, point: _Point) -> Tensor:
-    total = torch.zeros([1] * point.rank, dtype=torch.int64)
+    total = torch.zeros([1] * point.rank, dtype=torch.int64, device="cpu")
     for monomial, coefficient in expr.terms:
-        term = torch.tensor(coefficient)
+        term = torch.tensor(coefficient, device="cpu")
         for atom in monomial:
             term = term * _atom_value(atom, point)
         total = total + term
@@ -270,7 +270,9 @@ def _index_value(expr: Expr, point: _Point) -> Tensor:
 
 def _atom_value(atom: Any, point: _Point) -> Tensor:
     if isinstance(atom, Symbol):
-        return point.grid[atom] if atom in point.grid else torch.tensor(point.sizes[atom])
+        if atom in point.grid:
+            return point.grid[atom]
+        return torch.tensor(point.sizes[atom], device="cpu")
     if isinstance(atom, FloorDiv):
         dividend = _index_value(atom.dividend, point)
         return torch.div(dividend, _index_value(atom.divisor, point), rounding_mode="floor")
@@ -292,7 +294,7 @@ def _evaluate(scalar: Scalar, point: _Point) -> Tensor:
 
 
 def _evaluate_literal(scalar: Literal, point: _Point) -> Tensor:
-    return torch.full([1] * point.rank, scalar.value, dtype=scalar.dtype)
+    return torch.full([1] * point.rank, scalar.value, dtype=scalar.dtype, device="cpu")
 
 
 def _evaluate_index(scalar: Index, point: _Point) -> Tensor:
@@ -308,7 +310,7 @@ def _evaluate_load(scalar: Load, point: _Point) -> Tensor:
         limits = [max(size - 1, 0) for size in tensor.shape]
         coordinates = [c.clamp(0, high) for c, high in zip(coordinates, limits, strict=True)]
         if 0 in tensor.shape:
-            return torch.zeros([1] * point.rank, dtype=tensor.dtype)
+            return torch.zeros([1] * point.rank, dtype=tensor.dtype, device="cpu")
     _require_inside(coordinates, tensor.shape, f"load of {scalar.buffer}")
     return tensor[tuple(torch.broadcast_tensors(*coordinates))]
 
@@ -356,7 +358,7 @@ def _evaluate_reduce(scalar: Reduce, point: _Point) -> Tensor:
             outer[n] = max(outer[n], length)
     full = outer + lengths
     if 0 in full:
-        folded = torch.empty(*outer, 0, dtype=scalar.body.dtype)
+        folded = torch.empty(*outer, 0, dtype=scalar.body.dtype, device="cpu")
     else:
         inner = _Point(point.memory, point.sizes, grid, len(full), point.is_guarded)
         folded = _evaluate(scalar.body, inner).expand(full).reshape(*outer, -1)

@@ -269,7 +269,7 @@ def _wrapped(value: int, dtype: torch.dtype) -> int:
 def _cast_literal(operand: Literal, dtype: torch.dtype) -> Scalar:
     value = operand.value
     if dtype in COMPUTE_DTYPES:
-        return Literal(float(torch.tensor(value, dtype=dtype)), dtype)
+        return Literal(float(torch.tensor(value, dtype=dtype, device="cpu")), dtype)
     if not dtype.is_floating_point and isinstance(value, float) and not math.isfinite(value):
         return literal(True, dtype) if dtype == torch.bool else Cast(operand, dtype)
     return literal(value, dtype)

@@ -95,7 +95,7 @@ def lower_linspace(call: OperatorCall, start: Any, end: Any, steps: Any, **_: An
     wide = compute_dtype(dtype)
     step = (end - start) / (steps - 1) if steps > 1 else 0.0
     if wide == torch.float32:
-        single = torch.tensor([start, end], dtype=wide)
+        single = torch.tensor([start, end], dtype=wide, device="cpu")
         step = float((single[1] - single[0]) / (steps - 1)) if steps > 1 else 0.0
 
     def body(at: Coordinates) -> Scalar:

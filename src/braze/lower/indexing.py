@@ -46,7 +46,7 @@ def static_position(position: Scalar, size: Size, may_wrap: bool) -> Expr | None
 
 def _fitted(values: torch.Tensor, symbol: Symbol, size: int) -> Expr | None:
     count = len(values)
-    places = torch.arange(count)
+    places = torch.arange(count, device="cpu")
     first = int(values[0])
     step = int(values[1]) - first if count > 1 else 0
     if torch.equal(values, places * step + first):

@@ -30,7 +30,7 @@ from braze.shapes.expr import as_expr, constant_value
 def _ratio(scale: float | None, size: int, output: int) -> float:
     """Input positions in one output position, in float32 as ATen has it."""
     exact = 1.0 / scale if scale is not None and scale > 0 else size / output
-    return float(torch.tensor(exact, dtype=torch.float32))
+    return float(torch.tensor(exact, dtype=torch.float32, device="cpu"))
 
 
 def whole_factor(size: Size, output: Size) -> int | None:
@@ -68,7 +68,7 @@ def _nearest_of_numbers(c: Coordinate, size: int, output: int, scale: float | No
     if size == output:
         return c
     ratio = _ratio(scale, size, output)
-    positions = torch.arange(output)
+    positions = torch.arange(output, device="cpu")
     wanted = (positions.float() * ratio).floor().long().clamp(max=size - 1)
     if output == 2 * size:
         wanted = positions // 2

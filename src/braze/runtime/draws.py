@@ -38,5 +38,7 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
 
 def _tensor_of(number: float | list[float]) -> torch.Tensor:
     if isinstance(number, list):
-        return torch.tensor(number, dtype=torch.int64 if type(number[0]) is int else torch.float64)
-    return torch.tensor(number) if type(number) is int else tensor_of(number)
+        return torch.tensor(
+            number, dtype=torch.int64 if type(number[0]) is int else torch.float64, device="cpu"
+        )
+    return torch.tensor(number, device="cpu") if type(number) is int else tensor_of(number)

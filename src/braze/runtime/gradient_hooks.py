@@ -100,7 +100,7 @@ def _answers_right(ask: Callable[..., int]) -> bool:
         return ask((ctypes.c_void_p * 1)(implementation_address(leaf)), 1) == 0
 
     with torch.enable_grad():
-        leaf = torch.empty(1, requires_grad=True)
+        leaf = torch.empty(1, requires_grad=True, device="cpu")
         for _ in range(3):
             if is_watched(leaf):
                 return False

@@ -160,7 +160,9 @@ def load_extension(path: Path) -> Any:
 def _offset(module: Any) -> int | None:
     """Where a tensor object keeps the pointer to its implementation: one place in several objects
     of each class."""
-    samples = [cls(torch.empty(size)) for cls in PLAIN_TENSOR_CLASSES for size in (1, 2, 3)]
+    samples = [
+        cls(torch.empty(size, device="cpu")) for cls in PLAIN_TENSOR_CLASSES for size in (1, 2, 3)
+    ]
     found = {module.offset_of(sample, implementation_address(sample)) for sample in samples}
     offset = found.pop()
     return None if found or offset < 0 else int(offset)
@@ -196,21 +198,32 @@ def _rank_offset(bytes_of: Callable[[torch.Tensor, int, int], bytes]) -> int:
 
 def _samples() -> list[torch.Tensor]:
     """Tensors of many kinds, of each rank that is kept in line."""
-    samples = [torch.empty(2, 3, dtype=dtype) for dtype in _DTYPES]
+    samples = [torch.empty(2, 3, dtype=dtype, device="cpu") for dtype in _DTYPES]
     samples += [torch.empty(2, 3, dtype=dtype, device="meta") for dtype in _DTYPES]
-    samples += [torch.empty(tuple(range(2, 2 + rank))) for rank in range(6)]
-    samples += [torch.empty(tuple(range(2, 2 + rank)))[..., 1:].mT for rank in range(2, 6)]
-    samples += [torch.empty(4, requires_grad=True), torch.nn.Parameter(torch.empty(4))]
-    matrix = torch.eye(2)
+    samples += [torch.empty(tuple(range(2, 2 + rank)), device="cpu") for rank in range(6)]
+    samples += [
+        torch.empty(tuple(range(2, 2 + rank)), device="cpu")[..., 1:].mT for rank in range(2, 6)
+    ]
+    samples += [
+        torch.empty(4, requires_grad=True, device="cpu"),
+        torch.nn.Parameter(torch.empty(4, device="cpu")),
+    ]
+    matrix = torch.eye(2, device="cpu")
     return [*samples, matrix.to_sparse(), matrix.to(torch.int8).to_sparse()]
 
 
 def _answers_right(codes_of: Callable[[torch.Tensor], TensorCodes | None]) -> bool:
     """Whether a few tensors are told apart as Python tells them apart."""
-    leaf = torch.nn.Parameter(torch.empty(2))
+    leaf = torch.nn.Parameter(torch.empty(2, device="cpu"))
     with torch.enable_grad():
-        samples = [leaf, leaf * 2, torch.empty(2), torch.empty(2, dtype=torch.int64), leaf.detach()]
-    samples += [torch.empty(2, device="meta"), torch.empty(2).to_sparse()]
+        samples = [
+            leaf,
+            leaf * 2,
+            torch.empty(2, device="cpu"),
+            torch.empty(2, dtype=torch.int64, device="cpu"),
+            leaf.detach(),
+        ]
+    samples += [torch.empty(2, device="meta"), torch.empty(2, device="cpu").to_sparse()]
     numbers: dict[Any, Any] = {}
     for sample in samples:
         codes = codes_of(sample)

@@ -162,7 +162,7 @@ class Frames:
         self._is_used = True
 
     def _new(self) -> tuple[Any, ...]:
-        arena = torch.empty(self._arena_size + ALIGNMENT, dtype=torch.uint8)
+        arena = torch.empty(self._arena_size + ALIGNMENT, dtype=torch.uint8, device="cpu")
         start = -arena.data_ptr() % ALIGNMENT
         pointers = (ctypes.c_void_p * (len(self._offsets) + 1))()
         for place, (offset, constant) in enumerate(zip(self._offsets, self._constants)):

@@ -81,7 +81,7 @@ class SizedArena:
     def __init__(self, plan: ArenaPlan, pointers: Any) -> None:
         """pointers: the frame's table."""
         self._plan, self._pointers = plan, pointers
-        self._memory = torch.empty(0, dtype=torch.uint8)
+        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")
         self._typed: dict[torch.dtype, torch.Tensor] = {}
         self.numbers: tuple[int, ...] | None = None
         self.views: list[torch.Tensor] = []
@@ -108,8 +108,8 @@ class SizedArena:
 
     def _allocate(self, size: int) -> None:
         self._typed.clear()
-        self._memory = torch.empty(0, dtype=torch.uint8)  # the old memory goes first
-        memory = torch.empty(size + ALIGNMENT, dtype=torch.uint8)
+        self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")  # the old memory goes first
+        memory = torch.empty(size + ALIGNMENT, dtype=torch.uint8, device="cpu")
         start = -memory.data_ptr() % ALIGNMENT
         self._memory = memory[start : start + max(size, ALIGNMENT)]
         for _, dtype in self._plan.views:

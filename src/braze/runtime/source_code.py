@@ -113,7 +113,7 @@ def dict_of(value: Any) -> dict[str, Any]:
 
 def tensor_of(number: float) -> torch.Tensor:
     """A float as a graph takes it."""
-    return torch.scalar_tensor(number, dtype=torch.float64)
+    return torch.scalar_tensor(number, dtype=torch.float64, device="cpu")
 
 
 def exact_base(cls: type) -> type | None:

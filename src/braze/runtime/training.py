@@ -228,7 +228,7 @@ class CompiledFunction(torch.autograd.Function):
             ctx.sizes = graph.sizes.read(inputs, computed)
             results += computed
         if graph.nodes is not None:
-            results += (torch.empty(0),)  # what it is for: see `_backward_of`
+            results += (torch.empty(0, device="cpu"),)  # what it is for: see `_backward_of`
         if graph.plain_results:
             ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results])
         return results

@@ -61,7 +61,7 @@ def lstm(*args: Any, **kwargs: Any) -> Any:
         for side in range(sides):
             at = layer * sides + side
             own = tuple(weights[at * each : (at + 1) * each])
-            none = () if biases else (torch.zeros(own[0].shape[0]),) * 2
+            none = () if biases else (torch.zeros(own[0].shape[0], device="cpu"),) * 2
             options = (size, layers, biases, both, first, given["train"])
             state = (hidden[at], cell[at])
             made = _aten.mkldnn_rnn_layer.default(

@@ -166,7 +166,7 @@ def literal_text(literal: Literal) -> str:
         return "true" if value else "false"
     if dtype in _NARROW:
         width = torch.uint8 if dtype.itemsize == 1 else torch.uint16
-        bits = int(torch.tensor(value, dtype=dtype).view(width).item())
+        bits = int(torch.tensor(value, dtype=dtype, device="cpu").view(width).item())
         return f"({TYPES[dtype].value}){bits}"
     if dtype.is_floating_point:
         return _float_text(float(value), dtype)

@@ -183,7 +183,7 @@ def literal_text(literal: Literal) -> str:
         )
     value = literal.value
     if literal.dtype in BYTES:
-        value = int(torch.tensor(value, dtype=literal.dtype).view(torch.uint8).item())
+        value = int(torch.tensor(value, dtype=literal.dtype, device="cpu").view(torch.uint8).item())
     return f"tl.full((), {number_text(value)}, tl.{TYPES[literal.dtype]})"
 
 
