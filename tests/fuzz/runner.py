@@ -43,10 +43,8 @@ class TimedOut(BaseException):
 
 def check(program: Program) -> Difference | None:
     """Run a program both ways: the first difference."""
-    options: dict[str, Any] = {"suppress_errors": False}
-    compile = functools.partial(
-        braze.compile, backend=program.backend, mode=program.mode, options=options
-    )
+    options: dict[str, Any] = {"suppress_errors": False, "mode": program.mode}
+    compile = functools.partial(braze.compile, backend=program.backend, options=options)
     try:
         with time_limit(SECONDS / 10):
             expected = run_world(program, None)

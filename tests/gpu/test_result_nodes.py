@@ -65,6 +65,7 @@ def _steps(call: Any, model: nn.Module, inputs: list[torch.Tensor], losses: Loss
             loss.backward()
             found.append(loss.detach())
         found.append(None if x.grad is None else x.grad.clone())
+        x.grad = None
         found += [None if p.grad is None else p.grad.clone() for p in model.parameters()]
         optimizer.step()
     return found
