@@ -18,7 +18,7 @@ from typing import final
 from tests.fuzz.generator import generate
 from tests.fuzz.isolation import Checker, check_programs, check_training_seeds
 from tests.fuzz.planted import BUGS, Planted, programs_until_found
-from tests.fuzz.program import HEADER, Program, on_device
+from tests.fuzz.program import HEADER, Program, on_device, roughly_in_float64
 from tests.fuzz.runner import Difference
 from tests.fuzz.shrink import Fails, shrink
 from tests.fuzz.training_loops import generate_loop
@@ -151,10 +151,11 @@ def run_shards(args: argparse.Namespace) -> bool:
 
 def _maker(args: argparse.Namespace) -> Callable[[int], Program]:
     """What makes a program of a seed."""
-    made = generate_loop if args.loops else generate
     if not args.device:
-        return made
-    return lambda seed: on_device(made(seed), args.device, args.mode)
+        return generate_loop if args.loops else generate
+    if args.loops:
+        return lambda n: on_device(roughly_in_float64(generate_loop(n)), args.device, args.mode)
+    return lambda n: on_device(generate(n), args.device, args.mode)
 
 
 def _ignore_signals() -> None:

@@ -29,13 +29,15 @@ from tests.fuzz.prelude import P, T, backward
 class Program:
     """text: a module that defines `entry`. steps: statements and expressions executed in it, in
     order; they call `entry` as `run`, and the value of each expression goes to the list `R`.
-    backend, mode: of the compiled run."""
+    backend, mode: of the compiled run. is_rough: the two runs need only come near each other, and
+    which tensors were written to is not compared."""
 
     text: str
     steps: tuple[str, ...]
     backend: str = "aot_eager"
     seed: int = -1
     mode: str | None = None
+    is_rough: bool = False
 
     def render(self) -> str:
         """The program as one file, which `parse` reads."""
@@ -49,6 +51,13 @@ def on_device(program: Program, device: str, mode: str | None = None) -> Program
     in that mode."""
     text = f"import torch\ntorch.set_default_device({device!r})\n{program.text}"
     return replace(program, text=text, backend="braze", mode=mode)
+
+
+def roughly_in_float64(program: Program) -> Program:
+    """The same program of training in float64, compared roughly: sums of a device are rounded in
+    another order, optimizers make much of little, and kernels of theirs that write to many tensors
+    at once count no writes there."""
+    return replace(in_float64(program), is_rough=True)
 
 
 def in_float64(program: Program) -> Program:

@@ -59,7 +59,7 @@ def check(program: Program) -> Difference | None:
         return Difference("crash", -1, text, _without_names(last))
     finally:
         braze.reset()
-    found = _compare(expected, actual)
+    found = _compare(expected, actual, is_rough=program.is_rough)
     if found is not None and any(step.is_refused_as_leaf for step in expected):
         with time_limit(SECONDS):
             found = _compare(run_world(program, None, looking=True), actual)
@@ -82,18 +82,21 @@ def _judged(
 
 
 def _compare(
-    expected: list[StepRecord], actual: list[StepRecord], exact: list[StepRecord] | None = None
+    expected: list[StepRecord],
+    actual: list[StepRecord],
+    exact: list[StepRecord] | None = None,
+    is_rough: bool = False,
 ) -> Difference | None:
     """The first difference. Where eager itself raises or not as it is looked at (`Refusals`),
     compiled is right if it does as eager does when looked at. Where both raise that, but not at the
     same write, compiled looked at some tensors (its guards do) and not at others: programs part
     there, since which write it is that eager refuses is an accident of what was printed before.
-    exact: the judge of differences that may be rounding."""
+    exact: the judge of differences that may be rounding. is_rough: see `Program`."""
     for number, (left, right) in enumerate(zip(expected, actual, strict=True)):
         if left.refusal or right.refusal == CHANGED_KEYS:
             return None
         judge = None if exact is None else exact[number].state
-        parted = first_difference(left.state, right.state, judge)
+        parted = first_difference(left.state, right.state, judge, is_rough)
         if parted is not None:
             if left.is_refused_as_leaf and right.is_refused_as_leaf:
                 return None
