@@ -50,7 +50,7 @@ from braze.ir.origin import Origin
 from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_fusion, print_schedule
-from braze.ir.random_ops import uses_random
+from braze.ir.random_ops import drawing_devices
 from braze.ir.run_graph import compile_graph_runner, with_gradients
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import (
@@ -196,7 +196,7 @@ def compile_with_backward(
         compile_backward,
         differentiate=None if again is None else compile_graph_runner(again),
         reads=() if again is None else read_inputs(again),
-        uses_random=uses_random(graph),
+        draws_on=drawing_devices(graph),
     )
 
 
@@ -289,11 +289,11 @@ class FrameCompiler:
         if isinstance(captured.exit, Break):
             self._note_break(captured.exit, captured.graph, recorder)
         self._note_captured(captured, recorder)
-        is_random, given = uses_random(captured.graph), [captured]
+        draws_on, given = drawing_devices(captured.graph), [captured]
         kept = dataclasses.replace(captured, graph=without_nodes(captured.graph))
         del captured  # nor does anybody else hold the graph's nodes
         made = self._graph_callable(given.pop(), joint, request, recorder, level)
-        return entry_of(kept, made, is_random)
+        return entry_of(kept, made, draws_on)
 
     def _note_captured(self, captured: CapturedFrame, recorder: Recorder) -> None:
         recorder.count("bytecodes", captured.bytecodes)
@@ -501,8 +501,10 @@ class FrameCompiler:
         return Refused("unsupported", "internal-error", str(failure.cause), "", origin)
 
 
-def entry_of(captured: CapturedFrame, graph: GraphCallable, is_random: bool) -> CompiledEntry:
-    """What the dispatcher keeps of a captured frame. is_random: the graph draws numbers."""
+def entry_of(
+    captured: CapturedFrame, graph: GraphCallable, draws_on: tuple[torch.device, ...]
+) -> CompiledEntry:
+    """What the dispatcher keeps of a captured frame. draws_on: devices that the graph draws on."""
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
@@ -511,7 +513,7 @@ def entry_of(captured: CapturedFrame, graph: GraphCallable, is_random: bool) -> 
         ),
         effects=captured.effects,
         exit=captured.exit,
-        uses_random=is_random,
+        draws_on=draws_on,
     )
 
 

@@ -23,7 +23,7 @@ from braze.interop.export import Exported, export_graph, holds_size
 from braze.interop.fx_graph import to_fx
 from braze.ir.entry import CompileRequest, FrameValues
 from braze.ir.frame import Return
-from braze.ir.random_ops import uses_random
+from braze.ir.random_ops import drawing_devices
 from braze.ir.run_graph import compile_graph_runner
 from braze.marks import MARKS, Mark
 from braze.options import Options
@@ -165,8 +165,8 @@ def export_function(
     request = CompileRequest(function.__code__, 0, values, function)
     eagerly = functools.partial(function, *bound, *args, **kwargs)
     captured = capture_whole(request, options, eagerly)
-    runner, is_random = compile_graph_runner(captured.graph), uses_random(captured.graph)
-    entry = Entry(entry_of(captured, runner, is_random))
+    runner, draws_on = compile_graph_runner(captured.graph), drawing_devices(captured.graph)
+    entry = Entry(entry_of(captured, runner, draws_on))
     inputs = entry.check(values)
     if inputs is None:
         raise InternalError("export", explain_failure(captured.guards, values))

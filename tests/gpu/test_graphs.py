@@ -151,6 +151,50 @@ def test_random_numbers_are_eagers() -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
+def test_gradients_of_gradients_behind_random_numbers(mode: str | None) -> None:
+    """The forward is run again, and has to draw what it drew."""
+    weight = torch.rand(64, device="cuda")
+
+    def program(x: torch.Tensor) -> torch.Tensor:
+        return (functional.dropout(x * weight, 0.5) + torch.rand_like(x)).square().sum()
+
+    found = []
+    for call in (program, braze.compile(program, mode=mode)):
+        torch.manual_seed(0)
+        gradients = []
+        for _ in range(4):
+            x = torch.linspace(-1, 1, 64, device="cuda").requires_grad_()
+            (gradient,) = torch.autograd.grad(call(x), x, create_graph=True)
+            torch.rand(3, device="cuda")
+            gradient.pow(3).sum().backward()
+            gradients += [gradient.detach(), x.grad, torch.cuda.get_rng_state()]
+        found.append(gradients)
+    torch.testing.assert_close(*found)
+
+
+def test_what_faults_draws_the_same_again() -> None:
+    """A check that fails when numbers have been drawn: eager kernels run the call."""
+
+    def program(x: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
+        drawn = torch.rand_like(x)
+        return drawn + x[:, : int(places.max())]
+
+    compiled = braze.compile(program)
+    x = torch.rand(4, 8, device="cuda")
+    outcomes = []
+    for call in (program, compiled):
+        torch.manual_seed(0)
+        drawn = []
+        for most in (8, 8, 5, 8):
+            try:
+                drawn.append(call(x, torch.tensor([1, most])))
+            except RuntimeError:
+                drawn.append(torch.rand(3, device="cuda"))
+        outcomes.append(drawn)
+    torch.testing.assert_close(*outcomes)
+
+
+@pytest.mark.parametrize("mode", MODES)
 def test_training(journal: Journal, mode: str | None) -> None:
     torch.manual_seed(0)
     layers = [nn.Linear(64, 64), nn.GELU(), nn.LayerNorm(64), nn.Dropout(0.1), nn.Linear(64, 8)]

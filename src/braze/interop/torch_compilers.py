@@ -17,7 +17,7 @@ import torch
 from braze.interop.undo_writes import undoing_writes
 from braze.ir.entry import GraphCallable, PartlyRun
 from braze.ir.graph import Graph
-from braze.ir.random_ops import uses_random
+from braze.ir.random_ops import drawing_devices
 from braze.ir.run_graph import checking_writes
 from braze.ir.versions import putting_back
 
@@ -44,7 +44,7 @@ def run_by_compiler(
         except PartlyRun:
             raise
         except Exception:
-            if not by_sizes.compile_again(inputs) or uses_random(graph):
+            if not by_sizes.compile_again(inputs) or drawing_devices(graph):
                 raise  # random state is put back above
         return run(inputs)
 

@@ -90,9 +90,8 @@ class CompiledEntry:
     """One way to run a frame, good while its guards hold.
 
     inputs[i]: where the i-th tensor for `graph` is found, then the numbers of its sizes.
-    uses_random: whether `graph` advances a random number generator, so that its state is saved
-        before a run and a faulting run can be repeated.
-    devices: CUDA device indices whose generators it advances.
+    draws_on: the devices whose random number generators `graph` advances: their states are kept
+        while it runs, so that a faulting run can be repeated.
     """
 
     guards: tuple[Guard, ...]
@@ -100,8 +99,7 @@ class CompiledEntry:
     graph: GraphCallable
     effects: tuple[Effect, ...]
     exit: Exit
-    uses_random: bool = True
-    devices: tuple[int, ...] = ()
+    draws_on: tuple[torch.device, ...] = ()
 
 
 CompileAnswer: TypeAlias = CompiledEntry | Refused

@@ -1,4 +1,4 @@
-"""Which operators draw random numbers."""
+"""Which operators draw random numbers, and where."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import functools
 
 import torch
 
-from braze.ir.graph import Graph
+from braze.ir.graph import Graph, operands
+from braze.ir.types import TensorType
 
 
 @functools.cache
@@ -15,6 +16,9 @@ def is_random(op: torch._ops.OpOverload) -> bool:
     return torch.Tag.nondeterministic_seeded in op.tags
 
 
-def uses_random(graph: Graph) -> bool:
-    """Whether running the graph advances a generator."""
-    return any(is_random(node.op) for node in graph.nodes)
+def drawing_devices(graph: Graph) -> tuple[torch.device, ...]:
+    """The devices whose generators running the graph advances."""
+    drawing = [node for node in graph.nodes if is_random(node.op)]
+    values = [value for node in drawing for value in (*node.outputs, *operands(node))]
+    kinds = [value.type for value in values if value is not None]
+    return tuple(dict.fromkeys([kind.device for kind in kinds if isinstance(kind, TensorType)]))

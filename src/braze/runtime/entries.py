@@ -22,6 +22,7 @@ from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
+from braze.runtime.random_states import RandomStates
 from braze.runtime.recipes import compile_replay
 from braze.shapes.policy import SizeHistory
 
@@ -58,12 +59,11 @@ class Entry:
     __slots__ = (
         "check",
         "compiled",
-        "devices",
+        "draws_on",
         "graph",
         "is_plain",
         "replay",
         "returns",
-        "uses_random",
     )
 
     def __init__(self, compiled: CompiledEntry) -> None:
@@ -72,24 +72,18 @@ class Entry:
         self.replay = compile_replay(compiled.effects, compiled.exit)
         self.graph = compiled.graph
         self.returns = isinstance(compiled.exit, Return)
-        self.uses_random = compiled.uses_random
-        self.devices = compiled.devices
-        self.is_plain = self.returns and not self.uses_random
+        self.draws_on = compiled.draws_on
+        self.is_plain = self.returns and not self.draws_on
 
     def run_graph(self, inputs: list[torch.Tensor]) -> Sequence[torch.Tensor]:
         """The graph's results; if it faults, random number generators are as before."""
-        if not self.uses_random:
+        if not self.draws_on:
             return self.graph(inputs)
-        states: list[tuple[int | None, torch.Tensor]] = [(None, torch.get_rng_state())]
-        states += [(device, torch.cuda.get_rng_state(device)) for device in self.devices]
+        states = RandomStates(self.draws_on)
         try:
             return self.graph(inputs)
         except BaseException:
-            for device, state in states:
-                if device is None:
-                    torch.set_rng_state(state)
-                else:
-                    torch.cuda.set_rng_state(state, device)
+            states.restore()
             raise
 
 

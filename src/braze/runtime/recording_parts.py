@@ -85,10 +85,10 @@ def recording_parts(
         return None
     if any(map(_changes_contents, schedule.steps)):
         return None  # of another part, or of an input before the last one
-    given = {*schedule.inputs, *(buffer for buffer, _ in schedule.constants)}
-    seen = [view for view in schedule.outputs if view.buffer in given]
-    if any(map(_is_symbolic, schedule.inputs)) or any(map(_is_symbolic, seen)):
+    if any(map(_is_symbolic, schedule.inputs)):
         return None
+    if any(_is_symbolic(v) and not _is_symbolic(v.buffer) for v in schedule.outputs):
+        return None  # it may be made by a part that does not know the size yet
     targets = {target for target, _ in schedule.mutations}
     if any(v.buffer in targets and v.buffer is not t for t, v in schedule.mutations):
         return None  # contents that are exchanged are cloned first, by one program

@@ -46,6 +46,7 @@ from braze.ir.training import (
 )
 from braze.ir.types import Size, TensorType
 from braze.runtime.cheap_views import cheap_view_for
+from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
 from braze.runtime.size_values import compile_reader, compile_sizes
 
@@ -70,13 +71,13 @@ class TrainingGraph:
         compile_backward: CompileBackward,
         differentiate: GraphCallable | None,
         reads: Sequence[int],
-        uses_random: bool,
+        draws_on: tuple[torch.device, ...],
     ) -> None:
         self.pair = pair
         self.forward = forward
         self.differentiate = differentiate
         self.reads = reads
-        self.uses_random = uses_random
+        self.draws_on = draws_on
         self.result_count = len(pair.is_differentiable)
         self.result_versions = [output.version for output in pair.forward.outputs]
         self.differentiable = [n for n, yes in enumerate(pair.is_differentiable) if yes]
@@ -208,8 +209,8 @@ class CompiledFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, graph: TrainingGraph, inputs: Any, *wanting: Any) -> Any:
         """Run the forward graph and save what the backward needs."""
-        if graph.uses_random:
-            ctx.random_state = torch.get_rng_state()
+        if graph.draws_on:
+            ctx.random_states = RandomStates(graph.draws_on)
         made = graph.forward(inputs)
         ctx.graph = graph
         ctx.inputs = inputs = tuple(inputs)  # the caller empties its list
@@ -340,14 +341,13 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
             "(create_graph=True)."
         )
     copies = [t.view_as(t) if t.requires_grad else t for t in tensors]
-    now = torch.get_rng_state() if graph.uses_random else None
-    if now is not None:
-        torch.set_rng_state(ctx.random_state)
+    now = RandomStates(graph.draws_on)
+    if graph.draws_on:
+        ctx.random_states.restore()
     try:
         results = graph.differentiate([*copies, *numbers])
     finally:
-        if now is not None:
-            torch.set_rng_state(now)
+        now.restore()
     pairs = [(r, t) for r, t in zip(results, tangents, strict=True) if t is not None]
     if not pairs:
         return (None,) * len(graph.wanting)

@@ -88,7 +88,7 @@ class Recorder:
                 return self._entry(Break(BREAK, tuple(frame.state() for frame in frames)))
 
     def _entry(self, exit: Any) -> CompiledEntry:
-        return CompiledEntry((), (), lambda inputs: [], (), exit, uses_random=False)
+        return CompiledEntry((), (), lambda inputs: [], (), exit)
 
     def _root(self, request: CompileRequest) -> _Frame:
         code = request.code

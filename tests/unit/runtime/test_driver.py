@@ -39,7 +39,7 @@ class Compiler:
 
     def __init__(self, graph: Callable[[Sequence[torch.Tensor]], Any], **fields: Any) -> None:
         self.graph = graph
-        self.fields = {"effects": (), "exit": Return(FromGraph(0)), "uses_random": False, **fields}
+        self.fields = {"effects": (), "exit": Return(FromGraph(0)), **fields}
         self.requests: list[CompileRequest] = []
 
     def __call__(self, request: CompileRequest) -> CompiledEntry:
@@ -144,7 +144,7 @@ def test_fault_is_replayed_natively_with_the_random_state_of_before() -> None:
     def noisy(x: torch.Tensor) -> torch.Tensor:
         return x + torch.rand(3)
 
-    call = compiled(noisy, Compiler(faulty, uses_random=True))
+    call = compiled(noisy, Compiler(faulty, draws_on=(torch.device("cpu"),)))
     torch.manual_seed(0)
     expected = noisy(torch.ones(3))
     torch.manual_seed(0)

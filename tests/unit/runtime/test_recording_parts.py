@@ -25,6 +25,7 @@ from braze.runtime import recording_parts as recording_parts_module
 from braze.runtime.recording_facts import recording_facts, step_refused
 from braze.runtime.recording_parts import Parts, recording_parts
 from braze.schedule import CUDA, schedule
+from braze.shapes.expr import Symbol
 from tests.unit.codegen.programs import axes, buffer, define, load, view
 from tests.unit.codegen.running import OPTIONS
 from tests.unit.runtime.test_link_device import DEVICE, FakeDriver, driver, launched
@@ -153,6 +154,16 @@ def test_values_between_parts_go_after_their_last_reader(recorded: list[Schedule
     x, w, count = torch.randn(SHAPE), torch.randn(SHAPE), torch.zeros((), dtype=torch.float64)
     found = function([x, w, count])
     assert all(tensor._use_count() == 1 for tensor in found[:2])
+
+
+def test_a_result_whose_size_is_computed_later_stays_whole() -> None:
+    """A part of a value that an early part makes, as large as a late one says."""
+    plan = schedule(_step(), OPTIONS, CUDA)
+    early = plan.outputs[1]
+    size = Symbol("u0", 0, 4, hint=4)
+    some = BufferView(early.buffer, (size, 4), (4, 1), 0, early.dtype)
+    assert _parts(plan) is not None
+    assert _parts(replace(plan, outputs=(plan.outputs[0], some))) is None
 
 
 def test_short_runs_stay_with_the_host() -> None:
