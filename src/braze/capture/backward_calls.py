@@ -65,7 +65,7 @@ def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     materialize = bool(given["materialize_grads"])
     unused = given["allow_unused"]
     may_miss = materialize if unused is None else bool(unused)
-    _check_leaves(interpreter, [t for t in inputs if t.requires_grad and t.is_leaf])
+    _check_named(interpreter, inputs)
     arguments = (outputs, tangents, retain, inputs, may_miss, creates)
     made = unnoted_call(interpreter, run_engine, arguments, {})
     # The engine frees only what lies between the two: the history counts as usable.
@@ -142,8 +142,8 @@ def _backward(
         only = _listed(interpreter, only)
         check_checkpoints(interpreter, results, only, "backward(inputs=)")
     _check(interpreter, results)
-    if only is not None:  # a history from before the frame may lead to them, unseen here
-        _check_leaves(interpreter, [t for t in only if t.requires_grad and t.is_leaf])
+    if only is not None:
+        _check_named(interpreter, only)
     if options["create_graph"]:
         raise _needs_history("backward(create_graph=True)")
     tangents = _tangents(interpreter, results, given, False)
@@ -171,14 +171,30 @@ def _note(interpreter: Any, results: Sequence[Any], keeps: bool) -> None:
     interpreter.backwards.append((roots, interpreter.outer_step, keeps))
 
 
+def _check_named(interpreter: Any, tensors: Sequence[Any]) -> None:
+    """As below, of what a backward is asked for: a history from before the frame may lead there,
+    unseen here. Of what does not need gradients outside it cannot be asked whether one does."""
+    leaves = [t for t in tensors if t.requires_grad and t.is_leaf]
+    _check_leaves(interpreter, leaves)
+    reals = [real for _, real in interpreter.tracer.inputs if real is not None]
+    if any(_began_here(interpreter, leaf) for leaf in leaves) and any(
+        real.requires_grad and not real.is_leaf for real in reals
+    ):
+        raise _needs_history("backward() to what began to need gradients, with an older history,")
+
+
+def _began_here(interpreter: Any, leaf: Any) -> bool:
+    real = interpreter.tracer.real_of(leaf)
+    return id(leaf) in interpreter.world.switched and not real.requires_grad
+
+
 def _check_leaves(interpreter: Any, leaves: Sequence[Any]) -> None:
     """Gradients must end at leaves from outside that nobody watches; guarded."""
     world = interpreter.world
     for leaf in leaves:
-        real = interpreter.tracer.real_of(leaf)
-        is_off = id(leaf) in world.switched and not real.requires_grad
-        if is_off or id(leaf) in world.new_leaves:
+        if id(leaf) in world.new_leaves or _began_here(interpreter, leaf):
             continue
+        real = interpreter.tracer.real_of(leaf)
         if real is None or not real.is_leaf:
             raise _needs_history("backward() of a history from before the frame")
         if interpreter.request.is_watched(real):
