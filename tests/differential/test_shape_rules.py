@@ -19,6 +19,7 @@ from braze.standins.layout import tensor_type
 from braze.standins.rules import RULES
 
 SAMPLES = 4
+PARTS = 4
 
 
 def described(value: Any) -> Any:
@@ -118,9 +119,10 @@ def run(info: Any, sample: Any, layout: Any, check: Check) -> None:
 
 
 @pytest.mark.filterwarnings("ignore")
-def test_rules_agree_with_eager() -> None:
+@pytest.mark.parametrize("part", range(PARTS))
+def test_rules_agree_with_eager(part: int) -> None:
     check = Check()
-    for info, dtype in itertools.product(op_db, (torch.float32, torch.int64)):
+    for info, dtype in itertools.product(op_db[part::PARTS], (torch.float32, torch.int64)):
         if dtype not in info.dtypes:
             continue
         with warnings.catch_warnings():
@@ -135,4 +137,4 @@ def test_rules_agree_with_eager() -> None:
                 except Exception:  # inputs that the operator refuses in this layout
                     continue
     assert not check.wrong, check.wrong
-    assert check.checked > 10_000
+    assert check.checked > 10_000 / PARTS

@@ -42,7 +42,7 @@ def test_nobody_holds_what_is_scheduled() -> None:
     tracemalloc.start()
     try:
         empty, _ = tracemalloc.get_traced_memory()
-        given = [_many(60)]
+        given = [_many(20)]
         size = tracemalloc.get_traced_memory()[0] - empty
         assert _most([given[0]]) > size / 2  # the definitions are rewritten, every one
         assert _most(given) < size / 4
