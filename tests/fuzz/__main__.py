@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import final
 
 from tests.fuzz.generator import generate
+from tests.fuzz.interpreted import install
 from tests.fuzz.isolation import Checker, check_programs, check_training_seeds
 from tests.fuzz.planted import BUGS, Planted, programs_until_found
 from tests.fuzz.program import HEADER, Program, on_device, roughly_in_float64
@@ -58,7 +59,7 @@ def show(program: Program, difference: Difference, seconds: float, keep: str = "
 def run_one(args: argparse.Namespace) -> bool:
     """One program, printed; whether it differs."""
     program = _maker(args)(args.seed)
-    checker = Checker()
+    checker = Checker(prepare=_preparation(args))
     difference = checker(program)
     checker.close()
     if difference is None:
@@ -83,7 +84,10 @@ def run_many(args: argparse.Namespace) -> bool:
     interrupted, how many there were."""
     tally = Tally(args.first, _maker(args))
     seeds = range(args.first, args.first + args.programs)
-    found = check_training_seeds(seeds) if args.training else check_programs(seeds, _maker(args))
+    if args.training:
+        found = check_training_seeds(seeds)
+    else:
+        found = check_programs(seeds, _maker(args), _preparation(args))
     shrinks = 0 if args.training else args.shrink
     try:
         for seed, difference in found:
@@ -136,7 +140,8 @@ def run_shards(args: argparse.Namespace) -> bool:
         first = args.first + shard * size
         count = min(size, args.first + args.programs - first)
         command = ["--first", str(first), "--programs", str(count), "--shrink", str(args.shrink)]
-        command += [f"--{kind}" for kind in ("training", "loops") if getattr(args, kind)]
+        kinds = ("training", "loops", "interpreted")
+        command += [f"--{kind}" for kind in kinds if getattr(args, kind)]
         command += ["--device", args.device] if args.device else []
         command += ["--mode", args.mode] if args.mode else []
         shards.append(subprocess.Popen([sys.executable, "-m", "tests.fuzz", *command]))
@@ -149,8 +154,14 @@ def run_shards(args: argparse.Namespace) -> bool:
     return any(statuses)
 
 
+def _preparation(args: argparse.Namespace) -> Callable[[], object]:
+    return partial(install, args.mode) if args.interpreted else lambda: None
+
+
 def _maker(args: argparse.Namespace) -> Callable[[int], Program]:
     """What makes a program of a seed."""
+    if args.interpreted:
+        args.device = "cpu"
     if not args.device:
         return generate_loop if args.loops else generate
     if args.loops:
@@ -205,6 +216,9 @@ def main() -> int:
     parser.add_argument("--loops", action="store_true", help="programs that train")
     parser.add_argument("--device", help="programs whose tensors are there; not with --training")
     parser.add_argument("--mode", help="that such programs are compiled in")
+    parser.add_argument(
+        "--interpreted", action="store_true", help="the way of a GPU, without one; needs Triton"
+    )
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     parser.add_argument("--bug", default="", help="only those whose name has this in it")
     args = parser.parse_args()

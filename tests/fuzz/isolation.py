@@ -30,7 +30,7 @@ class Checker:
     """
 
     def __init__(
-        self, backend: str | None = None, prepare: Callable[[], None] = lambda: None
+        self, backend: str | None = None, prepare: Callable[[], object] = lambda: None
     ) -> None:
         self._backend = backend
         self._prepare = prepare
@@ -98,10 +98,13 @@ def described(found: Iterable[tuple[int, Difference | None]]) -> str:
 
 
 def check_programs(
-    seeds: Iterable[int], made: Callable[[int], Program] = generate
+    seeds: Iterable[int],
+    made: Callable[[int], Program] = generate,
+    prepare: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[int, Difference | None]]:
-    """Each seed with the difference of the program that is made of it, in order."""
-    return _checked(seeds, made)
+    """Each seed with the difference of the program that is made of it, in order. prepare: see
+    `Checker`."""
+    return _checked(seeds, made, prepare)
 
 
 def check_training_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference | None]]:
@@ -110,9 +113,11 @@ def check_training_seeds(seeds: Iterable[int]) -> Iterator[tuple[int, Difference
 
 
 def _checked(
-    seeds: Iterable[int], made: Callable[[int], Program | TrainingPlan]
+    seeds: Iterable[int],
+    made: Callable[[int], Program | TrainingPlan],
+    prepare: Callable[[], object] = lambda: None,
 ) -> Iterator[tuple[int, Difference | None]]:
-    checker = Checker()
+    checker = Checker(prepare=prepare)
     try:
         for seed in seeds:
             yield seed, checker(made(seed))
