@@ -160,8 +160,6 @@ def _preparation(args: argparse.Namespace) -> Callable[[], object]:
 
 def _maker(args: argparse.Namespace) -> Callable[[int], Program]:
     """What makes a program of a seed."""
-    if args.interpreted:
-        args.device = "cpu"
     if not args.device:
         return generate_loop if args.loops else generate
     if args.loops:
@@ -222,6 +220,8 @@ def main() -> int:
     parser.add_argument("--planted", action="store_true", help="find the planted bugs")
     parser.add_argument("--bug", default="", help="only those whose name has this in it")
     args = parser.parse_args()
+    if args.interpreted:
+        args.device = "cpu"
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # what `timeout` sends
     if args.planted:
         return run_planted(args)

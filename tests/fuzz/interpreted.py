@@ -22,7 +22,7 @@ from braze.runtime import link_device
 from braze.runtime.cubins import Cubin
 from braze.runtime.cuda_driver import LoadedFunction
 from braze.schedule import CUDA
-from tests.unit.codegen.triton_running import _loaded, interpreting
+from tests.unit.codegen.triton_running import interpreting, loaded
 
 _P, _U = ctypes.c_void_p, ctypes.c_uint
 _LAUNCH = ctypes.CFUNCTYPE(ctypes.c_int, _P, *[_U] * 7, _P, ctypes.POINTER(_P), _P)
@@ -85,7 +85,7 @@ class InterpretingDriver:
         try:
             arguments = [_argument(kind, pointers[n]) for n, kind in enumerate(kinds)]
             with torch._C.DisableTorchFunction():
-                _loaded(function)[grid](*arguments, *function.constants)
+                loaded(function)[grid](*arguments, *function.constants)
         except BaseException:  # it cannot pass through C: the caller raises for the code
             traceback.print_exc()
             return _FAILED

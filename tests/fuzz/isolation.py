@@ -29,10 +29,7 @@ class Checker:
     prepare: called in each child before it serves.
     """
 
-    def __init__(
-        self, backend: str | None = None, prepare: Callable[[], object] = lambda: None
-    ) -> None:
-        self._backend = backend
+    def __init__(self, prepare: Callable[[], object] = lambda: None) -> None:
         self._prepare = prepare
         self._child = 0
         self._served = 0
@@ -85,7 +82,7 @@ class Checker:
                 generate(0), None
             )  # imports what eager imports late, beyond any limit of time
             self._prepare()
-            _serve(ours[0], theirs[1], self._backend)
+            _serve(ours[0], theirs[1])
         os.close(ours[0])
         os.close(theirs[1])
         self._requests, self._answers = os.fdopen(ours[1], "wb"), os.fdopen(theirs[0], "rb")
@@ -125,7 +122,7 @@ def _checked(
         checker.close()
 
 
-def _serve(reading: int, writing: int, backend: str | None) -> None:
+def _serve(reading: int, writing: int) -> None:
     """The child: answers until the pipe ends, then leaves without running the parent's handlers."""
     status = 1
     try:
@@ -137,18 +134,18 @@ def _serve(reading: int, writing: int, backend: str | None) -> None:
                     break
                 if given is None:
                     break
-                pickle.dump(_answer(given, backend), answers)
+                pickle.dump(_answer(given), answers)
                 answers.flush()
         status = 0
     finally:
         os._exit(status)
 
 
-def _answer(given: Any, backend: str | None) -> Difference | None:
+def _answer(given: Any) -> Difference | None:
     try:
         if isinstance(given, TrainingPlan):
             return check_training(given)
-        return check(given if isinstance(given, Program) else generate(given, backend))
+        return check(given if isinstance(given, Program) else generate(given))
     except Exception as error:  # of the generator, of eager, or of the harness
         text = "".join(traceback.format_exception(error))
         return Difference("harness", -1, text, repr(error)[:60])

@@ -234,7 +234,7 @@ def _launch(
         else:
             arguments.append(_size(argument, sizes))
     grid = tuple(_size(size, sizes) for size in launch.grid)
-    function = _loaded(launch.function)
+    function = loaded(launch.function)
     options = {"num_warps": launch.function.warps} if ON_DEVICE else {}
     meetings = 0 if ON_DEVICE else launch.function.text.count("bz_meet(p")
     before = [x.clone() if isinstance(x, torch.Tensor) else x for x in arguments[: meetings and -2]]
@@ -255,7 +255,7 @@ def _poisoned(buffer: Buffer, sizes: Mapping[Symbol, int]) -> torch.Tensor:
     return fresh.fill_(True if buffer.dtype == torch.bool else 77)
 
 
-def _loaded(function: DeviceFunction) -> Any:
+def loaded(function: DeviceFunction) -> Any:
     """The function of a module made of its text; Triton reads the source from its file."""
     if ON_DEVICE:
         return getattr(_module(Path(tempfile.mkdtemp()), function), function.name)
