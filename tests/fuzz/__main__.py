@@ -4,6 +4,7 @@ steps of one form; or plant bugs, and count programs until each is found."""
 from __future__ import annotations
 
 import argparse
+import importlib
 import signal
 import subprocess
 import sys
@@ -16,7 +17,6 @@ from pathlib import Path
 from typing import final
 
 from tests.fuzz.generator import generate
-from tests.fuzz.interpreted import install
 from tests.fuzz.isolation import Checker, check_programs, check_training_seeds
 from tests.fuzz.planted import BUGS, Planted, programs_until_found
 from tests.fuzz.program import HEADER, Program, on_device, roughly_in_float64
@@ -155,7 +155,12 @@ def run_shards(args: argparse.Namespace) -> bool:
 
 
 def _preparation(args: argparse.Namespace) -> Callable[[], object]:
-    return partial(install, args.mode) if args.interpreted else lambda: None
+    return partial(_interpret, args.mode) if args.interpreted else lambda: None
+
+
+def _interpret(mode: str | None) -> None:
+    """In the child: what is imported asks for a device, and who has asked cannot be forked."""
+    importlib.import_module("tests.fuzz.interpreted").install(mode)
 
 
 def _maker(args: argparse.Namespace) -> Callable[[int], Program]:
