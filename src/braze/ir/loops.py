@@ -11,6 +11,7 @@ all: that is the schedule. What has no definition is an `ExternCall` of an ATen 
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, final
 
 import torch
@@ -19,7 +20,7 @@ from braze.frozen import frozen
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
-from braze.shapes.expr import Expr, Symbol
+from braze.shapes.expr import Expr, Symbol, symbols
 
 # --- buffers ---------------------------------------------------------------------------------
 
@@ -286,6 +287,19 @@ class ExternCall:
 
 
 Statement: TypeAlias = Definition | ExternCall
+
+
+def given_symbols(call: ExternCall) -> set[Symbol]:
+    """Those of the numbers among a call's arguments; what views have is left out."""
+    return set().union(*_symbols_in((*call.args, *(value for _, value in call.kwargs))))
+
+
+def _symbols_in(values: Iterable[Any]) -> Iterator[frozenset[Symbol]]:
+    for value in values:
+        if isinstance(value, (list, tuple)):
+            yield from _symbols_in(value)
+        elif isinstance(value, (Expr, Symbol)):
+            yield symbols(value)
 
 
 @final

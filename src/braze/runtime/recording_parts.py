@@ -27,7 +27,7 @@ import torch
 
 from braze.frozen import frozen
 from braze.ir.kernel import KernelSources, Segment
-from braze.ir.loops import Buffer, BufferView
+from braze.ir.loops import Buffer, BufferView, given_symbols
 from braze.ir.schedule import ExternStep, Kernel, Schedule, Step, scatters
 from braze.ir.training import Role
 from braze.runtime.recording_choice import LEAST_STEPS
@@ -167,6 +167,8 @@ def _first(schedule: Schedule, device: torch.device) -> list[int]:
             continue
         if torch.Tag.nondeterministic_seeded in step.call.op.tags or not _outputs(step):
             continue
+        if given_symbols(step.call):
+            continue  # numbers that are computed on the way
         read = {view.buffer for view in views_of(step)}
         if read <= known and all(b.device.type != device.type for b in _outputs(step)):
             known |= {*_outputs(step)}

@@ -20,14 +20,14 @@ but for a largest value that they gave its symbol.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import product
 from typing import Any, final
 
 import torch
 
-from braze.ir.loops import Buffer, BufferView, Definition, ExternCall, LoopProgram
+from braze.ir.loops import Buffer, BufferView, Definition, ExternCall, LoopProgram, given_symbols
 from braze.ir.padding import PaddedSize, Padding, Rows
 from braze.ir.types import Size
 from braze.schedule.row_calls import is_known, rows_of_results
@@ -230,9 +230,7 @@ class _Proof:
         return seen(view, self.size, self.known.rows[view.buffer])
 
     def _call(self, call: ExternCall) -> None:
-        if any(
-            self.size in found for found in _symbols_in((*call.args, *dict(call.kwargs).values()))
-        ):
+        if self.size in given_symbols(call):
             raise Dependent(f"{call.op} is given its value")
         if torch.Tag.nondeterministic_seeded in call.op.tags and not is_known(call):
             raise Dependent(f"{call.op} draws random numbers")
@@ -276,12 +274,3 @@ class _Proof:
             if rows is None or shared > 1 or not fills_memory(view):
                 raise Dependent(f"result {number} is a part of another value")
             yield number, rows
-
-
-def _symbols_in(values: Sequence[Any]) -> Iterator[frozenset[Symbol]]:
-    """Those of numbers among a call's arguments, views left out."""
-    for value in values:
-        if isinstance(value, (list, tuple)):
-            yield from _symbols_in(value)
-        elif isinstance(value, (Expr, Symbol)):
-            yield symbols(value)

@@ -25,7 +25,7 @@ from braze.runtime import recording_parts as recording_parts_module
 from braze.runtime.recording_facts import recording_facts, step_refused
 from braze.runtime.recording_parts import Parts, recording_parts
 from braze.schedule import CUDA, schedule
-from braze.shapes.expr import Symbol
+from braze.shapes.expr import Expr, Symbol, as_expr
 from tests.unit.codegen.programs import axes, buffer, define, load, view
 from tests.unit.codegen.running import OPTIONS
 from tests.unit.runtime.test_link_device import DEVICE, FakeDriver, driver, launched
@@ -166,6 +166,23 @@ def test_a_result_whose_size_is_computed_later_stays_whole() -> None:
     assert _parts(replace(plan, outputs=(plan.outputs[0], some))) is None
 
 
+def test_what_is_given_a_computed_number_stays_behind_it() -> None:
+    """All else that it reads is on the host, as a number is that is filled with a computed one."""
+    plain = _step()
+    size, filled = Symbol("u0", 0, 4, hint=4), _number("filled")
+    counted = ExternCall(
+        ATEN._local_scalar_dense.default, (view(plain.inputs[2]),), (), (), computes=size
+    )
+    fills = ExternCall(ATEN.fill.Scalar, (view(plain.inputs[2]), as_expr(size)), (), (filled,))
+    statements = (*plain.statements, counted, fills)
+    made = replace(plain, statements=statements, outputs=(*plain.outputs, view(filled)))
+    parts = _parts(schedule(made, OPTIONS, CUDA))
+    assert parts is not None
+    assert _kinds(parts.parts[0].schedule) == ["aten::add"]
+    (behind,) = [p for p in parts.parts if "aten::fill" in _kinds(p.schedule)]
+    assert "aten::_local_scalar_dense" in _kinds(behind.schedule)
+
+
 def test_short_runs_stay_with_the_host() -> None:
     parts = _parts(schedule(_step(2, 4), OPTIONS, CUDA))
     assert parts is not None and parts.recorded == 1
@@ -275,8 +292,17 @@ def _random_program(seed: int) -> LoopProgram:
     draw = random.Random(seed)
     inputs = [buffer("x", SHAPE), buffer("y", SHAPE), _number("n"), _number("m")]
     pool, numbers, fresh, statements = inputs[:2], inputs[2:], [], []
+    steps: list[int | Expr] = [1, 2, 3]
+    kinds = ["mm", "mm", "kernel", "kernel", "tril", "scale", "count", "unused"]
     for number in range(draw.randrange(8, 30)):
-        kind = draw.choice(["mm", "mm", "kernel", "kernel", "tril", "scale", "count", "unused"])
+        kind = draw.choice(kinds)
+        if number > 8 and not draw.randrange(12):
+            whole, size = Buffer(f"w{number}", torch.int64, (), (), HOST), Symbol(f"u{number}", 0)
+            as_int = (view(draw.choice(numbers)), torch.int64)
+            statements.append(ExternCall(ATEN.to.dtype, as_int, (), (whole,)))
+            item = ATEN._local_scalar_dense.default
+            statements.append(ExternCall(item, (view(whole),), (), (), computes=size))
+            steps.append(as_expr(size))
         made = _number(f"c{number}") if kind == "count" else buffer(f"b{number}", SHAPE)
         a, b = (draw.choice(pool) for _ in "ab")
         if kind == "kernel" and fresh:
@@ -284,7 +310,7 @@ def _random_program(seed: int) -> LoopProgram:
             (i, _), (j, _) = over = axes(SHAPE)
             statements.append(define(made, over, apply("add", load(source, i, j), 1.0)))
         elif kind == "count":
-            args = (view(draw.choice(numbers)), draw.randrange(1, 4))
+            args = (view(draw.choice(numbers)), draw.choice(steps))
             statements.append(ExternCall(ATEN.add.Tensor, args, (), (made,)))
         elif kind == "scale":
             args = (view(a), _as_number(draw.choice(numbers)))
