@@ -152,3 +152,25 @@ def test_a_backward_through_several_results_runs_the_graph_s_once(journal: Journ
     for x in _inputs(4):
         _one(compiled(x))[0].backward()
     assert len([r for r in journal.records() if r.outcome == "backward"]) == 1
+
+
+def test_a_number_on_the_host_leaves_inputs_apart() -> None:
+    """A scale that the host computes, in a 0-dim tensor: no hook is called of a leaf that the loss
+    does not depend on."""
+    a, b = _inputs(2)
+    seen: list[Any] = []
+    b.register_post_accumulate_grad_hook(lambda leaf: seen.append(leaf.grad))
+    scale = torch.tensor(0.5)
+
+    @functools.partial(braze.compile, options={"suppress_errors": False})
+    def step(a: Any, b: Any, scale: Any) -> Any:
+        return (a * scale).sum(), b.exp().mean(), scale + 1
+
+    for _ in range(3):
+        first, second, _ = step(a, b, scale)
+        first.backward()
+        assert seen == []
+        second.backward()
+        assert len(seen) == 1 and seen.pop() is b.grad
+        torch.testing.assert_close(a.grad, torch.full_like(a, 0.5))
+        a.grad = b.grad = None

@@ -53,11 +53,15 @@ class NodePlan:
 
 def plan_nodes(pair: ForwardBackward, wanting: Sequence[int]) -> NodePlan | None:
     """The nodes of a graph; None where one is as good: every result depends on every input that
-    wants a gradient. And where they are on several devices, whose threads of the engine take nodes
-    in no common order, or where it is not known which inputs a result depends on."""
+    wants a gradient. And where such inputs and results are on several devices, whose threads of the
+    engine take nodes in no common order, or where it is not known which inputs a result depends
+    on."""
     results = [number for number, yes in enumerate(pair.is_differentiable) if yes]
     reached = [pair.reached_from[number] for number in wanting]
-    if all(numbers.issuperset(results) for numbers in reached) or not _is_on_one_device(pair):
+    values = [pair.forward.inputs[number] for number in wanting]
+    values += [pair.forward.outputs[number].value for number in results]
+    devices = {value.type.device for value in values if isinstance(value.type, TensorType)}
+    if all(numbers.issuperset(results) for numbers in reached) or len(devices) > 1:
         return None
     sources: dict[frozenset[int], list[int]] = {}
     for place, numbers in enumerate(reached):
@@ -179,9 +183,3 @@ class CompiledResults(torch.autograd.Function):
 
 _of_inputs = quick_apply(CompiledInputs)
 _of_results = quick_apply(CompiledResults)
-
-
-def _is_on_one_device(pair: ForwardBackward) -> bool:
-    graph = pair.forward
-    values = [*graph.inputs, *(output.value for output in graph.outputs)]
-    return len({v.type.device for v in values if isinstance(v.type, TensorType)}) == 1
