@@ -13,13 +13,8 @@ fastest where the contiguous extents are multiples of 8 halves. A vocabulary of 
 Zeros are added to a summed extent; what is made of zeros beside the result is never read. The
 copies fuse with what makes the operands and with what reads the result.
 
-A large result that the caller sees would be there twice, padded and as the caller expects it. It is
-made of blocks of columns, each a product that needs no padding, but for the last one:
-
-    %3 = slice(%1, 1, 0, 2048)           # where the operand is
-    %4 = mm(%0, %3)                      # [4096, 2048]
-    ...
-    %2 = cat([%4, %6, ...], 1)           # each block is copied when it is there, and goes
+A large result that the caller sees would be there twice, padded and as the caller expects it. Where
+nothing else needs padding, it is left to a kernel of ours (`ir/odd_rows.py`).
 
 Refused: extents that are symbols, matrices with gaps between rows that no padding mends, float32,
 and products that gain less than the copies cost (`Rates`). Operands are padded at each call, since
@@ -38,14 +33,13 @@ import torch
 
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
+from braze.ir.odd_rows import ALIGNED, HALVES, contiguous_dim, has_odd_rows, is_aligned
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import escaping_values, with_nodes
 from braze.shapes.expr import Expr, as_expr, constant_value, simplified, symbols
 from braze.shapes.substitution import evaluate
 
 _aten = torch.ops.aten
-_DTYPES = (torch.bfloat16, torch.float16)
-_ALIGNED = 8  # elements of 2 bytes in 16 bytes
 # Operator -> the number of the first matrix among its arguments. Before it is what is added.
 _PRODUCTS: Mapping[str, int] = {
     "aten::mm": 0,
@@ -63,8 +57,7 @@ class Rates:
 
     aligned, unaligned: floating-point operations a second, the latter by the bytes at whose
     multiples rows begin; memory: bytes a second. call: seconds of a kernel more. worth: how often
-    the copies' time has to be gained. seen_twice: bytes of a result that the caller sees from which
-    on it is made of blocks; block: elements of one.
+    the copies' time has to be gained.
     """
 
     aligned: float
@@ -72,13 +65,10 @@ class Rates:
     memory: float
     call: float
     worth: float
-    seen_twice: int
-    block: int
 
 
 # An H200, measured: vocabularies of 50,257 (2 bytes) and 30,522 (4 bytes), 4,096 and 8,192 rows.
-# Of 8 bytes nothing was measured: between the others. A block of 16 MiB fills the device twice
-# over and stays in its cache until it is copied.
+# Of 8 bytes nothing was measured: between the others.
 RATES: Mapping[str, Rates] = {
     "cuda": Rates(
         aligned=690e12,
@@ -86,28 +76,24 @@ RATES: Mapping[str, Rates] = {
         memory=4.2e12,
         call=3e-6,
         worth=2.0,
-        seen_twice=64 << 20,
-        block=8 << 20,
     ),
 }
-_COLUMNS = 256  # a block's width is a multiple of this
 
 
 def align_products(graph: Graph, rates: Mapping[str, Rates] = RATES) -> Graph:
     """The graph with products padded where that pays."""
     plans = {node: plan for node in graph.nodes if (plan := _plan(node, rates)) is not None}
+    seen = _seen(graph) if plans else ()
+    plans = {node: plan for node, plan in plans.items() if not _is_left(node, seen)}
     if not plans:
         return graph
-    writer, seen = _Writer(graph), _seen(graph)
+    writer = _Writer(graph)
     for node in graph.nodes:
         plan = plans.get(node)
-        width = None if plan is None else _block_width(node, plan, seen, rates)
         if plan is None:
             writer.nodes.append(node)
-        elif width is None:
-            writer.add(node, plan)
         else:
-            writer.add_in_blocks(node, width)
+            writer.add(node, plan)
     return with_nodes(graph, writer.nodes, {})
 
 
@@ -156,7 +142,7 @@ def _plan(node: Node, rates: Mapping[str, Rates]) -> dict[str, int] | None:
         return None
     kind = _type(product.first)
     price = rates.get(kind.device.type)
-    if price is None or kind.dtype not in _DTYPES or _type(product.result).dtype != kind.dtype:
+    if price is None or kind.dtype not in HALVES or _type(product.result).dtype != kind.dtype:
         return None
     added = _added(product)
     return added if added and _pays(product, added, price) else None
@@ -168,27 +154,15 @@ def _added(product: _Product) -> dict[str, int]:
     for _ in range(2):  # a copy for another's sake has no gaps, which may have aligned it
         for matrix, names in product.matrices():
             is_copied = any(name in added for name in names)
-            if _is_aligned(matrix) and not is_copied:
+            if is_aligned(matrix.stride) and not is_copied:
                 continue
-            dim = _contiguous_dim(matrix)
+            dim = contiguous_dim(matrix.stride)
             extent = None if dim is None else constant_value(matrix.shape[dim])
-            if dim is None or extent is None or (extent % _ALIGNED == 0 and not is_copied):
+            if dim is None or extent is None or (extent % ALIGNED == 0 and not is_copied):
                 return {}
-            if extent % _ALIGNED:
-                added[names[dim]] = -extent % _ALIGNED
+            if extent % ALIGNED:
+                added[names[dim]] = -extent % ALIGNED
     return added
-
-
-def _is_aligned(kind: TensorType) -> bool:
-    """Whether all rows begin at multiples of 16 bytes, if the first does."""
-    dim = _contiguous_dim(kind)
-    steps = [constant_value(s) for n, s in enumerate(kind.stride) if n - len(kind.stride) != dim]
-    return dim is not None and all(step is not None and step % _ALIGNED == 0 for step in steps)
-
-
-def _contiguous_dim(kind: TensorType) -> int | None:
-    """The one of the last two dimensions that memory goes along."""
-    return next((dim for dim in (-1, -2) if constant_value(kind.stride[dim]) == 1), None)
 
 
 def _pays(product: _Product, added: Mapping[str, int], price: Rates) -> bool:
@@ -210,10 +184,10 @@ def _pays(product: _Product, added: Mapping[str, int], price: Rates) -> bool:
 
 def _alignment(kind: TensorType) -> int:
     """The bytes at whose multiples rows begin: 2, 4 or 8, or more."""
-    dim = _contiguous_dim(kind)
+    dim = contiguous_dim(kind.stride)
     steps = [as_expr(s) for n, s in enumerate(kind.stride) if n - len(kind.stride) != dim]
     halves = math.gcd(*[constant_value(step) or 1 for step in steps])
-    return 2 * math.gcd(halves, _ALIGNED // 2)
+    return 2 * math.gcd(halves, ALIGNED // 2)
 
 
 def _seen(graph: Graph) -> set[Value]:
@@ -225,23 +199,15 @@ def _seen(graph: Graph) -> set[Value]:
     return seen
 
 
-def _block_width(
-    node: Node, plan: Mapping[str, int], seen: Collection[Value], rates: Mapping[str, Rates]
-) -> int | None:
-    """The columns of a block, where the result is to be made of blocks."""
+def _is_left(node: Node, seen: Collection[Value]) -> bool:
+    """Whether the result is one that a kernel of ours writes for the caller."""
     product = _product_of(node)
     assert product is not None
-    kind = _type(product.result)
-    shape = [constant_value(size) for size in kind.shape]
-    if plan.keys() != {"n"} or product.result not in seen or len(shape) != 2:
-        return None
-    rows, columns = shape
-    if rows is None or columns is None or _contiguous_dim(kind) != -1:
-        return None
-    price = rates[kind.device.type]
-    width = max(price.block // rows // _COLUMNS, 1) * _COLUMNS
-    large = 2 * rows * columns >= price.seen_twice and columns >= 2 * width
-    return width if large else None
+    if product.result not in seen or node.kwargs:
+        return False
+    kinds = [kind for kind, _ in product.matrices()]
+    sizes = (*kinds[0].shape, kinds[1].shape[-1])
+    return has_odd_rows(kinds[0].dtype, sizes, [kind.stride for kind in kinds])
 
 
 def _type(value: Value) -> TensorType:
@@ -293,35 +259,6 @@ class _Writer:
         kwargs = (("memory_format", torch.contiguous_format),)
         self._call(_aten.clone.default, (wide,), product.result, node, kwargs)
 
-    def add_in_blocks(self, node: Node, width: int) -> None:
-        """The product as blocks of so many columns behind each other."""
-        product = _product_of(node)
-        assert product is not None
-        kind = _type(product.result)
-        rows, columns = kind.shape
-        assert type(columns) is int
-        blocks = []
-        for start in range(0, columns, width):
-            stop = min(start + width, columns)
-            more = (start - stop) % _ALIGNED
-            second = self._sliced(product.second, 1, start, stop, node)
-            args = [self._added_block(product.added, start, stop, node)] if product.added else []
-            args += [product.first, self._pad(second, (0, more), node)]
-            shape = (rows, stop - start + more)
-            block = self._value(kind, shape, _row_major(shape))
-            rest = node.args[len(args) :]
-            self.nodes.append(replace(node, args=(*args, *rest), outputs=(block,)))
-            blocks.append(self._sliced(block, 1, 0, stop - start, node) if more else block)
-        self._call(_aten.cat.default, (blocks, 1), product.result, node)
-
-    def _added_block(self, value: Value, start: int, stop: int, near: Node) -> Value:
-        """What is added to these columns."""
-        kind = _type(value)
-        if not kind.shape or constant_value(kind.shape[-1]) == 1:
-            return value
-        part = self._sliced(value, len(kind.shape) - 1, start, stop, near)
-        return self._pad_added(part, (0, (start - stop) % _ALIGNED), near)
-
     def _pad(self, value: Value, added: tuple[int, int], near: Node) -> Value:
         """The matrix with zeros behind its rows and columns, in its layout; of what is
         transposed, the matrix before is padded, which others may read, too."""
@@ -344,7 +281,7 @@ class _Writer:
             kind = _type(value)
             rows, columns = kind.shape[-2:]
             shape = (*kind.shape[:-2], _plus(rows, added[0]), _plus(columns, added[1]))
-            made = self._value(kind, shape, _dense_along(shape, _contiguous_dim(kind)))
+            made = self._value(kind, shape, _dense_along(shape, contiguous_dim(kind.stride)))
             found = self._padded[value, added] = self._padding(value, added, made, near)
         return found
 

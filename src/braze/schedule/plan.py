@@ -28,6 +28,7 @@ from braze.schedule.moments import SharedMoments, share_moments
 from braze.schedule.nest import build_kernel
 from braze.schedule.normalise import Names, new_names, normalise
 from braze.schedule.numbers import join_numbers
+from braze.schedule.odd_products import write_odd_rows
 from braze.schedule.parts_apart import keep_parts
 from braze.schedule.products import ChooseProduct, fuse_products
 from braze.schedule.row_independence import find_padding
@@ -117,6 +118,8 @@ def _planned(
         fused = fuse_products(program, final.steps, final.settled, names, choose)
         settled = final.settled - (len(final.steps) - len(fused))
         final = replace(final, steps=tuple(fused), settled=settled)
+    if target.writes_odd_rows and options.numerics != "eager":
+        final = replace(final, steps=write_odd_rows(final.steps, names))
     if target.spread_bytes:
         final = spread_rows(final, names, target)
     return _Planned(program, scattered, groups.refusals, final)

@@ -49,6 +49,7 @@ from braze.ir.types import Size
 from braze.schedule.cost import estimated
 from braze.schedule.in_place import Rewritten
 from braze.schedule.normalise import Names
+from braze.schedule.odd_products import SHARED_BYTES
 from braze.schedule.target import CUDA, Target
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
 
@@ -77,7 +78,9 @@ def spread_rows(final: Rewritten, names: Names, target: Target) -> Rewritten:
 def cuda_target(device: torch.device) -> Target:
     """What the schedule for a CUDA device decides by."""
     properties = torch.cuda.get_device_properties(device)
-    return of_processors(CUDA, properties.multi_processor_count)
+    shared: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
+    target = replace(CUDA, writes_odd_rows=shared >= SHARED_BYTES)
+    return of_processors(target, properties.multi_processor_count)
 
 
 def of_processors(target: Target, processors: int) -> Target:

@@ -43,6 +43,8 @@ class Target:
         library made waits for no copy and no write-back behind the calls, and a part of a value
         that is read later waits without the rest.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
+    writes_odd_rows: large products of halves whose results have rows of any alignment are kernels,
+        which need 150 KB of shared memory.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
     """
 
@@ -73,6 +75,7 @@ class Target:
     carries_sums: bool
     computes_later: bool
     writes_over: bool
+    writes_odd_rows: bool
     records: bool
 
 
@@ -105,6 +108,7 @@ CPU = Target(
     carries_sums=True,
     computes_later=True,
     writes_over=True,
+    writes_odd_rows=False,
     records=False,
 )
 
@@ -139,5 +143,6 @@ CUDA = Target(
     carries_sums=False,
     computes_later=False,
     writes_over=True,
+    writes_odd_rows=True,
     records=True,
 )

@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import alternatives, generate, host_sources, supports
+from braze.ir import odd_rows
 from braze.ir.loops import LoopProgram
 from braze.ir.print_schedule import print_schedule
 from braze.ir.schedule import ExternStep, Kernel, Schedule
@@ -115,6 +116,24 @@ def test_every_candidate_of_tuning(dtype: torch.dtype) -> None:
     for launch in ways:
         (found,) = run_sources(made, plan, host_sources(plan, [(launch,)]), given)
         torch.testing.assert_close(found, wanted, **_TOLERANCES[dtype])
+
+
+@pytest.mark.parametrize("name", ["mm", "addmm"])
+def test_rows_of_any_alignment_without_tuning(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A result whose rows the library would write slowly, with nothing to fuse."""
+    monkeypatch.setattr(odd_rows, "_LEAST_BYTES", 2 * 128 * 75)
+    torch.manual_seed(0)
+    given = [(torch.randn(shape) / 4).bfloat16() for shape in [(130, 256), (75, 256), (75,)]]
+
+    def function(x: Any, w: Any, b: Any = None) -> Any:
+        return torch.mm(x, w.t()) if b is None else torch.addmm(b, x, w.t())
+
+    given = given if name == "addmm" else given[:2]
+
+    made, plan = planned(function, given, choice=False)
+    assert len(_products(plan)) == 1 == len(plan.steps), print_schedule(plan)
+    (found,) = run_sources(made, plan, generate(plan, OPTIONS), given)
+    torch.testing.assert_close(found, function(*given), **_TOLERANCES[torch.bfloat16])
 
 
 def test_more_blocks_than_a_group_of_rows() -> None:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import braze
+from braze.ir import odd_rows
 from braze.ir.graph import Graph
 from braze.ir.print_graph import parse_graph, print_graph
 from braze.ir.run_graph import run_graph
@@ -27,8 +28,6 @@ EAGER = {
         memory=1e12,
         call=0.0,
         worth=1.0,
-        seen_twice=1 << 40,
-        block=1,
     )
 }
 # As on a GPU, for graphs whose types say CPU.
@@ -206,64 +205,45 @@ def test_a_copy_of_an_aligned_view_is_aligned_too() -> None:
 def test_pays_where_copies_cost_less_than_is_gained(
     sizes: tuple[int, int, int], pays: bool
 ) -> None:
-    graph = _product(*sizes, "rows", "columns")
+    graph = _graph(
+        *print_graph(_product(*sizes, "rows", "columns")).splitlines()[1:-2],
+        f"%3: bf16[{sizes[0]}][1]cpu = aten.sum.dim_IntList(%2, [1])",
+        "output %3",
+    )
     assert (align_products(graph, WEIGHED) is not graph) is pays
     assert align_products(graph) is graph  # on a CPU nothing does
 
 
-# What is added, and the call.
-BLOCKS = {
-    "nothing": ["bf16[][]", "mm.default(%0, %1)"],
-    "a bias": ["bf16[75][1]", "addmm.default(%2, %0, %1)"],
-    "a number": ["bf16[][]", "addmm.default(%2, %0, %1)"],
-    "a column": ["bf16[19, 1][1, 1]", "addmm.default(%2, %0, %1)"],
-    "a matrix": ["bf16[19, 75][75, 1]", "addmm.default(%2, %0, %1, beta=0.5, alpha=2)"],
-}
-
-
-def _in_blocks(monkeypatch: pytest.MonkeyPatch) -> dict[str, Rates]:
-    monkeypatch.setattr(module, "_COLUMNS", 8)
-    return {"cpu": dataclasses.replace(EAGER["cpu"], seen_twice=1, block=19 * 16)}
-
-
 @pytest.mark.parametrize("view", ["view", "_unsafe_view"])
-@pytest.mark.parametrize("lines", BLOCKS.values(), ids=BLOCKS)
-def test_a_result_that_the_caller_sees_is_made_of_blocks(
-    lines: list[str], view: str, monkeypatch: pytest.MonkeyPatch
+def test_a_large_result_that_the_caller_sees_is_left(
+    view: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    added, call = lines
-    before = _graph(
-        "input %0: bf16[19, 16][16, 1]cpu",
-        "input %1: bf16[16, 75][1, 16]cpu",
-        f"input %2: {added}cpu",
-        f"%3: bf16[19, 75][75, 1]cpu = aten.{call}",
-        f"%4: bf16[1, 19, 75][1425, 75, 1]cpu = aten.{view}.default(%3, [1, 19, 75])",
-        "output %4",
-    )
-    after = align_products(before, _in_blocks(monkeypatch))
-    products = [node for node in after.nodes if "mm" in str(node.op)]
-    assert [node.outputs[0].type.shape[1] for node in products] == [16] * 5  # type: ignore[union-attr]
-    assert "cat" in str(after.nodes[-2].op)
-    _same_results(before, after)
+    """To a kernel of ours; one that nobody sees is padded, and a small one, and operands."""
+    monkeypatch.setattr(odd_rows, "_LEAST_BYTES", 2 * 128 * 75)
+    lines = [
+        "input %0: bf16[128, 256][256, 1]cpu",
+        "input %1: bf16[256, 75][1, 256]cpu",
+        "%2: bf16[128, 75][75, 1]cpu = aten.mm.default(%0, %1)",
+        f"%3: bf16[1, 128, 75][9600, 75, 1]cpu = aten.{view}.default(%2, [1, 128, 75])",
+        "%4: bf16[1, 128][128, 1]cpu = aten.sum.dim_IntList(%3, [2])",
+    ]
+    seen = _graph(*lines, "output %3")
+    assert align_products(seen, EAGER) is seen
+    for other in (
+        _graph(*lines, "output %4"),
+        _graph(*[line.replace("75", "74") for line in lines], "output %3"),
+        _graph(lines[0], lines[1].replace("[1, 256]", "[75, 1]"), *lines[2:], "output %3"),
+    ):
+        after = align_products(other, EAGER)
+        assert sum("mm" in str(node.op) for node in after.nodes) == 1
+        assert any("pad" in str(node.op) for node in after.nodes)
+        _same_results(other, after)
 
 
-def test_a_result_that_nobody_sees_is_padded_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    before = _graph(
-        "input %0: bf16[19, 16][16, 1]cpu",
-        "input %1: bf16[16, 75][1, 16]cpu",
-        "%2: bf16[19, 75][75, 1]cpu = aten.mm.default(%0, %1)",
-        "%3: bf16[19][1]cpu = aten.sum.dim_IntList(%2, [1])",
-        "output %3",
-    )
-    after = align_products(before, _in_blocks(monkeypatch))
-    assert sum("mm" in str(node.op) for node in after.nodes) == 1
-    _same_results(before, after)
-
-
-def test_large_logits_are_made_of_blocks_and_small_ones_are_not() -> None:
-    for sizes, count in [((4096, 768, 50257), 25), ((2048, 768, 15001), 1)]:
+def test_large_logits_are_left_and_small_ones_are_padded() -> None:
+    for sizes, count in [((4096, 768, 50257), 0), ((2048, 768, 15001), 1)]:
         after = align_products(_product(*sizes, "rows", "columns"), WEIGHED)
-        assert sum("mm" in str(node.op) for node in after.nodes) == count
+        assert sum("pad" in str(node.op) for node in after.nodes) == count
 
 
 def test_symbolic_rows(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,6 +38,8 @@ _SHAPES = (
     (64, 64, 64, 4, 4),
     (64, 64, 32, 4, 5),
 )
+# Of so many points, the second is the likeliest: it reads least, and fills every processor twice.
+_MANY_POINTS = 1 << 24
 # Without matrix units: sums in registers.
 _FLOAT_SHAPES = ((64, 64, 16, 4, 3), (128, 64, 16, 8, 3), (128, 128, 16, 8, 3), (64, 64, 32, 8, 2))
 # Of up to so many rows, (columns, summed, warps, stages): what takes time is reading the second
@@ -78,7 +80,8 @@ def product_tilings(kernel: Kernel, wide: bool) -> list[Tiling]:
     across, along = kernel.phases[0].loops
     summed = _number(first.shape[-1])
     found: dict[Tiling, None] = {}
-    for rows, columns, inner, warps, stages in _shapes(_number(across[1]), first.dtype.itemsize):
+    extents = _number(across[1]), _number(along[1])
+    for rows, columns, inner, warps, stages in _shapes(*extents, first.dtype.itemsize):
         inner = max(16, min(inner, 1 << max(summed - 1, 0).bit_length()))
         shared = stages * (rows + columns) * inner * first.dtype.itemsize
         if shared > _SHARED_BYTES:
@@ -141,11 +144,14 @@ def product_lines(product: Product, tiling: Tiling, scope: Scope, numerics: str)
 _SIDES = {"rows": "left", "columns": "right"}
 
 
-def _shapes(rows: int, itemsize: int) -> list[tuple[int, int, int, int, int]]:
-    """(rows, columns, summed, warps, stages) for so many rows."""
-    many = _SHAPES if itemsize == 2 else _FLOAT_SHAPES
+def _shapes(rows: int, columns: int, itemsize: int) -> list[tuple[int, int, int, int, int]]:
+    """(rows, columns, summed, warps, stages) for a result of so many rows and columns."""
     if rows > _FEW_ROWS:
-        return list(many)
+        if itemsize != 2:
+            return list(_FLOAT_SHAPES)
+        first, second, *rest = _SHAPES
+        is_large = rows * columns >= _MANY_POINTS
+        return [second, first, *rest] if is_large else [first, second, *rest]
     block = 16 if rows <= 16 else 32
     few = _FEW_SHAPES if itemsize == 2 else _FEW_FLOAT_SHAPES
     one = [(1, *shape) for shape in _ONE_SHAPES] if rows == 1 else []

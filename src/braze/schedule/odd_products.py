@@ -1,0 +1,45 @@
+"""Large products whose results have rows that begin anywhere (`ir/odd_rows.py`) as kernels of ours.
+
+    b2 = aten.mm(x, w)
+becomes
+    kernel k_b2: b3 = x @ w;  for m < 4096, n < 50257: b2[m, n] = bf16(b3[m, n])
+
+What may be padded without being there twice is, before (`rewrite/align_products.py`), and comes
+here aligned.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+from braze.ir.loops import ExternCall
+from braze.ir.odd_rows import has_odd_rows
+from braze.ir.schedule import ExternStep, Kernel, Step
+from braze.schedule.normalise import Names
+from braze.schedule.product_kernels import operands_of, product_kernel
+
+SHARED_BYTES = 150 << 10  # that such a kernel may need
+
+_LOG = logging.getLogger("braze.fusion")
+
+
+def write_odd_rows(steps: Sequence[Step], names: Names) -> tuple[Step, ...]:
+    """The steps, as many, with such products as kernels."""
+    return tuple([_kernel(x.call, names) or x if isinstance(x, ExternStep) else x for x in steps])
+
+
+def _kernel(call: ExternCall, names: Names) -> Kernel | None:
+    operands = operands_of(call)
+    if operands is None or operands.batch > 1:
+        return None
+    first, second, (target,) = operands.first, operands.second, call.outputs
+    assert target is not None
+    sizes, strides = (operands.m, first.shape[-1], operands.n), (first, second, target)
+    if not has_odd_rows(first.dtype, sizes, [x.stride for x in strides]):
+        return None
+    made = product_kernel(call, operands, None, names, is_kept=True)
+    if made is not None:
+        text = f"{call.op} to {target}: a kernel of ours, which writes rows of any alignment"
+        _LOG.info("%s", text, extra={"origin": "", "artefact": "fusion"})
+    return made
