@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import final
 
 from tests.fuzz.generator import generate
+from tests.fuzz.hosts import with_hosts
 from tests.fuzz.isolation import Checker, check_programs, check_training_seeds
 from tests.fuzz.planted import BUGS, Planted, programs_until_found
 from tests.fuzz.program import HEADER, Program, on_device, roughly_in_float64
@@ -140,7 +141,7 @@ def run_shards(args: argparse.Namespace) -> bool:
         first = args.first + shard * size
         count = min(size, args.first + args.programs - first)
         command = ["--first", str(first), "--programs", str(count), "--shrink", str(args.shrink)]
-        kinds = ("training", "loops", "interpreted")
+        kinds = ("training", "loops", "interpreted", "hosts")
         command += [f"--{kind}" for kind in kinds if getattr(args, kind)]
         command += ["--device", args.device] if args.device else []
         command += ["--mode", args.mode] if args.mode else []
@@ -167,9 +168,13 @@ def _maker(args: argparse.Namespace) -> Callable[[int], Program]:
     """What makes a program of a seed."""
     if not args.device:
         return generate_loop if args.loops else generate
-    if args.loops:
-        return lambda n: on_device(roughly_in_float64(generate_loop(n)), args.device, args.mode)
-    return lambda n: on_device(generate(n), args.device, args.mode)
+
+    def make(seed: int) -> Program:
+        made = roughly_in_float64(generate_loop(seed)) if args.loops else generate(seed)
+        made = with_hosts(made, args.device) if args.hosts else made
+        return on_device(made, args.device, args.mode)
+
+    return make
 
 
 def _ignore_signals() -> None:
@@ -218,6 +223,7 @@ def main() -> int:
     parser.add_argument("--training", action="store_true", help="whole training steps")
     parser.add_argument("--loops", action="store_true", help="programs that train")
     parser.add_argument("--device", help="programs whose tensors are there; not with --training")
+    parser.add_argument("--hosts", action="store_true", help="some tensors of them on the host")
     parser.add_argument("--mode", help="that such programs are compiled in")
     parser.add_argument(
         "--interpreted", action="store_true", help="the way of a GPU, without one; needs Triton"

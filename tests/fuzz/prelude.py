@@ -23,6 +23,11 @@ def P(*shape: int, start: int = 0) -> torch.Tensor:
     return T(*shape, start=start).requires_grad_()
 
 
+def H(value: float) -> torch.Tensor:
+    """A number as a 0-dim tensor on the host, wherever tensors are made."""
+    return torch.tensor(value, device="cpu")
+
+
 def T64(*shape: int, dtype: torch.dtype = torch.float64, start: int = 0) -> torch.Tensor:
     """`T` for a program that computes in float64."""
     return T(*shape, dtype=dtype, start=start)

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from tests.fuzz.generator import generate
+from tests.fuzz.hosts import with_hosts
 from tests.fuzz.isolation import Checker
 from tests.fuzz.program import Program, in_float64, on_device, parse
 from tests.fuzz.runner import check
@@ -47,6 +48,13 @@ def test_a_program_on_a_device() -> None:
     assert space["a"].device.type == "meta"
     run_world(on_device(generate(7), "cpu"), None)
     assert torch.get_default_device().type == "cpu" and torch.ones(1).device.type == "cpu"
+
+
+def test_a_program_with_tensors_on_the_host() -> None:
+    program = with_hosts(generate(7), "meta")
+    again = with_hosts(generate(7), "meta")
+    assert program == again != generate(7)
+    assert "H(" in program.text and ".cpu().to('meta')" in program.text + "".join(program.steps)
 
 
 # Left: one world; right: another, which differs in one thing that the fuzz must see.

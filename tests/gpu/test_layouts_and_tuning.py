@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import copy
 import dataclasses
+import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,32 +24,39 @@ from tests.gpu.checks import MODES, NEEDS_DEVICE, RECORDING
 pytestmark = NEEDS_DEVICE
 
 
-def _always_align(monkeypatch: pytest.MonkeyPatch, **rates: Any) -> None:
+def _always_align(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = dict.fromkeys((2, 4, 8), 1.0)
-    always = dataclasses.replace(RATES["cuda"], unaligned=slow, call=0.0, worth=1.0, **rates)
+    always = dataclasses.replace(RATES["cuda"], unaligned=slow, call=0.0, worth=1.0)
     monkeypatch.setattr(align_products, "__defaults__", ({"cuda": always},))
 
 
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("bias", [False, True])
-def test_logits_in_blocks(mode: str | None, bias: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the caller sees is there once."""
-    _always_align(monkeypatch, seen_twice=1, block=1 << 22)
+def test_logits_of_an_odd_vocabulary(
+    mode: str | None, bias: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """What the caller sees is there once, and nothing beside it that is read no more."""
     torch.manual_seed(0)
-    head = nn.Linear(64, 30003, bias=bias, device="cuda", dtype=torch.bfloat16)
-    compiled = braze.compile(head, mode=mode)
-    with torch.no_grad():
+    head = nn.Linear(256, 30003, bias=bias, device="cuda", dtype=torch.bfloat16)
+
+    def function(x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = head(x.sin().exp() + 1)
+        return found
+
+    compiled = braze.compile(function, mode=mode)
+    with torch.no_grad(), caplog.at_level(logging.INFO, "braze.fusion"):
         for _ in range(4):
-            x = torch.randn(2048, 64, device="cuda", dtype=torch.bfloat16)
+            x = torch.randn(2048, 256, device="cuda", dtype=torch.bfloat16)
             torch.cuda.synchronize()
             torch.cuda.reset_peak_memory_stats()
             before = torch.cuda.memory_allocated()
             found = compiled(x)
             peak = torch.cuda.max_memory_allocated() - before
-            wanted = head(x)
+            wanted = function(x)
             assert found.stride() == wanted.stride()
-            torch.testing.assert_close(found, wanted, rtol=1e-2, atol=1e-2)
-        assert peak < 1.2 * found.nbytes
+            torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+        assert peak <= found.nbytes + x.nbytes + (1 << 20)
+    assert "which writes rows of any alignment" in caplog.text
 
 
 @pytest.mark.parametrize("mode", MODES)

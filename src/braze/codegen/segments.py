@@ -1,4 +1,4 @@
-"""Which kernels are started together; and on a device, what starts them.
+"""What starts kernels on a device; and the sizes that all kernels are given.
 
 For a device nothing is generated here: its launcher reads the launches themselves. The table holds
 what changes from call to call and constants; what is planned is found from the arena.
@@ -10,23 +10,9 @@ from collections.abc import Sequence
 
 from braze.ir.kernel import KernelSources, Launch, Segment
 from braze.ir.loops import Buffer
-from braze.ir.schedule import ExternStep, Kernel, Schedule
+from braze.ir.schedule import ExternStep, Schedule, device_runs
 from braze.ir.types import Size
 from braze.shapes.expr import Symbol, as_expr, constant_value, symbols
-
-
-def kernel_runs(schedule: Schedule) -> list[tuple[int, int]]:
-    """Runs of kernels between extern calls, as (first, last) steps. Where inputs begin to be
-    written to in place, another one begins: faults before are met."""
-    found: list[tuple[int, int]] = []
-    for number, step in enumerate(schedule.steps):
-        if not isinstance(step, Kernel):
-            continue
-        if found and found[-1][1] == number - 1 and number != schedule.settled:
-            found[-1] = (found[-1][0], number)
-        else:
-            found.append((number, number))
-    return found
 
 
 def size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
@@ -45,10 +31,7 @@ def size_symbols(schedule: Schedule) -> tuple[Symbol, ...]:
 def host_sources(schedule: Schedule, launches: Sequence[tuple[Launch, ...]]) -> KernelSources:
     """The sources of a schedule on a device; launches: of each of its steps, () for extern
     calls."""
-    segments = [
-        Segment(f"segment{number}", first, last)
-        for number, (first, last) in enumerate(kernel_runs(schedule))
-    ]
+    segments = [Segment(f"segment{n}", *run) for n, run in enumerate(device_runs(schedule))]
     table = _table(schedule, launches)
     return KernelSources((), tuple(segments), table, _sizes(launches), tuple(launches))
 

@@ -11,6 +11,7 @@ all: that is the schedule. What has no definition is an `ExternCall` of an ATen 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 from typing import Any, TypeAlias, final
 
@@ -20,7 +21,7 @@ from braze.frozen import frozen
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.types import Size
 from braze.shapes.binding import NO_SIZES, Sizes
-from braze.shapes.expr import Expr, Symbol, symbols
+from braze.shapes.expr import Expr, Symbol, constant_value, symbols
 
 # --- buffers ---------------------------------------------------------------------------------
 
@@ -39,6 +40,11 @@ class Buffer:
 
     def __str__(self) -> str:
         return self.name
+
+
+def bytes_of(buffer: Buffer) -> int:
+    """Bytes of a buffer's elements; 0 where its sizes are not known."""
+    return math.prod([constant_value(n) or 0 for n in buffer.shape]) * buffer.dtype.itemsize
 
 
 @final

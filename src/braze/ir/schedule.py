@@ -23,7 +23,7 @@ from typing import TypeAlias, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar, Scatter
+from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar, Scatter, bytes_of
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.padding import NO_PADDING, Padding
 from braze.ir.types import Size
@@ -33,6 +33,8 @@ from braze.shapes.expr import Expr, Symbol, constant_value, dot
 Loop: TypeAlias = tuple[Symbol, Size]
 
 ALIGNMENT = 64  # bytes, of slots in the arena: a cache line and a vector
+
+_LARGE = 64 << 20  # bytes: writing them takes longer than starting kernels
 
 # Scalar operators that cost more than writing their result to memory and reading it again.
 HEAVY_OPERATORS = frozenset(
@@ -255,6 +257,38 @@ class Schedule:
     sizes: Sizes = NO_SIZES
     sized: tuple[tuple[Buffer, SizedSlot], ...] = ()
     padding: Padding = NO_PADDING
+
+
+def kernel_runs(schedule: Schedule) -> list[tuple[int, int]]:
+    """Runs of kernels between extern calls, as (first, last) steps: each is started by one call.
+    Where inputs begin to be written to in place, another one begins: faults before are met."""
+    found: list[tuple[int, int]] = []
+    for number, step in enumerate(schedule.steps):
+        if not isinstance(step, Kernel):
+            continue
+        if found and found[-1][1] == number - 1 and number != schedule.settled:
+            found[-1] = (found[-1][0], number)
+        else:
+            found.append((number, number))
+    return found
+
+
+def device_runs(schedule: Schedule) -> list[tuple[int, int]]:
+    """The same on a device, where what a run makes is allocated when it begins. A kernel that makes
+    something large begins another one: what those before it were the last to read goes first."""
+    planned = {buffer for buffer, _ in schedule.slots}
+    seen = {*schedule.inputs, *dict(schedule.constants), *planned}
+    starts = set()
+    for number, step in enumerate(schedule.steps):
+        touched = step.memory if isinstance(step, Kernel) else step.call.outputs
+        if any(b is not None and b not in seen and bytes_of(b) >= _LARGE for b in touched):
+            starts.add(number)
+        seen.update([buffer for buffer in touched if buffer is not None])
+    found: list[tuple[int, int]] = []
+    for first, last in kernel_runs(schedule):
+        begins = [first, *[n for n in range(first + 1, last + 1) if n in starts]]
+        found += zip(begins, [*[n - 1 for n in begins[1:]], last], strict=True)
+    return found
 
 
 def row_points(loops: Iterable[Loop]) -> int | None:

@@ -28,7 +28,7 @@ import torch
 from braze.frozen import frozen
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, given_symbols
-from braze.ir.schedule import ExternStep, Kernel, Schedule, Step, scatters
+from braze.ir.schedule import ExternStep, Schedule, Step, device_runs, scatters
 from braze.ir.training import Role
 from braze.runtime.recording_choice import LEAST_STEPS
 from braze.runtime.result_memory import views_of
@@ -340,15 +340,7 @@ class _Cutter:
         planned = {buffer for buffer, _ in cut.slots}
         arguments = [a for step in launches for launch in step for a in launch.arguments]
         table = dict.fromkeys([a for a in arguments if isinstance(a, Buffer) and a not in planned])
-        runs: list[tuple[int, int]] = []
-        for place, step in enumerate(cut.steps):
-            if not isinstance(step, Kernel):
-                continue
-            if runs and runs[-1][1] == place - 1 and place != cut.settled:
-                runs[-1] = (runs[-1][0], place)
-            else:
-                runs.append((place, place))
-        segments = [Segment(f"segment{n}", first, last) for n, (first, last) in enumerate(runs)]
+        segments = [Segment(f"segment{n}", *run) for n, run in enumerate(device_runs(cut))]
         sizes = self.sources.sizes if _computes(cut.steps) else ()
         return KernelSources((), tuple(segments), tuple(table), sizes, launches)
 

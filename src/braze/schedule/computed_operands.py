@@ -62,11 +62,6 @@ def without_store(kernel: Kernel, target: Buffer) -> Kernel | None:
     return Kernel(kernel.name, kernel.rows, phases, memory, chunks=kernel.chunks)
 
 
-def bytes_of(buffer: Buffer) -> int:
-    """Bytes of a buffer of known sizes."""
-    return math.prod([constant_value(n) or 0 for n in buffer.shape]) * buffer.dtype.itemsize
-
-
 # --- private ---------------------------------------------------------------------------------
 
 

@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from typing import TypeAlias, final
 
 from braze.frozen import frozen
-from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram
+from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, bytes_of
 from braze.ir.scalars import loads
 from braze.ir.schedule import Computed, ExternStep, Kernel, Step
-from braze.schedule.computed_operands import bytes_of, computed_operand, without_store
+from braze.schedule.computed_operands import computed_operand, without_store
 from braze.schedule.memory import memory_of, written
 from braze.schedule.normalise import Names
 from braze.schedule.product_kernels import Operands, is_pointwise, operands_of, product_kernel

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import generate, supports
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import Kernel, Schedule, device_runs, kernel_runs
 from braze.lower import lower
 from braze.options import Options
 from braze.schedule import CUDA, schedule
@@ -25,10 +26,15 @@ def _empty(*shape: int, dtype: torch.dtype = HALF) -> torch.Tensor:
     return torch.empty(shape, dtype=dtype)
 
 
-def _planned(given: list[torch.Tensor], options: Options, target: Target) -> Schedule:
+def _planned(
+    given: list[torch.Tensor],
+    options: Options = OPTIONS,
+    target: Target = CUDA,
+    function: Callable[..., Any] = F.linear,
+) -> Schedule:
     tracer = Tracer(replayable=False)
     with torch.no_grad(), tracer:
-        finished = tracer.finish([F.linear(*[tracer.add_input(x) for x in given])])
+        finished = tracer.finish([function(*[tracer.add_input(x) for x in given])])
     return schedule(lower(finished.graph, options, supports), options, target)
 
 
@@ -69,7 +75,22 @@ def test_it_has_to_be_wanted() -> None:
 
 def test_large_results_are_of_large_blocks() -> None:
     def constants(*given: torch.Tensor) -> Any:
-        (launches,) = generate(_planned([*given], OPTIONS, CUDA), OPTIONS).launches
+        (launches,) = generate(_planned([*given]), OPTIONS).launches
         return launches[0].function.constants
 
     assert constants(_empty(4096, 768), _empty(50257, 768)) == (128, 256)
+
+
+def test_what_is_large_begins_a_run_on_a_device() -> None:
+    """So that what only the kernels before read goes before it is made."""
+
+    def function(x: Any, w: Any) -> Any:
+        return F.linear(x.sin(), w)
+
+    plan = _planned([_empty(4096, 768), _empty(50257, 768)], function=function)
+    assert kernel_runs(plan) == [(0, 1)]
+    assert device_runs(plan) == [(0, 0), (1, 1)]
+    plan = _planned([_empty(4096, 768)], function=lambda x: x.sin().sum(0).exp())
+    assert device_runs(plan) == kernel_runs(plan) == [(0, len(plan.steps) - 1)]
+    plan = _planned([_empty(6, 4096, 4096)], function=torch.sin)  # what is first anyway
+    assert device_runs(plan) == [(0, 0)]

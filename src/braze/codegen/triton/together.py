@@ -19,14 +19,12 @@ something.
 from __future__ import annotations
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from braze.codegen.segments import kernel_runs
 from braze.ir.kernel import DeviceFunction, Launch
-from braze.ir.loops import Buffer
-from braze.ir.schedule import Kernel, Schedule, Store
+from braze.ir.loops import Buffer, bytes_of
+from braze.ir.schedule import Kernel, Schedule, Store, device_runs
 from braze.shapes.expr import constant_value
 
 _LEAST_TOGETHER = 3  # launches
@@ -41,7 +39,7 @@ def launch_together(
     """The launches of each step, of fewer: a step that is started with an earlier one has none."""
     made = list(launches)
     slots = {buffer: (slot.offset, slot.offset + slot.size) for buffer, slot in schedule.slots}
-    for first, last in kernel_runs(schedule):
+    for first, last in device_runs(schedule):
         steps = {
             n: step for n in range(first, last + 1) if isinstance(step := schedule.steps[n], Kernel)
         }
@@ -143,11 +141,7 @@ def _may_join(launch: Launch) -> bool:
         return False
     if launch.function.checked or 2 * len(launch.arguments) > _MOST_ARGUMENTS:
         return False
-    return sum(_bytes(a) for a in launch.arguments if isinstance(a, Buffer)) <= _MOST_BYTES
-
-
-def _bytes(buffer: Buffer) -> int:
-    return math.prod(constant_value(size) or 0 for size in buffer.shape) * buffer.dtype.itemsize
+    return sum(bytes_of(a) for a in launch.arguments if isinstance(a, Buffer)) <= _MOST_BYTES
 
 
 def _together(launches: Sequence[Launch]) -> Launch:
