@@ -244,6 +244,11 @@ def bz_shift(top):
 
 
 @triton.jit
+def bz_add_both(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
 def bz_meet(arrivals, count):
     """What this program wrote can be read by the others behind it, and what they wrote by this."""
     tl.debug_barrier()

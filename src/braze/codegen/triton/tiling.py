@@ -118,7 +118,7 @@ def plan_tiling(kernel: Kernel) -> Tiling:
     if kernel.spread is not None:
         length, parts = kernel.spread.length, kernel.spread.parts
         held = (Dimension("x", kernel.rows, 0), Dimension("r", loops, length))
-        return Tiling(held, "r", wide, spread_warps(kernel.spread), parts=parts)
+        return Tiling(held, "r", wide, spread_warps(kernel, kernel.spread), parts=parts)
     if not is_flat(kernel):
         sizes = block_sizes(kernel)
         walked = not sizes.persistent
