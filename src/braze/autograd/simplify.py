@@ -12,11 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Node, Value, computed_symbol, operands
+from braze.ir.graph import Alias, Graph, Node, Value, computed_symbol, operands, replace_operands
 from braze.ir.training import JointGraph
 from braze.standins.finish import has_effect
 
@@ -54,7 +53,7 @@ def _through(nodes: tuple[Node, ...], new: dict[Value, Value]) -> tuple[Node, ..
     kept: list[Node] = []
     for node in nodes:
         if new:
-            node = _reading(node, new)
+            node = replace_operands(node, new)
         if node.op in _SAME and node.outputs[0] is not None:
             source = node.args[0]
             if source.type == node.outputs[0].type or _is_same_memory(source, node.outputs[0]):
@@ -73,22 +72,6 @@ def _without_running_statistics(node: Node) -> Node:
         return node
     args = tuple(None if n in _RUNNING_STATISTICS else a for n, a in enumerate(node.args))
     return replace(node, args=args)
-
-
-def _reading(node: Node, new: Mapping[Value, Value]) -> Node:
-    if not any(value in new for value in operands(node)):
-        return node
-    args = tuple(_replaced(a, new) for a in node.args)
-    kwargs = tuple((name, _replaced(a, new)) for name, a in node.kwargs)
-    return replace(node, args=args, kwargs=kwargs)
-
-
-def _replaced(argument: Any, new: Mapping[Value, Value]) -> Any:
-    if type(argument) is Value:
-        return new.get(argument, argument)
-    if isinstance(argument, (tuple, list)):
-        return tuple(_replaced(a, new) for a in argument)
-    return argument
 
 
 def _alias(alias: Alias | None, new: Mapping[Value, Value]) -> Alias | None:

@@ -11,7 +11,7 @@ out (`without_custom_gradients`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -19,7 +19,7 @@ import torch
 
 from braze.compat.operators import custom_gradient
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value, operands, values_in
+from braze.ir.graph import Graph, Node, Value, replace_operands
 from braze.ir.run_graph import call_node, flat_tensors
 
 
@@ -94,7 +94,7 @@ def without_custom_gradients(graph: Graph) -> Graph:
     new: dict[Value, Value] = {}
     nodes: list[Node] = []
     for node in graph.nodes:
-        node = _reading(node, new)
+        node = replace_operands(node, new)
         if is_custom(node):
             new.update(zip(node.outputs, node.args[1], strict=True))  # type: ignore[arg-type]
         else:
@@ -153,19 +153,3 @@ def _run(_: Any, formula: Formula, *tensors: Any) -> tuple[Any, ...]:
 
 
 _run_once = torch.autograd.function.once_differentiable(_run)
-
-
-def _reading(node: Node, new: Mapping[Value, Value]) -> Node:
-    if not any(value in new for value in operands(node)):
-        return node
-    args = tuple(_replaced(argument, new) for argument in node.args)
-    kwargs = tuple((name, _replaced(argument, new)) for name, argument in node.kwargs)
-    return replace(node, args=args, kwargs=kwargs)
-
-
-def _replaced(argument: Any, new: Mapping[Value, Value]) -> Any:
-    if type(argument) is Value:
-        return new.get(argument, argument)
-    if isinstance(argument, (tuple, list)) and values_in(argument):
-        return type(argument)([_replaced(item, new) for item in argument])
-    return argument

@@ -6,6 +6,7 @@ and replayed after the nodes. Aliasing of results is kept in `Output.alias`.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias, final
 
@@ -191,3 +192,21 @@ def values_in(argument: Any) -> list[Value]:
 def operands(node: Node) -> list[Value]:
     """The values that a node reads, in order."""
     return values_in((node.args, tuple([argument for _, argument in node.kwargs])))
+
+
+def replace_in(argument: Any, replacements: Mapping[Value, Value]) -> Any:
+    """The argument with values replaced."""
+    if type(argument) is Value:
+        return replacements.get(argument, argument)
+    if isinstance(argument, (list, tuple)) and values_in(argument):
+        return type(argument)([replace_in(item, replacements) for item in argument])
+    return argument
+
+
+def replace_operands(node: Node, replacements: Mapping[Value, Value]) -> Node:
+    """The node reading the replacements; the node itself where nothing changes."""
+    if not replacements or not any(value in replacements for value in operands(node)):
+        return node
+    args = tuple(replace_in(argument, replacements) for argument in node.args)
+    kwargs = tuple((name, replace_in(value, replacements)) for name, value in node.kwargs)
+    return replace(node, args=args, kwargs=kwargs)

@@ -26,9 +26,9 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.ir.graph import Graph, Node, Value
+from braze.ir.graph import Graph, Node, Value, replace_operands
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import replace_operands, with_nodes
+from braze.rewrite.editing import with_nodes
 from braze.shapes.expr import as_expr, constant_value, simplified
 
 _aten = torch.ops.aten

@@ -5,30 +5,11 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Node, Value, operands, values_in
+from braze.ir.graph import Alias, Graph, Node, Value, values_in
 from braze.ir.random_ops import is_random
-
-
-def replace_in(argument: Any, replacements: Mapping[Value, Value]) -> Any:
-    """The argument with values replaced."""
-    if isinstance(argument, Value):
-        return replacements.get(argument, argument)
-    if isinstance(argument, (list, tuple)) and values_in(argument):
-        return type(argument)(replace_in(item, replacements) for item in argument)
-    return argument
-
-
-def replace_operands(node: Node, replacements: Mapping[Value, Value]) -> Node:
-    """The node reading the replacements; the node itself where nothing changes."""
-    if not replacements or not any(value in replacements for value in operands(node)):
-        return node
-    args = tuple(replace_in(argument, replacements) for argument in node.args)
-    kwargs = tuple((name, replace_in(value, replacements)) for name, value in node.kwargs)
-    return replace(node, args=args, kwargs=kwargs)
 
 
 def with_nodes(graph: Graph, nodes: Sequence[Node], replacements: Mapping[Value, Value]) -> Graph:

@@ -12,12 +12,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.ir.graph import Graph, Node, Value
+from braze.ir.graph import Graph, Node, Value, replace_operands
 from braze.rewrite.editing import (
     escaping_values,
     has_effects,
     present,
-    replace_operands,
     with_nodes,
 )
 

@@ -33,11 +33,10 @@ from typing import Any, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value, operands
+from braze.ir.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.random_ops import is_random
 from braze.ir.training import JointGraph, joint_as_graph
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import replace_operands
 from braze.shapes.expr import as_expr, simplified, symbols
 from braze.shapes.substitution import evaluate
 

@@ -60,7 +60,7 @@ class TrainingGraph:
     """A `GraphCallable` whose results carry gradients.
 
     forward: `pair.forward`, compiled. compile_backward: is asked once for each choice of defined
-    tangents. differentiate: the results again, to be run under autograd by eager kernels, from
+    tangents. differentiate: the differentiable results again, by eager kernels under autograd, from
     the inputs with numbers in `reads`; None where the inputs do not say any more what they are.
     """
 
@@ -348,7 +348,8 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
         results = graph.differentiate([*copies, *numbers])
     finally:
         now.restore()
-    pairs = [(r, t) for r, t in zip(results, tangents, strict=True) if t is not None]
+    given = [tangents[number] for number in graph.differentiable]
+    pairs = [(r, t) for r, t in zip(results, given, strict=True) if t is not None]
     if not pairs:
         return (None,) * len(graph.wanting)
     return torch.autograd.grad(

@@ -1,0 +1,91 @@
+"""Eager code that differentiates the gradients of a function that wrote to what it then read.
+
+Random programs that train came to it most often: a step of an optimizer, then a model.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import braze
+
+
+def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
+    return braze.compile(function, options={"suppress_errors": False})  # type: ignore[no-any-return]
+
+
+def _second(loss: torch.Tensor, p: torch.Tensor) -> list[torch.Tensor]:
+    (first,) = torch.autograd.grad(loss, p, create_graph=True)
+    return [first.detach(), *torch.autograd.grad(first.square().sum(), p)]
+
+
+def test_a_parameter_that_was_written_to() -> None:
+    def function(p: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            p.mul_(2)
+        return (p * p * x).sum()
+
+    x, found = torch.arange(3.0), []
+    for call in (function, _compiled(function)):
+        p = torch.ones(3, requires_grad=True)
+        found.append([*_second(call(p, x), p), *_second(call(p, x), p)])
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("kind", [torch.optim.SGD, torch.optim.Adam])
+def test_an_optimizers_step_before_the_model(kind: Any) -> None:
+    """The first step makes state that has the shape of what is written to."""
+    torch.manual_seed(0)
+    start, x, found = nn.Linear(3, 3), torch.randn(2, 3), []
+    for compiles in (False, True):
+        model = copy.deepcopy(start)
+        optimizer = kind(model.parameters(), lr=0.1)
+
+        def step(x: torch.Tensor, model: Any = model, optimizer: Any = optimizer) -> torch.Tensor:
+            optimizer.step()
+            result: torch.Tensor = model(x).square().mean()
+            return result
+
+        call = _compiled(step) if compiles else step
+        values = []
+        for _ in range(3):
+            model.weight.grad = torch.ones(3, 3)
+            values += _second(call(x), model.weight)
+        found.append([*values, model.weight.detach()])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_what_was_read_before_the_write_is_gone() -> None:
+    """It is refused, as long as nobody keeps it."""
+
+    def function(p: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        before = p.exp()
+        with torch.no_grad():
+            p.mul_(2)
+        return (before * x + p * p).sum()
+
+    p = torch.ones(3, requires_grad=True)
+    loss = _compiled(function)(p, torch.arange(3.0))
+    with pytest.raises(RuntimeError, match="cannot differentiate this backward"):
+        torch.autograd.grad(loss, p, create_graph=True)
+
+
+def test_a_later_write_is_an_error_as_in_eager() -> None:
+    def function(p: torch.Tensor) -> torch.Tensor:
+        with torch.no_grad():
+            p.mul_(2)
+        return (p * p).sum()
+
+    for call in (function, _compiled(function)):
+        p = torch.ones(3, requires_grad=True)
+        loss = call(p)
+        with torch.no_grad():
+            p.add_(1)
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            torch.autograd.grad(loss, p, create_graph=True)
