@@ -140,7 +140,8 @@ def _check(function: Callable[..., Any], leaves: list[Tensor], expected: list[An
             assert actual is wanted, "a gradient that eager has, or has not"
         else:
             torch.testing.assert_close(actual, wanted, rtol=1e-7, atol=1e-7, equal_nan=True)
-    if all(g is None or torch.isfinite(g).all() for g in expected):
+    wide = all(made.dtype in (torch.float64, torch.complex128) for made in function(*leaves))
+    if wide and all(g is None or torch.isfinite(g).all() for g in expected):  # else: no judge
         outer = seeded(braze.compile(function))
         assert gradgradcheck(outer, leaves, fast_mode=True, atol=1e-4, rtol=1e-3)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.capture.assertions import decide
+from braze.capture.assertions import DECIDED, decide
 from braze.capture.frames import Frame
 from braze.capture.generators import InlinedGenerator
 from braze.capture.iteration import iterator_of, next_of
@@ -12,10 +12,8 @@ from braze.capture.long_loops import begin_turn
 from braze.capture.program import Handler, opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import truth
-from braze.capture.world import TENSORS
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
-from braze.shapes.data_symbols import SymbolicTruth
 
 
 @opcode("RETURN_VALUE")
@@ -60,7 +58,7 @@ def jump_if_false(interpreter: Any, frame: Frame, instruction: Instruction) -> N
 def _asks(
     interpreter: Any, frame: Frame, value: Any, instruction: Instruction, jumps_if: bool
 ) -> bool:
-    if type(value) in _DECIDED:
+    if type(value) in DECIDED:
         return decide(interpreter, frame, value, instruction, jumps_if)
     return truth(interpreter, value)
 
@@ -113,14 +111,12 @@ def jump_if_false_or_pop(interpreter: Any, frame: Frame, instruction: Instructio
 def to_bool(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack[-1]
     jump = frame.steps[frame.index][1]
-    if type(value) in _DECIDED and jump.name in _JUMP_SENSE:
+    if type(value) in DECIDED and jump.name in _JUMP_SENSE:
         frame.stack[-1] = decide(interpreter, frame, value, jump, _JUMP_SENSE[jump.name], 1)
     else:
         frame.stack[-1] = truth(interpreter, value)
 
 
-# Of what a branch may be a check.
-_DECIDED = TENSORS | {SymbolicTruth}
 # Jumps behind TO_BOOL, and the truth at which they jump.
 _JUMP_SENSE = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 

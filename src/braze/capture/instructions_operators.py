@@ -5,12 +5,12 @@ from __future__ import annotations
 import dis
 from typing import Any
 
+from braze.capture.assertions import DECIDED
 from braze.capture.both_sides import took_both
 from braze.capture.frames import Frame
 from braze.capture.operators import COMPARISONS, OPERATORS, UNARY, binary, contains, is_same, unary
 from braze.capture.program import opcode
 from braze.capture.truth import truth
-from braze.capture.world import TENSORS
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BINARY_SIGNS, BYTECODE
 from braze.standins.numbers import SymbolicFloat
@@ -34,7 +34,7 @@ def compare_op(interpreter: Any, frame: Frame, instruction: Instruction) -> None
     comparison = COMPARISONS[sign]
     result = binary(interpreter, comparison, frame.stack[-1], right)
     to_bool = BYTECODE.compare_to_bool_bit and instruction.arg & BYTECODE.compare_to_bool_bit
-    if to_bool and type(result) not in TENSORS:  # of a tensor the jump behind it asks the truth
+    if to_bool and type(result) not in DECIDED:  # of these the jump behind it asks the truth
         result = truth(interpreter, result)
     frame.stack[-1] = result
 

@@ -19,6 +19,7 @@ LACKED_DTYPES: Mapping[str, frozenset[torch.dtype]] = {
 # The backends that a version registers itself without a tag. Another version's registry is asked.
 _UNTAGGED: Mapping[tuple[int, ...], frozenset[str]] = {
     (2, 11): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
+    (2, 12): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
     (2, 13): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
 }
 UNTAGGED_BACKENDS: frozenset[str] | None = _UNTAGGED.get(TORCH)

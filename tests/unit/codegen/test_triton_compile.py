@@ -172,8 +172,9 @@ def test_operands_are_computed_beside_the_next_blocks_on_their_way(
     assert any(found.startswith(wanted) for found in result["arithmetic"])
     assert not any("tf32" in found for found in result["arithmetic"])
     assert max(result["copies"]) == 16
-    # One by one a number takes as long as 8 additions: only the result is converted so.
-    assert result["conversions"] <= 1
+    # One by one a number takes as long as 8 additions: only results are converted so, up to
+    # four by Triton 3.7; of operands it would be each number that a thread has.
+    assert result["conversions"] <= 4
     assert result["shared"] <= 227 * 1024
 
 
