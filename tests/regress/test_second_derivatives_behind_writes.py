@@ -89,3 +89,19 @@ def test_a_later_write_is_an_error_as_in_eager() -> None:
             p.add_(1)
         with pytest.raises(RuntimeError, match="modified by an inplace operation"):
             torch.autograd.grad(loss, p, create_graph=True)
+
+
+def test_draws_that_have_no_gradient_come_again_too() -> None:
+    """What is drawn behind them is what it was."""
+
+    def noisy(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        noise = torch.rand(5)
+        torch.rand(3)
+        return noise, (torch.dropout(x, 0.5, True).exp() * x).sum()
+
+    found = []
+    for call in (noisy, _compiled(noisy)):
+        torch.manual_seed(0)
+        x = torch.linspace(0.0, 2.0, 32, requires_grad=True)
+        found.append(_second(call(x)[1], x))
+    torch.testing.assert_close(found[1], found[0])

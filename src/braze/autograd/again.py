@@ -19,6 +19,7 @@ import torch
 
 from braze.compat.operators import with_data
 from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands, replace_operands
+from braze.ir.random_ops import is_random
 from braze.ir.training import ForwardBackward
 
 _BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
@@ -64,10 +65,12 @@ def _left(graph: Graph) -> dict[Value, Value]:
 
 
 def _made_of(graph: Graph, wanted: set[Value], given: Collection[Value]) -> tuple[Node, ...]:
-    """The nodes that make these values, of others that are given."""
+    """The nodes that make these values, of others that are given; and all that draw random numbers,
+    so that the same are drawn behind them."""
     kept: list[Node] = []
     for node in reversed(graph.nodes):
-        if computed_symbol(node) is not None or any(value in wanted for value in node.outputs):
+        stays = computed_symbol(node) is not None or is_random(node.op)
+        if stays or any(value in wanted for value in node.outputs):
             node = _without_statistics(node, wanted)
             kept.append(node)
             wanted |= {value for value in operands(node) if value not in given}

@@ -13,9 +13,13 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 
-from braze.ir.loops import ExternCall
+import torch
+
+from braze.ir.graph import main_device
+from braze.ir.loops import LoopProgram
 from braze.ir.odd_rows import has_odd_rows
 from braze.ir.schedule import ExternStep, Kernel, Step
+from braze.schedule.memory import memory_of
 from braze.schedule.normalise import Names
 from braze.schedule.product_kernels import operands_of, product_kernel
 
@@ -24,14 +28,19 @@ SHARED_BYTES = 150 << 10  # that such a kernel may need
 _LOG = logging.getLogger("braze.fusion")
 
 
-def write_odd_rows(steps: Sequence[Step], names: Names) -> tuple[Step, ...]:
-    """The steps, as many, with such products as kernels."""
-    return tuple([_kernel(x.call, names) or x if isinstance(x, ExternStep) else x for x in steps])
+def write_odd_rows(program: LoopProgram, steps: Sequence[Step], names: Names) -> tuple[Step, ...]:
+    """The steps of a program, as many, with such products as kernels; not those on the host of what
+    has parts on a device."""
+    buffers = {*program.inputs, *dict(program.constants)}.union(*map(memory_of, steps))
+    device = main_device(frozenset([buffer.device for buffer in buffers]))
+    return tuple([_kernel(x, device, names) or x for x in steps])
 
 
-def _kernel(call: ExternCall, names: Names) -> Kernel | None:
-    operands = operands_of(call)
-    if operands is None or operands.batch > 1:
+def _kernel(step: Step, device: torch.device | None, names: Names) -> Kernel | None:
+    if not isinstance(step, ExternStep):
+        return None
+    call, operands = step.call, operands_of(step.call)
+    if operands is None or operands.batch > 1 or operands.first.buffer.device != device:
         return None
     first, second, (target,) = operands.first, operands.second, call.outputs
     assert target is not None

@@ -119,7 +119,7 @@ def _planned(
         settled = final.settled - (len(final.steps) - len(fused))
         final = replace(final, steps=tuple(fused), settled=settled)
     if target.writes_odd_rows and options.numerics != "eager":
-        final = replace(final, steps=write_odd_rows(final.steps, names))
+        final = replace(final, steps=write_odd_rows(program, final.steps, names))
     if target.spread_bytes:
         final = spread_rows(final, names, target)
     return _Planned(program, scattered, groups.refusals, final)

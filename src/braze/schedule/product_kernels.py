@@ -57,7 +57,7 @@ def operands_of(call: ExternCall) -> Operands | None:
     first, second = call.args[place:]
     added = call.args[0] if place else None
     views = [first, second, *([added] if added is not None else [])]
-    if not all(_is_plain(view, first.dtype) for view in views) or first.dtype not in _DTYPES:
+    if not all(_is_plain(view, first) for view in views) or first.dtype not in _DTYPES:
         return None
     *batch, m, _ = map(constant_value, first.shape)
     n = constant_value(second.shape[-1])
@@ -171,10 +171,12 @@ def _read_by(
     return found
 
 
-def _is_plain(view: BufferView, dtype: torch.dtype) -> bool:
+def _is_plain(view: BufferView, first: BufferView) -> bool:
+    """Whether it is a tensor of known sizes, and of the first one's dtype and device."""
     sizes = [*view.shape, *view.stride, view.offset]
     known = all(constant_value(size) is not None for size in sizes)
-    return known and view.dtype == dtype == view.buffer.dtype and not view.is_number
+    is_alike = view.dtype == first.dtype and view.buffer.device == first.buffer.device
+    return known and is_alike and view.dtype == view.buffer.dtype and not view.is_number
 
 
 def _is_row_major(target: Buffer, sizes: tuple[int, int, int]) -> bool:

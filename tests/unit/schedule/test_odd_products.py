@@ -11,12 +11,14 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import generate, supports
+from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram
 from braze.ir.schedule import Kernel, Schedule, device_runs, kernel_runs
 from braze.lower import lower
 from braze.options import Options
 from braze.schedule import CUDA, schedule
 from braze.schedule.target import Target
 from braze.standins import Tracer
+from tests.unit.codegen.programs import view as whole
 from tests.unit.codegen.running import OPTIONS
 
 HALF = torch.bfloat16
@@ -71,6 +73,19 @@ def test_it_has_to_be_wanted() -> None:
     given = _empty(4096, 768), _empty(50257, 768)
     assert not _is_kernel(*given, options=replace(OPTIONS, numerics="eager"))
     assert not _is_kernel(*given, target=replace(CUDA, writes_odd_rows=False))
+
+
+def test_a_product_on_the_host_stays_there() -> None:
+    """Of a program that has another device, which is the kernels'."""
+    plan = _planned([_empty(4096, 768), _empty(50257, 768)])
+    x, w = plan.inputs
+    product = Buffer("y", HALF, (4096, 50257), (50257, 1), x.device)
+    turned = BufferView(w, (768, 50257), (1, 768), 0, HALF)
+    call = ExternCall(torch.ops.aten.mm.default, (whole(x), turned), (), (product,))
+    elsewhere = Buffer("z", HALF, (4,), (1,), torch.device("meta"))
+    for inputs, is_kernel in (((x, w), True), ((x, w, elsewhere), False)):
+        made = schedule(LoopProgram(inputs, (), (call,), (whole(product),), ()), OPTIONS, CUDA)
+        assert isinstance(made.steps[0], Kernel) is is_kernel
 
 
 def test_large_results_are_of_large_blocks() -> None:
