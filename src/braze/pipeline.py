@@ -23,6 +23,7 @@ from braze.autograd import (
     NotSaved,
     backward_graph,
     forward_again,
+    keep_for_again,
     partition,
     read_inputs,
     trace_joint,
@@ -189,13 +190,15 @@ def compile_with_backward(
         with recorder.finishing("backward"):
             return run_isolated(lambda: trace_and_compile(given, casts, recorder))
 
-    again = forward_again(joint.source, pair)
+    kept = len(joint.source.outputs) - len(graph.outputs)
+    again = forward_again(joint.source, pair, kept)
     return TrainingGraph(
         pair,
         compile_one(pair.forward, recorder, Role(kept_from=len(pair.is_differentiable))),
         compile_backward,
         differentiate=None if again is None else compile_graph_runner(again),
-        reads=() if again is None else read_inputs(again),
+        reads=() if again is None else read_inputs(again, len(graph.inputs)),
+        kept=kept,
         draws_on=drawing_devices(graph),
     )
 
@@ -320,7 +323,7 @@ class FrameCompiler:
             return captured, None
         try:
             with recorder.stage("autograd"):
-                joint = trace_joint(captured.graph)
+                joint = trace_joint(keep_for_again(captured.graph))
         except NotDifferentiable as reason:
             return captured, reason
         return with_assumptions(captured, joint.assumed), joint

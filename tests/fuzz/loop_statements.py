@@ -88,6 +88,9 @@ FORWARD = (
     Statement(0.5, "self.mean = {value}.detach().mean(0)"),
     Statement(0.5, "self.seen = {value}"),
     Statement(0.5, "{new} = F.dropout({value}, 0.5, self.training)", "value"),
+    Statement(0.5, "{new} = F.dropout({value}, 0.5)", "value"),
+    Statement(0.5, "{new} = {value} + torch.rand_like({value})", "value"),
+    Statement(0.3, "self.drawn = torch.rand(3)"),
 )
 FORWARDS = (
     Statement(6, "{new} = {net}({value})", "value"),

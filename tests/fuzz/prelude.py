@@ -54,3 +54,16 @@ def backward(value: Any, retain_graph: bool = False) -> None:
     carriers = [t for t in tensors_in(value) if t.requires_grad]
     if carriers:
         torch.stack([t.double().sum() for t in carriers]).sum().backward(retain_graph=retain_graph)
+
+
+def backward_twice(value: Any, *leaves: torch.Tensor) -> None:
+    """Gradients of the squares of the gradients of every result's sum, as penalties have them."""
+    carriers = [t for t in tensors_in(value) if t.requires_grad]
+    wanted = [leaf for leaf in leaves if leaf.requires_grad]
+    if not carriers or not wanted:
+        return
+    total = torch.stack([t.double().sum() for t in carriers]).sum()
+    slopes = torch.autograd.grad(total, wanted, create_graph=True, allow_unused=True)
+    squares = [s.square().sum() for s in slopes if s is not None and s.requires_grad]
+    if squares:
+        torch.stack(squares).sum().backward()

@@ -20,7 +20,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import braze
-from tests.fuzz.prelude import P, T, backward
+from tests.fuzz.prelude import P, T, backward, backward_twice
 """
 
 

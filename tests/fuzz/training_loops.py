@@ -201,6 +201,9 @@ def _steps(rng: random.Random) -> tuple[str, ...]:
         if rng.random() < 0.25:
             call = rng.choice(_CALLS)
         steps += [call] * rng.choice((1, 1, 2))
-    if rng.random() < 0.2:
+    end = rng.random()
+    if end < 0.2:
         steps += ["backward(R)", call]
+    elif end < 0.6:
+        steps += ["backward_twice(R, *A.parameters(), *B.parameters(), x)", call]
     return tuple(steps)

@@ -1,6 +1,6 @@
 """From a graph whose inputs need gradients to a forward graph and a backward graph."""
 
-from braze.autograd.again import forward_again, read_inputs
+from braze.autograd.again import forward_again, keep_for_again, read_inputs
 from braze.autograd.backward import NotSaved, backward_graph, with_zeros
 from braze.autograd.joint import NotDifferentiable, trace_joint
 from braze.autograd.partition import partition
@@ -10,6 +10,7 @@ __all__ = [
     "NotSaved",
     "backward_graph",
     "forward_again",
+    "keep_for_again",
     "partition",
     "read_inputs",
     "trace_joint",

@@ -7,12 +7,19 @@
     write %0 <- %2 no_grad
 
 It runs when the call is over. What a write under `no_grad` left in an input is there then, and is
-read there, with the input's history.
+read there, with the input's history. What no gradient goes through and was made of what an input
+held before a write is gone, unless the forward gives it away as a further result:
+
+    %2 = normalize(%1)                a step of power iteration, no_grad
+    %3 = dot(%2, %0)                  %3 = dot(%2', %0)       %2' is an input
+    output %3                         output %3
+    write %1 <- %2            ->
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import math
+from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 
 import torch
@@ -21,36 +28,117 @@ from braze.compat.operators import with_data
 from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands, replace_operands
 from braze.ir.random_ops import is_random
 from braze.ir.training import ForwardBackward
+from braze.ir.types import TensorType
 
-_BATCH_NORM = torch.ops.aten._native_batch_norm_legit_functional.default
-_WITHOUT_STATISTICS = torch.ops.aten._native_batch_norm_legit.no_stats
+aten = torch.ops.aten
+
+_BATCH_NORM = aten._native_batch_norm_legit_functional.default
+_WITHOUT_STATISTICS = aten._native_batch_norm_legit.no_stats
 _RUNNING_STATISTICS, _TRAIN, _RESULTS = (3, 4), 5, 3
+# Bytes at most that a call gives away for a second derivative that may never be asked for.
+_MOST_KEPT = 1 << 20
 
 
-def forward_again(graph: Graph, pair: ForwardBackward) -> Graph | None:
+def keep_for_again(graph: Graph) -> Graph:
+    """The graph with copies as further results of what `forward_again` cannot make again: a
+    network under spectral norm has its two vectors so. The graph itself where it needs none, or
+    where they are large."""
+    kept = _lost(graph) if graph.mutations else []
+    if not kept or sum(map(_bytes, kept)) > _MOST_KEPT:
+        return graph
+    made = [v.index for node in graph.nodes for v in node.outputs if v is not None]
+    given = [v.index for v in (*graph.inputs, *(c.value for c in graph.constants))]
+    first = max([*made, *given]) + 1
+    copies = [
+        Node(aten.clone.default, (value,), (), (Value(n, value.type),))
+        for n, value in enumerate(kept, first)
+    ]
+    outputs = [Output(value) for copy in copies for value in copy.outputs if value is not None]
+    return replace(
+        graph, nodes=(*graph.nodes, *copies), outputs=(*graph.outputs, *outputs)
+    )
+
+
+def forward_again(graph: Graph, pair: ForwardBackward, kept: int = 0) -> Graph | None:
     """The graph that gives the differentiable results of `pair` and writes nothing; None where they
-    depend on what inputs held before the graph wrote to them."""
+    depend on what inputs held before the graph wrote to them.
+
+    kept: so many results, the last that are not views, are what `keep_for_again` added; they are
+    its last inputs.
+    """
     written = {mutation.input for mutation in graph.mutations}
+    last = len(pair.is_differentiable) - len(pair.writes)
+    if any(pair.is_differentiable[last - kept : last]):  # no constants, by autograd's account
+        return None
     owned = [output.value for output in graph.outputs if output.alias is None]
     values = {mutation.input: mutation.value for mutation in graph.mutations}
     outside = [values[graph.inputs[number]] for number, _ in pair.writes]
     pairs = zip((*owned, *outside), pair.is_differentiable, strict=True)
     results = [value for value, is_differentiable in pairs if is_differentiable]
-    left = _left(graph)
-    nodes = _made_of(graph, {*results} - left.keys(), left.keys())
-    read = {value for node in nodes for value in operands(node)}
-    if (read | {*results}) & written:
+    copies = owned[len(owned) - kept :]
+    given = _left(graph) | _copied(graph, copies)
+    nodes = _made_of(graph, {*results}, given.keys())
+    if (_read(nodes) | {*results}) & (written - given.keys()):
         return None
-    nodes = tuple([replace_operands(node, left) for node in nodes])
-    outputs = tuple([Output(left.get(value, value)) for value in results])
-    return Graph(graph.inputs, graph.constants, nodes, outputs, (), graph.sizes)
+    nodes = tuple([replace_operands(node, given) for node in nodes])
+    outputs = tuple([Output(given.get(value, value)) for value in results])
+    return Graph((*graph.inputs, *copies), graph.constants, nodes, outputs, (), graph.sizes)
 
 
-def read_inputs(graph: Graph) -> tuple[int, ...]:
-    """The numbers of the inputs that the results depend on."""
-    read = {value for node in graph.nodes for value in operands(node)}
-    read |= {output.value for output in graph.outputs}
-    return tuple([number for number, value in enumerate(graph.inputs) if value in read])
+def read_inputs(graph: Graph, count: int) -> tuple[int, ...]:
+    """The numbers, of the first `count` inputs, of those that the results depend on."""
+    read = _read(graph.nodes) | {output.value for output in graph.outputs}
+    return tuple([number for number, value in enumerate(graph.inputs[:count]) if value in read])
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _lost(graph: Graph) -> list[Value]:
+    """What differentiable results are made of that is no function of what inputs hold behind the
+    call, as constants: no gradient goes through it."""
+    left = _left(graph).keys()
+    stale = {mutation.input for mutation in graph.mutations}
+    carrying = {v for v in graph.inputs if isinstance(v.type, TensorType) and v.type.requires_grad}
+    for node in graph.nodes:
+        given = {*operands(node)}
+        made = {value for value in node.outputs if value is not None}
+        if _carries(node, carrying):
+            carrying |= made
+        if (given - left) & stale:
+            stale |= made - left
+    results = {output.value for output in graph.outputs if output.alias is None}
+    results |= {mutation.value for mutation in graph.mutations if mutation.tracked}
+    constant = stale - carrying
+    nodes = _made_of(graph, results & carrying, left | constant)
+    return sorted(_read(nodes) & constant, key=lambda value: value.index)
+
+
+def _carries(node: Node, carrying: Collection[Value]) -> bool:
+    """Whether gradients go through the node."""
+    if node.op is with_data:
+        return node.args[0] in carrying
+    if node.op is aten.detach.default or not node.grad_enabled:
+        return False
+    return any(value in carrying for value in operands(node))
+
+
+def _bytes(value: Value) -> float:
+    """Of a tensor of known size; else endless."""
+    kind = value.type
+    if not isinstance(kind, TensorType) or not all(type(size) is int for size in kind.shape):
+        return math.inf
+    return math.prod(kind.shape) * kind.dtype.itemsize
+
+
+def _copied(graph: Graph, copies: Sequence[Value]) -> dict[Value, Value]:
+    """What these are copies of, with the copy."""
+    nodes = graph.nodes[len(graph.nodes) - len(copies) :]
+    return {node.args[0]: copy for node, copy in zip(nodes, copies, strict=True)}
+
+
+def _read(nodes: Sequence[Node]) -> set[Value]:
+    return {value for node in nodes for value in operands(node)}
 
 
 def _left(graph: Graph) -> dict[Value, Value]:
@@ -64,16 +152,17 @@ def _left(graph: Graph) -> dict[Value, Value]:
     return found
 
 
-def _made_of(graph: Graph, wanted: set[Value], given: Collection[Value]) -> tuple[Node, ...]:
+def _made_of(graph: Graph, wanted: set[Value], given: Set[Value]) -> tuple[Node, ...]:
     """The nodes that make these values, of others that are given; and all that draw random numbers,
     so that the same are drawn behind them."""
     kept: list[Node] = []
+    wanted = wanted - given
     for node in reversed(graph.nodes):
         stays = computed_symbol(node) is not None or is_random(node.op)
         if stays or any(value in wanted for value in node.outputs):
             node = _without_statistics(node, wanted)
             kept.append(node)
-            wanted |= {value for value in operands(node) if value not in given}
+            wanted |= {*operands(node)} - given
     return tuple(kept[::-1])
 
 

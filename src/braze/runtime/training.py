@@ -62,6 +62,7 @@ class TrainingGraph:
     forward: `pair.forward`, compiled. compile_backward: is asked once for each choice of defined
     tangents. differentiate: the differentiable results again, by eager kernels under autograd, from
     the inputs with numbers in `reads`; None where the inputs do not say any more what they are.
+    kept: results behind the program's own, which it reads as well.
     """
 
     def __init__(
@@ -72,13 +73,17 @@ class TrainingGraph:
         differentiate: GraphCallable | None,
         reads: Sequence[int],
         draws_on: tuple[torch.device, ...],
+        kept: int = 0,
     ) -> None:
         self.pair = pair
+        self.outputs = pair.outputs[: len(pair.outputs) - kept]
         self.forward = forward
         self.differentiate = differentiate
         self.reads = reads
         self.draws_on = draws_on
         self.result_count = len(pair.is_differentiable)
+        owned = self.result_count - len(pair.writes)
+        self.kept = slice(owned - kept, owned) if kept else None
         self.result_versions = [output.version for output in pair.forward.outputs]
         self.differentiable = [n for n, yes in enumerate(pair.is_differentiable) if yes]
         self.plain_results = [n for n, yes in enumerate(pair.is_differentiable) if not yes]
@@ -102,7 +107,7 @@ class TrainingGraph:
         self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
         self.freed_by = pair.freed_by or (frozenset(range(self.result_count)),) * self.result_count
         self.is_plain = not pair.writes and not pair.computed
-        self.is_plain &= pair.outputs == tuple(range(self.result_count))
+        self.is_plain &= self.outputs == tuple(range(self.result_count))
         views = tuple([_place(view.output.alias) for view in _views(pair)])
         self._views = compile_sizes(self.sizes.symbols, views)
 
@@ -152,7 +157,7 @@ class TrainingGraph:
             note_write(tuple([inputs[number] for number in pair.written_again]))
         places = iter(self._views(self.sizes.read(inputs, computed)))
         made: list[torch.Tensor] = []
-        for output in pair.outputs:
+        for output in self.outputs:
             if isinstance(output, int):
                 made.append(results[output])
                 continue
@@ -224,6 +229,8 @@ class CompiledFunction(torch.autograd.Function):
                 # A differentiable view made in here would refuse to be written to.
                 results = tuple([r.detach() if r._is_view() else r for r in results])
                 break
+        if graph.kept is not None:
+            ctx.again = results[graph.kept]
         if graph.has_symbols:
             computed = tuple(made[len(made) - len(graph.pair.computed) :])
             ctx.sizes = graph.sizes.read(inputs, computed)
@@ -264,7 +271,8 @@ _USED_UP = (
     "graph a second time or if you need to access saved tensors after calling backward."
 )
 # used: numbers of results whose backward has run. kept: what was saved, unpacked for others.
-preset_context(CompiledFunction, used=frozenset(), kept=None, sizes=())
+# again: what is read by who differentiates the backward.
+preset_context(CompiledFunction, used=frozenset(), kept=None, sizes=(), again=())
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -291,7 +299,7 @@ def _take_saved(
     ctx.used = ctx.used.union(used)
     if all(not freed_by[n].isdisjoint(ctx.used) for n in graph.differentiable):
         ctx.maybe_clear_saved_tensors()
-        ctx.inputs = ctx.kept = None
+        ctx.inputs = ctx.kept = ctx.again = None
     elif graph.nodes is None:
         ctx.kept = unpacked
     return unpacked
@@ -345,7 +353,7 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
     if graph.draws_on:
         ctx.random_states.restore()
     try:
-        results = graph.differentiate([*copies, *numbers])
+        results = graph.differentiate([*copies, *ctx.again, *numbers])
     finally:
         now.restore()
     given = [tangents[number] for number in graph.differentiable]
