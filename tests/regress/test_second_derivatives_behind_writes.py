@@ -105,3 +105,85 @@ def test_draws_that_have_no_gradient_come_again_too() -> None:
         x = torch.linspace(0.0, 2.0, 32, requires_grad=True)
         found.append(_second(call(x)[1], x))
     torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize(
+    "norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm]
+)
+def test_a_gradient_penalty_through_spectral_norm(norm: Any) -> None:
+    """Each call takes a step of power iteration from where the last one stopped."""
+    torch.manual_seed(0)
+    start = nn.Sequential(norm(nn.Linear(4, 6)), nn.LeakyReLU(0.2), norm(nn.Linear(6, 1))).double()
+    found = []
+    for compiles in (False, True):
+        torch.manual_seed(1)
+        model = copy.deepcopy(start)
+        judge = _compiled(model) if compiles else model
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(3):
+            real, fake = torch.randn(2, 3, 4, dtype=torch.float64).unbind()
+            between = real.lerp(fake, 0.3).requires_grad_()
+            optimizer.zero_grad()
+            (slope,) = torch.autograd.grad(judge(between).sum(), between, create_graph=True)
+            penalty = (slope.norm(dim=1) - 1).square().mean()
+            (judge(fake).mean() - judge(real).mean() + 10 * penalty).backward()
+            optimizer.step()
+        found.append([value.detach() for value in model.state_dict().values()])
+    torch.testing.assert_close(found[1], found[0])
+
+
+def test_a_buffer_that_moves_on() -> None:
+    """What it held in a call is kept for that call."""
+
+    def function(p: torch.Tensor, mean: torch.Tensor) -> torch.Tensor:
+        result = ((p - mean) ** 3).sum()
+        with torch.no_grad():
+            mean.lerp_(p, 0.5)
+        return result
+
+    found = []
+    for call in (function, _compiled(function)):
+        p, mean = torch.arange(3.0, requires_grad=True), torch.ones(3)
+        losses = [call(p, mean) for _ in range(3)]
+        found.append([value for loss in losses for value in _second(loss, p)])
+    torch.testing.assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("needs", [False, True])
+def test_an_input_whose_need_of_gradients_changes(needs: bool) -> None:
+    """Frozen behind the call, it gets none; thawed, it gets one."""
+
+    def function(p: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
+        return (p * p * q * q).sum()
+
+    found = []
+    for call in (function, _compiled(function)):
+        p, q = torch.full((3,), 2.0, requires_grad=True), torch.ones(3, requires_grad=not needs)
+        loss = call(p, q)
+        q.requires_grad_(needs)
+        (slope,) = torch.autograd.grad(loss, p, create_graph=True)
+        slope.square().sum().backward()
+        found.append([slope.detach(), p.grad, q.grad])
+    assert (found[0][2] is not None) == (found[1][2] is not None) == needs
+    torch.testing.assert_close(found[1][: 2 + needs], found[0][: 2 + needs])
+
+
+def test_a_write_that_two_results_are_behind() -> None:
+    """The backward of one leaves the other its own."""
+    torch.manual_seed(0)
+    start, x, found = nn.Linear(3, 3), torch.ones(2, 3), []
+    for compiles in (False, True):
+        model = copy.deepcopy(start)
+
+        def step(x: torch.Tensor, model: nn.Module = model) -> torch.Tensor:
+            with torch.no_grad():
+                for p in model.parameters():
+                    p.mul_(0.5)
+            kept: torch.Tensor = model(x.detach())
+            model(x).sum().backward()
+            return kept
+
+        kept = (_compiled(step) if compiles else step)(x)
+        kept.square().sum().backward()
+        found.append([p.grad for p in model.parameters()])
+    torch.testing.assert_close(found[1], found[0])

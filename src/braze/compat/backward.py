@@ -137,6 +137,8 @@ def _saves_tensors(node: Any) -> bool:
 
 @functools.cache
 def _is_saving(kind: type) -> bool:
+    if getattr(getattr(kind, "_forward_cls", None), "saves_nothing", False):
+        return False
     is_known = issubclass(kind, torch.autograd.function.BackwardCFunction)
     # A write through a view holds the node of what was written, and lets go of it.
     is_known = is_known or kind.__name__ == "CopySlices"

@@ -349,6 +349,9 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
             "(create_graph=True)."
         )
     copies = [t.view_as(t) if t.requires_grad else t for t in tensors]
+    for number in graph.wanting:
+        if not copies[number].requires_grad:  # any more: it has a gradient, which goes nowhere
+            copies[number] = copies[number].detach().requires_grad_()
     now = RandomStates(graph.draws_on)
     if graph.draws_on:
         ctx.random_states.restore()
