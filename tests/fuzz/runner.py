@@ -132,7 +132,9 @@ def _fails_half_way(left: StepRecord, right: StepRecord, parted: Parted) -> bool
     outside of a function is used up, that shows when its graph has run (README, "Limits")."""
     if not left.error or left.error != right.error:
         return False
-    is_backward = left.step.startswith(("backward(", "backward_twice(")) and parted.path.endswith(".grad")
+    is_backward = left.step.startswith(("backward(", "backward_twice(")) and parted.path.endswith(
+        ".grad"
+    )
     return is_backward or _USED_UP in left.error
 
 

@@ -107,9 +107,7 @@ def test_draws_that_have_no_gradient_come_again_too() -> None:
     torch.testing.assert_close(found[1], found[0])
 
 
-@pytest.mark.parametrize(
-    "norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm]
-)
+@pytest.mark.parametrize("norm", [nn.utils.spectral_norm, nn.utils.parametrizations.spectral_norm])
 def test_a_gradient_penalty_through_spectral_norm(norm: Any) -> None:
     """Each call takes a step of power iteration from where the last one stopped."""
     torch.manual_seed(0)

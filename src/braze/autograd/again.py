@@ -54,9 +54,7 @@ def keep_for_again(graph: Graph) -> Graph:
         for n, value in enumerate(kept, first)
     ]
     outputs = [Output(value) for copy in copies for value in copy.outputs if value is not None]
-    return replace(
-        graph, nodes=(*graph.nodes, *copies), outputs=(*graph.outputs, *outputs)
-    )
+    return replace(graph, nodes=(*graph.nodes, *copies), outputs=(*graph.outputs, *outputs))
 
 
 def forward_again(graph: Graph, pair: ForwardBackward, kept: int = 0) -> Graph | None:
@@ -126,9 +124,10 @@ def _carries(node: Node, carrying: Collection[Value]) -> bool:
 def _bytes(value: Value) -> float:
     """Of a tensor of known size; else endless."""
     kind = value.type
-    if not isinstance(kind, TensorType) or not all(type(size) is int for size in kind.shape):
+    if not isinstance(kind, TensorType):
         return math.inf
-    return math.prod(kind.shape) * kind.dtype.itemsize
+    known = [size for size in kind.shape if isinstance(size, int)]
+    return math.prod(known) * kind.dtype.itemsize if len(known) == len(kind.shape) else math.inf
 
 
 def _copied(graph: Graph, copies: Sequence[Value]) -> dict[Value, Value]:

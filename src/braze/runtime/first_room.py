@@ -14,7 +14,7 @@ import logging
 
 import torch
 
-from braze.runtime.library_workspace import make_workspace
+from braze.runtime.library_workspace import Scratch, make_workspace
 
 _LOG = logging.getLogger("braze.perf_hints")
 
@@ -22,18 +22,18 @@ _LOG = logging.getLogger("braze.perf_hints")
 _IDLE_SHARE = 1 / 8
 
 
-def prepare_room(size: int, device: torch.device, multiplies: bool) -> None:
+def prepare_room(size: int, device: torch.device, scratch: Scratch) -> None:
     """Have the allocator hold that many bytes in one piece, free. Nothing where it holds much that
     is free, or the device has not as much.
 
-    multiplies: the graph has matrix products of the library's. Their own memory comes first: else
-    they take it in the middle of a call, at a place that is free just then, and keep it.
+    scratch: what the library's products of the graph work in. That comes first: else they take it
+    in the middle of a call, at a place that is free just then, and keep it.
     """
-    if not (size or multiplies) or torch.cuda.is_current_stream_capturing():
+    if not (size or scratch) or torch.cuda.is_current_stream_capturing():
         return
     with torch.cuda.device(device):
-        if multiplies:
-            make_workspace(device)
+        if scratch:
+            make_workspace(scratch, device)
         idle = torch.cuda.memory_reserved() - torch.cuda.memory_allocated()
         left, _ = torch.cuda.mem_get_info()
         if not size or idle > size * _IDLE_SHARE or left < size:

@@ -37,7 +37,7 @@ from braze.compat.cuda import (
 from braze.frozen import frozen
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.lent_memory import LEAST_LENT, HeldMemory, Loan, Reference, are_alone, handed_out
-from braze.runtime.library_workspace import LibraryWorkspace
+from braze.runtime.library_workspace import LibraryWorkspace, Scratch
 from braze.runtime.recording_facts import RecordingFacts
 
 _FROM_TABLE = (Kind.POINTER, Kind.VALUE)
@@ -81,12 +81,13 @@ class RecordingPool:
         self._sharing: weakref.WeakSet[Recording] = weakref.WeakSet()
         self._workspace = LibraryWorkspace(device)
 
-    def prepare(self, is_lent: bool) -> None:
+    def prepare(self, scratch: Scratch, is_lent: bool) -> None:
         """Have matrix products that this thread records next work where all recordings' do, and
         what calls as compiled took go back to the device: recordings cannot use it.
 
-        is_lent: the recording takes next to nothing for itself. What lies idle stays, if it is
-        much, for its results: behind a model, before its backward, the loss was computed in it.
+        scratch: what these products work in. is_lent: the recording takes next to nothing for
+        itself. What lies idle stays, if it is much, for its results: behind a model, before its
+        backward, the loss was computed in it.
         """
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         keeps = is_lent and idle >= LEAST_LENT
@@ -98,7 +99,7 @@ class RecordingPool:
         def capture(call: Any, inputs: list[Any], handle: tuple[int, int]) -> torch.cuda.CUDAGraph:
             return captured(call, inputs, self, handle)[0]
 
-        self._workspace.prepare(capture, give_back)
+        self._workspace.prepare(scratch, capture, give_back)
 
     def memory_for(self, recording: Recording, stays: bool) -> tuple[tuple[int, int], bool]:
         """PyTorch's handle of the memory that a recording is made in, and whether it is the first

@@ -55,10 +55,10 @@ from braze.runtime.recording_choice import (
     copied_bytes,
     held_bytes,
     most_held,
-    multiplies,
     note_choice,
     piece_bytes,
     recording_choice,
+    scratch_of,
     total_memory,
 )
 from braze.runtime.recording_facts import recording_facts, step_refused
@@ -182,7 +182,7 @@ def _linked(
         )
     if not (role.takes_inputs or is_part):  # a backward has its forward's room
         needs = piece_bytes(schedule, (), role.kept_from) if made is plain else 0
-        prepare_room(needs, device, multiplies(schedule))
+        prepare_room(needs, device, scratch_of(schedule))
     return made if torch.cuda.device_count() == 1 else OnDevice(made, device.index)
 
 
@@ -213,6 +213,7 @@ def _recorded(
     fresh = fresh_results(schedule, role.saved_from)
     piece = 0 if has_symbols else piece_bytes(schedule, fresh, role.kept_from)
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
+    scratch = scratch_of(schedule)
 
     def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
         log, patches = LaunchLog(library), _load_patches(options)
@@ -229,7 +230,7 @@ def _recorded(
         if lender is not None:
             choice.say(f"a backward is recorded in {'its own' if loan is None else 'lent'} memory")
         with pool.recording:
-            pool.prepare(is_lent=loan is not None)
+            pool.prepare(scratch, is_lent=loan is not None)
             made = Recording(
                 call, log, inputs, moving, facts, pool, patches, role.kept_from, loan, piece
             )

@@ -255,7 +255,7 @@ class _Program:
     def _leave_arena(self, views: Sequence[str], at: int) -> None:
         """Let go of an arena that no frame keeps, where there is more to do. at: line of the body
         behind the last step that uses it; a later one may copy out of it."""
-        if not self.schedule.slots or rounded(self.schedule.arena_size) <= device_arena.KEPT:
+        if not self.schedule.slots or device_arena.is_kept(self.schedule):
             return
         names = {ARENA, *views}
         used = [n for n, line in enumerate(self.body) if n >= at and names & names_in([line])]

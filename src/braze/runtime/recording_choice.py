@@ -32,6 +32,7 @@ from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
 from braze.ir.types import Size
+from braze.runtime.library_workspace import Scratch
 from braze.runtime.result_memory import views_of
 from braze.shapes.expr import as_expr, symbols
 from braze.shapes.substitution import evaluate
@@ -170,10 +171,15 @@ def most_held(asked: bool, memory: int) -> float:
     return memory * (ASKED_SHARE if asked else SMALL_SHARE)
 
 
-def multiplies(schedule: Schedule) -> bool:
-    """Whether matrix products of the library are among its steps."""
-    externs = [step for step in schedule.steps if isinstance(step, ExternStep)]
-    return any(step.call.op._schema.name in _PRODUCTS for step in externs)
+def scratch_of(schedule: Schedule) -> Scratch:
+    """What matrix products of the library among its steps work in."""
+    found = Scratch.NONE
+    for step in [step for step in schedule.steps if isinstance(step, ExternStep)]:
+        place = _PRODUCTS.get(step.call.op._schema.name)
+        if place is not None:
+            added = views_of(step)[:place]
+            found |= Scratch.BIASED if [len(x.shape) for x in added] == [1] else Scratch.PLAIN
+    return found
 
 
 def call_refused(step: ExternStep) -> str:

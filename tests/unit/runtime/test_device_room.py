@@ -12,7 +12,7 @@ import torch
 
 from braze.runtime import first_room, library_workspace
 from braze.runtime.first_room import prepare_room
-from braze.runtime.library_workspace import LibraryWorkspace
+from braze.runtime.library_workspace import LibraryWorkspace, Scratch, make_workspace
 
 CPU = torch.device("cpu")
 
@@ -37,7 +37,11 @@ def test_what_is_recorded_works_in_one_place(drops: list[str]) -> None:
     workspace, captures = LibraryWorkspace(CPU), []
 
     def prepare() -> None:
-        workspace.prepare(lambda *call: _capture(captures, *call), lambda: drops.append("back"))
+        workspace.prepare(
+            Scratch.PLAIN,
+            lambda *call: _capture(captures, *call),
+            lambda: drops.append("back"),
+        )
 
     prepare()
     other = threading.Thread(target=prepare)
@@ -64,9 +68,28 @@ def test_its_memory_is_never_without_a_graph(drops: list[str]) -> None:
 
     before: list[int] = []
     for _ in range(3):
-        workspace.prepare(capture, lambda: None)
+        workspace.prepare(Scratch.PLAIN, capture, lambda: None)
     assert before == [0, 1, 1]
     assert len(alive) == 1
+
+
+def test_products_with_a_bias_have_memory_of_their_own(
+    drops: list[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuBLASLt's: a model without biases never takes it."""
+    called: list[str] = []
+    monkeypatch.setattr(torch, "mm", lambda *_, out: called.append("mm"))
+    monkeypatch.setattr(torch, "addmm", lambda *_, out: called.append("addmm"))
+    make_workspace(Scratch.PLAIN, CPU)
+    make_workspace(Scratch.BIASED, CPU)
+    assert called == ["mm", "addmm"]
+    workspace, captures = LibraryWorkspace(CPU), []
+    called.clear()
+    for used in (Scratch.NONE, Scratch.BIASED, Scratch.PLAIN):  # earlier recordings work there too
+        workspace.prepare(used, lambda *call: _capture(captures, *call), lambda: None)
+    # Each time once to set up, once captured.
+    once, both = ["mm"] * 2, ["mm", "addmm"] * 2
+    assert called == once + both + both
 
 
 class Allocator:
@@ -101,15 +124,15 @@ def test_room_is_taken_where_little_is_free(
     size: int, reserved: int, used: int, left: int, taken: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     allocator = Allocator(monkeypatch, reserved, used, left)
-    prepare_room(size, CPU, multiplies=False)
+    prepare_room(size, CPU, Scratch.NONE)
     assert allocator.asked == ([size] if taken else [])
 
 
 def test_products_get_their_memory_before(monkeypatch: pytest.MonkeyPatch) -> None:
     allocator = Allocator(monkeypatch, 0, 0, 5000)
     made = []
-    monkeypatch.setattr(first_room, "make_workspace", lambda _: made.append(len(allocator.asked)))
-    prepare_room(800, CPU, multiplies=True)
+    monkeypatch.setattr(first_room, "make_workspace", lambda *_: made.append(len(allocator.asked)))
+    prepare_room(800, CPU, Scratch.PLAIN)
     assert made == [0]
     assert allocator.asked == [800]
 
@@ -124,5 +147,5 @@ def test_without_room_calls_take_what_they_get(
 
     monkeypatch.setattr(first_room.torch, "empty", refuse)
     with caplog.at_level("INFO", "braze.perf_hints"):
-        prepare_room(64 << 20, CPU, multiplies=False)
+        prepare_room(64 << 20, CPU, Scratch.NONE)
     assert "no room for 64 MiB in one piece" in caplog.text

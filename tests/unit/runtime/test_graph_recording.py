@@ -25,6 +25,7 @@ from braze.runtime.graph_recording import (
     outside_of_capture,
 )
 from braze.runtime.lent_memory import LEAST_LENT
+from braze.runtime.library_workspace import Scratch
 from braze.runtime.recording_facts import RecordingFacts
 
 DEVICE = torch.device("cpu")
@@ -312,9 +313,9 @@ def test_what_lies_idle_is_left_to_gradients(
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda _: idle + 100)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda _: 100)
     monkeypatch.setattr(torch.cuda, "empty_cache", lambda: calls.append("empty"))
-    workspace = SimpleNamespace(prepare=lambda _, give_back: give_back())
+    workspace = SimpleNamespace(prepare=lambda *given: given[-1]())
     monkeypatch.setattr(pool, "_workspace", workspace)
-    pool.prepare(is_lent)
+    pool.prepare(Scratch.PLAIN, is_lent)
     assert calls == (["empty"] if emptied else [])
 
 

@@ -189,6 +189,22 @@ def test_a_large_arena_goes_back(driver: FakeDriver, monkeypatch: pytest.MonkeyP
     assert len(made) == 3
 
 
+def test_no_arena_is_kept_beside_something_large(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(link_device, "current_stream", lambda index: 0)
+    made = _count_arenas(monkeypatch)
+    function = _linked(_with_product(8), ["twice", "next"])
+    monkeypatch.setattr(device_arena, "_LARGE", 256)
+    other = _linked(_with_product(8), ["twice", "next"])
+    x, w = torch.randn(8, 8), torch.randn(8, 8)
+    for call, arenas in ((function, 1), (other, 3)):
+        made.clear()
+        for _ in range(3):
+            torch.testing.assert_close(call([x, w])[0], 2 * x @ w + 1)
+        assert len(made) == arenas
+
+
 def test_a_large_arena_goes_before_what_does_not_need_it(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -11,6 +11,7 @@ import torch
 from braze.ir.loops import Buffer, ExternCall, LoopProgram
 from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel, Schedule
+from braze.runtime.library_workspace import Scratch
 from braze.runtime.recording_choice import (
     RATES,
     RecordingChoice,
@@ -19,6 +20,7 @@ from braze.runtime.recording_choice import (
     held_bytes,
     piece_bytes,
     recording_choice,
+    scratch_of,
 )
 from braze.schedule import CUDA, schedule
 from tests.unit.codegen.programs import axes, buffer, define, load, program, view
@@ -89,6 +91,25 @@ def test_convolutions_and_their_backward() -> None:
     backward = ExternCall(op, (*given, [True, True, False]), (), (dx, dw, None))
     twice = device_seconds(schedule(program([g, x, w], [backward], [dx, dw]), OPTIONS, CUDA))
     assert twice == pytest.approx(2 * made)
+
+
+@pytest.mark.parametrize(
+    ("op", "added", "used"),
+    [
+        ("mm", None, Scratch.PLAIN),
+        ("addmm", (8,), Scratch.BIASED),
+        ("addmm", (8, 8), Scratch.PLAIN),
+        ("cumsum", None, Scratch.NONE),
+    ],
+)
+def test_what_products_work_in(op: str, added: tuple[int, ...] | None, used: Scratch) -> None:
+    x, w, y = (buffer(name, (8, 8)) for name in ("x", "w", "y"))
+    bias = [] if added is None else [buffer("b", added)]
+    given = [view(x)] if op == "cumsum" else [*map(view, bias), view(x), view(w)]
+    arguments = (*given, 0) if op == "cumsum" else tuple(given)
+    call = ExternCall(getattr(torch.ops.aten, op).default, arguments, (), (y,))
+    plan = schedule(program([x, w, *bias], [call], [y]), OPTIONS, CUDA)
+    assert scratch_of(plan) == used
 
 
 def test_what_a_recording_holds() -> None:
