@@ -23,6 +23,7 @@ from braze.ir.frame import Break, Refused
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.checks import CheckFailed
 from braze.runtime.continuation import Continuation
+from braze.runtime.entrance import UNKNOWN, Entrance, Undone, make_entrance
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
 from braze.runtime.tracebacks import without_driver_frames
@@ -204,8 +205,29 @@ class CompiledCallable:
         self._code = function.__code__
         self._bind = make_binder(function)
         self._cache = self._dispatcher.cache((id(self._code), 0), self._code, 0)
+        self._entrance: Entrance | None = None
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        try:
+            answer = UNKNOWN if self._entrance is None else self._entrance(args, kwargs)
+            if type(answer) is not Undone:
+                return answer
+            if answer.fault is None:
+                return self._find_and_call(args, kwargs)
+            return self._run_undone(answer, args, kwargs)
+        except BaseException as exception:
+            raise without_driver_frames(exception)  # noqa: B904
+
+    def _run_undone(self, undone: Undone, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call by the function itself, since the entry's graph raised."""
+        assert undone.fault is not None and undone.entry is not None
+        failed = self._dispatcher.failure_of(undone.fault)
+        result = self._function(*args, **kwargs)
+        self._dispatcher.note_failure(failed, undone.entry)
+        return result
+
+    def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The call by an entry that is looked for, or compiled, or else by the function itself."""
         function, bind = self._function, self._bind
         if function.__defaults__ is not bind.__defaults__ or (
             function.__kwdefaults__ is not bind.__kwdefaults__
@@ -223,29 +245,18 @@ class CompiledCallable:
         # Without `__init__`, whose call takes as long as the check of a few guards.
         values = FrameValues.__new__(FrameValues)
         values.locals, values.stack, values.globals = bound, (), function.__globals__
-        try:
-            refused = None
-            found = self._cache.find(values)
-            if found is None:
-                found, refused = self._miss(values)
-            if found is not None:
-                entry, inputs = found
-                if not entry.is_plain:
-                    return self._dispatcher.run(entry, inputs, values, function, args, kwargs)
-                try:
-                    results = entry.graph(inputs)
-                except Exception as fault:
-                    failed = self._dispatcher.failure_of(fault)
-                else:
-                    return entry.replay(values, results)
-            result = function(*args, **kwargs)
-            if refused is not None:
-                self._dispatcher.note_return(refused)
-            if found is not None:
-                self._dispatcher.note_failure(failed, found[0])
-            return result
-        except BaseException as exception:
-            raise without_driver_frames(exception)  # noqa: B904
+        if self._entrance is None:
+            self._entrance = make_entrance(function, self._cache)
+        refused = None
+        found = self._cache.find(values)
+        if found is None:
+            found, refused = self._miss(values)
+        if found is not None:
+            return self._dispatcher.run(*found, values, function, args, kwargs)
+        result = function(*args, **kwargs)
+        if refused is not None:
+            self._dispatcher.note_return(refused)
+        return result
 
     def _miss(self, values: FrameValues) -> tuple[Found | None, Refused | None]:
         """The entry, compiled now, or why there is none, if that is new."""

@@ -22,8 +22,9 @@ from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
+from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.random_states import RandomStates
-from braze.runtime.recipes import compile_replay
+from braze.runtime.recipes import compile_replay, picked_results
 from braze.shapes.policy import SizeHistory
 
 FrameKey: TypeAlias = tuple[Any, ...]
@@ -54,6 +55,8 @@ class Entry:
     check: the graph's inputs where the guards hold, else None.
     returns: whether `replay` gives the return value; otherwise the open frames of a break.
     is_plain: it returns, and no random state has to be kept: the quick way.
+    result: which of the graph's results `replay` gives, where it does nothing else.
+    memory: the snapshots that `check` asks first.
     """
 
     __slots__ = (
@@ -62,14 +65,18 @@ class Entry:
         "draws_on",
         "graph",
         "is_plain",
+        "memory",
         "replay",
+        "result",
         "returns",
     )
 
     def __init__(self, compiled: CompiledEntry) -> None:
         self.compiled = compiled
         self.check = compile_entry_check(compiled.guards, compiled.inputs)
+        self.memory: SnapshotMemory = self.check.memory  # type: ignore[attr-defined]
         self.replay = compile_replay(compiled.effects, compiled.exit)
+        self.result = picked_results(compiled.effects, compiled.exit)
         self.graph = compiled.graph
         self.returns = isinstance(compiled.exit, Return)
         self.draws_on = compiled.draws_on

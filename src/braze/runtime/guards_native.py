@@ -43,18 +43,20 @@ _DTYPES = (
     torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
     torch.int64, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
 )  # fmt: skip
-_SOURCES = ("guard_steps.cpp", "guard_native.cpp")
+_SOURCES = ("guard_steps.cpp", "guard_native.cpp", "guard_entrance.cpp", "guard_module.cpp")
 
 
 class NativeGuards(NamedTuple):
     """The loaded extension. snapshot: see `make` in guard_native.cpp. absent: stands in its
     arguments for "no such entry". codes_of: what it compares of a tensor beside the sizes.
-    reads_tensors: whether it reads most metadata itself instead of asking libtorch."""
+    reads_tensors: whether it reads most metadata itself instead of asking libtorch. entrance: see
+    `make_entrance` in guard_entrance.cpp."""
 
     snapshot: Callable[..., Any]
     absent: object
     codes_of: Callable[[torch.Tensor], TensorCodes | None]
     reads_tensors: bool
+    entrance: Callable[..., Any]
 
 
 @final
@@ -70,6 +72,11 @@ class NativeLoader:
         """The extension if it is loaded; the first call starts building it."""
         if self._thread is None:
             self._start()
+        return self._loaded
+
+    @property
+    def loaded(self) -> NativeGuards | None:
+        """The extension if it is loaded; nothing is begun."""
         return self._loaded
 
     def wait(self) -> NativeGuards | None:
@@ -117,7 +124,9 @@ def load_native_guards(options: Options) -> NativeGuards | str:
         return "the C interface to tensors of this build gives other answers than Python's"
     rank_offset = _rank_offset(module.bytes_of)
     module.set_rank_offset(rank_offset)
-    return NativeGuards(module.Snapshot, module.ABSENT, module.codes_of, rank_offset > 0)
+    return NativeGuards(
+        module.Snapshot, module.ABSENT, module.codes_of, rank_offset > 0, module.Entrance
+    )
 
 
 def build_extension(options: Options) -> Path | str:

@@ -213,7 +213,6 @@ def _recorded(
     fresh = fresh_results(schedule, role.saved_from)
     piece = 0 if has_symbols else piece_bytes(schedule, fresh, role.kept_from)
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
-    scratch = scratch_of(schedule)
 
     def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
         log, patches = LaunchLog(library), _load_patches(options)
@@ -230,7 +229,7 @@ def _recorded(
         if lender is not None:
             choice.say(f"a backward is recorded in {'its own' if loan is None else 'lent'} memory")
         with pool.recording:
-            pool.prepare(scratch, is_lent=loan is not None)
+            pool.prepare(scratch_of(schedule), is_lent=loan is not None)
             made = Recording(
                 call, log, inputs, moving, facts, pool, patches, role.kept_from, loan, piece
             )

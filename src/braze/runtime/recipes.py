@@ -88,6 +88,20 @@ def compile_replay(effects: Iterable[Effect], exit: Exit) -> Replay:
     return replay
 
 
+def picked_results(effects: Sequence[Effect], exit: Exit) -> int | tuple[int, ...] | None:
+    """The number of the graph's result that a frame returns, or those in the tuple that it returns,
+    where it does nothing else; None where it takes a `replay`."""
+    if effects or not isinstance(exit, Return):
+        return None
+    value = exit.value
+    if isinstance(value, FromGraph):
+        return value.index
+    if not isinstance(value, NewSequence) or value.cls is not tuple:
+        return None
+    numbers = [item.index for item in value.items if isinstance(item, FromGraph)]
+    return tuple(numbers) if len(numbers) == len(value.items) else None
+
+
 # --- called by generated text --------------------------------------------------------------------
 
 
