@@ -36,12 +36,13 @@ _HOOKS = (
     "_ZN5torch8autograd4impl24try_get_grad_accumulatorERKN2at10TensorBaseE",
     "_ZN5torch8autograd4impl5hooksERKN2at6TensorE",
 )
+_DATA = "aoti_torch_get_data_ptr"
 # Of the stable interface: an empty tensor, its end, where its data are; and the Python object of a
 # tensor, THPVariable_Wrap(const TensorBase&), which is not of that interface.
 _ALLOCATION = (
     ("libtorch_cpu.so", "aoti_torch_empty_strided"),
     ("libtorch_cpu.so", "aoti_torch_delete_tensor_object"),
-    ("libtorch_cpu.so", "aoti_torch_get_data_ptr"),
+    ("libtorch_cpu.so", _DATA),
     ("libtorch_python.so", "_Z16THPVariable_WrapRKN2at10TensorBaseE"),
 )
 _FOLDER = Path(torch.__file__).parent / "lib"
@@ -79,6 +80,44 @@ def exported_address(library: str, name: str) -> int:
 def implementation_address(tensor: torch.Tensor) -> int:
     """The address of the C++ object behind a tensor."""
     return int(tensor._cdata)
+
+
+@functools.cache
+def implementation_offset() -> int | None:
+    """Where a tensor's Python object keeps the address of its implementation: at one place in
+    several objects of each class; None where that is not so."""
+    samples = [
+        cls(torch.empty(size, device="cpu")) for cls in PLAIN_TENSOR_CLASSES for size in (1, 2, 3)
+    ]
+    found = {_place_of_address(sample) for sample in samples}
+    return found.pop() if len(found) == 1 else None
+
+
+def _place_of_address(sample: torch.Tensor) -> int | None:
+    width = ctypes.sizeof(ctypes.c_void_p)
+    for place in range(object.__basicsize__, type(sample).__basicsize__ - width + 1, width):
+        address = ctypes.c_void_p.from_address(id(sample) + place).value
+        if address == implementation_address(sample):
+            return place
+    return None
+
+
+def data_of_tensors() -> tuple[type, int, int] | None:
+    """What C code needs to ask any tensor for its `data_ptr()`: the class of all, the offset of an
+    implementation's address, and the address of a function of the stable interface; None where this
+    build of PyTorch lacks one, or it answers otherwise."""
+    offset, ask = implementation_offset(), exported_address("libtorch_cpu.so", _DATA)
+    if offset is None or not ask:
+        return None
+    function = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(ask)
+    whole = torch.arange(6.0, device="cpu")
+    for tensor in (whole, whole[2:], torch.nn.Parameter(whole), torch.empty(0, device="cpu")):
+        found = ctypes.c_void_p()
+        if function(id(tensor) + offset, ctypes.addressof(found)):
+            return None
+        if (found.value or 0) != tensor.data_ptr():
+            return None
+    return torch._C.TensorBase, offset, ask
 
 
 def allocation_functions() -> tuple[int, ...] | None:

@@ -15,9 +15,8 @@
 // The same, with new tensors made before (see new_tensors.py): made is an array of
 //   tensors, device type, device index; then for each: its place in the table, dtype, rank, sizes,
 //   strides.
-// What makes them is libtorch's stable C interface, which `connect` is given the functions of.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+// What makes them is libtorch's stable C interface, which `connect` is given the functions of. One
+// text with tensor_addresses.cpp.
 
 typedef long i64;
 typedef int (*Launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
@@ -31,7 +30,6 @@ typedef int (*Delete)(void*);
 typedef int (*Address)(void*, void**);
 typedef PyObject* (*Wrap)(const void*);
 
-static PyObject* data_ptr_name;
 static PyObject* out_of_memory;
 static Empty empty_strided;
 static Delete delete_tensor;
@@ -82,19 +80,6 @@ static int start(const i64* plan, char* const* table, const i64* sizes, void* st
             code = launch(function, (unsigned)grid[0], (unsigned)grid[1], (unsigned)grid[2],
                           threads, 1, 1, shared, stream, pointers, NULL);
         if (code) return code;
-    }
-    return 0;
-}
-
-// Puts the pointers of (place, tensor) pairs into the table; 0, or -1 with an exception set.
-static int bind(char** table, PyObject* const* args, Py_ssize_t count) {
-    for (Py_ssize_t i = 0; i < count; i += 2) {
-        Py_ssize_t place = PyLong_AsSsize_t(args[i]);
-        PyObject* address = PyObject_CallMethodNoArgs(args[i + 1], data_ptr_name);
-        if (address == NULL) return -1;
-        table[place] = (char*)PyLong_AsVoidPtr(address);
-        Py_DECREF(address);
-        if (PyErr_Occurred()) return -1;
     }
     return 0;
 }
@@ -187,6 +172,7 @@ static PyMethodDef methods[] = {
     {"launch_making", (PyCFunction)(void (*)(void))launch_making, METH_FASTCALL,
      "Make tensors, then start the kernels of a plan."},
     {"connect", (PyCFunction)(void (*)(void))connect, METH_FASTCALL, "Functions of libtorch."},
+    {"connect_tensors", connect_tensors, METH_VARARGS, "Tell where tensors are asked."},
     {NULL, NULL, 0, NULL},
 };
 

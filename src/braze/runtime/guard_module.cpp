@@ -1,17 +1,5 @@
 // The extension module. One text with the other guard_*.cpp, of which it is the last.
 
-// offset_of(tensor, address): where in the Python object the address stands; -1: nowhere.
-static PyObject* offset_of(PyObject*, PyObject* args) {
-    PyObject *tensor, *address;
-    if (!PyArg_ParseTuple(args, "OO", &tensor, &address)) return NULL;
-    void* wanted = PyLong_AsVoidPtr(address);
-    Py_ssize_t size = Py_TYPE(tensor)->tp_basicsize;
-    Py_ssize_t step = sizeof(void*);
-    for (Py_ssize_t at = sizeof(PyObject); at + step <= size; at += step)
-        if (*(void**)((char*)tensor + at) == wanted) return PyLong_FromSsize_t(at);
-    return PyLong_FromLong(-1);
-}
-
 static PyGetSetDef* definition_of(PyObject* descriptor) {
     if (Py_TYPE(descriptor) == &PyGetSetDescr_Type)
         return ((PyGetSetDescrObject*)descriptor)->d_getset;
@@ -77,7 +65,6 @@ static PyObject* set_rank_offset(PyObject*, PyObject* offset) {
 
 static PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "Tell where tensors are asked."},
-    {"offset_of", offset_of, METH_VARARGS, "Where an address stands in an object."},
     {"codes_of", codes_of, METH_O, "What is compared beside the sizes, or None."},
     {"bytes_of", bytes_of, METH_VARARGS, "Bytes of a tensor's implementation."},
     {"set_rank_offset", set_rank_offset, METH_O, "Tell where the rank is."},

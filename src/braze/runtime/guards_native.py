@@ -21,9 +21,8 @@ import torch
 
 from braze.compat.tensor_interface import (
     IS_LEAF,
-    PLAIN_TENSOR_CLASSES,
     REQUIRES_GRAD,
-    implementation_address,
+    implementation_offset,
     metadata_functions,
 )
 from braze.errors import BuildFailed
@@ -116,7 +115,7 @@ def load_native_guards(options: Options) -> NativeGuards | str:
     if functions is None:
         return "this build of PyTorch has no stable C interface to tensors"
     module = load_extension(path)
-    offset = _offset(module)
+    offset = implementation_offset()
     if offset is None:
         return "the layout of this build's tensor objects is unknown"
     module.connect(functions, REQUIRES_GRAD, IS_LEAF, offset)
@@ -164,17 +163,6 @@ def load_extension(path: Path) -> Any:
 
 
 # --- private ---------------------------------------------------------------------------------
-
-
-def _offset(module: Any) -> int | None:
-    """Where a tensor object keeps the pointer to its implementation: one place in several objects
-    of each class."""
-    samples = [
-        cls(torch.empty(size, device="cpu")) for cls in PLAIN_TENSOR_CLASSES for size in (1, 2, 3)
-    ]
-    found = {module.offset_of(sample, implementation_address(sample)) for sample in samples}
-    offset = found.pop()
-    return None if found or offset < 0 else int(offset)
 
 
 def _rank_offset(bytes_of: Callable[[torch.Tensor, int, int], bytes]) -> int:

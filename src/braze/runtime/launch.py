@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from braze.compat.tensor_interface import data_of_tensors
 from braze.errors import BuildFailed
 from braze.ir.kernel import SourceUnit
 from braze.options import Options
@@ -45,18 +46,31 @@ def raise_fault(code: int) -> None:
 
 def load_launcher(toolchain: Toolchain, options: Options) -> Run:
     """The extension's `run`, or the same in ctypes if Python's headers are not installed."""
-    module = build_extension_module("launcher", toolchain, options)
+    module = load_connected("launcher", toolchain, options)
     run: Run = run_by_ctypes if module is None else module.run
     return run
 
 
-def build_extension_module(name: str, toolchain: Toolchain, options: Options) -> Any:
-    """The extension module `braze_NAME` of the source NAME.cpp here; None where it cannot be
-    built."""
+def load_connected(name: str, toolchain: Toolchain, options: Options) -> Any:
+    """As `build_extension_module`, for one that asks tensors for their addresses."""
+    module = build_extension_module(name, toolchain, options, before="tensor_addresses")
+    where = None if module is None else data_of_tensors()
+    if where is not None:
+        module.connect_tensors(*where)
+    return module
+
+
+def build_extension_module(
+    name: str, toolchain: Toolchain, options: Options, before: str = ""
+) -> Any:
+    """The extension module `braze_NAME` of the source NAME.cpp here, behind that of `before`; None
+    where it cannot be built."""
     include = sysconfig.get_paths()["include"]
     if not Path(include, "Python.h").exists():
         return None
-    text = importlib.resources.files(__package__).joinpath(f"{name}.cpp").read_text()
+    folder = importlib.resources.files(__package__)
+    parts = [before, name] if before else [name]
+    text = "\n".join([folder.joinpath(f"{part}.cpp").read_text() for part in parts])
     tag = f"// {sysconfig.get_config_var('SOABI')}\n"
     flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
     plain = replace(toolchain, flags=flags, libraries=())

@@ -1,13 +1,9 @@
 // run(entry, table, sizes, threads, place, tensor, place, tensor, ...) -> int
 //
 // Puts tensor.data_ptr() into the table's places, then calls the entry of a built unit with the
-// interpreter's lock released. Addresses are Python ints.
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
+// interpreter's lock released. Addresses are Python ints. One text with tensor_addresses.cpp.
 
 typedef int (*Entry)(char**, const long*, int);
-
-static PyObject* data_ptr_name;
 
 static PyObject* run(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count < 4 || count % 2) {
@@ -18,15 +14,7 @@ static PyObject* run(PyObject*, PyObject* const* args, Py_ssize_t count) {
     char** table = (char**)PyLong_AsVoidPtr(args[1]);
     const long* sizes = (const long*)PyLong_AsVoidPtr(args[2]);
     long threads = PyLong_AsLong(args[3]);
-    if (PyErr_Occurred()) return NULL;
-    for (Py_ssize_t i = 4; i < count; i += 2) {
-        Py_ssize_t place = PyLong_AsSsize_t(args[i]);
-        PyObject* address = PyObject_CallMethodNoArgs(args[i + 1], data_ptr_name);
-        if (address == NULL) return NULL;
-        table[place] = (char*)PyLong_AsVoidPtr(address);
-        Py_DECREF(address);
-        if (PyErr_Occurred()) return NULL;
-    }
+    if (PyErr_Occurred() || bind(table, args + 4, count - 4)) return NULL;
     int fault;
     Py_BEGIN_ALLOW_THREADS;
     fault = entry(table, sizes, (int)threads);
@@ -36,6 +24,7 @@ static PyObject* run(PyObject*, PyObject* const* args, Py_ssize_t count) {
 
 static PyMethodDef methods[] = {
     {"run", (PyCFunction)(void (*)(void))run, METH_FASTCALL, "Run the kernels of an entry."},
+    {"connect_tensors", connect_tensors, METH_VARARGS, "Tell where tensors are asked."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -19,7 +19,7 @@ from braze.compat.tensor_interface import allocation_functions, dtype_code
 from braze.frozen import frozen
 from braze.options import Options
 from braze.runtime.device_plan import LaunchPlan, launch_by_ctypes
-from braze.runtime.launch import build_extension_module
+from braze.runtime.launch import load_connected
 from braze.runtime.program import NewTensor
 from braze.runtime.toolchain import Toolchain
 
@@ -60,7 +60,7 @@ def load_launcher_for_devices(toolchain: Toolchain | None, options: Options) -> 
     """The extension's functions, or the same in ctypes where it cannot be built."""
     module = None
     if toolchain is not None:
-        module = build_extension_module("device_launcher", toolchain, options)
+        module = load_connected("device_launcher", toolchain, options)
     if module is None:
         return DeviceLauncher(launch_by_ctypes, None)
     functions = allocation_functions()

@@ -133,7 +133,7 @@ def test_without_it_guards_are_python_and_a_hint_says_why(
     elif lack == "libtorch":
         monkeypatch.setattr(guards_native, "metadata_functions", lambda: None)
     else:
-        monkeypatch.setattr(guards_native, "implementation_address", lambda tensor: 1)
+        monkeypatch.setattr(guards_native, "implementation_offset", lambda: None)
     reason = load_native_guards(config.snapshot())
     assert isinstance(reason, str) and reason
     with caplog.at_level(logging.INFO, "braze.perf_hints"):

@@ -3,14 +3,23 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import pytest
 import torch
 
+from braze.compat import tensor_interface
 from braze.ir.kernel import SourceUnit
 from braze.options import config
+from braze.runtime import launch
 from braze.runtime.build import build, load
-from braze.runtime.launch import IndexRangeError, load_launcher, raise_fault, run_by_ctypes
+from braze.runtime.launch import (
+    IndexRangeError,
+    load_connected,
+    load_launcher,
+    raise_fault,
+    run_by_ctypes,
+)
 from braze.runtime.toolchain import Toolchain, find_toolchain
 
 ENTRY = """
@@ -42,3 +51,69 @@ def test_faults() -> None:
         raise_fault(1)
     with pytest.raises(RuntimeError, match="ZeroDivisionError"):
         raise_fault(2)
+
+
+NOTHING = """
+extern "C" __attribute__((visibility("default")))
+int nothing(char**, const long*, int) { return 0; }
+"""
+
+
+class Elsewhere:
+    """Not a tensor, but something that says where its data are."""
+
+    def data_ptr(self) -> int:
+        return 4096
+
+
+class Nowhere:
+    def data_ptr(self) -> int:
+        raise RuntimeError("it has no memory")
+
+
+class Subclass(torch.Tensor):
+    """Whose Python methods nobody asks."""
+
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        raise AssertionError(func)
+
+
+@pytest.mark.parametrize("connected", [True, False])
+def test_tensors_are_asked_for_their_addresses(
+    connected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if not connected:
+        monkeypatch.setattr(launch, "data_of_tensors", lambda: None)
+    options = config.snapshot()
+    toolchain = find_toolchain(options)
+    assert isinstance(toolchain, Toolchain)
+    library = load(build([SourceUnit("nothing", NOTHING)], toolchain, options))
+    run = load_connected("launcher", toolchain, options).run
+    entry = ctypes.cast(library.nothing, ctypes.c_void_p).value
+    whole = torch.arange(24.0).reshape(4, 6)
+    tensors = [whole, whole[1:, 2:], whole.t(), torch.nn.Parameter(whole), torch.empty(0, 3)]
+    tensors += [whole[2, 3], torch.ones(3, dtype=torch.bool)]
+    expected = [tensor.data_ptr() for tensor in tensors]
+    given: list[Any] = [*tensors, Elsewhere()]
+    if connected:
+        given.append(whole.as_subclass(Subclass))
+    table = (ctypes.c_void_p * len(given))()
+    pairs = [part for pair in enumerate(given) for part in pair]
+    assert run(entry, ctypes.addressof(table), ctypes.addressof(table), 1, *pairs) == 0
+    wanted = [*expected, 4096, *[whole.data_ptr()] * connected]
+    assert [place or 0 for place in table] == wanted
+    with pytest.raises(RuntimeError, match="no memory"):
+        run(entry, ctypes.addressof(table), ctypes.addressof(table), 1, 0, Nowhere())
+
+
+@pytest.mark.parametrize("lack", ["function", "layout", "answer"])
+def test_a_build_may_not_say_where_data_are(lack: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert tensor_interface.data_of_tensors() is not None
+    if lack == "function":
+        monkeypatch.setattr(tensor_interface, "exported_address", lambda *_: 0)
+    elif lack == "layout":
+        monkeypatch.setattr(tensor_interface, "implementation_offset", lambda: None)
+    else:
+        monkeypatch.setattr(tensor_interface, "_DATA", "aoti_torch_get_storage_offset")
+    assert tensor_interface.data_of_tensors() is None
