@@ -3,17 +3,22 @@ small, with random weights and inputs.
 
     python -m tests.models.zoo mamba swin_t     # these; without names, all of them
     python -m tests.models.zoo --sizes mamba    # called at four sizes: how many compile anything
+    python -m tests.models.zoo --gradients      # gradients of all parameters, by a sum of results
+    python -m tests.models.zoo --device cuda --mode reduce-overhead --jobs 12
 """
 
 from __future__ import annotations
 
 import argparse
 import copy
+import functools
 import inspect
 import logging
+import multiprocessing
 import sys
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ProcessPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
@@ -59,6 +64,12 @@ BREAKS: dict[str, str] = {
     "led": "asks whether the attention is global anywhere",
     "longformer": "asks whether the attention is global anywhere",
     "xlm": "compares a tensor's maximum",
+}
+
+# Why eager has no gradients of a model, by name.
+NO_GRADIENTS: dict[str, str] = {
+    "levit": "keeps a tensor of the first call's history for the second",
+    "rwkv": "writes to what its backward reads",
 }
 
 # (batch, tokens) of calls; of images (batch, how much larger a side is). The last is no extreme.
@@ -172,8 +183,13 @@ class SizesVerdict:
     causes: tuple[str, ...]
 
 
-def build(name: str) -> tuple[nn.Module, dict[str, Any]]:
+def build(name: str, device: str = "cpu") -> tuple[nn.Module, dict[str, Any]]:
     """A model in eval mode and the keyword arguments of a call ("": a positional one)."""
+    model, given = _build(name)
+    return model.to(device), {key: value.to(device) for key, value in given.items()}
+
+
+def _build(name: str) -> tuple[nn.Module, dict[str, Any]]:
     torch.manual_seed(0)
     library, _, model = name.rpartition("/")
     if library:
@@ -217,35 +233,81 @@ def tensors_in(output: Any, seen: frozenset[int] = frozenset()) -> list[torch.Te
     return [tensor for part in parts for tensor in tensors_in(part, seen)]
 
 
-def judge(name: str) -> Verdict:
-    """Build a model, call it eagerly and compiled with the same random numbers, and compare."""
-    model, given = build(name)
-    with torch.no_grad():
+def judge(
+    name: str,
+    device: str = "cpu",
+    mode: str | None = None,
+    calls: int = 1,
+    gradients: bool = False,
+) -> Verdict:
+    """Build a model, call it eagerly and compiled with the same random numbers, and compare. calls:
+    each with other inputs, the largest error counts; a mode may record the second. gradients: of
+    the parameters are compared, too."""
+    model, given = build(name, device)
+    untouched = copy.deepcopy(model)
+    with torch.set_grad_enabled(gradients):
         with recorded() as journal:
-            compiled = braze.compile(model, options={"suppress_errors": False})
-        accuracy = _compared(model, compiled, given)
-    found = summarise("", journal, None)
-    return Verdict(name, found.graph_count, found.break_count, found.fallbacks, accuracy)
+            compiled = braze.compile(model, mode=mode, options={"suppress_errors": False})
+        found = []
+        for number in range(calls):
+            varied = {key: _varied(value, number) for key, value in given.items()}
+            found.append(_compared(model, compiled, varied, untouched))
+    worst = max(found, key=lambda one: (not one.right, one.largest_error))
+    summary = summarise("", journal, None)
+    return Verdict(name, summary.graph_count, summary.break_count, summary.fallbacks, worst)
 
 
-def _compared(model: nn.Module, compiled: Any, given: Mapping[str, Any]) -> Accuracy:
+def _varied(value: torch.Tensor, number: int) -> torch.Tensor:
+    """Another one of its kind; masks stay."""
+    if value.is_floating_point():
+        return value if not number else value.flip(-1) * (1 - number / 16)
+    return value.roll(number, -1)
+
+
+def _compared(
+    model: nn.Module, compiled: Any, given: Mapping[str, Any], untouched: nn.Module
+) -> Accuracy:
     """A compiled call beside an eager one; where they differ by more than rounding, both are
-    compared with a float64 run."""
-    eager = _call(model, given)
-    outputs = _call(compiled, given)
+    compared with a float64 run of the model as it was before any call."""
+    eager = _results(model, model, given)
+    outputs = _results(compiled, model, given)
     accuracy = compare(outputs, eager)
     if accuracy.right:
         return accuracy
     wide = {key: _widened(value) for key, value in given.items()}
+    exactly = copy.deepcopy(untouched).double()
+    if hasattr(exactly, "set_experts_implementation"):
+        exactly.set_experts_implementation("eager")  # grouped products take no float64
     with Float64Everywhere():
-        exact = _call(copy.deepcopy(model).double(), wide)
+        exact = _results(exactly, exactly, wide)
     return compare(outputs, eager, exact)
+
+
+def _results(call: Any, model: nn.Module, given: Mapping[str, Any]) -> list[torch.Tensor]:
+    """What a call gives, and the gradients of the model's parameters, where those are computed."""
+    results = _call(call, given)
+    losses = [r for r in results if r.requires_grad and r.is_floating_point()]
+    if not torch.is_grad_enabled() or not losses:
+        return results
+    parameters = [p for p in model.parameters() if p.requires_grad]
+    found = torch.autograd.grad(
+        [_weighted(loss) for loss in losses], parameters, allow_unused=True, materialize_grads=True
+    )
+    return [*[result.detach() for result in results], *found]
+
+
+def _weighted(result: torch.Tensor) -> torch.Tensor:
+    """A number that each element counts in, differently and unlike its neighbours: a norm in front
+    of weights that are nearly the same leaves next to nothing of their gradient."""
+    places = torch.arange(result.numel(), dtype=torch.float64, device=result.device)
+    return (result * places.mul(12.9898).sin().to(result.dtype).view(result.shape)).sum()
 
 
 def judge_sizes(name: str) -> SizesVerdict:
     """Build a model and call it at several sizes, each beside eager: how often it compiles, whether
     every result is right, and what kept the sizes from being symbols."""
     model, first = build(name)
+    untouched = copy.deepcopy(model)
     calls = _calls_of_sizes(name, model, first)
     compiling, wrong, causes = 0, [], []
     with torch.no_grad(), recorded() as journal:
@@ -253,7 +315,7 @@ def judge_sizes(name: str) -> SizesVerdict:
         for place, (sizes, given) in enumerate(calls):
             before = len(journal.records())
             with _size_notes() as notes:
-                accuracy = _compared(model, compiled, given)
+                accuracy = _compared(model, compiled, given, untouched)
             compiling += len(journal.records()) > before
             wrong += [] if accuracy.right else [sizes]
             causes += notes if place else []
@@ -325,14 +387,33 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else "")
     options.add_argument("names", nargs="*", help="models (default: all)")
     options.add_argument("--sizes", action="store_true", help="call each at several sizes")
+    options.add_argument("--gradients", action="store_true", help="compare gradients, too")
+    options.add_argument("--device", default="cpu", help="where the models are")
+    options.add_argument("--mode", help="that they are compiled in; then each is called four times")
+    options.add_argument("--jobs", type=int, default=1, help="processes")
     chosen = options.parse_args(arguments)
+    of_calls = functools.partial(
+        _report, device=chosen.device, mode=chosen.mode, gradients=chosen.gradients
+    )
+    report: Callable[[str], bool] = _report_sizes if chosen.sizes else of_calls
+    without = NO_GRADIENTS if chosen.gradients else ()
+    names = chosen.names or [name for name in ALL if name not in without]
+    if chosen.jobs == 1:
+        return int(len(names) != sum(map(report, names)))
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(chosen.jobs, context) as processes:
+        return int(len(names) != sum(processes.map(report, names)))
+
+
+def _report(name: str, device: str, mode: str | None, gradients: bool) -> bool:
     warnings.filterwarnings("ignore")
-    report = _report_sizes if chosen.sizes else _report
-    return bool([name for name in chosen.names or ALL if not report(name)])
-
-
-def _report(name: str) -> bool:
-    found = judge(name)
+    torch.backends.cudnn.allow_tf32 = False
+    calls = 1 if device == "cpu" and mode is None else 4
+    try:
+        found = judge(name, device, mode, calls, gradients)
+    except Exception as error:
+        print(f"WRONG {name:32} {type(error).__name__}: {str(error).splitlines()[:1]}", flush=True)
+        return False
     expected = found.graphs == 1 or name in BREAKS
     right = found.accuracy.right and expected and not found.fallbacks
     print(
@@ -344,6 +425,7 @@ def _report(name: str) -> bool:
 
 
 def _report_sizes(name: str) -> bool:
+    warnings.filterwarnings("ignore")
     try:
         found = judge_sizes(name)
     except Exception as error:

@@ -73,6 +73,12 @@ class InlinedContext(torch.autograd.function.FunctionCtx):
         self.materialize_grads = value
 
 
+class OperatorFunction(torch.autograd.Function):
+    """A function of autograd that stands for an operator (`library_operators.py`)."""
+
+    operator: Any
+
+
 @answers(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
 def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Function.apply`."""
@@ -373,6 +379,8 @@ def _tangent(tracer: Any, result: Value) -> Any:
 
 def _applied(cls: Any) -> Any:
     """What user backends call."""
+    if issubclass(cls, OperatorFunction):
+        return cls.operator
 
     def apply(*args: Any) -> Any:
         return cls.apply(*args)

@@ -21,6 +21,7 @@ from braze.capture.late_calls import call_later, is_reorderable
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import may_be_leaf, takes_as_leaf
 from braze.capture.library_handlers import find_implementation
+from braze.capture.library_operators import call_operator
 from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked, call_whole
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin, is_bound, way_to_call
@@ -222,8 +223,8 @@ def call_script(
 
 
 _CALLED_OBJECTS: dict[type, Any] = {
-    torch._ops.OpOverload: leaf_call,
-    torch._ops.OpOverloadPacket: leaf_call,
+    torch._ops.OpOverload: call_operator,
+    torch._ops.OpOverloadPacket: call_operator,
     torch.jit.ScriptFunction: call_script,
     type(functools.lru_cache(len)): _call_cached,
     weakref.ReferenceType: _open_reference,
