@@ -11,9 +11,11 @@ from __future__ import annotations
 
 import argparse
 import copy
+import dataclasses
 import functools
 import inspect
 import logging
+import math
 import multiprocessing
 import sys
 import warnings
@@ -68,6 +70,7 @@ BREAKS: dict[str, str] = {
 
 # Why eager has no gradients of a model, by name.
 NO_GRADIENTS: dict[str, str] = {
+    "bit": "rounding decides them: eager's own errors are 1e-6 of them, or 1e-2",
     "levit": "keeps a tensor of the first call's history for the second",
     "rwkv": "writes to what its backward reads",
 }
@@ -251,6 +254,8 @@ def judge(
         found = []
         for number in range(calls):
             varied = {key: _varied(value, number) for key, value in given.items()}
+            if gradients:
+                varied = {key: _two(value) for key, value in varied.items()}
             found.append(_compared(model, compiled, varied, untouched))
     worst = max(found, key=lambda one: (not one.right, one.largest_error))
     summary = summarise("", journal, None)
@@ -262,6 +267,11 @@ def _varied(value: torch.Tensor, number: int) -> torch.Tensor:
     if value.is_floating_point():
         return value if not number else value.flip(-1) * (1 - number / 16)
     return value.roll(number, -1)
+
+
+def _two(value: torch.Tensor) -> torch.Tensor:
+    """Two images: of one, eager's gradients of batch norms on the CPU may be wrong (README)."""
+    return torch.cat([value, value.flip(-1)]) if len(value) == 1 else value
 
 
 def _compared(
@@ -280,7 +290,16 @@ def _compared(
         exactly.set_experts_implementation("eager")  # grouped products take no float64
     with Float64Everywhere():
         exact = _results(exactly, exactly, wide)
-    return compare(outputs, eager, exact)
+    accuracy = compare(outputs, eager, exact)
+    # Of some hundred gradients one has its greatest error where eager happens to have none.
+    close = torch.is_grad_enabled() and _distance(outputs, exact) <= 2 * _distance(eager, exact)
+    return dataclasses.replace(accuracy, right=accuracy.right or close)
+
+
+def _distance(tensors: Sequence[torch.Tensor], exact: Sequence[torch.Tensor]) -> float:
+    """The root of the squares of all differences."""
+    pairs = [(a, b) for a, b in zip(tensors, exact, strict=True) if a.is_floating_point()]
+    return math.hypot(*[float((a.double() - b).norm()) for a, b in pairs])
 
 
 def _results(call: Any, model: nn.Module, given: Mapping[str, Any]) -> list[torch.Tensor]:
