@@ -250,7 +250,8 @@ def judge(
     untouched = copy.deepcopy(model)
     with torch.set_grad_enabled(gradients):
         with recorded() as journal:
-            compiled = braze.compile(model, mode=mode, options={"suppress_errors": False})
+            options: dict[str, Any] = {"suppress_errors": False}
+            compiled = braze.compile(model, options=options | ({"mode": mode} if mode else {}))
         found = []
         for number in range(calls):
             varied = {key: _varied(value, number) for key, value in given.items()}
