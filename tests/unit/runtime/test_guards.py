@@ -320,6 +320,8 @@ class Watching(TorchDispatchMode):
         lambda: torch.autocast("cpu", dtype=torch.float16, cache_enabled=False),
         lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
         lambda: torch.device("meta"),
+        lambda: torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
+        lambda: torch.backends.cudnn.flags(enabled=False),
         Watching,
     ],
 )
