@@ -24,7 +24,11 @@ from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, bytes_of
 from braze.ir.scalars import loads
 from braze.ir.schedule import Computed, ExternStep, Kernel, Step
-from braze.schedule.computed_operands import computed_operand, without_store
+from braze.schedule.computed_operands import (
+    computed_operand,
+    is_read_in_order,
+    without_store,
+)
 from braze.schedule.convolutions import convolution_operands
 from braze.schedule.memory import memory_of, written
 from braze.schedule.normalise import Names
@@ -205,6 +209,9 @@ class _Work:
             read = {load.buffer for load in loads(made.value)}
             if sum(map(bytes_of, read)) >= bytes_of(view.buffer):
                 made = "others read it, and it is no larger than what it is computed from"
+        has_windows = site.operands.computed[0] is not None
+        if has_windows and isinstance(made, Computed) and not is_read_in_order(made):
+            made = "what it is computed from lies in memory in another order"
         if isinstance(made, str):
             _log(f"{view.buffer} is not computed in {site.call.op}: {made}")
             return None

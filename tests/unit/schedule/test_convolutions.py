@@ -57,6 +57,16 @@ WAYS: dict[str, tuple[Callable[..., Any], Given, list[str]]] = {
         [*_images(IMAGE), torch.empty(POINT)],
         ["k c k", "p*", "k p"],
     ),
+    "a weight of another dtype, of windows": (
+        lambda x, w: _padded(x, w.to(x.dtype)),
+        [*_images(IMAGE), *_images(SQUARE, dtype=torch.float32)],
+        ["k c k", "p**", "k p*"],
+    ),
+    "a weight in another order": (
+        lambda x, w: _padded(x, w.contiguous(memory_format=torch.channels_last)),
+        [*_images(IMAGE), torch.empty(SQUARE, dtype=torch.bfloat16)],
+        ["c k", "p*"],
+    ),
     "what makes the image of a window": (
         lambda x, w: _padded(F.silu(x), w),
         _images(IMAGE, SQUARE),
