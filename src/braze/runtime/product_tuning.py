@@ -20,6 +20,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.gradmode import without_autocast
 from braze.frozen import frozen
 from braze.ir.kernel import Launch
 from braze.ir.loops import Buffer, BufferView, ExternCall
@@ -110,7 +111,7 @@ def library_start(call: ExternCall, memory: Mapping[Buffer, torch.Tensor]) -> St
         run = functools.partial(write, *given, out=out)
 
     def start() -> int:
-        with torch.no_grad():
+        with torch.no_grad(), without_autocast():
             run()
         return 0
 

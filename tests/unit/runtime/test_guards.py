@@ -360,6 +360,14 @@ def test_tensors_of_the_same_facts_are_checked_in_one_loop() -> None:
         assert not check(frame(**{**tensors, name: torch.empty(3, 2)}))
 
 
+def test_the_words_of_convolutions() -> None:
+    """Said where they are not as PyTorch begins."""
+    with torch.backends.cudnn.flags(enabled=False, allow_tf32=False):
+        words = str(ambient_state())
+    assert "no cuDNN" in words and "float32 convolutions without TF32" in words
+    assert "onvolutions" not in str(ambient_state())
+
+
 def test_ambient_words() -> None:
     guard = Guard(None, GuardKind.AMBIENT, Ambient("grad mode is off now"))
     assert outcome(guard) == "grad mode is off now"

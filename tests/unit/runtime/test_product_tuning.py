@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -81,6 +83,23 @@ def test_a_library_call_writes_where_the_rest_reads_if_it_can() -> None:
             assert start() == 0
         assert torch.equal(memory[written], before) is (written is made)
         assert calls == (["aten.convolution.default"] if written is made else ["aten.mm.out"])
+
+
+def test_a_library_call_is_timed_without_autocast() -> None:
+    """As a graph runs it: it has the casts that autocast made."""
+    seen: list[bool] = []
+    key = torch._C.DispatchKey.AutocastCPU
+
+    def called(*_: Any) -> None:
+        seen.append(torch._C._dispatch_tls_is_dispatch_key_excluded(key))
+
+    called.overloadpacket = SimpleNamespace(  # type: ignore[attr-defined]
+        out=SimpleNamespace(tags=[torch.Tag.generated])
+    )
+    start = library_start(replace(CALL, op=called), {b: torch.ones(4096) for b in (X, W, Y)})
+    with torch.autocast("cpu", torch.bfloat16):
+        assert start() == 0
+    assert seen == [True]
 
 
 class _Seen(TorchDispatchMode):
