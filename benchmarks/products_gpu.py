@@ -1,13 +1,14 @@
-"""Products of matrices with what makes their operands and what follows them: cuBLAS and kernels,
-beside one kernel of ours.
+"""Products of matrices and convolutions with what makes their operands and what follows them:
+cuBLAS, cuDNN and kernels, beside one kernel of ours.
 
-    python -m benchmarks.products_gpu [--only bert,bytes] [--brief] [--peer]
+    python -m benchmarks.products_gpu [--only bert,bytes,conv] [--brief] [--peer]
 
-Sizes of BERT-base, GPT-2 and Llama-type models. All ways are replayed as CUDA graphs over random
-numbers, sets of buffers in turn that are four times the second-level cache together. Of ours, every
-way and block size is timed (--brief: none). "tuned" is compiled with
-`mode="max-autotune-no-cudagraphs"`, by its own timings; --peer: so does torch.compile. The floor is
-each input read once and each output written once at the rate of a copy. Errors are against float64.
+Sizes of BERT-base, GPT-2 and Llama-type models, of ResNet-50 (32 images) and DenseNet-121 (16). All
+ways are replayed as CUDA graphs over random numbers, sets of buffers in turn that are four times
+the second-level cache together. Of ours, every way and block size is timed (--brief: none). "tuned"
+is compiled with `mode="max-autotune-no-cudagraphs"`, by its own timings; --peer: so does
+torch.compile. The floor is each input read once and each output written once at the rate of a copy.
+Errors are against float64.
 """
 
 from __future__ import annotations
@@ -147,7 +148,65 @@ LOGITS = (
     Case("logits of bert", F.linear, _half((8192, 768), (30522, 768), (30522,))),
     Case("logits, 4096 summed", F.linear, _half((4096, 4096), (32001, 4096))),
 )
-CASES = (*EPILOGUES, *PROLOGUES, *LOGITS)
+
+
+def _convolution(
+    images: int, channels: int, made: int, size: int, how: str, dtype: torch.dtype = torch.bfloat16
+) -> Case:
+    """A convolution of square images with a norm in inference. how: the window's extent, then
+    `/2` for steps, `+` for a residual and `<` for a norm and an activation before it."""
+    window, step = int(how[0]), 2 if "/2" in how else 1
+    before, behind = "<" in how, "+" in how
+
+    def function(x: Any, w: Any, *rest: Any) -> Any:
+        norms = [rest[:4], rest[4:8]] if before else [rest[:4]]
+        if before:
+            x = F.relu(F.batch_norm(x, *norms.pop()))
+        y = F.batch_norm(F.conv2d(x, w, stride=step, padding=window // 2), *norms[0])
+        return F.relu(y + rest[-1] if behind else y)
+
+    def image(*shape: int) -> Input:
+        return Input(shape, dtype, layout=torch.channels_last)
+
+    def norm(count: int) -> tuple[Input, ...]:
+        """Mean, variance, weight, bias."""
+        plain = Input((count,), dtype)
+        return plain, Input((count,), dtype, positive=True), plain, plain
+
+    given = [image(images, channels, size, size), image(made, channels, window, window)]
+    given += [*norm(made), *(norm(channels) if before else ())]
+    given += [image(images, made, size // step, size // step)] if behind else []
+    kind = "" if dtype == torch.bfloat16 else ", float32"
+    return Case(f"conv {how} {channels} to {made}, {images} x {size}{kind}", function, tuple(given))
+
+
+CONVOLUTIONS = (
+    _convolution(32, 64, 64, 56, "1"),
+    _convolution(32, 64, 64, 56, "3"),
+    _convolution(32, 64, 256, 56, "1+"),
+    _convolution(32, 256, 64, 56, "1"),
+    _convolution(32, 128, 128, 56, "3/2"),
+    _convolution(32, 256, 512, 56, "1/2"),
+    _convolution(32, 128, 512, 28, "1+"),
+    _convolution(32, 512, 128, 28, "1"),
+    _convolution(32, 128, 128, 28, "3"),
+    _convolution(32, 256, 1024, 14, "1+"),
+    _convolution(32, 1024, 256, 14, "1"),
+    _convolution(32, 256, 256, 14, "3"),
+    _convolution(32, 512, 2048, 7, "1+"),
+    _convolution(32, 512, 512, 7, "3"),
+    _convolution(16, 96, 128, 56, "1<"),
+    _convolution(16, 256, 128, 28, "1<"),
+    _convolution(16, 512, 128, 14, "1<"),
+    _convolution(32, 64, 64, 56, "3", torch.float32),
+    _convolution(32, 64, 256, 56, "1+", torch.float32),
+    _convolution(32, 256, 64, 56, "1", torch.float32),
+    _convolution(32, 128, 512, 28, "1+", torch.float32),
+    _convolution(32, 128, 128, 28, "3", torch.float32),
+    _convolution(32, 1024, 256, 14, "1", torch.float32),
+    _convolution(16, 256, 128, 28, "1<", torch.float32),
+)
+CASES = (*EPILOGUES, *PROLOGUES, *LOGITS, *CONVOLUTIONS)
 
 
 @dataclasses.dataclass(frozen=True, slots=True)
@@ -170,7 +229,8 @@ class Found:
     def name(self, number: int) -> str:
         """What is in the kernel that multiplies."""
         products = [step.product for step in _kernels(self.plans[number]) if step.product]
-        sides = [side for product in products for side in product.computed if side]
+        computed = [side for product in products for side in product.computed if side]
+        sides = [side for side in computed if not side.gathered]
         return f"{len(_kernels(self.plans[number]))} kernels" + (", fused" if sides else "")
 
 

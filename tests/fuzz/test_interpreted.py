@@ -3,10 +3,15 @@
 
 from __future__ import annotations
 
+import sys
+import types
+from dataclasses import replace
 from functools import partial
 
 import pytest
+import torch
 
+from braze import devices
 from tests.fuzz.generator import generate
 from tests.fuzz.interpreted import install
 from tests.fuzz.isolation import check_programs, described
@@ -59,3 +64,52 @@ def test_kernels_are_interpreted() -> None:
     program = on_device(Program(text, ("run(torch.ones(3))",)), "cpu")
     (difference,) = [d for _, d in check_programs([0], lambda _: program, install_wrong)]
     assert difference is not None and difference.kind == "state"
+
+
+_BLOCK = """
+import torch
+from torch import nn
+
+class Block(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.convs = nn.ModuleList(
+            [nn.Conv2d(32, 16, 1), nn.Conv2d(16, 16, 3, 2, 1), nn.Conv2d(16, 32, 1, bias=False)]
+        )
+        self.norms = nn.ModuleList([nn.BatchNorm2d(n) for n in (16, 16, 32)])
+        self.down = nn.Conv2d(32, 32, 1, 2)
+
+    def forward(self, x):
+        y = x
+        for conv, norm in zip(self.convs, self.norms):
+            y = norm(conv(y)) if norm is self.norms[-1] else norm(conv(y)).relu()
+        return (y + self.down(x)).relu()
+
+torch.manual_seed(0)
+block = Block().to(memory_format=torch.channels_last).eval()
+
+def entry(x):
+    with torch.no_grad():
+        return block(x.to(memory_format=torch.channels_last))
+"""
+
+
+def _install_convolutions(*, is_wrong: bool) -> None:
+    """Each convolution is a kernel where it can be one, of float32 as it is."""
+    torch._C._set_cudnn_allow_tf32(False)
+    install("default")
+    row = replace(devices._DEVICES["cpu"](), choose=lambda _: lambda ways: min(1, len(ways) - 1))
+    devices._DEVICES = types.MappingProxyType({"cpu": lambda: row})  # in the child alone
+    builder = sys.modules["triton.runtime.interpreter"].InterpreterBuilder
+    plain = builder.create_dot
+    if is_wrong:
+        builder.create_dot = lambda self, a, b, d, *how: plain(self, a, b, plain(self, a, b, d))
+
+
+@pytest.mark.parametrize("is_wrong", [False, True])
+def test_a_block_of_convolutions(is_wrong: bool) -> None:
+    """With its norms, its residual and its steps; and products are what computes it."""
+    program = on_device(Program(_BLOCK, ("run(torch.randn(2, 32, 6, 5))",)), "cpu")
+    prepare = partial(_install_convolutions, is_wrong=is_wrong)
+    ((_, difference),) = check_programs([0], lambda _: program, prepare)
+    assert (difference is not None) is is_wrong, difference

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, final
+from typing import Any, Literal, final
 
 import torch
 from torch.autograd import forward_ad
@@ -17,6 +17,7 @@ from braze.frozen import frozen
 # What lets a mode see all that follows: programs enter their own modes by it.
 MODE_ENTRIES = (TorchFunctionMode.__enter__, TorchDispatchMode.__enter__)
 _AUTOCAST_DEVICES = ("cpu", "cuda")
+CONVOLUTIONS = ("cuda", "conv")  # whose precision is asked for and set
 
 
 @final
@@ -29,6 +30,7 @@ class AmbientState:
     anomaly: whether the engine looks for the origin of errors, and for NaN as well.
     forward_level: the level of forward-mode gradients, -1 outside of one; a compiled entry needs
     none, since its inputs' tangents are nothing that a graph sees.
+    convolutions: whether cuDNN computes them on a GPU, and in what it multiplies float32.
     """
 
     grad: bool
@@ -44,6 +46,7 @@ class AmbientState:
     anomaly: tuple[bool, bool] = (False, False)
     default_device: torch.device | None = None
     forward_level: int = -1
+    convolutions: tuple[bool, str] = (True, "tf32")
 
     def __str__(self) -> str:
         """Whether gradients are recorded, and all that a program has set otherwise than PyTorch
@@ -62,6 +65,9 @@ class AmbientState:
         words += [f"default device {self.default_device}"] * (self.default_device is not None)
         words += ["not every attention kernel allowed"] * (not all(self.sdpa))
         words += ["forward-mode gradients"] * (self.forward_level >= 0)
+        enabled, precision = self.convolutions
+        words += ["no cuDNN"] * (not enabled)
+        words += ["float32 convolutions without TF32"] * (precision != "tf32")
         return ", ".join(words + [f"{n} {name}" for name, n in counted.items() if n])
 
     def holds(self) -> bool:
@@ -97,7 +103,22 @@ def ambient_state() -> AmbientState:
         anomaly_mode(),
         default_device(),
         forward_ad._current_level,
+        _convolutions(),
     )
+
+
+def _convolutions() -> tuple[bool, str]:
+    enabled: bool = torch._C._get_cudnn_enabled()
+    return enabled, torch._C._get_fp32_precision_getter(*CONVOLUTIONS)
+
+
+def convolution_precision() -> Literal["ieee", "tf32"] | None:
+    """In what the library multiplies float32 in convolutions on a GPU; None where it is not cuDNN
+    that computes them."""
+    enabled, precision = _convolutions()
+    if not enabled:
+        return None
+    return "tf32" if precision == "tf32" else "ieee"
 
 
 def anomaly_mode() -> tuple[bool, bool]:
@@ -147,6 +168,11 @@ def set_ambient_state(state: AmbientState, deeper: int = 0) -> None:
     for (question, setter), enabled in zip(_SDPA_FLAGS, state.sdpa):
         if question() is not enabled:
             setter(enabled)
+    enabled, precision = state.convolutions
+    if torch._C._get_cudnn_enabled() is not enabled:
+        torch._C._set_cudnn_enabled(enabled)
+    if _convolutions()[1] != precision:
+        torch._C._set_fp32_precision_setter(*CONVOLUTIONS, precision)
 
 
 _SDPA_FLAGS: tuple[tuple[Any, Any], ...] = (

@@ -17,7 +17,7 @@ from typing import Any, final
 import torch
 from torch.autograd import forward_ad
 
-from braze.compat.ambient import AmbientState, default_device
+from braze.compat.ambient import CONVOLUTIONS, AmbientState, default_device
 from braze.compat.tensor_interface import exported_address
 from braze.frozen import frozen
 
@@ -33,29 +33,33 @@ _SDPA = (
 )
 
 
-# The same of C++: the address of a function, its argument, the bits of its result that it sets, and
-# what they are.
-NativeQuestion = tuple[int, int, int, int]
+# The same of C++: the address of a function, three arguments (of which it may have fewer), the bits
+# of its result that it sets, and what they are.
+NativeQuestion = tuple[int, int, int, int, int, int]
 
 
 @final
 @frozen
 class _Native:
     """A function of C++ that answers what the Python function of the field asks it. mask: the bits
-    of its result. of_context: it is a method of PyTorch's global context, without arguments."""
+    of its result. of_context: it is a method of PyTorch's global context, which comes before its
+    own arguments. arguments: of each time that it is asked."""
 
     library: str
     symbol: str
-    arguments: tuple[int, ...] = (0,)
+    arguments: tuple[tuple[int, ...], ...] = ((),)
     mask: int = 0xFF
     of_context: bool = False
 
 
-def _of_context(method: str) -> _Native:
-    return _Native("libtorch_cpu.so", f"_ZNK2at7Context{method}Ev", of_context=True)
+def _of_context(method: str, kinds: str = "v", *arguments: int) -> _Native:
+    """kinds: the mangled types of the method's arguments."""
+    name = f"_ZNK2at7Context{method}E{kinds}"
+    return _Native("libtorch_cpu.so", name, (arguments,), of_context=True)
 
 
-_DEVICE_TYPES = (0, 1)  # the CPU and CUDA devices
+_DEVICE_TYPES = ((0,), (1,))  # the CPU and CUDA devices
+_CUDA, _CONV = 1, 1  # of the enumerations of float32's backends and operators
 _NATIVE: dict[str, tuple[_Native, ...]] = {
     "grad": (_Native("libc10.so", "_ZN3c108GradMode10is_enabledEv"),),
     "inference": (_Native("libc10.so", "_ZN3c1013InferenceMode10is_enabledEv"),),
@@ -81,6 +85,10 @@ _NATIVE: dict[str, tuple[_Native, ...]] = {
         _of_context("18userEnabledMathSDP"),
         _of_context("19userEnabledCuDNNSDP"),
     ),
+    "convolutions": (
+        _of_context("16userEnabledCuDNN"),
+        _of_context("16float32Precision", "NS_14Float32BackendENS_9Float32OpE", _CUDA, _CONV),
+    ),
     "function_modes": (
         _Native("libtorch_cpu.so", "_ZN2at4impl22PythonTorchFunctionTLS9stack_lenEv", mask=-1),
     ),
@@ -88,7 +96,8 @@ _NATIVE: dict[str, tuple[_Native, ...]] = {
         _Native("libc10.so", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", mask=-1),
     ),
 }
-_ASK = ctypes.CFUNCTYPE(ctypes.c_int64, ctypes.c_int64)
+_MOST_ARGUMENTS = 3
+_ASK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * _MOST_ARGUMENTS)
 
 
 def _one(function: Callable[[], Any]) -> Callable[[Any], list[Question]]:
@@ -118,6 +127,16 @@ def _device(expected: Any) -> list[Question]:
     return [] if expected is None else [(partial(_has_default_device, expected), None, True)]
 
 
+def _convolutions(expected: Any) -> list[Question]:
+    enabled, precision = expected
+    asked = partial(_have_precision, precision)  # a text is another object each time
+    return [(torch._C._get_cudnn_enabled, None, enabled), (asked, None, True)]
+
+
+def _have_precision(expected: str) -> bool:
+    return expected == torch._C._get_fp32_precision_getter(*CONVOLUTIONS)
+
+
 def _forward_level(expected: int) -> list[Question]:
     return [(vars(forward_ad).__getitem__, "_current_level", expected)]
 
@@ -140,6 +159,7 @@ _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
     "anomaly": _anomaly,
     "default_device": _device,
     "forward_level": _forward_level,
+    "convolutions": _convolutions,
 }
 
 
@@ -175,11 +195,14 @@ def _native_questions(name: str) -> list[NativeQuestion]:
     found = []
     for native in _NATIVE.get(name, ()):
         address = exported_address(native.library, native.symbol)
-        arguments = (_context(),) if native.of_context else native.arguments
-        if not address or (native.of_context and not all(arguments)):
+        if not address or (native.of_context and not _context()):
             return []
         ask = _ASK(address)
-        found += [(address, n, native.mask, ask(n) & native.mask) for n in arguments]
+        for own in native.arguments:
+            given = (_context(), *own) if native.of_context else own
+            first, second, third = (*given, *[0] * (_MOST_ARGUMENTS - len(given)))
+            answer = ask(first, second, third) & native.mask
+            found.append((address, first, second, third, native.mask, answer))
     return found
 
 

@@ -69,7 +69,8 @@ def print_step(step: Step) -> list[str]:
         )
     if step.product is not None:
         first, second = map(print_view, (step.product.first, step.product.second))
-        lines.append(f"  {step.product.target} = {first} @ {second}")
+        how = " as tf32" if step.product.precision == "tf32" else ""
+        lines.append(f"  {step.product.target} = {first} @ {second}{how}")
         lines += _computed(step.product)
     for phase in step.phases:
         lines += _phase(step, phase)

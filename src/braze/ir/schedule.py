@@ -18,7 +18,7 @@ values of a row are small arrays; the innermost, vectorised loop then runs over 
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import TypeAlias, final
+from typing import Literal, TypeAlias, final
 
 import torch
 
@@ -31,6 +31,9 @@ from braze.shapes.binding import NO_SIZES, Sizes
 from braze.shapes.expr import Expr, Symbol, constant_value, dot
 
 Loop: TypeAlias = tuple[Symbol, Size]
+
+# What counts of float32 numbers that are multiplied: all of them, or ten bits of the fraction.
+Precision: TypeAlias = Literal["ieee", "tf32"]
 
 ALIGNMENT = 64  # bytes, of slots in the arena: a cache line and a vector
 
@@ -100,10 +103,13 @@ class Computed:
 
     value: the element of the dtype that it would be rounded to in memory, over the loops: of the
         batch where there are more than one, of rows and of columns.
+    gathered: elements of memory as they are, some more than once, and zeros beside them: no other
+        kernel would write it either.
     """
 
     loops: tuple[Loop, ...]
     value: Scalar
+    gathered: bool = False
 
 
 @final
@@ -112,12 +118,14 @@ class Product:
     """target[.., m, n] = sum over k of first[.., m, k] * second[.., k, n], in float32 or wider; the
     target is never in memory. first, second: of two dimensions, or three with a batch of one size.
     computed: for each, what it is where it is not in memory; then its view says only its form.
+    precision: of factors that are float32.
     """
 
     target: Buffer
     first: BufferView
     second: BufferView
     computed: tuple[Computed | None, Computed | None] = (None, None)
+    precision: Precision = "ieee"
 
 
 @final

@@ -32,6 +32,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.ambient import convolution_precision
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.random_ops import is_random
@@ -203,8 +204,8 @@ def _convolution(node: Node, prices: Mapping[str, LayoutPrices]) -> _Convolution
 def _suits(dtype: torch.dtype, price: LayoutPrices) -> bool:
     if dtype in _HALVES:
         return True
-    library = torch.backends.cudnn
-    return dtype is torch.float32 and (not price.only_matrix_units or library.allow_tf32)
+    has_units = not price.only_matrix_units or convolution_precision() == "tf32"
+    return dtype is torch.float32 and has_units
 
 
 def _count(shape: Any) -> int:

@@ -162,8 +162,8 @@ enum { MAX_APART = 16, MAX_STORAGES = 4096 };  // as in guards_snapshot.py
 
 // One of C++: a function, and the answer in the bits of the mask.
 struct Question {
-    int64 (*ask)(int64);
-    int64 argument, mask, answer;
+    int64 (*ask)(int64, int64, int64);
+    int64 first, second, third, mask, answer;
 };
 
 struct Snapshot {
@@ -188,23 +188,26 @@ struct Snapshot {
 
 // --- questions of C++ ----------------------------------------------------------------------------
 
-// Rows of (address, argument, mask, answer). The type of a function with fewer bits in its argument
-// or result is another one, but it is called the same way.
+// Rows of (address, three arguments, mask, answer). The type of a function with fewer arguments, or
+// fewer bits in them or in its result, is another one, but it is called the same way.
 static Question* read_questions(PyObject* rows, Py_ssize_t* count) {
     *count = PyTuple_GET_SIZE(rows);
     Question* questions = (Question*)PyMem_Calloc(*count + 1, sizeof(Question));
     for (Py_ssize_t i = 0; questions && i < *count; i++) {
         Question* question = &questions[i];
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "LLLL", (int64*)&question->ask,
-                              &question->argument, &question->mask, &question->answer))
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "LLLLLL", (int64*)&question->ask,
+                              &question->first, &question->second, &question->third,
+                              &question->mask, &question->answer))
             break;
     }
     return questions;
 }
 
 static int answers_hold(const Question* question, Py_ssize_t count) {
-    for (const Question* end = question + count; question < end; question++)
-        if ((question->ask(question->argument) & question->mask) != question->answer) return 0;
+    for (const Question* end = question + count; question < end; question++) {
+        int64 answer = question->ask(question->first, question->second, question->third);
+        if ((answer & question->mask) != question->answer) return 0;
+    }
     return 1;
 }
 

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-from braze.compat.ambient_check import quick_questions
+from braze.compat.ambient_check import NativeQuestion, quick_questions
 from braze.compat.modules import GLOBAL_HOOKS, INSTANCE_HOOKS
 from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
 from braze.ir.entry import FrameValues
@@ -73,7 +73,7 @@ class _Builder:
             self.places.setdefault(source, []).append(place)
         self.pins = Pins(frame, native.absent)
         self.questions: list[tuple[Any, ...]] = []
-        self.native_questions: list[tuple[int, int, int, int]] = []
+        self.native_questions: list[NativeQuestion] = []
         self.functions: list[tuple[Any, ...]] = []
         self.facts: dict[TensorFacts, int] = {}
         self.fact_rows: list[tuple[Any, ...]] = []

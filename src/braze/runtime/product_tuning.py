@@ -1,6 +1,7 @@
-"""`mode="max-autotune"`: which of the ways to compute a product of matrices is the quickest.
+"""`mode="max-autotune"`: which of the ways to compute a product of matrices, or a convolution, is
+the quickest.
 
-    what makes an operand, cuBLAS, then what reads its result           "library"
+    what makes an operand, cuBLAS or cuDNN, then what reads its result  "library"
     what makes it, then one kernel, in each of its block sizes          k_12ab..., ...
     one kernel of all, in each of its block sizes                       k_34cd..., ...
 
@@ -11,6 +12,7 @@ no device, or no Triton.
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,6 +20,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.gradmode import without_autocast
 from braze.frozen import frozen
 from braze.ir.kernel import Launch
 from braze.ir.loops import Buffer, BufferView, ExternCall
@@ -94,6 +97,27 @@ def runs_of(ways: Sequence[Steps]) -> list[Run]:
     return list(found.values())
 
 
+def library_start(call: ExternCall, memory: Mapping[Buffer, torch.Tensor]) -> Start:
+    """The call, writing where the rest reads; where its operator has no form of its own that does
+    (a convolution), its result is made anew, as it is in a program, and the rest reads random
+    numbers."""
+    (target,) = call.outputs
+    assert target is not None
+    given = [_tensor(x, memory) for x in call.args]
+    write = call.op.overloadpacket.out
+    run: Callable[..., Any] = functools.partial(call.op, *given)
+    if torch.Tag.generated not in write.tags:
+        out = torch.as_strided(memory[target], target.shape, target.stride)  # type: ignore[arg-type]
+        run = functools.partial(write, *given, out=out)
+
+    def start() -> int:
+        with torch.no_grad(), without_autocast():
+            run()
+        return 0
+
+    return start
+
+
 # --- private ---------------------------------------------------------------------------------
 
 
@@ -152,29 +176,13 @@ def _start(
     starts: list[Start] = []
     for part in run.parts:
         if isinstance(part, ExternCall):
-            starts.append(_library(part, memory))
+            starts.append(library_start(part, memory))
             continue
         start = timer.start_of(part, cubins.get(part.function), memory)
         if start is None:
             return None
         starts.append(start)
     return lambda: next((code for code in [start() for start in starts] if code), 0)
-
-
-def _library(call: ExternCall, memory: Mapping[Buffer, torch.Tensor]) -> Start:
-    """The call, writing where the rest reads."""
-    (target,) = call.outputs
-    assert target is not None
-    given = [_tensor(x, memory) for x in call.args]
-    out = torch.as_strided(memory[target], target.shape, target.stride)  # type: ignore[arg-type]
-    write = call.op.overloadpacket.out
-
-    def start() -> int:
-        with torch.no_grad():
-            write(*given, out=out)
-        return 0
-
-    return start
 
 
 def _tensor(argument: Any, memory: Mapping[Buffer, torch.Tensor]) -> Any:

@@ -20,6 +20,7 @@ from braze.ir.schedule import Computed, Kernel, Loop, Phase, Store, offset
 from braze.schedule.memory import written
 from braze.schedule.product_kernels import is_in_order, is_pointwise, loops_at
 from braze.shapes.expr import Symbol, as_expr, constant_value
+from braze.shapes.substitution import substitute
 
 _NODES = (Literal, Index, Load, Apply, Cast, Guarded)
 
@@ -47,6 +48,18 @@ def computed_operand(kernel: Kernel, view: BufferView, number: int) -> Computed 
     if moves is None:
         return "its elements are not numbered as the kernel's points"
     return Computed(tuple(loops), substitute_symbols(store.value, moves))
+
+
+def is_read_in_order(computed: Computed) -> bool:
+    """Whether neighbours of a column, of a second matrix, are neighbours in all that it reads, or
+    the same element."""
+    (row, _), _ = computed.loops[-2:]
+    for load in loads(computed.value):
+        place = offset(load.buffer, load.coordinates)
+        step = constant_value(substitute(place, {row: row + 1}) - place)
+        if step not in (0, 1):
+            return False
+    return True
 
 
 def without_store(kernel: Kernel, target: Buffer) -> Kernel | None:

@@ -23,13 +23,13 @@ from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, Load, Scalar
 from braze.ir.scalars import apply, cast, loads, rebuild, replace_children
 from braze.ir.scalars import substitute_symbols as substituted
-from braze.ir.schedule import Computed, Kernel, Loop, Phase, Product, Store, offset
+from braze.ir.schedule import Computed, Kernel, Loop, Phase, Precision, Product, Store, offset
 from braze.schedule.memory import written
 from braze.schedule.normalise import Names
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div, modulo
 from braze.shapes.substitution import substitute
 
-_DTYPES = (torch.bfloat16, torch.float16, torch.float32)
+DTYPES = (torch.bfloat16, torch.float16, torch.float32)
 # Operator -> the place of the first matrix among its arguments.
 _PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1}
 
@@ -37,7 +37,11 @@ _PRODUCTS = {"aten::mm": 0, "aten::bmm": 0, "aten::addmm": 1, "aten::baddbmm": 1
 @final
 @frozen
 class Operands:
-    """Of a product: its matrices, what is added (None: nothing), and its extents."""
+    """Of a product: its matrices, what is added (None: nothing), and its extents.
+
+    computed: the matrices that no view shows (`Product.computed`). precision: as there.
+    adds_to_rounded: the sum is rounded by itself before something is added to it.
+    """
 
     first: BufferView
     second: BufferView
@@ -45,6 +49,9 @@ class Operands:
     batch: int
     m: int
     n: int
+    computed: tuple[Computed | None, Computed | None] = (None, None)
+    precision: Precision = "ieee"
+    adds_to_rounded: bool = False
 
 
 def operands_of(call: ExternCall) -> Operands | None:
@@ -57,7 +64,7 @@ def operands_of(call: ExternCall) -> Operands | None:
     first, second = call.args[place:]
     added = call.args[0] if place else None
     views = [first, second, *([added] if added is not None else [])]
-    if not all(_is_plain(view, first) for view in views) or first.dtype not in _DTYPES:
+    if not all(is_plain(view, first) for view in views) or first.dtype not in DTYPES:
         return None
     *batch, m, _ = map(constant_value, first.shape)
     n = constant_value(second.shape[-1])
@@ -67,6 +74,14 @@ def operands_of(call: ExternCall) -> Operands | None:
     if target is None or not _is_row_major(target, (batches, m, n)) or min(batches, m, n) < 1:
         return None
     return Operands(first, second, added, batches, m, n)
+
+
+def is_plain(view: BufferView, first: BufferView) -> bool:
+    """Whether it is a tensor of known sizes, and of the first one's dtype and device."""
+    sizes = [*view.shape, *view.stride, view.offset]
+    known = all(constant_value(size) is not None for size in sizes)
+    is_alike = view.dtype == first.dtype and view.buffer.device == first.buffer.device
+    return known and is_alike and view.dtype == view.buffer.dtype and not view.is_number
 
 
 def is_pointwise(kernel: Kernel) -> bool:
@@ -91,16 +106,19 @@ def product_kernel(
     computed: tuple[Computed | None, Computed | None] = (None, None),
 ) -> Kernel | None:
     """The kernel of a product and of what reads it, if anything does; None where they cannot be
-    one. is_kept: the product's own result is needed, too."""
+    one. is_kept: the product's own result is needed, too. computed: of its matrices, beside those
+    that no view shows."""
     (target,) = call.outputs
     assert target is not None
     sizes = (operands.batch, operands.m, operands.n)
-    read = _read_by(operands, computed)
+    first, second = (a or b for a, b in zip(operands.computed, computed, strict=True))
+    read = _read_by(operands, (first, second))
     b, m, n = (Symbol(name, 0, size - 1) for name, size in zip(("pb0", "pm0", "pn0"), sizes))
     place = (as_expr(b if operands.batch > 1 else 0), as_expr(m), as_expr(n))
-    sums = names.buffer(target, tuple(target.shape), dtype=torch.float32)
-    at = place[-len(target.shape) :]
-    value = _rounded(Load(sums, at), operands.added, at, target.dtype)
+    inner = place[-2:] if operands.batch == 1 and len(target.shape) != 3 else place
+    sums = names.buffer(target, sizes[-len(inner) :], dtype=torch.float32)
+    value = _rounded(Load(sums, inner), operands, inner, target.dtype)
+    at = inner if _is_row_major(target, sizes) else _unravelled(target, _element(place, sizes))
     stores: tuple[Store, ...] = (Store(target, at, value, call.origin),)
     if rest is not None:
         moves = _moves(rest, target, place, sizes)
@@ -114,7 +132,7 @@ def product_kernel(
     memory += [b for b in rest.memory if b is not target] if rest is not None else []
     rows: tuple[Loop, ...] = ((b, operands.batch),) if operands.batch > 1 else ()
     phase = Phase(((m, operands.m), (n, operands.n)), stores)
-    product = Product(sums, operands.first, operands.second, computed)
+    product = Product(sums, operands.first, operands.second, (first, second), operands.precision)
     name = call_name(target) if rest is None else rest.name
     return Kernel(name, rows, (phase,), tuple(dict.fromkeys(memory)), product=product)
 
@@ -171,14 +189,6 @@ def _read_by(
     return found
 
 
-def _is_plain(view: BufferView, first: BufferView) -> bool:
-    """Whether it is a tensor of known sizes, and of the first one's dtype and device."""
-    sizes = [*view.shape, *view.stride, view.offset]
-    known = all(constant_value(size) is not None for size in sizes)
-    is_alike = view.dtype == first.dtype and view.buffer.device == first.buffer.device
-    return known and is_alike and view.dtype == view.buffer.dtype and not view.is_number
-
-
 def _is_row_major(target: Buffer, sizes: tuple[int, int, int]) -> bool:
     expected = 1
     if [constant_value(size) for size in target.shape] != list(sizes[-len(target.shape) :]):
@@ -201,33 +211,43 @@ def _moves(
     if len(places) != 1 or not all(map(is_in_order, reads)):
         return None
     (place,) = places
+    loops, element = (*kernel.rows, *kernel.phases[0].loops), _element(at, sizes)
+    return loops_at(loops, place, element, math.prod(sizes))
+
+
+def _element(at: tuple[Expr, Expr, Expr], sizes: tuple[int, int, int]) -> Expr:
+    """The number of an element of the result."""
     b, m, n = at
-    element = (b * sizes[1] + m) * sizes[2] + n
-    return loops_at((*kernel.rows, *kernel.phases[0].loops), place, element, math.prod(sizes))
+    return (b * sizes[1] + m) * sizes[2] + n
 
 
-def _rounded(
-    value: Scalar, added: BufferView | None, at: tuple[Expr, ...], dtype: torch.dtype
-) -> Scalar:
+def _rounded(value: Scalar, operands: Operands, at: tuple[Expr, ...], dtype: torch.dtype) -> Scalar:
     """The product's element as the library gives it."""
-    if added is not None:
-        value = apply("add", value, cast(_element(added, at), torch.float32))
+    if operands.added is not None:
+        if operands.adds_to_rounded:
+            value = cast(cast(value, dtype), torch.float32)
+        value = apply("add", value, cast(_element_of(operands.added, at), torch.float32))
     return cast(value, dtype)
 
 
-def _element(view: BufferView, at: tuple[Expr, ...]) -> Scalar:
+def _element_of(view: BufferView, at: tuple[Expr, ...]) -> Scalar:
     """An element of a view, broadcast to the place."""
     inner = at[len(at) - len(view.shape) :]
     fixed = [as_expr(0) if constant_value(n) == 1 else c for c, n in zip(inner, view.shape)]
     place = as_expr(view.offset)
     for coordinate, stride in zip(fixed, view.stride, strict=True):
         place = place + coordinate * stride
+    return Load(view.buffer, _unravelled(view.buffer, place))
+
+
+def _unravelled(buffer: Buffer, place: Expr) -> tuple[Expr, ...]:
+    """The coordinates of the element that is so many from the first one in memory."""
     coordinates = []
-    for size, stride in zip(view.buffer.shape, view.buffer.stride, strict=True):
+    for size, stride in zip(buffer.shape, buffer.stride, strict=True):
         step = constant_value(stride) or 0
         inside = place if step == 1 else (floor_div(place, step) if step else as_expr(0))
         coordinates.append(as_expr(0) if constant_value(size) == 1 else modulo(inside, size))
-    return Load(view.buffer, tuple(coordinates))
+    return tuple(coordinates)
 
 
 def _stores(

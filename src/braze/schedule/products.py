@@ -24,7 +24,12 @@ from braze.frozen import frozen
 from braze.ir.loops import Buffer, BufferView, ExternCall, LoopProgram, bytes_of
 from braze.ir.scalars import loads
 from braze.ir.schedule import Computed, ExternStep, Kernel, Step
-from braze.schedule.computed_operands import computed_operand, without_store
+from braze.schedule.computed_operands import (
+    computed_operand,
+    is_read_in_order,
+    without_store,
+)
+from braze.schedule.convolutions import convolution_operands
 from braze.schedule.memory import memory_of, written
 from braze.schedule.normalise import Names
 from braze.schedule.product_kernels import Operands, is_pointwise, operands_of, product_kernel
@@ -111,8 +116,11 @@ class _Work:
         step = self.steps[number]
         if not isinstance(step, ExternStep) or len(step.call.outputs) != 1:
             return None
-        operands, (target,) = operands_of(step.call), step.call.outputs
-        if operands is None or target is None:
+        (target,) = step.call.outputs
+        operands = operands_of(step.call) or convolution_operands(step.call)
+        if isinstance(operands, str):
+            _log(f"{step.call.op} to {target} is left to the library: {operands}")
+        if operands is None or target is None or isinstance(operands, str):
             return None
         return _Site(number, step.call, operands, target, self._reader(target))
 
@@ -137,7 +145,10 @@ class _Work:
     def ways(self, site: _Site) -> Iterator[_Way]:
         """As it is, then with as much in one kernel as can be, then with less."""
         views = (site.operands.first, site.operands.second)
-        found = [self._operand(site, view, number) for number, view in enumerate(views, 1)]
+        found = [
+            None if fixed is not None else self._operand(site, view, number)
+            for number, (view, fixed) in enumerate(zip(views, site.operands.computed), 1)
+        ]
         touched = {self.makers[view.buffer] for view, made in zip(views, found) if made}
         touched |= {site.number} | ({site.reader} if site.reader is not None else set())
         before = {place: self.steps[place] for place in sorted(touched)}
@@ -198,6 +209,9 @@ class _Work:
             read = {load.buffer for load in loads(made.value)}
             if sum(map(bytes_of, read)) >= bytes_of(view.buffer):
                 made = "others read it, and it is no larger than what it is computed from"
+        has_windows = site.operands.computed[0] is not None
+        if has_windows and isinstance(made, Computed) and not is_read_in_order(made):
+            made = "what it is computed from lies in memory in another order"
         if isinstance(made, str):
             _log(f"{view.buffer} is not computed in {site.call.op}: {made}")
             return None

@@ -116,6 +116,56 @@ PROLOGUES: dict[str, tuple[Any, list[tuple[tuple[int, ...], torch.dtype]], str]]
 }
 
 
+def _windowed(**how: Any) -> Any:
+    return lambda x, w, y: F.relu(F.conv2d(x, w, **how) + y)
+
+
+# Convolutions with a residual and an activation: function, inputs, and what multiplies.
+_TF32, _BF16 = "f32.tf32.tf32", "f32.bf16.bf16"
+CONVOLUTIONS: dict[str, tuple[Any, tuple[tuple[int, ...], ...], str]] = {
+    "window": (
+        _windowed(padding=1),
+        ((8, 128, 28, 28), (128, 128, 3, 3), (8, 128, 28, 28)),
+        _BF16,
+    ),
+    "window of tf32": (
+        _windowed(padding=1),
+        ((8, 128, 28, 28), (128, 128, 3, 3), (8, 128, 28, 28)),
+        _TF32,
+    ),
+    "window with steps": (
+        _windowed(padding=1, stride=2),
+        ((8, 128, 28, 28), (128, 128, 3, 3), (8, 128, 14, 14)),
+        _BF16,
+    ),
+    "window across a block": (
+        _windowed(padding=1),
+        ((8, 48, 28, 28), (128, 48, 3, 3), (8, 128, 28, 28)),
+        _BF16,
+    ),
+    "point with steps": (
+        _windowed(stride=2),
+        ((8, 256, 28, 28), (512, 256, 1, 1), (8, 512, 14, 14)),
+        _BF16,
+    ),
+    "point of tf32": (
+        _windowed(),
+        ((8, 256, 28, 28), (64, 256, 1, 1), (8, 64, 28, 28)),
+        _TF32,
+    ),
+}
+
+
+def _convolution(name: str) -> Any:
+    function, shapes, kind = CONVOLUTIONS[name]
+    dtype = torch.float32 if kind == _TF32 else torch.bfloat16
+    given = [torch.empty(shape, dtype=dtype) for shape in shapes]
+    _, plan = planned(function, [x.to(memory_format=torch.channels_last) for x in given])
+    (kernel,) = plan.steps
+    assert isinstance(kernel, Kernel) and kernel.product is not None
+    return generate(plan, OPTIONS)
+
+
 def _prologue(name: str) -> Any:
     function, specs, _ = PROLOGUES[name]
     _, plan = planned(function, [torch.empty(shape, dtype=dtype) for shape, dtype in specs])
@@ -138,6 +188,7 @@ def compiled() -> dict[str, list[dict[str, Any]]]:
     made = {name: generated(program)[1] for name, program in PROGRAMS.items()}
     made |= {name: _product(dtype) for name, (dtype, _) in PRODUCTS.items()}
     made |= {name: _prologue(name) for name in PROLOGUES}
+    made |= {name: _convolution(name) for name in CONVOLUTIONS}
     for name, sources in made.items():
         for function in {launch.function for step in sources.launches for launch in step}:
             fields = dataclasses.asdict(function)
@@ -160,6 +211,19 @@ def test_a_product_is_multiplied_by(name: str, compiled: dict[str, list[dict[str
     assert any(found.startswith(PRODUCTS[name][1]) for found in result["arithmetic"])
     assert not any("tf32" in found for found in result["arithmetic"])
     assert "st.v4.b32" in result["widths"]
+
+
+@pytest.mark.parametrize("name", CONVOLUTIONS)
+def test_images_are_read_16_bytes_at_a_time(
+    name: str, compiled: dict[str, list[dict[str, Any]]]
+) -> None:
+    """As the weights are, blocks ahead, into shared memory; matrix units multiply."""
+    (result,) = compiled[name]
+    wanted = CONVOLUTIONS[name][2]
+    assert any(found.startswith("wgmma.mma_async") for found in result["arithmetic"])
+    assert all(found.endswith(wanted) for found in result["arithmetic"] if "wgmma" in found)
+    assert result["copies"] == [16]
+    assert {"ld.b16", "ld.b32"}.isdisjoint(result["widths"]) and "st.v4.b32" in result["widths"]
 
 
 @pytest.mark.parametrize("name", PROLOGUES)

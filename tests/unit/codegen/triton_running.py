@@ -190,9 +190,7 @@ def _mend(interpreter: Any) -> None:
         return interpreter.TensorHandle(halves.numpy().view(numpy.uint16), kind.scalar)
 
     def assembled(self: Any, text: str, _: Any, values: Any, *how: Any) -> Any:
-        assert text == "ex2.approx.ftz.f32 $0, $1;"
-        found = numpy.exp2(values[0].data)
-        found[found < 2.0**-126] = 0
+        found = _ASSEMBLED[text](values[0].data)
         made = interpreter.TensorHandle(found, interpreter.tl.float32)
         made.get_result = lambda _: made
         return made
@@ -203,6 +201,21 @@ def _mend(interpreter: Any) -> None:
     interpreter._patch_lang_tensor = patched
     interpreter.ReduceOps.generic_reduce = reduced
     _mend_sums(interpreter)
+
+
+def _exp2(data: Any) -> Any:
+    found = numpy.exp2(data)
+    found[found < 2.0**-126] = 0
+    return found
+
+
+def _to_tf32(data: Any) -> Any:
+    """Ten bits of the fraction are left, the rest rounded to nearest, halves away from zero."""
+    bits = (data.view(numpy.uint32) + numpy.uint32(0x1000)) & numpy.uint32(0xFFFFE000)
+    return numpy.where(numpy.isnan(data), data, bits.view(numpy.float32))
+
+
+_ASSEMBLED = {"ex2.approx.ftz.f32 $0, $1;": _exp2, "cvt.rna.tf32.f32 $0, $1;": _to_tf32}
 
 
 def _mend_sums(interpreter: Any) -> None:

@@ -226,7 +226,7 @@ def check_classes_and_functions(native):
 
 
 def check_questions_of_c(native):
-    """Each answer is compared in the bits of the mask."""
+    """Each answer is compared in the bits of the mask; all three arguments arrive."""
     magnitude = ctypes.CDLL(None).labs
     address, frame = ctypes.cast(magnitude, ctypes.c_void_p).value, Frame()
     for argument, mask, answer, expected in (
@@ -236,9 +236,15 @@ def check_questions_of_c(native):
         (-0x203, -1, 3, False),
         (-0x203, -1, 0x203, True),
     ):
-        row = (address, argument, mask, answer)
+        row = (address, argument, 0, 0, mask, answer)
         assert holds(snapshot(native, asked=(row,)), frame) is expected, row
-        assert not holds(snapshot(native, asked=(row, (address, 1, -1, 2))), frame)
+        assert not holds(snapshot(native, asked=(row, (address, 1, 0, 0, -1, 2))), frame)
+    kind = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * 3)
+    digits = kind(lambda first, second, third: first * 100 + second * 10 + third)
+    place = ctypes.cast(digits, ctypes.c_void_p).value
+    for answer in (123, 132):
+        row = (place, 1, 2, 3, -1, answer)
+        assert holds(snapshot(native, asked=(row,)), frame) is (answer == 123), row
 
 
 def check_references(native):

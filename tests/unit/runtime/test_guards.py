@@ -320,6 +320,8 @@ class Watching(TorchDispatchMode):
         lambda: torch.autocast("cpu", dtype=torch.float16, cache_enabled=False),
         lambda: torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH),
         lambda: torch.device("meta"),
+        lambda: torch.backends.cudnn.flags(enabled=True, allow_tf32=False),
+        lambda: torch.backends.cudnn.flags(enabled=False),
         Watching,
     ],
 )
@@ -356,6 +358,14 @@ def test_tensors_of_the_same_facts_are_checked_in_one_loop() -> None:
     assert check(frame(**tensors))
     for name in tensors:
         assert not check(frame(**{**tensors, name: torch.empty(3, 2)}))
+
+
+def test_the_words_of_convolutions() -> None:
+    """Said where they are not as PyTorch begins."""
+    with torch.backends.cudnn.flags(enabled=False, allow_tf32=False):
+        words = str(ambient_state())
+    assert "no cuDNN" in words and "float32 convolutions without TF32" in words
+    assert "onvolutions" not in str(ambient_state())
 
 
 def test_ambient_words() -> None:

@@ -394,6 +394,8 @@ SWITCHES: list[Callable[[bool], None]] = [
     torch.backends.cuda.enable_math_sdp,
     torch.backends.cuda.enable_cudnn_sdp,
     torch.set_autocast_cache_enabled,
+    torch._C._set_cudnn_enabled,
+    torch._C._set_cudnn_allow_tf32,
 ]
 
 

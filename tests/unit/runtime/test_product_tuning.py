@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 import torch
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.ir.kernel import DeviceFunction, Launch
 from braze.ir.loops import BufferView, ExternCall
 from braze.options import Options
-from braze.runtime.product_tuning import LIBRARY, Steps, quickest_way, runs_of
+from braze.runtime.product_tuning import LIBRARY, Steps, library_start, quickest_way, runs_of
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen.programs import buffer
 
@@ -62,6 +66,52 @@ def test_the_library_is_left_for_what_is_clearly_quicker(
     assert quickest_way(_ways("a", "b"), options, lambda: times) == int(is_ours)
     (path,) = (options.cache_dir / "tuning").iterdir()
     assert (json.loads(path.read_text())["chosen"] != LIBRARY) is is_ours
+
+
+def test_a_library_call_writes_where_the_rest_reads_if_it_can() -> None:
+    """A convolution's own result is another tensor in a program, too: no copy is timed with it."""
+    image = buffer("image", (2, 16, 5, 4))
+    weight, made = buffer("weight", (8, 16, 1, 1)), buffer("made", (2, 8, 5, 4))
+    views = [BufferView(b, b.shape, b.stride, 0, b.dtype) for b in (image, weight)]
+    numbers = (None, [1, 1], [0, 0], [1, 1], False, [0, 0], 1)
+    call = ExternCall(torch.ops.aten.convolution.default, (*views, *numbers), (), (made,))
+    memory = {b: torch.ones(4096) for b in (image, weight, made, X, W, Y)}
+    for written, start in ((made, library_start(call, memory)), (Y, library_start(CALL, memory))):
+        before = memory[written].clone()
+        calls: list[str] = []
+        with _Seen(calls):
+            assert start() == 0
+        assert torch.equal(memory[written], before) is (written is made)
+        assert calls == (["aten.convolution.default"] if written is made else ["aten.mm.out"])
+
+
+def test_a_library_call_is_timed_without_autocast() -> None:
+    """As a graph runs it: it has the casts that autocast made."""
+    seen: list[bool] = []
+    key = torch._C.DispatchKey.AutocastCPU
+
+    def called(*_: Any) -> None:
+        seen.append(torch._C._dispatch_tls_is_dispatch_key_excluded(key))
+
+    called.overloadpacket = SimpleNamespace(  # type: ignore[attr-defined]
+        out=SimpleNamespace(tags=[torch.Tag.generated])
+    )
+    start = library_start(replace(CALL, op=called), {b: torch.ones(4096) for b in (X, W, Y)})
+    with torch.autocast("cpu", torch.bfloat16):
+        assert start() == 0
+    assert seen == [True]
+
+
+class _Seen(TorchDispatchMode):
+    """What is called; a convolution is not made of others here."""
+
+    def __init__(self, calls: list[str]) -> None:
+        super().__init__()
+        self.calls = calls
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.calls.append(str(func))
+        return func(*args, **(kwargs or {}))
 
 
 def test_what_is_timed_is_each_way_with_each_launch() -> None:

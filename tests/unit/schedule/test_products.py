@@ -25,7 +25,7 @@ from tests.unit.codegen.running import OPTIONS
 Given = list[torch.Tensor]
 
 
-def _listed(
+def listed(
     function: Callable[..., Any], given: Given, number: int = 0
 ) -> tuple[list[list[tuple[Step, ...]]], Schedule]:
     """The ways of each product, and the schedule in which the given one of each is taken."""
@@ -43,7 +43,7 @@ def _listed(
     return seen, schedule(program, OPTIONS, CUDA, choose)
 
 
-def _shown(steps: tuple[Step, ...]) -> str:
+def shown(steps: tuple[Step, ...]) -> str:
     """A letter for each step: k for a kernel, c for a call, p for a kernel that multiplies, with
     as many stars as it has computed operands."""
     letters = []
@@ -89,13 +89,13 @@ WAYS: dict[str, tuple[Callable[..., Any], Given, list[str]]] = {
 @pytest.mark.parametrize("name", WAYS)
 def test_the_ways_of(name: str) -> None:
     function, given, wanted = WAYS[name]
-    (ways,), plan = _listed(function, given)
-    assert [_shown(way) for way in ways] == wanted
+    (ways,), plan = listed(function, given)
+    assert [shown(way) for way in ways] == wanted
     assert any(isinstance(step, ExternStep) for step in plan.steps)
 
 
 def test_what_is_computed_is_nowhere_in_memory() -> None:
-    _, plan = _listed(_scaled, _weight(), 1)
+    _, plan = listed(_scaled, _weight(), 1)
     (kernel,) = plan.steps
     assert isinstance(kernel, Kernel) and kernel.product is not None
     assert kernel.product.second.buffer not in kernel.memory
@@ -115,8 +115,8 @@ def _two(x: Any, w: Any, s: Any) -> Any:
 def test_a_small_source_is_read_by_both_and_written_for_none() -> None:
     """The first product leaves the operand where the second reads it; the second drops it."""
     given = [torch.randn(4, 64), torch.ones(32, 64, dtype=torch.int8), torch.rand(32)]
-    ways, plan = _listed(_two, given, 1)
-    assert [_shown(way) for way in ways[0]] == ["k c", "k p*", "k p"]
+    ways, plan = listed(_two, given, 1)
+    assert [shown(way) for way in ways[0]] == ["k c", "k p*", "k p"]
     written = {s.target for k in plan.steps if isinstance(k, Kernel) for s in k.phases[0].body}
     operands = {v.buffer for v in _operands(plan) if v.buffer not in plan.inputs}
     assert len(operands) == 2 and not operands & written, print_schedule(plan)
@@ -141,8 +141,8 @@ KEPT: dict[str, tuple[Callable[..., Any], Given]] = {
 @pytest.mark.parametrize("name", KEPT)
 def test_what_stays_in_memory(name: str) -> None:
     function, given = KEPT[name]
-    found, plan = _listed(function, given, 1)
-    computed = [way for ways in found for way in ways if "*" in _shown(way)]
+    found, plan = listed(function, given, 1)
+    computed = [way for ways in found for way in ways if "*" in shown(way)]
     assert not computed, print_schedule(plan)
 
 
@@ -171,7 +171,7 @@ def test_the_log_says_what_and_why(
     function: Any, given: Given, number: int, wanted: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level("INFO", "braze.fusion"):
-        _listed(function, given, number)
+        listed(function, given, number)
     assert any(wanted in record.getMessage() for record in caplog.records), caplog.text
 
 
@@ -195,7 +195,7 @@ def test_what_is_read_must_stay_until_it_is_read(place: int) -> None:
         return 0
 
     assert fuse_products(program, steps, len(steps), new_names(), choose) == steps
-    assert any("*" in _shown(way) for way in seen) == (place != 1)
+    assert any("*" in shown(way) for way in seen) == (place != 1)
 
 
 def test_each_layer_is_the_same_text() -> None:
@@ -205,7 +205,7 @@ def test_each_layer_is_the_same_text() -> None:
         return _scaled(_scaled(x, w, s).softmax(1), v, t)
 
     w, s = torch.ones(16, 16, dtype=torch.int8), torch.rand(16)
-    _, plan = _listed(layers, [torch.randn(4, 16), w, s, w, s], 1)
+    _, plan = listed(layers, [torch.randn(4, 16), w, s, w, s], 1)
     kernels = [k for k in plan.steps if isinstance(k, Kernel) and k.product]
     assert len(kernels) == 2
     names = {tuple(x.function.name for x in kernel_alternatives(k, OPTIONS)) for k in kernels}

@@ -238,6 +238,13 @@ def bz_exp_below(x):
 
 
 @triton.jit
+def bz_to_tf32(x):
+    return tl.inline_asm_elementwise(
+        "cvt.rna.tf32.f32 $0, $1;", "=r,r", [x], tl.float32, True, 1
+    )
+
+
+@triton.jit
 def bz_shift(top):
     """What is subtracted before exp: a maximum, where it is one."""
     return tl.where(top == float('-inf'), 0.0, top)

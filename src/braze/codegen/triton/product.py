@@ -12,11 +12,15 @@ its own places of k, and a block of few columns is enough work for a program.
     acc = tl.sum(acc, 0)[None, :]
 
 Rows and columns behind the last ones are read from the first ones again, and never written; behind
-the last k there are zeros. float32 is multiplied as float32, never as tf32.
+the last k there are zeros. float32 is multiplied as it is, or as tf32 where the product says so: it
+is rounded to that before, since matrix units cut off what does not count (2.6 times the error).
 """
 
 from __future__ import annotations
 
+import torch
+
+from braze.codegen.triton.block_shapes import likely_shapes
 from braze.codegen.triton.prologue import prologue_of
 from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
@@ -42,6 +46,8 @@ _SHAPES = (
 _MANY_POINTS = 1 << 24
 # Without matrix units: sums in registers.
 _FLOAT_SHAPES = ((64, 64, 16, 4, 3), (128, 64, 16, 8, 3), (128, 128, 16, 8, 3), (64, 64, 32, 8, 2))
+# From so many rows a column on what takes time is often memory, and columns are few.
+_TALL = 16
 # Of up to so many rows, (columns, summed, warps, stages): what takes time is reading the second
 # matrix, so that there are enough programs, each with much of it on its way.
 _FEW_ROWS = 32
@@ -81,7 +87,7 @@ def product_tilings(kernel: Kernel, wide: bool) -> list[Tiling]:
     summed = _number(first.shape[-1])
     found: dict[Tiling, None] = {}
     extents = _number(across[1]), _number(along[1])
-    for rows, columns, inner, warps, stages in _shapes(*extents, first.dtype.itemsize):
+    for rows, columns, inner, warps, stages in _of(kernel.product, *extents):
         inner = max(16, min(inner, 1 << max(summed - 1, 0).bit_length()))
         shared = stages * (rows + columns) * inner * first.dtype.itemsize
         if shared > _SHARED_BYTES:
@@ -124,16 +130,18 @@ def product_lines(product: Product, tiling: Tiling, scope: Scope, numerics: str)
     if is_one or product.computed != (None, None):
         lines.append(f"KB: tl.constexpr = {inner}")
     before, inside, moved = _blocks_of(product, tiling, scope, numerics)
-    exact = ', input_precision="ieee"' if product.first.dtype.itemsize == 4 else ""
-    step = f"acc = tl.dot(rows, columns, acc{exact})"
+    how = f', input_precision="{product.precision}"' if product.first.dtype.itemsize == 4 else ""
+    steps = [f"acc = tl.dot(rows, columns, acc{how})"]
     if is_one:
-        step = "acc += rows.to(tl.float32) * columns.to(tl.float32)"
+        steps = ["acc += rows.to(tl.float32) * columns.to(tl.float32)"]
+    elif _is_tf32(product):
+        steps = [*(f"{name} = bz_to_tf32({name})" for name in _SIDES), *steps]
     return [
         *lines,
         *before,
         f"acc = tl.zeros([{'KB' if is_one else 'YB'}, XB], tl.float32)",
         f"for k_start in tl.range(0, {summed}, {inner}, num_stages={tiling.stages}):",
-        *(f"    {line}" for line in (*inside, step, *moved)),
+        *(f"    {line}" for line in (*inside, *steps, *moved)),
         *(["acc = tl.sum(acc, 0)[None, :]"] if is_one else []),
     ]
 
@@ -142,6 +150,20 @@ def product_lines(product: Product, tiling: Tiling, scope: Scope, numerics: str)
 
 # What is multiplied, and the pointers that it is read by.
 _SIDES = {"rows": "left", "columns": "right"}
+
+
+def _of(product: Product, rows: int, columns: int) -> list[tuple[int, int, int, int, int]]:
+    """The shapes of blocks to try, for a result of so many rows and columns."""
+    itemsize = product.first.dtype.itemsize
+    is_tall = rows >= _TALL * columns or product.computed[0] is not None
+    has_units = itemsize == 2 or _is_tf32(product)
+    if rows > _FEW_ROWS and has_units and (is_tall or itemsize != 2):
+        return likely_shapes(rows, columns, _number(product.first.shape[-1]), itemsize)
+    return _shapes(rows, columns, itemsize)
+
+
+def _is_tf32(product: Product) -> bool:
+    return product.first.dtype == torch.float32 and product.precision == "tf32"
 
 
 def _shapes(rows: int, columns: int, itemsize: int) -> list[tuple[int, int, int, int, int]]:

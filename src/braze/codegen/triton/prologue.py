@@ -6,6 +6,12 @@
 
 Rows and columns behind the last ones are the first ones again, as of matrices that are read; behind
 the last k there are zeros, whatever is computed of nothing.
+
+Where an index divides the number of what is summed, as the windows of a convolution do, it is told
+of the block and of the lane in it:
+
+    pc1 // 64 % 3, by blocks of 32              ->       k_block // 2 % 3
+    pc1 % 64                                    ->       k_block % 2 * 32 + pc1_lane
 """
 
 from __future__ import annotations
@@ -20,10 +26,10 @@ from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, T
 from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
-from braze.ir.loops import Apply, Buffer, Cast, Scalar
-from braze.ir.scalars import loads, walk
+from braze.ir.loops import Apply, Buffer, Cast, Index, Scalar
+from braze.ir.scalars import loads, substitute_symbols, walk
 from braze.ir.schedule import HEAVY_OPERATORS, Computed, Kernel
-from braze.shapes.expr import constant_value
+from braze.shapes.expr import Expr, Symbol, as_expr, as_expr_of, constant_value, symbols
 
 
 @frozen
@@ -58,16 +64,19 @@ def prologue_of(
     scope = Scope(inside, outer.pointers, outer.sizes, _forms(computed, numerics))
     scope.local.update(outer.local)
     scope.prefix = "w" if is_second else "u"
-    term = scope.emit(computed.value)
-    text = scope.broadcast(term, frozenset({"k", side.name}))
     axes = ("[:, None]", "[None, :]")
-    start = "k_start.to(tl.int64)" if tiling.wide else "k_start"
-    head = [f"{depth.name} = {start} + k_lane{axes[not k_first]}"]
-    if not along.is_exact:
-        head.append(f"km = {depth.name} < {summed}")
-        text = f"tl.where(km, {text}, 0.0).to(tl.{TYPES[computed.value.dtype]})"
     before = [f"{symbol.name} = z_block" for symbol, _ in batch]
     before.append(f"{lane[0].name} = {side.name}_at{axes[k_first]}")
+    start, lanes = "k_start.to(tl.int64)" if tiling.wide else "k_start", axes[not k_first]
+    head = [f"{depth.name} = {start} + k_lane{lanes}"]
+    value = computed.value
+    if _is_divided(value, depth):
+        value = _in_blocks(value, depth, along, scope)
+        before.append(f"{depth.name}_lane = k_lane{lanes}")
+        head.append(f"k_block = {start} // KB")
+    if not along.is_exact:
+        head.append(f"km = {depth.name} < {summed}")
+    text = _block(value, computed.gathered, scope)
     return Prologue((*before, *scope.lines[0]), (*head, *scope.lines[1]), text)
 
 
@@ -78,7 +87,7 @@ def may_pay(kernel: Kernel, tiling: Tiling) -> bool:
     blocks = [-(-_number(d.size) // d.block) for d in tiling.dimensions[-2:]]
     saved = spent = 0.0
     for computed, times in zip(kernel.product.computed, reversed(blocks), strict=True):
-        if computed is None:
+        if computed is None or computed.gathered:
             continue
         points = math.prod([_number(size) for _, size in computed.loops])
         read = {load.buffer for load in loads(computed.value)}
@@ -96,6 +105,38 @@ def may_pay(kernel: Kernel, tiling: Tiling) -> bool:
 _MEMORY, _CACHE, _OPERATIONS, _LAUNCH = 4e12, 8e12, 20e12, 3e-6
 _HIDDEN = 2.0
 _HEAVY = 8  # operations of one that is computed by several
+
+
+def _block(value: Scalar, is_gathered: bool, scope: Scope) -> str:
+    """The text of a block's elements, zeros behind the last k. What is gathered is read with them,
+    so that it may go where it is multiplied as it comes."""
+    (along,) = [d for d in scope.tiling.dimensions if d.name == "k"]
+    (across,) = [d for d in scope.tiling.axes if d is not along]
+    gathered = scope.emit_gathered(value) if is_gathered else None
+    term = gathered or scope.emit(value)
+    text = scope.broadcast(term, frozenset({"k", across.name}))
+    if along.is_exact or gathered is not None:
+        return text
+    return f"tl.where(km, {text}, 0.0).to(tl.{TYPES[value.dtype]})"
+
+
+def _is_divided(value: Scalar, depth: Symbol) -> bool:
+    """Whether some index is a quotient, or what is left of one, of the number of what is summed."""
+    exprs = [node.expr for node in walk(value) if isinstance(node, Index)]
+    exprs += [c for load in loads(value) for c in load.coordinates if isinstance(c, Expr)]
+    atoms = [atom for expr in exprs for monomial, _ in expr.terms for atom in monomial]
+    return any(type(a) is not Symbol and depth in symbols(as_expr_of(a)) for a in atoms)
+
+
+def _in_blocks(value: Scalar, depth: Symbol, along: Dimension, scope: Scope) -> Scalar:
+    """The same by the number of a block and the place in it: where blocks lie within a window's
+    element, that is known of the block, and neighbours are seen to be neighbours."""
+    inner, summed = along.block, _number(along.size)
+    block, lane = Symbol("k_block", 0, (summed - 1) // inner), Symbol(f"{depth}_lane", 0, inner - 1)
+    scope.along |= {block: frozenset({"k_block"}), lane: frozenset({"k"})}
+    scope.walked |= {"k_block"}
+    scope.keeps_fixed = True
+    return substitute_symbols(value, {depth: as_expr(block) * inner + lane})
 
 
 def _price(scalar: Scalar) -> int:

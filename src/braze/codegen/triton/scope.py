@@ -61,7 +61,8 @@ class Scope:
     whether what is read of a walked row is read once more by the next walk; None: there is but one.
     totals: names of sums of exponentials of nothing above zero, one of them of zero: from 1 to the
     length of a row, or no number. multiplies: such exponentials are divided by them as products.
-    prefix: of the names of values; another where a function has several scopes.
+    prefix: of the names of values; another where a function has several scopes. keeps_fixed: what
+    does not change in a loop is added up before it in an offset.
     """
 
     tiling: Tiling
@@ -77,6 +78,7 @@ class Scope:
     totals: set[str] = field(default_factory=set)
     multiplies: bool = False
     prefix: str = "v"
+    keeps_fixed: bool = False
     along: dict[Symbol, Dimensions] = field(default_factory=dict)
     walked: Dimensions = NUMBER
     _made: int = 0
@@ -114,6 +116,18 @@ class Scope:
         text = cast_text(term.text, load.dtype, scalar.dtype)
         return term if text == term.text else self.assign(text, term.along)
 
+    def emit_gathered(self, scalar: Scalar) -> Term | None:
+        """The value of an element of memory, or zero where a condition does not hold, or where
+        there is no point; None where it is more."""
+        guard = None
+        if isinstance(scalar, Guarded):
+            if not isinstance(scalar.other, Literal) or scalar.other.value != 0:
+                return None
+            guard, scalar = self.emit(scalar.condition), scalar.value
+        if not isinstance(scalar, Load) or scalar.dtype not in (*HALVES, torch.float32):
+            return None
+        return _load(self, scalar, guard, ", other=0.0")
+
     def assign(self, text: str, along: Dimensions) -> Term:
         """A name for the text's value, made once."""
         found = self.known.get(text)
@@ -149,6 +163,8 @@ class Scope:
         one run of memory, what is the row's comes first: its sum with the pointer is in registers
         once, not once a read (68 a thread of a layer norm, now 62: a processor has room for four
         programs, not three). Of several runs offsets are what is kept (76 a thread, now 64)."""
+        if self.keeps_fixed:
+            return self._sum(expr)
         runs = [d for d in self.tiling.dimensions if d.name == self.tiling.reduced]
         if self.tiling.parts == 1 or len(runs[0].loops) > 1:
             return self.index(expr)
@@ -158,6 +174,16 @@ class Scope:
             return self.index(expr)
         first, second = (self.index(Expr(tuple(terms))) for terms in (fixed, moving))
         return Term(f"{first.text} + {second.text}", second.along)
+
+    def _sum(self, expr: Expr) -> Term:
+        """An offset by what changes in the loop and what does not, which is added up before it."""
+        fixed = [term for term in expr.terms if not self._along(Expr((term,))) & self.walked]
+        moving = [term for term in expr.terms if term not in fixed]
+        if not fixed or not moving:
+            return self.index(expr)
+        first, second = (self.index(Expr(tuple(terms))) for terms in (fixed, moving))
+        first = self.assign(first.text, first.along)
+        return Term(f"({first.text} + {second.text})", first.along | second.along)
 
     def _along(self, expr: Expr) -> Dimensions:
         return NUMBER.union(*(self.along.get(symbol, NUMBER) for symbol in symbols(expr)))
