@@ -36,7 +36,7 @@ def likely_shapes(rows: int, columns: int, summed: int, itemsize: int) -> list[S
     fitting = [block for block in _BLOCKS if math.prod(block) <= _SUMS[itemsize]]
     blocks = [_usual(block, summed, itemsize) for block in fitting]
     usual = sorted(blocks, key=lambda shape: _seconds(shape, sizes, itemsize))[:_COUNT]
-    others = [x for shape in usual[:_VARIED] for x in _others(shape, summed)]
+    others = [x for shape in usual[:_VARIED] for x in _others(shape, summed, itemsize)]
     others = [x for x in others if math.isfinite(_seconds(x, sizes, itemsize))]
     return list(dict.fromkeys([*usual, *others]))
 
@@ -59,11 +59,11 @@ def _usual(block: tuple[int, int], summed: int, itemsize: int) -> Shape:
     return (*block, inner, warps, max(1, min(3, -(-summed // inner))))
 
 
-def _others(shape: Shape, summed: int) -> list[Shape]:
+def _others(shape: Shape, summed: int, itemsize: int) -> list[Shape]:
     """As many threads in twice or half as many warps; a block more on its way."""
     rows, columns, inner, warps, stages = shape
     sums = rows * columns // (32 * (12 - warps))
-    found = [(rows, columns, inner, 12 - warps, stages)] if 16 <= sums <= 128 else []
+    found = [(rows, columns, inner, 12 - warps, stages)] if 16 <= sums <= 256 // itemsize else []
     if summed > stages * inner:
         found.append((rows, columns, inner, warps, stages + 1))
     return found

@@ -68,12 +68,11 @@ def prologue_of(
     before = [f"{symbol.name} = z_block" for symbol, _ in batch]
     before.append(f"{lane[0].name} = {side.name}_at{axes[k_first]}")
     start, lanes = "k_start.to(tl.int64)" if tiling.wide else "k_start", axes[not k_first]
-    head = [f"{depth.name} = {start} + k_lane{lanes}"]
-    value = computed.value
+    head, value = [f"{depth.name} = {start} + k_lane{lanes}"], computed.value
     if _is_divided(value, depth):
         value = _in_blocks(value, depth, along, scope)
         before.append(f"{depth.name}_lane = k_lane{lanes}")
-        head.append(f"k_block = {start} // KB")
+        head = [f"k_block = {start} // KB", *([] if along.is_exact else head)]
     if not along.is_exact:
         head.append(f"km = {depth.name} < {summed}")
     text = _block(value, computed.gathered, scope)
