@@ -11,7 +11,7 @@ import torch.utils.checkpoint
 from braze.capture.checkpoints import leave_refusing, note_checkpoint
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.compat.ambient import MODE_ENTRIES
+from braze.compat.ambient import LIBRARY_SETTERS, MODE_ENTRIES
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
@@ -102,6 +102,7 @@ _GLOBAL_STATE: dict[str, tuple[Any, ...]] = {
     "torch.set_default_dtype()": (torch.set_default_dtype,),
     "torch.manual_seed()": (torch.manual_seed, torch.random.manual_seed),
     "torch.seed()": (torch.seed,),
+    "how PyTorch's libraries compute": LIBRARY_SETTERS,
     "the state of random numbers": (
         torch.get_rng_state,
         torch.set_rng_state,

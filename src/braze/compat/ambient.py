@@ -16,6 +16,29 @@ from braze.frozen import frozen
 
 # What lets a mode see all that follows: programs enter their own modes by it.
 MODE_ENTRIES = (TorchFunctionMode.__enter__, TorchDispatchMode.__enter__)
+# What sets how the library computes from then on: a graph's calls of it would not see that.
+_SETTERS = (
+    "_set_cublas_allow_bf16_reduced_precision_reduction",
+    "_set_cublas_allow_fp16_accumulation",
+    "_set_cublas_allow_fp16_reduced_precision_reduction",
+    "_set_cublas_allow_tf32",
+    "_set_cudnn_allow_tf32",
+    "_set_cudnn_benchmark",
+    "_set_cudnn_deterministic",
+    "_set_cudnn_enabled",
+    "_set_float32_matmul_precision",
+    "_set_fp32_precision_setter",
+    "_set_mkldnn_enabled",
+    "_set_onednn_allow_tf32",
+)
+LIBRARY_SETTERS = (
+    torch.set_float32_matmul_precision,
+    torch.backends.cudnn.set_flags,
+    torch.backends.cudnn.flags,
+    torch.backends.mkldnn.set_flags,
+    torch.backends.mkldnn.flags,
+    *[getattr(torch._C, name) for name in _SETTERS if hasattr(torch._C, name)],
+)
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 CONVOLUTIONS = ("cuda", "conv")  # whose precision is asked for and set
 
