@@ -115,10 +115,17 @@ def step_refused(step: ExternStep, kind: str) -> str:
         return f"{step.call.op} takes a number that is computed on the CPU"
     if any(b is not None and b.device.type != kind for b in step.call.outputs):
         return "a part of it runs on the CPU"
+    for view in views_of(step):
+        # A number may be passed by value; what is copied would have to be pinned.
+        copies = view.shape != () or step.call.op._schema.name in _COPIES
+        if view.buffer.device.type != kind and copies:
+            return f"{step.call.op} copies from the CPU"
     return ""
 
 
 # --- private ---------------------------------------------------------------------------------
+
+_COPIES = frozenset({"aten::_to_copy", "aten::copy", "aten::copy_"})
 
 
 def _refused(schedule: Schedule, kind: str) -> str:

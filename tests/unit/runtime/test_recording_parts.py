@@ -367,3 +367,25 @@ def test_random_programs_are_cut(driver: FakeDriver, monkeypatch: pytest.MonkeyP
     found = [_parts(schedule(_random_program(seed), OPTIONS, CUDA)) for seed in range(60)]
     counts = [parts.recorded for parts in found if parts is not None]
     assert len(counts) > 30 and max(counts) > 3
+
+
+@pytest.mark.parametrize(
+    ("op", "shape", "refused"),
+    [
+        (torch.ops.aten._to_copy.default, (), "copies from the CPU"),
+        (torch.ops.aten._to_copy.default, (3,), "copies from the CPU"),
+        (torch.ops.aten.mul.Tensor, (), ""),
+        (torch.ops.aten.mul.Tensor, (3,), "copies from the CPU"),
+    ],
+)
+def test_what_is_copied_from_the_host_is_not_recorded(
+    op: Any, shape: tuple[int, ...], refused: str
+) -> None:
+    """A copy of memory that is not pinned ends a recording; a number is passed by value."""
+    cuda = torch.device("cuda", 0)
+    number, made = buffer("n", shape), replace(buffer("y", shape), device=cuda)
+    x = replace(buffer("x", (3,)), device=cuda)
+    given = (view(number),) if op is torch.ops.aten._to_copy.default else (view(x), view(number))
+    step = ExternStep(ExternCall(op, given, (), (made,)))
+    assert step_refused(step, "cuda").endswith(refused)
+    assert bool(step_refused(step, "cuda")) is bool(refused)
