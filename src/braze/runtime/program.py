@@ -51,7 +51,6 @@ from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
-from braze.runtime import device_arena
 from braze.runtime.program_parts import in_parts, names_in
 from braze.runtime.result_memory import buffers_of, fresh_results, is_transposed, is_whole
 from braze.runtime.sized_arena import symbols_of_arena
@@ -253,15 +252,16 @@ class _Program:
         return lines
 
     def _leave_arena(self, views: Sequence[str], at: int) -> None:
-        """Let go of an arena that no frame keeps, where there is more to do. at: line of the body
-        behind the last step that uses it; a later one may copy out of it."""
-        if not self.schedule.slots or device_arena.is_kept(self.schedule):
+        """Let go of the arena behind its last step, at that line of the body; a later one may copy
+        out of it. One that no frame keeps goes then, as do all of other streams than the default
+        one. Naming it there also keeps it until then: kernels know it by its address alone, and of
+        a program in parts each lets go of what no later one names."""
+        if not self.schedule.slots:
             return
         names = {ARENA, *views}
         used = [n for n, line in enumerate(self.body) if n >= at and names & names_in([line])]
         at = max([at, *[n + 1 for n in used]])
-        if at < len(self.body):
-            self.body.insert(at, f"del {', '.join(['kept', ARENA, *views])}")
+        self.body.insert(at, f"del {', '.join(['kept', ARENA, *views])}")
 
     def _number(self, call: ExternCall, symbol: Symbol) -> None:
         """A number that a call computes, and what follows from it."""

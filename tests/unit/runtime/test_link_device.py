@@ -10,6 +10,7 @@ import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
 import pytest
@@ -23,8 +24,10 @@ from braze.ir.scalars import apply, loads
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import Role
 from braze.runtime import device_arena, link_device
+from braze.runtime import program as program_module
 from braze.runtime.cubins import Cubin
 from braze.runtime.cuda_driver import CudaError, LoadedFunction
+from braze.runtime.program_parts import in_parts
 from braze.runtime.toolchain import NoCompiler
 from braze.schedule import schedule
 from braze.shapes.expr import Symbol, as_expr
@@ -232,6 +235,44 @@ def test_a_large_arena_goes_before_what_does_not_need_it(
     found = function([x, w_values])
     torch.testing.assert_close(found, [2 * x @ w_values + 1, w_values @ w_values])
     assert arenas and arenas[0]() is None
+
+
+@pytest.mark.parametrize("longest", [2, 3, 5, 500])
+def test_an_arena_lasts_until_its_last_kernel(
+    driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, longest: int
+) -> None:
+    """Kernels know it by its address alone. A program in parts let go of it where its name stood
+    last, and what a later kernel read of it was something else's by then: a recorded forward of 300
+    steps was wrong so."""
+    monkeypatch.setattr(program_module, "in_parts", partial(in_parts, longest=longest))
+    plan = _with_product(16)
+    first, call, last = plan.statements
+    w, q = plan.inputs[1], buffer("q", (16, 16))
+    between = ExternCall(torch.ops.aten.mm.default, (view(w), view(w)), (), (q,))
+    statements = (first, call, between, last)
+    plan = replace(plan, statements=statements, outputs=(*plan.outputs, view(q)))
+    arenas: list[weakref.ref[torch.Tensor]] = []
+    new = device_arena.DeviceArena.new
+
+    def noted(self: Any, kept: Any, stream: int) -> Any:
+        made = new(self, kept, stream)
+        arenas.append(weakref.ref(made[0]))
+        return made
+
+    monkeypatch.setattr(device_arena.DeviceArena, "new", noted)
+    alive = []
+
+    def following(x: torch.Tensor) -> torch.Tensor:
+        alive.append(arenas[-1]() is not None)
+        return x + 1
+
+    driver.kernels["next"] = following
+    function = _linked(plan, ["twice", "next"])
+    x, w_values = torch.randn(16, 16), torch.randn(16, 16)
+    found = function([x, w_values])
+    assert alive == [True]
+    torch.testing.assert_close(found, [2 * x @ w_values + 1, w_values @ w_values])
+    assert arenas[-1]() is None, "it is no longer needed"
 
 
 def _count_arenas(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
