@@ -38,7 +38,7 @@ from braze.shapes.facts import Facts
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.composed import TAKES_NUMBERS
 from braze.standins.recorder import node_of
-from braze.standins.standin import Standin, new_standin, with_history
+from braze.standins.standin import apart, with_history
 from braze.standins.symbols import Expressions, retraced
 
 
@@ -66,16 +66,11 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts 
         tracer.facts.origin = lambda: tracer.origin
     replay = _Replay(live, tracer)
     try:
-        with plain_autograd(_saved), tracer:
+        with plain_autograd(apart), tracer:
             joint = replay.run(given, casts)
     except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
         raise NotDifferentiable(str(error), replay.origin) from error
     return simplify(joint if tracer.facts is None else _as_data(joint, tracer.facts))
-
-
-def _saved(tensor: Any) -> Any:
-    """What a node of autograd keeps of a stand-in."""
-    return new_standin(tensor.place) if type(tensor) is Standin else tensor
 
 
 # --- private ---------------------------------------------------------------------------------

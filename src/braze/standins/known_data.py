@@ -24,7 +24,18 @@ def known_data(
 ) -> torch.Tensor | None:
     """The contents of a small CPU value whose operators read nothing but constants, else None.
     most: of that many elements, on any device."""
-    return _evaluate(value, constants, recorder.maker, most)
+    return evaluated(value, constants, recorder.maker, most)
+
+
+def evaluated(
+    value: Value,
+    known: dict[Value, torch.Tensor],
+    maker: _Maker,
+    most: int | None,
+) -> torch.Tensor | None:
+    """The same for values of any program. known: the data of constants, and of what was evaluated;
+    maker: the call that makes a value."""
+    return _evaluate(value, known, maker, most)
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -1,0 +1,295 @@
+"""Attention as a call of `scaled_dot_product_attention`, and the operators that this is made of.
+
+    Attention(query=%0, ..., masks=(Fill(%2, True, -inf),))
+->
+    %9 = all(%2, -1, True)                                          # rows that attend to nothing
+    %10 = ... %2 where %9 is false ...
+    %11, %12, ... = _scaled_dot_product_efficient_attention(%0, %1, %7, %10, ...)
+    %8 = where(%9, nan, %11)
+
+The call is really made, on stand-ins, so that PyTorch's own choice says which kernel it is (flash,
+memory-efficient, cuDNN), how heads are padded for it and what becomes of a mask.
+
+**Rows that attend to nothing.** A softmax over nothing but -inf is NaN, and kernels give zeros, or
+what they find. Where a mask may have such rows, kernels get it without them, and the rows are put
+in behind: NaN; the mean of all values where masked scores are large negative numbers, of which all
+are the same. Gradients are those of the program: NaN for all values of a head with such a row. Of
+masks that are added, numbers beyond -1e30 leave no digit of the scores that they are added to:
+rows of such are computed from a query of zeros and the mask less its largest number, since kernels
+multiply by log2(e) and overflow. What its gradients are is not known by that, so that masks that are
+added stay as they are where gradients flow, unless they depend on no input.
+
+**Numbers that are no numbers.** Of finite scores the results are eager's. A NaN in a query or a key
+gives NaN wherever eager does, and in some rows whose NaN a mask replaces in eager; one in a value
+that a causal mask hides gives NaN in eager's other rows, by 0 * NaN, and none here: as in
+`scaled_dot_product_attention`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeAlias, final
+
+import torch
+
+from braze.compat.backward import plain_autograd
+from braze.frozen import frozen
+from braze.ir.graph import Graph, Node, Value
+from braze.ir.types import TensorType, known_sizes
+from braze.rewrite.attention_pattern import Added, Attention, Fill, Mask
+from braze.shapes.binding import Sizes
+from braze.shapes.expr import Expr
+from braze.shapes.symbolic import of_expression
+from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
+from braze.standins.masks import MaskKind, kind_of_mask
+from braze.standins.recorder import node_of
+from braze.standins.standin import apart
+from braze.standins.symbols import Expressions, retraced
+
+# Numbers below leave nothing of a score that they are added to (2^-24 of them is far more).
+_ABSORBING = -1e30
+# What programs fill masked scores with, if not with -inf: no score comes near.
+_FAR_BELOW = -1e9
+
+_Tensors: TypeAlias = Mapping[Value, torch.Tensor]
+
+
+@final
+@frozen(eq=False)
+class Masking:
+    """What masks do together. causal: all are `is_causal`; masks: what is left to be given, if any.
+    has_rows: there may be rows that attend to nothing."""
+
+    causal: bool
+    masks: tuple[Mask, ...]
+    has_rows: bool
+
+
+def masking(
+    attention: Attention, data: Mapping[Mask, torch.Tensor], trains: bool
+) -> Masking | str:
+    """What the masks do, or why no kernel does that. data: what is known of them; trains: gradients
+    flow."""
+    dtype = _type(attention.query).dtype
+    reason = next(filter(None, (_refusal(mask, dtype) for mask in attention.masks)), None)
+    if reason is not None:
+        return reason
+    fills = {mask.amount for mask in attention.masks if isinstance(mask, Fill)}
+    added = [mask for mask in attention.masks if isinstance(mask, Added)]
+    if len(fills) > 1 or (added and fills - {-torch.inf}):
+        return "its masks stand for several numbers"
+    if not attention.masks:
+        return Masking(False, (), False)
+    if len(data) == len(attention.masks):
+        return _known(attention, data)
+    if added and trains:
+        return "a mask that is added depends on inputs, and gradients flow"
+    return Masking(False, attention.masks, True)
+
+
+def call_of(
+    attention: Attention, found: Masking, sources: Sequence[Value], sizes: Sizes, trains: bool
+) -> tuple[tuple[Node, ...], Value, Mapping[Value, Value]] | str:
+    """The nodes that compute the result from `sources` (query, keys, values) and the masks; the
+    value that it is; and which of their values are which inputs. A text: why there are none."""
+    inputs = tuple(dict.fromkeys((*sources, *(mask.mask for mask in found.masks))))
+    outline = Graph(inputs, (), (), (), (), sizes)
+    live, facts = retraced(outline)
+    tracer = Tracer(replayable=False)
+    is_symbolic = any(known_sizes((*_type(v).shape, *_type(v).stride)) is None for v in inputs)
+    if is_symbolic:
+        tracer.facts = facts
+    tracer.origin = attention.softmax.origin
+
+    def size(number: Any) -> Any:
+        return of_expression(facts, number) if type(number) is Expr else number
+
+    try:
+        with plain_autograd(apart), torch.set_grad_enabled(trains), tracer:
+            made = {}
+            for value, living in zip(inputs, live.inputs, strict=True):
+                kind = _type(living)
+                needs = trains and value in sources
+                kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, needs)
+                made[value] = tracer.add_input_of_type(kind)
+            shape = tuple(map(size, attention.shape))
+            tensors = [made[value] for value in sources]
+            computed = _attention(attention, found, shape, tensors, made, trains)
+            wanted = tuple(map(size, _type(attention.result).shape))
+            result = tracer.value_of(computed.contiguous().view(wanted))
+    except (DataDependent, UnknownTensor, Untraceable, NotImplementedError, RuntimeError) as error:
+        return f"its call cannot be traced: {error}"
+    if is_symbolic and facts.learned():
+        return "its kernel asks for sizes that are not known"
+    calls = tracer.recorder.calls
+    names = dict(zip(tracer.recorder.input_values, inputs, strict=True))
+    if not is_symbolic:
+        return tuple(map(node_of, calls)), result, names
+    final_sizes = Expressions(facts)
+    names = {final_sizes.value(old): new for old, new in names.items()}
+    return tuple(map(final_sizes.call, calls)), final_sizes.value(result), names
+
+
+# --- masks ---------------------------------------------------------------------------------------
+
+
+def _refusal(mask: Mask, dtype: torch.dtype) -> str | None:
+    """Why no kernel does what a mask does."""
+    kind = _type(mask.mask)
+    if isinstance(mask, Fill):
+        far = mask.amount <= max(_FAR_BELOW, torch.finfo(dtype).min)
+        return None if far else f"masked scores are {mask.amount:g}, which scores may be"
+    if kind.dtype != dtype:
+        return "what is added to its scores has another dtype"
+    return None
+
+
+def _known(attention: Attention, data: Mapping[Mask, torch.Tensor]) -> Masking | str:
+    """What masks do that depend on no input."""
+    length, count = attention.shape[-2:]
+    total = torch.zeros((), dtype=torch.float64)
+    for mask in attention.masks:
+        known = data[mask].to("cpu")
+        if isinstance(mask, Fill):
+            hidden = known if mask.where else ~known
+            known = torch.where(hidden, -torch.inf, 0.0).double()
+            total = total + known
+        else:
+            total = total + known.double() * mask.factor
+    if bool(total.isnan().any()) or bool((total == torch.inf).any()):
+        return "its mask holds numbers that no score survives"
+    lowest = max(_ABSORBING, torch.finfo(_type(attention.query).dtype).min)
+    total = torch.where(total <= lowest, -torch.inf, total)
+    total = total.expand(torch.broadcast_shapes(total.shape, (length, count)))
+    if bool((total == -torch.inf).all(-1).any()):
+        return "its mask has rows that attend to nothing"
+    kind = kind_of_mask(total)
+    masks = attention.masks if kind is MaskKind.OTHER else ()
+    return Masking(kind is MaskKind.CAUSAL, masks, False)
+
+
+def _hidden(found: Masking, lead: Sequence[Any], tensors: _Tensors) -> torch.Tensor | None:
+    """Which scores are hidden by masks of booleans, broadcast against (batch, heads, ...)."""
+    hidden: torch.Tensor | None = None
+    for mask in found.masks:
+        if isinstance(mask, Fill):
+            one = _with_heads(tensors[mask.mask], mask, lead)
+            one = one if mask.where else ~one
+            hidden = one if hidden is None else hidden | one
+    return hidden
+
+
+def _bias(found: Masking, lead: Sequence[Any], tensors: _Tensors) -> torch.Tensor | None:
+    """What is added to scores, likewise."""
+    bias: torch.Tensor | None = None
+    for mask in found.masks:
+        if isinstance(mask, Added):
+            one = _with_heads(tensors[mask.mask], mask, lead)
+            one = one if mask.factor == 1 else one * mask.factor
+            bias = one if bias is None else bias + one
+    return bias
+
+
+def _with_heads(tensor: torch.Tensor, mask: Mask, lead: Sequence[Any]) -> torch.Tensor:
+    """A mask with four dimensions: one of three sees batch and heads as one."""
+    while tensor.dim() < 2:
+        tensor = tensor.unsqueeze(0)
+    if tensor.dim() == 3 and len(mask.scores) == 3:
+        several = _is_more_than_one(_type(mask.mask).shape[0])
+        outer = tuple(lead) if several else (1, 1)
+        return tensor.reshape((*outer, tensor.shape[-2], tensor.shape[-1]))
+    while tensor.dim() < 4:
+        tensor = tensor.unsqueeze(0)
+    return tensor
+
+
+def _is_more_than_one(size: Any) -> bool:
+    return not (type(size) is int and size == 1)
+
+
+# --- the call ------------------------------------------------------------------------------------
+
+
+def _attention(
+    attention: Attention,
+    found: Masking,
+    shape: Sequence[Any],
+    sources: Sequence[torch.Tensor],
+    tensors: _Tensors,
+    trains: bool,
+) -> torch.Tensor:
+    """The result, [batch, heads, length, width of values]. shape: (batch, heads, length, count)."""
+    *lead, length, count = shape
+    query, keys, values = sources
+    width, out_width = _type(attention.query).shape[-1], _type(attention.values).shape[-1]
+    operands = (
+        _with_rows(query.view((*lead, length, width))),
+        _with_rows(keys.view((*lead, width, count)).transpose(-2, -1)),
+        _with_rows(values.view((*lead, count, out_width))),
+    )
+    if not found.masks:
+        return _call(attention, operands, None, found.causal)
+    hidden, bias = _hidden(found, lead, tensors), _bias(found, lead, tensors)
+    if bias is not None:
+        bias = bias if hidden is None else torch.where(hidden, -torch.inf, bias)
+        call = _with_bias if found.has_rows else _call
+        return call(attention, operands, bias)
+    assert hidden is not None
+    if found.has_rows:
+        return _with_fill(attention, operands, hidden, trains)
+    return _call(attention, operands, ~hidden)
+
+
+_Operands: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
+
+
+def _with_fill(
+    attention: Attention, operands: _Operands, hidden: torch.Tensor, trains: bool
+) -> torch.Tensor:
+    """Behind masks of booleans, that may hide all of a row."""
+    values = operands[2]
+    empty = hidden.all(-1, keepdim=True)
+    computed = _call(attention, operands, ~hidden | empty)
+    if any(isinstance(mask, Fill) and mask.amount > -torch.inf for mask in attention.masks):
+        return torch.where(empty, values.mean(-2, keepdim=True), computed)
+    if not trains:
+        return torch.where(empty, torch.nan, computed)
+    # By which all values of a head get NaN for a gradient, where it has such a row, and else zero.
+    weight = torch.zeros_like(empty.any(-2, keepdim=True), dtype=values.dtype)
+    weight = weight.masked_fill(empty.any(-2, keepdim=True), torch.nan)
+    return torch.where(empty, values.sum(-2, keepdim=True) * weight, computed)
+
+
+def _with_bias(
+    attention: Attention, operands: _Operands, bias: torch.Tensor
+) -> torch.Tensor:
+    """With what is added to scores, of which rows may leave nothing."""
+    query, keys, values = operands
+    most = bias.amax(-1, keepdim=True)
+    empty, far = most == -torch.inf, most <= _ABSORBING
+    bias = torch.where(far, torch.where(empty, 0.0, bias - most), bias)
+    query = torch.where(far, 0.0, query)
+    computed = _call(attention, (query, keys, values), bias)
+    return torch.where(empty, torch.nan, computed)
+
+
+def _call(
+    attention: Attention,
+    operands: _Operands,
+    mask: torch.Tensor | None,
+    causal: bool = False,
+) -> torch.Tensor:
+    query, keys, values = operands
+    return torch.nn.functional.scaled_dot_product_attention(
+        query, keys, values, attn_mask=mask, is_causal=causal, scale=attention.scale
+    )
+
+
+def _with_rows(tensor: torch.Tensor) -> torch.Tensor:
+    """The tensor, its last dimension contiguous, as kernels want it."""
+    return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
+
+
+def _type(value: Value) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return value.type

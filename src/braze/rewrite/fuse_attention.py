@@ -1,0 +1,276 @@
+"""Gives attention that a program writes out to the library's kernel for it.
+
+    %2 = bmm(%0, %1)
+    %3 = mul(%2, 0.125)           ->   %8 = transpose(%1, -2, -1)
+    %4 = _softmax(%3, -1)              %9, ... = _scaled_dot_product_flash_attention(%0, %8, %5, ...)
+    %6 = bmm(%4, %5)                   %6 = clone(%9)
+
+so that scores are never in memory. What is attention, `attention_pattern.py` says; which operators
+stand for it, and what becomes of rows that attend to nothing, `attention_call.py`. The result keeps
+its strides. Where gradients are needed this is done before the backward is traced, which is the
+kernel's own then; a second derivative, which kernels have not got, is one of the program as it was.
+
+Refused: what the pattern and the call refuse; gradients that flow through a mask, or where sizes are
+symbols or deterministic algorithms are asked for; what does not pay (`WORTH`).
+"""
+
+from __future__ import annotations
+
+import itertools
+import logging
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any, final
+
+import torch
+
+from braze.frozen import frozen
+from braze.ir.graph import Graph, Node, Value, operands, replace_operands
+from braze.ir.types import Size, TensorType, known_sizes
+from braze.rewrite.attention_call import call_of, masking
+from braze.rewrite.attention_pattern import Attention, Mask, NearMiss, find_attention
+from braze.rewrite.editing import with_nodes
+from braze.shapes.expr import as_expr, constant_value, symbols
+from braze.shapes.substitution import evaluate
+from braze.standins.known_data import evaluated
+
+_LOG = logging.getLogger("braze.fusion")
+
+
+@final
+@frozen
+class Worth:
+    """Where a device's kernels gain. dtypes: that they are quick in; length, count: of queries and
+    of keys, at least so many."""
+
+    dtypes: frozenset[torch.dtype]
+    length: int
+    count: int
+
+
+WORTH: Mapping[str, Worth] = {
+    "cpu": Worth(frozenset({torch.float32}), 64, 64),
+    "cuda": Worth(frozenset({torch.float16, torch.bfloat16}), 64, 64),
+}
+
+
+def fuse_attention(graph: Graph, worth: Mapping[str, Worth] = WORTH) -> Graph:
+    """The graph with attention as calls of the library, where that pays."""
+    found = list(find_attention(graph))
+    if not found:
+        return graph
+    writer = _Writer(graph, worth)
+    for one in found:
+        reason = one.reason if isinstance(one, NearMiss) else writer.replace(one)
+        place = one.softmax.origin
+        if reason is None:
+            _LOG.info("attention at %s: a call of the library", place)
+        else:
+            _LOG.info("attention at %s: not fused: %s", place, reason)
+    return writer.graph()
+
+
+# --- private -------------------------------------------------------------------------------------
+
+# Elements of a mask that is evaluated when a graph is compiled.
+_MOST_KNOWN = 1 << 26
+# What a call of the library is named.
+_KERNEL = "_scaled_dot_product_"
+_MATH = "_scaled_dot_product_attention_math"
+
+
+@final
+class _Writer:
+    """Replaces attention in one graph. calls: the last node of each -> what stands for all."""
+
+    def __init__(self, graph: Graph, worth: Mapping[str, Worth]) -> None:
+        self._graph, self._worth = graph, worth
+        made = [v for node in graph.nodes for v in node.outputs if v is not None]
+        values = [*made, *graph.inputs, *(c.value for c in graph.constants)]
+        self._numbers = itertools.count(1 + max(value.index for value in values))
+        self._makers = {v: node for node in graph.nodes for v in node.outputs if v is not None}
+        self._data = {constant.value: constant.tensor for constant in graph.constants}
+        self._carrying = _carrying(graph)
+        self._calls: dict[Node, tuple[Node, ...]] = {}
+        self._gone: set[Node] = set()
+
+    def graph(self) -> Graph:
+        """The graph with what was replaced."""
+        if not self._calls:
+            return self._graph
+        nodes: list[Node] = []
+        for node in self._graph.nodes:
+            nodes += self._calls.get(node, ())
+            if node not in self._gone:
+                nodes.append(node)
+        return with_nodes(self._graph, nodes, {})
+
+    def replace(self, attention: Attention) -> str | None:
+        """Put a call in the place of attention, or say why not."""
+        operands = (attention.query, attention.keys, attention.values)
+        trains = any(value in self._carrying for value in operands)
+        reason = self._refusal(attention, trains)
+        if reason is not None:
+            return reason
+        found = masking(attention, self._known(attention.masks), trains)
+        if isinstance(found, str):
+            return found
+        if found.has_rows and not _is_small(attention, [_type(m.mask) for m in found.masks]):
+            return "its mask is as large as its scores"
+        made = call_of(attention, found, self._sources(attention), self._graph.sizes, trains)
+        if isinstance(made, str):
+            return made
+        nodes, result, names = made
+        if not any(_is_kernel(node) for node in nodes):
+            return "the library has no kernel for it"
+        if str(result.type) != str(attention.result.type):
+            return f"its result would be {result.type}"
+        self._calls[attention.nodes[-1]] = self._renamed(nodes, result, names, attention)
+        self._gone.update(attention.nodes)
+        return None
+
+    def _refusal(self, attention: Attention, trains: bool) -> str | None:
+        kind = _type(attention.query)
+        worth = self._worth.get(kind.device.type)
+        if worth is None or kind.dtype not in worth.dtypes:
+            return f"{kind.dtype} on {kind.device.type} is not worth it"
+        batch, heads, length, count = map(_at_hand, attention.shape)
+        if min(length, count) == 0 or length < worth.length or count < worth.count:
+            return f"{length} queries of {count} keys are too few"
+        if not trains:
+            return None
+        if any(mask.mask in self._carrying for mask in attention.masks):
+            return "gradients flow through its mask"
+        if known_sizes((*attention.shape, *kind.stride)) is None:
+            return "gradients flow, and sizes are symbols"
+        if torch.are_deterministic_algorithms_enabled():
+            return "the gradients of kernels are not deterministic"
+        return None
+
+    def _known(self, masks: Sequence[Mask]) -> dict[Mask, torch.Tensor]:
+        """The data of masks that depend on no input."""
+        found = {}
+        with torch.no_grad():
+            for mask in masks:
+                data = evaluated(mask.mask, self._data, self._call_of, _MOST_KNOWN)
+                if data is not None:
+                    found[mask] = data
+        return found
+
+    def _call_of(self, value: Value) -> Any:
+        node = self._makers.get(value)
+        if node is None:
+            return None
+        kwargs = dict(node.kwargs)
+        return node.op, node.args, kwargs, node.outputs, node.origin, node.grad_enabled
+
+    # --- where operands come from ---------------------------------------------------------------
+
+    def _sources(self, attention: Attention) -> tuple[Value, Value, Value]:
+        """What operands are copies or views of, in which kernels read them as well."""
+        batch, heads, length, count = attention.shape
+        width = _type(attention.query).shape[-1]
+        out_width = _type(attention.values).shape[-1]
+        return (
+            self._source(attention.query, (batch, heads, length, width)),
+            self._source(attention.keys, (batch, heads, width, count)),
+            self._source(attention.values, (batch, heads, count, out_width)),
+        )
+
+    def _source(self, operand: Value, shape: Sequence[Size]) -> Value:
+        """The first value on the way up that has the heads apart; elements are in its order."""
+        value, wanted = operand, _without_ones(shape)
+        while True:
+            kind = _type(value)
+            if _without_ones(kind.shape) == wanted and len(kind.shape) >= 3:
+                return operand if _overlaps(kind) else value
+            node = self._makers.get(value)
+            if node is None or not _keeps_order(node):
+                return operand
+            value = node.args[0]
+
+    # --- the new nodes --------------------------------------------------------------------------
+
+    def _renamed(
+        self,
+        nodes: Sequence[Node],
+        result: Value,
+        names: Mapping[Value, Value],
+        attention: Attention,
+    ) -> tuple[Node, ...]:
+        """Nodes in the numbering of the graph, with the mode of those that they stand for."""
+        new = {**names, result: attention.result}
+        made = []
+        for node in nodes:
+            for value in node.outputs:
+                if value is not None and value not in new:
+                    new[value] = Value(next(self._numbers), value.type)
+            outputs = tuple([None if value is None else new[value] for value in node.outputs])
+            node = replace(replace_operands(node, new), outputs=outputs)
+            made.append(replace(node, grad_enabled=attention.softmax.grad_enabled))
+        return tuple(made)
+
+
+def _is_kernel(node: Node) -> bool:
+    name = node.op._schema.name.removeprefix("aten::")
+    return name.startswith(_KERNEL) and name != _MATH
+
+
+def _is_small(attention: Attention, masks: Sequence[TensorType]) -> bool:
+    """Whether masks that are read twice are half as large as the scores at most."""
+    scores = math.prod(map(_at_hand, attention.shape))
+    return all(2 * math.prod(map(_at_hand, mask.shape)) <= scores for mask in masks)
+
+
+_ORDERED = frozenset(
+    "view _unsafe_view _reshape_alias unsqueeze squeeze squeeze.dim squeeze.dims expand alias".split()
+)
+
+
+def _keeps_order(node: Node) -> bool:
+    """Whether it gives the elements of its operand in their order."""
+    name = str(node.op).removeprefix("aten.").removesuffix(".default")
+    value, result = node.args[0] if node.args else None, node.outputs[0] if node.outputs else None
+    if not isinstance(value, Value) or result is None:
+        return False
+    before, after = _type(value), _type(result)
+    if name == "expand" and _without_ones(before.shape) != _without_ones(after.shape):
+        return False
+    return name in _ORDERED or (name == "clone" and before.dtype == after.dtype)
+
+
+def _without_ones(shape: Sequence[Size]) -> list[Any]:
+    return [as_expr(size) for size in shape if constant_value(size) != 1]
+
+
+def _overlaps(kind: TensorType) -> bool:
+    """Whether several elements are one in memory."""
+    return any(
+        constant_value(step) == 0 and constant_value(size) != 1
+        for size, step in zip(kind.shape, kind.stride, strict=True)
+    )
+
+
+def _carrying(graph: Graph) -> Collection[Value]:
+    """The values through which gradients flow to inputs."""
+    found = {v for v in graph.inputs if isinstance(v.type, TensorType) and v.type.requires_grad}
+    for node in graph.nodes if found else ():
+        if node.grad_enabled and any(value in found for value in operands(node)):
+            if node.op is not torch.ops.aten.detach.default:
+                found.update(v for v in node.outputs if v is not None and _is_float(v))
+    return found
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, TensorType) and value.type.dtype.is_floating_point
+
+
+def _type(value: Value) -> TensorType:
+    assert isinstance(value.type, TensorType)
+    return value.type
+
+
+def _at_hand(size: Size) -> int:
+    expr = as_expr(size)
+    return evaluate(expr, {s: s.hint or 1 for s in symbols(expr)})
