@@ -51,11 +51,16 @@ class NotDifferentiable(Exception):
         self.origin = origin
 
 
-def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts = ()) -> JointGraph:
+def trace_joint(
+    graph: Graph,
+    given: Sequence[bool] | None = None,
+    casts: Casts = (),
+    plain: Graph | None = None,
+) -> JointGraph:
     """The graph with its backward. Raises NotDifferentiable.
 
     given: per result, whether its gradient comes in; None: wherever one can. casts: of the autocast
-    under which the backward is called.
+    under which the backward is called. plain: as in `JointGraph`.
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
     tracer = Tracer(replayable=False)
@@ -67,7 +72,7 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts 
     replay = _Replay(live, tracer)
     try:
         with plain_autograd(apart), tracer:
-            joint = replay.run(given, casts)
+            joint = replace(replay.run(given, casts), plain=plain)
     except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
         raise NotDifferentiable(str(error), replay.origin) from error
     return simplify(joint if tracer.facts is None else _as_data(joint, tracer.facts))
@@ -236,6 +241,8 @@ def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
         source=final.rewritten(joint.source),
         assumed=tuple(facts.learned()),
     )
+    if joint.plain is not None:
+        made = replace(made, plain=final.of_data(joint.plain))
     # The numbers are passed as they were for the graph that was traced.
     numbers = tuple([final.final(number) for number in joint.source.sizes.numbers])
     wanted = symbols_of(joint_as_graph(made))
@@ -246,6 +253,7 @@ def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
         made,
         forward=replace(made.forward, sizes=sizes),
         source=replace(made.source, sizes=sizes),
+        plain=None if made.plain is None else replace(made.plain, sizes=sizes),
         derived=derived,
     )
 

@@ -28,7 +28,7 @@ from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands
 from braze.ir.random_ops import is_random
 from braze.ir.types import Size, TensorType
-from braze.shapes.expr import Expr, as_expr, constant_value
+from braze.shapes.expr import Expr, as_expr, constant_value, simplified
 
 _Sizes: TypeAlias = tuple[Size, ...]
 
@@ -244,7 +244,7 @@ class _Finder:
             shape = () if value is None else _type(value).shape
             if len(shape) == 4 and _ends_in(shape, rows):
                 return shape[:2]  # type: ignore[return-value]
-        return (query.shape[0] if len(query.shape) == 3 else count, 1)  # type: ignore[return-value]
+        return (query.shape[0] if len(query.shape) == 3 else simplified(count), 1)
 
     def _only_view(self, value: Value, shape: _Sizes) -> Node | None:
         """The only reader of a product, if it sees the heads in it."""

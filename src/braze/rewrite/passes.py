@@ -53,6 +53,14 @@ def rewrite(graph: Graph, options: Options) -> Graph:
     return graph
 
 
+def choose_kernels(graph: Graph, options: Options) -> Graph:
+    """A graph of which the backward is to be traced, with kernels of the library whose gradients
+    are kernels, too."""
+    if fuse_attention.__name__ in _skipped(options):
+        return graph
+    return fuse_attention(graph)
+
+
 def rewrite_joint(joint: JointGraph, options: Options) -> JointGraph:
     """A graph with its backward, in layouts that both are better off with; each of the two goes
     through the other passes by itself."""
