@@ -16,8 +16,8 @@ in behind: NaN; the mean of all values where masked scores are large negative nu
 are the same. Gradients are those of the program: NaN for all values of a head with such a row. Of
 masks that are added, numbers beyond -1e30 leave no digit of the scores that they are added to:
 rows of such are computed from a query of zeros and the mask less its largest number, since kernels
-multiply by log2(e) and overflow. What its gradients are is not known by that, so that masks that are
-added stay as they are where gradients flow, unless they depend on no input.
+multiply by log2(e) and overflow. Those rows would have other gradients, so that attention with a
+mask that is added stays as it is where gradients flow, unless the mask depends on no input.
 
 **Numbers that are no numbers.** Of finite scores the results are eager's. A NaN in a query or a key
 gives NaN wherever eager does, and in some rows whose NaN a mask replaces in eager; one in a value
@@ -28,17 +28,19 @@ that a causal mask hides gives NaN in eager's other rows, by 0 * NaN, and none h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.backward import plain_autograd
+from braze.compat.backward import gradients, plain_autograd
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
-from braze.ir.types import TensorType, known_sizes
+from braze.ir.types import Size, TensorType, known_sizes
 from braze.rewrite.attention_pattern import Added, Attention, Fill, Mask
 from braze.shapes.binding import Sizes
 from braze.shapes.expr import Expr
+from braze.shapes.facts import Facts
 from braze.shapes.symbolic import of_expression
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.masks import MaskKind, kind_of_mask
@@ -65,9 +67,7 @@ class Masking:
     has_rows: bool
 
 
-def masking(
-    attention: Attention, data: Mapping[Mask, torch.Tensor], trains: bool
-) -> Masking | str:
+def masking(attention: Attention, data: Mapping[Mask, torch.Tensor], trains: bool) -> Masking | str:
     """What the masks do, or why no kernel does that. data: what is known of them; trains: gradients
     flow."""
     dtype = _type(attention.query).dtype
@@ -87,47 +87,126 @@ def masking(
     return Masking(False, attention.masks, True)
 
 
+@final
+@frozen(eq=False)
+class Call:
+    """What stands for attention.
+
+    nodes: of which `result` is the value; names: their values that are inputs -> the graph's.
+    backward: goes on in their numbering, from the result's gradient `tangent` to `gradients`, of
+    the query, the keys and the values, in the shapes of the products' operands.
+    """
+
+    nodes: tuple[Node, ...]
+    result: Value
+    names: Mapping[Value, Value]
+    backward: tuple[Node, ...] = ()
+    tangent: Value | None = None
+    gradients: tuple[Value | None, ...] = (None, None, None)
+
+
+# The gradients of query, keys and values that the same graph computes: ours are to be like them.
+Wanted: TypeAlias = tuple[Value | None, ...]
+NONE_WANTED: Wanted = (None, None, None)
+
+
 def call_of(
-    attention: Attention, found: Masking, sources: Sequence[Value], sizes: Sizes, trains: bool
-) -> tuple[tuple[Node, ...], Value, Mapping[Value, Value]] | str:
-    """The nodes that compute the result from `sources` (query, keys, values) and the masks; the
-    value that it is; and which of their values are which inputs. A text: why there are none."""
-    inputs = tuple(dict.fromkeys((*sources, *(mask.mask for mask in found.masks))))
-    outline = Graph(inputs, (), (), (), (), sizes)
-    live, facts = retraced(outline)
+    attention: Attention,
+    found: Masking,
+    sources: Sequence[Value],
+    sizes: Sizes,
+    trains: bool,
+    wanted: Wanted = NONE_WANTED,
+) -> Call | str:
+    """What computes the result from `sources` (query, keys, values) and the masks; a text: why
+    nothing does. trains: gradients flow."""
+    masks = tuple(dict.fromkeys([mask.mask for mask in found.masks]))
+    inputs = (*sources, *masks)  # of which several may be one: each has a gradient of its own
+    live, facts = retraced(Graph(inputs, (), (), (), (), sizes))
     tracer = Tracer(replayable=False)
     is_symbolic = any(known_sizes((*_type(v).shape, *_type(v).stride)) is None for v in inputs)
     if is_symbolic:
         tracer.facts = facts
     tracer.origin = attention.softmax.origin
-
-    def size(number: Any) -> Any:
-        return of_expression(facts, number) if type(number) is Expr else number
-
+    trace = _Trace(attention, found, tracer, facts, trains)
     try:
         with plain_autograd(apart), torch.set_grad_enabled(trains), tracer:
-            made = {}
-            for value, living in zip(inputs, live.inputs, strict=True):
-                kind = _type(living)
-                needs = trains and value in sources
-                kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, needs)
-                made[value] = tracer.add_input_of_type(kind)
-            shape = tuple(map(size, attention.shape))
-            tensors = [made[value] for value in sources]
-            computed = _attention(attention, found, shape, tensors, made, trains)
-            wanted = tuple(map(size, _type(attention.result).shape))
-            result = tracer.value_of(computed.contiguous().view(wanted))
+            made = trace.run(inputs, live.inputs, wanted)
     except (DataDependent, UnknownTensor, Untraceable, NotImplementedError, RuntimeError) as error:
         return f"its call cannot be traced: {error}"
-    if is_symbolic and facts.learned():
-        return "its kernel asks for sizes that are not known"
-    calls = tracer.recorder.calls
-    names = dict(zip(tracer.recorder.input_values, inputs, strict=True))
     if not is_symbolic:
-        return tuple(map(node_of, calls)), result, names
-    final_sizes = Expressions(facts)
-    names = {final_sizes.value(old): new for old, new in names.items()}
-    return tuple(map(final_sizes.call, calls)), final_sizes.value(result), names
+        return made
+    if facts.learned():
+        return "its kernel asks for sizes that are not known"
+    return _with_expressions(made, Expressions(facts))
+
+
+def _with_expressions(call: Call, final_sizes: Expressions) -> Call:
+    """The call with expressions for its symbolic sizes."""
+    value = final_sizes.value
+    return Call(
+        nodes=tuple(map(final_sizes.node, call.nodes)),
+        result=value(call.result),
+        names={value(old): new for old, new in call.names.items()},
+        backward=tuple(map(final_sizes.node, call.backward)),
+        tangent=None if call.tangent is None else value(call.tangent),
+        gradients=tuple([None if one is None else value(one) for one in call.gradients]),
+    )
+
+
+@final
+@dataclass(slots=True)
+class _Trace:
+    """One call, made on stand-ins."""
+
+    attention: Attention
+    found: Masking
+    tracer: Tracer
+    facts: Facts
+    trains: bool
+
+    def run(self, inputs: Sequence[Value], living: Sequence[Value], wanted: Wanted) -> Call:
+        """inputs: the sources, then masks; living: the same, with sizes that answer."""
+        attention, tracer = self.attention, self.tracer
+        needs = [self.trains and (one is not None or not any(wanted)) for one in wanted]
+        needs += [False] * (len(inputs) - len(needs))
+        made = [
+            tracer.add_input_of_type(replace(_type(live), requires_grad=need))
+            for live, need in zip(living, needs, strict=True)
+        ]
+        names = dict(zip(tracer.recorder.input_values, inputs, strict=True))
+        shape = tuple(map(self._size, (*attention.shape, *_widths(attention))))
+        tensors, masks = made[:3], dict(zip(inputs[3:], made[3:], strict=True))
+        computed = _attention(attention, self.found, shape, tensors, masks, self.trains)
+        result = self._dense(computed, attention.result)
+        calls = tracer.recorder.calls
+        nodes = tuple(map(node_of, calls))
+        if not any(wanted):
+            return Call(nodes, tracer.value_of(result), names)
+        kind = replace(_type(tracer.value_of(result)), requires_grad=False)
+        tangent = tracer.add_input_of_type(kind)
+        asked = [tensor for tensor, one in zip(tensors, wanted, strict=True) if one is not None]
+        given = iter(gradients([result], [tangent], asked))
+        with torch.no_grad():
+            gave = [
+                None if one is None else tracer.value_of(self._dense(next(given), one))
+                for one in wanted
+            ]
+        backward = tuple(map(node_of, calls[len(nodes) :]))
+        value = tracer.value_of(tangent)
+        return Call(nodes, tracer.value_of(result), names, backward, value, tuple(gave))
+
+    def _dense(self, tensor: Any, like: Value) -> torch.Tensor:
+        """The tensor in the shape of a value, row by row, or column by column where that is."""
+        kind = _type(like)
+        *lead, rows, columns = map(self._size, kind.shape)
+        if kind.stride[-1] == 1 or kind.stride[-2] != 1:
+            return tensor.contiguous().view((*lead, rows, columns))  # type: ignore[no-any-return]
+        across = tensor.transpose(-2, -1).contiguous().view((*lead, columns, rows))
+        return across.transpose(-2, -1)  # type: ignore[no-any-return]
+
+    def _size(self, number: Any) -> Any:
+        return of_expression(self.facts, number) if type(number) is Expr else number
 
 
 # --- masks ---------------------------------------------------------------------------------------
@@ -218,10 +297,10 @@ def _attention(
     tensors: _Tensors,
     trains: bool,
 ) -> torch.Tensor:
-    """The result, [batch, heads, length, width of values]. shape: (batch, heads, length, count)."""
-    *lead, length, count = shape
+    """The result, [batch, heads, length, width of values]. shape: (batch, heads, length, count,
+    width, width of values)."""
+    *lead, length, count, width, out_width = shape
     query, keys, values = sources
-    width, out_width = _type(attention.query).shape[-1], _type(attention.values).shape[-1]
     operands = (
         _with_rows(query.view((*lead, length, width))),
         _with_rows(keys.view((*lead, width, count)).transpose(-2, -1)),
@@ -238,6 +317,11 @@ def _attention(
     if found.has_rows:
         return _with_fill(attention, operands, hidden, trains)
     return _call(attention, operands, ~hidden)
+
+
+def _widths(attention: Attention) -> tuple[Size, Size]:
+    """How long the rows of queries and keys are, and those of values."""
+    return _type(attention.query).shape[-1], _type(attention.values).shape[-1]
 
 
 _Operands: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -260,9 +344,7 @@ def _with_fill(
     return torch.where(empty, values.sum(-2, keepdim=True) * weight, computed)
 
 
-def _with_bias(
-    attention: Attention, operands: _Operands, bias: torch.Tensor
-) -> torch.Tensor:
+def _with_bias(attention: Attention, operands: _Operands, bias: torch.Tensor) -> torch.Tensor:
     """With what is added to scores, of which rows may leave nothing."""
     query, keys, values = operands
     most = bias.amax(-1, keepdim=True)

@@ -10,8 +10,8 @@ Between the products may be scales, masks, casts and views. Views are not follow
 (`einsum` makes many, which undo each other): all that is computed with lies densely in memory, row
 by row, so that the order of elements says which score is which.
 
-Refused: scores or probabilities that anybody else reads, dropout, scales that are tensors or are not
-positive, masks over more dimensions than batch and heads.
+Refused: dropout, scales that are tensors or are not positive, masks over more dimensions than batch
+and heads. Scores or probabilities may be read by others, of which is said that they are.
 """
 
 from __future__ import annotations
@@ -67,6 +67,7 @@ class Attention:
     shape: what the scores are known as: (batch, heads, length, count); batch * heads is n.
     masks: in their order; scale: of the product, before any of them.
     nodes: all that it is made of; result: of the last one, a product or a view of it.
+    is_shared: others read what is inside; then the result is the product's.
     """
 
     query: Value
@@ -78,6 +79,7 @@ class Attention:
     softmax: Node
     nodes: tuple[Node, ...]
     result: Value
+    is_shared: bool
 
 
 @final
@@ -197,8 +199,7 @@ class _Finder:
     def _whole(
         self, scores: _Scores, softmax: Node, below: tuple[Node, ...], values: TensorType
     ) -> Attention | str:
-        query = _type(scores.query)
-        product = below[-1]
+        query, product = _type(scores.query), below[-1]
         (result,) = product.outputs
         assert result is not None
         if not query.dtype == _type(scores.keys).dtype == values.dtype == _type(result).dtype:
@@ -211,8 +212,10 @@ class _Finder:
         if len({node.grad_enabled for node in nodes}) > 1:
             return "gradients go through a part of it only"
         shape = (*lead, *rows)
+        inside = {value for node in nodes[:-1] for value in node.outputs if value is not None}
+        is_shared = any(self._is_shared(value) for value in inside)
         view = self._only_view(result, (*lead, rows[0], values.shape[-1]))
-        if view is not None:
+        if view is not None and not is_shared:
             nodes, result = (*nodes, view), view.outputs[0]
         assert result is not None
         return Attention(
@@ -225,7 +228,11 @@ class _Finder:
             softmax=softmax,
             nodes=nodes,
             result=result,
+            is_shared=is_shared,
         )
+
+    def _is_shared(self, value: Value) -> bool:
+        return bool(self._seen[value]) or len(self._readers.get(value, ())) != 1
 
     def _lead(
         self, scores: _Scores, query: TensorType, rows: _Sizes, nodes: Sequence[Node]
@@ -239,11 +246,11 @@ class _Finder:
         if len(leads) > 1:
             return "its masks see batch and heads in several ways"
         if leads:
-            return leads.pop()  # type: ignore[return-value]
+            return leads.pop()
         for value in (value for node in nodes for value in node.outputs[:1]):
             shape = () if value is None else _type(value).shape
             if len(shape) == 4 and _ends_in(shape, rows):
-                return shape[:2]  # type: ignore[return-value]
+                return shape[:2]
         return (query.shape[0] if len(query.shape) == 3 else simplified(count), 1)
 
     def _only_view(self, value: Value, shape: _Sizes) -> Node | None:
@@ -258,28 +265,28 @@ class _Finder:
     # --- from the probabilities down to a product -----------------------------------------------
 
     def _below(self, value: Value) -> tuple[tuple[Node, ...], TensorType] | str:
-        """The nodes from the probabilities to the product of them, and its operand's type."""
-        nodes: list[Node] = []
-        while True:
-            readers = self._readers.get(value, ())
-            if self._seen[value] or len(readers) != 1:
-                return "its probabilities are read elsewhere"
-            (node,) = readers
-            nodes.append(node)
+        """The nodes from the probabilities to the product of them, and its operand's type. Of
+        several readers it is the first that leads there: a backward comes later."""
+        reasons = []
+        for node in self._readers.get(value, ()):
+            result = node.outputs[0] if node.outputs else None
             if str(node.op) in _PRODUCTS:
-                operand = _type(value)
                 is_first = node.args[0] is value and node.args[1] is not value
-                if not is_first or not _is_dense(operand):
-                    return "its probabilities lie in another order"
-                return tuple(nodes), operand
-            if is_random(node.op):
-                return "its probabilities are dropped at random"
-            result = node.outputs[0]
-            if result is None or not (_name(node) in _VIEWS or _is_cast(node)):
-                return f"{node.op} is between its probabilities and the product"
-            if not _same(_count(value), _count(result)):
-                return "a part of its probabilities is read"
-            value = result
+                if is_first and _is_dense(_type(value)):
+                    return (node,), _type(value)
+                reasons.append("its probabilities lie in another order")
+            elif is_random(node.op):
+                reasons.append("its probabilities are dropped at random")
+            elif result is not None and (_name(node) in _VIEWS or _is_cast(node)):
+                if not _same(_count(value), _count(result)):
+                    return "a part of its probabilities is read"
+                found = self._below(result)
+                if not isinstance(found, str):
+                    return (node, *found[0]), found[1]
+                reasons.append(found)
+            else:
+                reasons.append(f"{node.op} is between its probabilities and the product")
+        return reasons[0] if reasons else "its probabilities are read by no product"
 
     # --- from the softmax up to a product -------------------------------------------------------
 
@@ -292,8 +299,6 @@ class _Finder:
         found = rule(self, node)
         if not isinstance(found, _Scores):
             return found
-        if self._seen[value] or len(self._readers.get(value, ())) != 1:
-            return "its scores are read elsewhere"
         return replace(found, nodes=(*found.nodes, node))
 
     def scores_in(self, node: Node, value: Any) -> _Found:
@@ -390,9 +395,7 @@ def _sum(sign: int) -> _Rule:
     return rule
 
 
-def _with_added(
-    finder: _Finder, node: Node, found: _Scores, other: Any, factor: float
-) -> _Found:
+def _with_added(finder: _Finder, node: Node, found: _Scores, other: Any, factor: float) -> _Found:
     if not isinstance(other, Value):  # a number added to a whole row changes nothing
         number = finder.number(other)
         return found if number is not None and math.isfinite(number) else "a number is added to it"
