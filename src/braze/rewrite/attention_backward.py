@@ -28,6 +28,7 @@ from braze.ir.graph import Graph, Node, Value, operands
 from braze.ir.run_graph import call_node
 from braze.ir.types import TensorType, known_sizes
 from braze.rewrite.attention_pattern import Attention
+from braze.rewrite.editing import readers_of, seen_values
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.recorder import node_of
 from braze.standins.standin import apart
@@ -132,10 +133,7 @@ class _Search:
     def __init__(self, graph: Graph, attention: Attention, expected: _Expected) -> None:
         self._graph, self._attention, self._expected = graph, attention, expected
         self._makers = {v: node for node in graph.nodes for v in node.outputs if v is not None}
-        self._readers: dict[Value, list[Node]] = {}
-        for node in graph.nodes:
-            for value in operands(node):
-                self._readers.setdefault(value, []).append(node)
+        self._readers = readers_of(graph)
         self._made_by = {v: n for n in expected.nodes for v in n.outputs if v is not None}
         self._bound: dict[Value, Value] = dict(expected.same)
         self._found: dict[Node, Node] = {}
@@ -254,9 +252,7 @@ class _Search:
     def _is_closed(self, gone: set[Node], kept: Iterable[Value]) -> bool:
         """Whether nobody else reads what the nodes make, but for the values that are kept."""
         kept = {*kept, self._attention.result}
-        seen = {output.value for output in self._graph.outputs}
-        seen |= {o.alias.base for o in self._graph.outputs if o.alias is not None}
-        seen |= {mutation.value for mutation in self._graph.mutations}
+        seen = seen_values(self._graph)
         made = {v for node in gone for v in node.outputs if v is not None and v not in kept}
         return not (made & seen) and all(
             node in gone for value in made for node in self._readers.get(value, ())

@@ -93,12 +93,14 @@ class Call:
     """What stands for attention.
 
     nodes: of which `result` is the value; names: their values that are inputs -> the graph's.
+    computed: the result as it comes, [batch, heads, length, width], before it is laid out.
     backward: goes on in their numbering, from the result's gradient `tangent` to `gradients`, of
     the query, the keys and the values, in the shapes of the products' operands.
     """
 
     nodes: tuple[Node, ...]
     result: Value
+    computed: Value
     names: Mapping[Value, Value]
     backward: tuple[Node, ...] = ()
     tangent: Value | None = None
@@ -147,6 +149,7 @@ def _with_expressions(call: Call, final_sizes: Expressions) -> Call:
     return Call(
         nodes=tuple(map(final_sizes.node, call.nodes)),
         result=value(call.result),
+        computed=value(call.computed),
         names={value(old): new for old, new in call.names.items()},
         backward=tuple(map(final_sizes.node, call.backward)),
         tangent=None if call.tangent is None else value(call.tangent),
@@ -182,7 +185,7 @@ class _Trace:
         calls = tracer.recorder.calls
         nodes = tuple(map(node_of, calls))
         if not any(wanted):
-            return Call(nodes, tracer.value_of(result), names)
+            return Call(nodes, *map(tracer.value_of, (result, computed)), names)
         kind = replace(_type(tracer.value_of(result)), requires_grad=False)
         tangent = tracer.add_input_of_type(kind)
         asked = [tensor for tensor, one in zip(tensors, wanted, strict=True) if one is not None]
@@ -193,8 +196,8 @@ class _Trace:
                 for one in wanted
             ]
         backward = tuple(map(node_of, calls[len(nodes) :]))
-        value = tracer.value_of(tangent)
-        return Call(nodes, tracer.value_of(result), names, backward, value, tuple(gave))
+        results = map(tracer.value_of, (result, computed))
+        return Call(nodes, *results, names, backward, tracer.value_of(tangent), tuple(gave))
 
     def _dense(self, tensor: Any, like: Value) -> torch.Tensor:
         """The tensor in the shape of a value, row by row, or column by column where that is."""
@@ -226,15 +229,15 @@ def _refusal(mask: Mask, dtype: torch.dtype) -> str | None:
 def _known(attention: Attention, data: Mapping[Mask, torch.Tensor]) -> Masking | str:
     """What masks do that depend on no input."""
     length, count = attention.shape[-2:]
-    total = torch.zeros((), dtype=torch.float64)
+    total = torch.zeros((), dtype=torch.float32, device="cpu")
     for mask in attention.masks:
         known = data[mask].to("cpu")
         if isinstance(mask, Fill):
             hidden = known if mask.where else ~known
-            known = torch.where(hidden, -torch.inf, 0.0).double()
+            known = torch.where(hidden, -torch.inf, 0.0)
             total = total + known
         else:
-            total = total + known.double() * mask.factor
+            total = total + known.float() * mask.factor
     if bool(total.isnan().any()) or bool((total == torch.inf).any()):
         return "its mask holds numbers that no score survives"
     lowest = max(_ABSORBING, torch.finfo(_type(attention.query).dtype).min)

@@ -17,7 +17,6 @@ and heads. Scores or probabilities may be read by others, of which is said that 
 from __future__ import annotations
 
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, final
@@ -25,9 +24,10 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value, operands
+from braze.ir.graph import Graph, Node, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import Size, TensorType
+from braze.rewrite.editing import readers_of, seen_values
 from braze.shapes.expr import Expr, as_expr, constant_value, simplified
 
 _Sizes: TypeAlias = tuple[Size, ...]
@@ -153,14 +153,8 @@ class _Finder:
     def __init__(self, graph: Graph) -> None:
         self.makers = {v: node for node in graph.nodes for v in node.outputs if v is not None}
         self.data = {constant.value: constant.tensor for constant in graph.constants}
-        self._readers: dict[Value, list[Node]] = {}
-        for node in graph.nodes:
-            for value in operands(node):
-                self._readers.setdefault(value, []).append(node)
-        seen = [o.value for o in graph.outputs]
-        seen += [o.alias.base for o in graph.outputs if o.alias is not None]
-        seen += [m.value for m in graph.mutations]
-        self._seen = Counter(seen)
+        self._readers = readers_of(graph)
+        self._seen = seen_values(graph)
 
     def feeds_product(self, softmax: Node) -> bool:
         """Whether a product reads the probabilities as its first operand."""
@@ -232,7 +226,7 @@ class _Finder:
         )
 
     def _is_shared(self, value: Value) -> bool:
-        return bool(self._seen[value]) or len(self._readers.get(value, ())) != 1
+        return value in self._seen or len(self._readers.get(value, ())) != 1
 
     def _lead(
         self, scores: _Scores, query: TensorType, rows: _Sizes, nodes: Sequence[Node]
@@ -256,7 +250,7 @@ class _Finder:
     def _only_view(self, value: Value, shape: _Sizes) -> Node | None:
         """The only reader of a product, if it sees the heads in it."""
         readers = self._readers.get(value, ())
-        if self._seen[value] or len(readers) != 1:
+        if value in self._seen or len(readers) != 1:
             return None
         (node,) = readers
         is_view = _name(node) in ("view", "_unsafe_view")

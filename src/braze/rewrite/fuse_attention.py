@@ -33,6 +33,7 @@ from braze.ir.types import Size, TensorType
 from braze.rewrite.attention_backward import Backward, find_backward
 from braze.rewrite.attention_call import NONE_WANTED, Call, call_of, masking
 from braze.rewrite.attention_pattern import Attention, Mask, NearMiss, find_attention
+from braze.rewrite.editing import readers_of, seen_values
 from braze.shapes.expr import as_expr, constant_value, symbols
 from braze.shapes.substitution import evaluate
 from braze.standins.known_data import evaluated
@@ -97,8 +98,12 @@ class _Writer:
         self._makers = {v: node for node in graph.nodes for v in node.outputs if v is not None}
         self._data = {constant.value: constant.tensor for constant in graph.constants}
         self._carrying = _carrying(graph)
-        self._calls: dict[Node, tuple[Node, ...]] = {}
+        self._readers = readers_of(graph)
+        self._seen = seen_values(graph)
+        self._calls: dict[Node, list[Node]] = {}
         self._gone: set[Node] = set()
+        self._moved: dict[Node, Node] = {}
+        self._replacements: dict[Value, Value] = {}
 
     def graph(self) -> Graph:
         """The graph with what was replaced."""
@@ -108,7 +113,7 @@ class _Writer:
         for node in self._graph.nodes:
             nodes += self._calls.get(node, ())
             if node not in self._gone:
-                nodes.append(node)
+                nodes.append(replace_operands(self._moved.get(node, node), self._replacements))
         return replace(self._graph, nodes=tuple(nodes))
 
     def replace(self, attention: Attention) -> str | None:
@@ -151,12 +156,41 @@ class _Writer:
         new = {**made.names, **dict(pairs)}
         if made.tangent is not None and backward is not None:
             new[made.tangent] = backward.tangent
-        self._calls[attention.nodes[-1]] = self._renamed(made.nodes, new, attention)
+        forward = self._renamed(made.nodes, new, attention)
+        self._calls.setdefault(attention.nodes[-1], []).extend(forward)
         self._gone.update(attention.nodes)
-        if backward is not None:
-            self._calls[backward.first] = self._renamed(made.backward, new, attention)
+        if backward is None:
+            self._leave_as_computed(attention.result, new[made.computed])
+        else:
+            behind = self._renamed(made.backward, new, attention)
+            self._calls.setdefault(backward.first, []).extend(behind)
             self._gone |= backward.nodes
         return None
+
+    def _leave_as_computed(self, result: Value, computed: Value) -> None:
+        """Where the result is only copied in another order, as kernels compute it already (heads
+        beside each other), have that read what they give: the first of two copies goes."""
+        views = self._readers.get(result, ())
+        if result in self._seen or not all(map(self._is_copied, views)):
+            return
+        for node in views:
+            (view,) = node.outputs
+            assert view is not None
+            order = _order(node)
+            kind = replace(_type(view), stride=tuple([_type(computed).stride[d] for d in order]))
+            new = self._replacements[view] = Value(next(self._numbers), kind)
+            self._moved[node] = replace(node, args=(computed, *node.args[1:]), outputs=(new,))
+
+    def _is_copied(self, node: Node) -> bool:
+        """Whether it swaps dimensions for nothing but copies row by row."""
+        if str(node.op) not in ("aten.transpose.int", "aten.permute.default"):
+            return False
+        (view,) = node.outputs
+        contiguous = (("memory_format", torch.contiguous_format),)
+        readers = self._readers.get(view, ())  # type: ignore[arg-type]
+        return view not in self._seen and all(
+            str(one.op) == "aten.clone.default" and one.kwargs == contiguous for one in readers
+        )
 
     def _refusal(self, attention: Attention, trains: bool) -> str | None:
         kind = _type(attention.query)
@@ -164,6 +198,7 @@ class _Writer:
         if worth is None or kind.dtype not in worth.dtypes:
             return f"{kind.dtype} on {kind.device.type} is not worth it"
         *_, length, count = sizes = list(map(_at_hand, attention.shape))
+        sizes += [_at_hand(_type(v).shape[-1]) for v in (attention.query, attention.values)]
         least = worth.trained if trains else 0
         if 0 in sizes or count < worth.count or length * count < least:
             return f"{length} queries of {count} keys are too few"
@@ -206,22 +241,25 @@ class _Writer:
         )
 
     def _source(self, operand: Value, shape: Sequence[Size]) -> Value:
-        """The first value on the way up that has the heads apart; elements are in its order."""
-        value, wanted = operand, _without_ones(shape)
+        """The first value on the way up that has the heads apart, or what that is a copy of;
+        elements are in its order. Else the operand itself."""
+        value, found, wanted = operand, operand, _without_ones(shape)
         while True:
-            kind = _type(value)
-            if _without_ones(kind.shape) == wanted and len(kind.shape) >= 3:
-                return operand if _overlaps(kind) else value
-            node = self._makers.get(value)
-            if node is None or not _keeps_order(node):
-                return operand
+            kind, node = _type(value), self._makers.get(value)
+            is_found = _without_ones(kind.shape) == wanted and len(kind.shape) >= 3
+            if is_found and not _overlaps(kind):
+                found = value
+            if node is None or node in self._gone or not _keeps_order(node):
+                return found
+            if is_found and str(node.op) != "aten.clone.default":
+                return found
             value = node.args[0]
 
     # --- the new nodes --------------------------------------------------------------------------
 
     def _renamed(
         self, nodes: Sequence[Node], new: dict[Value, Value], attention: Attention
-    ) -> tuple[Node, ...]:
+    ) -> list[Node]:
         """Nodes in the numbering of the graph, with the mode of those that they stand for. new: of
         their values, those that have a number."""
         made = []
@@ -232,7 +270,7 @@ class _Writer:
             outputs = tuple([None if value is None else new[value] for value in node.outputs])
             node = replace(replace_operands(node, new), outputs=outputs)
             made.append(replace(node, grad_enabled=attention.softmax.grad_enabled))
-        return tuple(made)
+        return made
 
 
 def _is_kernel(node: Node) -> bool:
@@ -262,6 +300,17 @@ def _keeps_order(node: Node) -> bool:
     if name == "expand" and _without_ones(before.shape) != _without_ones(after.shape):
         return False
     return name in _ORDERED or (name == "clone" and before.dtype == after.dtype)
+
+
+def _order(node: Node) -> list[int]:
+    """Where the dimensions of a transpose's or permutation's result come from."""
+    rank = len(_type(node.args[0]).shape)
+    if str(node.op) == "aten.permute.default":
+        return [dim % rank for dim in node.args[1]]
+    first, second = (dim % rank for dim in node.args[1:3])
+    order = list(range(rank))
+    order[first], order[second] = second, first
+    return order
 
 
 def _without_ones(shape: Sequence[Size]) -> list[Any]:

@@ -10,6 +10,7 @@ import torch
 from braze.ir.graph import Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
+from braze.shapes.expr import Expr
 from braze.standins.recorder import Call, Recorder
 
 _MOST_ELEMENTS = 64
@@ -79,7 +80,7 @@ def _bind(argument: Any, known: dict[Value, torch.Tensor], maker: _Maker, most: 
         return found
     if isinstance(argument, (tuple, list)):
         return [_bind(item, known, maker, most) for item in argument]
-    if isinstance(argument, (torch.SymInt, torch.SymFloat)):
+    if isinstance(argument, (torch.SymInt, torch.SymFloat, Expr)):
         raise _Unknown
     return argument
 
