@@ -125,6 +125,8 @@ _VIEWS = frozenset(
     "view _unsafe_view _reshape_alias permute transpose.int t unsqueeze squeeze squeeze.dim "
     "squeeze.dims expand alias clone".split()
 )
+# What may be on the way to a product beside them, so that it is said why it is none.
+_NEARLY = frozenset({"_to_copy", "native_dropout", "mul.Tensor", "mul.Scalar", "div.Tensor"})
 _PRODUCTS = frozenset({"aten.bmm.default", "aten.mm.default"})
 _FLOATS = (torch.float32, torch.bfloat16, torch.float16)
 
@@ -164,7 +166,7 @@ class _Finder:
             for node in self._readers.get(value, ()) if value is not None else ():
                 if str(node.op) in _PRODUCTS:
                     return True
-                if _name(node) in _VIEWS or _name(node) in ("_to_copy", "native_dropout"):
+                if _name(node) in _VIEWS or _name(node) in _NEARLY:
                     waiting += node.outputs[:1]
         return False
 
