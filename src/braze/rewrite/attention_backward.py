@@ -152,8 +152,10 @@ class _Search:
         if not any(found) or not self._is_closed(gone, [g for g in found if g is not None]):
             return _ELSEWHERE
         places = {node: number for number, node in enumerate(self._graph.nodes)}
-        after = places[self._makers[tangent]] if tangent in self._makers else -1
-        first = min(places[node] for node in self._found.values() if places[node] > after)
+        after = max(places[node] for node in self._attention.nodes)
+        if tangent in self._makers:
+            after = max(after, places[self._makers[tangent]])
+        first = min(places[node] for node in gone if places[node] > after)
         return Backward(tangent, tuple(found), frozenset(gone), self._graph.nodes[first])
 
     def _anchor(self) -> bool:

@@ -39,7 +39,7 @@ from braze.ir.graph import Graph, Node, Value
 from braze.ir.types import Size, TensorType, known_sizes
 from braze.rewrite.attention_pattern import Added, Attention, Fill, Mask
 from braze.shapes.binding import Sizes
-from braze.shapes.expr import Expr
+from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.facts import Facts
 from braze.shapes.symbolic import of_expression
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
@@ -80,8 +80,9 @@ def masking(attention: Attention, data: Mapping[Mask, torch.Tensor], trains: boo
         return "its masks stand for several numbers"
     if not attention.masks:
         return Masking(False, (), False)
-    if len(data) == len(attention.masks):
-        return _known(attention, data)
+    rows = known_sizes(attention.shape[-2:])
+    if rows is not None and len(data) == len(attention.masks):
+        return _known(attention, data, rows)
     if added and trains:
         return "a mask that is added depends on inputs, and gradients flow"
     return Masking(False, attention.masks, True)
@@ -127,6 +128,8 @@ def call_of(
     live, facts = retraced(Graph(inputs, (), (), (), (), sizes))
     tracer = Tracer(replayable=False)
     is_symbolic = any(known_sizes((*_type(v).shape, *_type(v).stride)) is None for v in inputs)
+    if not _symbols_of(attention.shape) <= facts.hints.keys():
+        return "its sizes are symbols that its operands do not show"
     if is_symbolic:
         tracer.facts = facts
     tracer.origin = attention.softmax.origin
@@ -141,6 +144,10 @@ def call_of(
     if facts.learned():
         return "its kernel asks for sizes that are not known"
     return _with_expressions(made, Expressions(facts))
+
+
+def _symbols_of(sizes: Sequence[Size]) -> set[Symbol]:
+    return {symbol for size in sizes for symbol in symbols(as_expr(size))}
 
 
 def _with_expressions(call: Call, final_sizes: Expressions) -> Call:
@@ -184,8 +191,9 @@ class _Trace:
         result = self._dense(computed, attention.result)
         calls = tracer.recorder.calls
         nodes = tuple(map(node_of, calls))
+        made_values = tracer.value_of(result), tracer.value_of(computed)
         if not any(wanted):
-            return Call(nodes, *map(tracer.value_of, (result, computed)), names)
+            return Call(nodes, *made_values, names)
         kind = replace(_type(tracer.value_of(result)), requires_grad=False)
         tangent = tracer.add_input_of_type(kind)
         asked = [tensor for tensor, one in zip(tensors, wanted, strict=True) if one is not None]
@@ -196,8 +204,7 @@ class _Trace:
                 for one in wanted
             ]
         backward = tuple(map(node_of, calls[len(nodes) :]))
-        results = map(tracer.value_of, (result, computed))
-        return Call(nodes, *results, names, backward, tracer.value_of(tangent), tuple(gave))
+        return Call(nodes, *made_values, names, backward, tracer.value_of(tangent), tuple(gave))
 
     def _dense(self, tensor: Any, like: Value) -> torch.Tensor:
         """The tensor in the shape of a value, row by row, or column by column where that is."""
@@ -226,9 +233,10 @@ def _refusal(mask: Mask, dtype: torch.dtype) -> str | None:
     return None
 
 
-def _known(attention: Attention, data: Mapping[Mask, torch.Tensor]) -> Masking | str:
-    """What masks do that depend on no input."""
-    length, count = attention.shape[-2:]
+def _known(
+    attention: Attention, data: Mapping[Mask, torch.Tensor], rows: tuple[int, ...]
+) -> Masking | str:
+    """What masks do that depend on no input. rows: queries and keys."""
     total = torch.zeros((), dtype=torch.float32, device="cpu")
     for mask in attention.masks:
         known = data[mask].to("cpu")
@@ -242,7 +250,7 @@ def _known(attention: Attention, data: Mapping[Mask, torch.Tensor]) -> Masking |
         return "its mask holds numbers that no score survives"
     lowest = max(_ABSORBING, torch.finfo(_type(attention.query).dtype).min)
     total = torch.where(total <= lowest, -torch.inf, total)
-    total = total.expand(torch.broadcast_shapes(total.shape, (length, count)))
+    total = total.expand(torch.broadcast_shapes(total.shape, rows))
     if bool((total == -torch.inf).all(-1).any()):
         return "its mask has rows that attend to nothing"
     kind = kind_of_mask(total)

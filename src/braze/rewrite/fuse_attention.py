@@ -171,7 +171,8 @@ class _Writer:
         """Where the result is only copied in another order, as kernels compute it already (heads
         beside each other), have that read what they give: the first of two copies goes."""
         views = self._readers.get(result, ())
-        if result in self._seen or not all(map(self._is_copied, views)):
+        is_whole = _type(result).shape == _type(computed).shape
+        if not is_whole or result in self._seen or not all(map(self._is_copied, views)):
             return
         for node in views:
             (view,) = node.outputs

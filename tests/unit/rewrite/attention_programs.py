@@ -52,6 +52,13 @@ def joined_heads(q: Any, k: Any, v: Any) -> Any:
     return found.view(batch, heads, length, width)
 
 
+def copied_behind(q: Any, k: Any, v: Any) -> Any:
+    """The product itself is swapped and copied."""
+    first, second, values = (x.flatten(0, 1) for x in (q, k, v))
+    found = torch.bmm(torch.softmax(torch.bmm(first, second.mT), -1), values)
+    return found.transpose(1, 2).contiguous().mT.unflatten(0, q.shape[:2])
+
+
 def repeated_heads(q: Any, k: Any, v: Any) -> Any:
     """As transformers' eager attention, of half as many heads of keys and values."""
     batch, heads, count, width = k.shape
@@ -93,6 +100,7 @@ PLAIN: dict[str, Program] = {
         heads_inside,
         in_float32,
         joined_heads,
+        copied_behind,
         repeated_heads,
         causal,
         causal_by_numbers,
