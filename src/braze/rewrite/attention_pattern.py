@@ -395,7 +395,7 @@ def _with_added(finder: _Finder, node: Node, found: _Scores, other: Any, factor:
     if not isinstance(other, Value):  # a number added to a whole row changes nothing
         number = finder.number(other)
         return found if number is not None and math.isfinite(number) else "a number is added to it"
-    if not _type(other).dtype.is_floating_point:
+    if not isinstance(other.type, TensorType) or not other.type.dtype.is_floating_point:
         return "what is added to its scores is no float"
     shape = _type(node.outputs[0]).shape
     return replace(found, masks=(*found.masks, Added(other, factor, shape)))

@@ -247,6 +247,11 @@ def scaled_by_data(q: Any, k: Any, v: Any) -> Any:
     return torch.softmax(q @ k.mT * q.flatten()[0].abs(), -1) @ v
 
 
+def shifted_by_length(q: Any, k: Any, v: Any) -> Any:
+    """A number that is computed, where sizes are symbols."""
+    return torch.softmax(q @ k.mT + q.shape[-2] ** -0.5, -1) @ v
+
+
 def scaled_below_zero(q: Any, k: Any, v: Any) -> Any:
     return torch.softmax(q @ k.mT * -0.25, -1) @ v
 
@@ -359,6 +364,13 @@ def test_short_ones_do_not_pay(monkeypatch: pytest.MonkeyPatch, said: Any) -> No
     assert said() == ["a call of the library"]
     _run(braze.compile(divided), _operands(), trains=True)
     assert said()[1] == f"not fused: {LENGTH} queries of {LENGTH} keys are too few"
+
+
+def test_numbers_that_the_graph_computes(said: Any) -> None:
+    inputs = _operands()
+    found = braze.compile(shifted_by_length, dynamic=True)(*inputs)
+    torch.testing.assert_close(found, shifted_by_length(*inputs))
+    assert said() == ["not fused: what is added to its scores is no float"]
 
 
 def test_what_is_no_attention_is_no_near_miss(said: Any) -> None:
