@@ -58,7 +58,9 @@ def _run(
 
 
 def _error(x: torch.Tensor, reference: torch.Tensor, known: torch.Tensor) -> float:
-    return float((x.double() - reference)[known].square().mean().sqrt().nan_to_num())
+    return float(
+        (x.detach().double() - reference.detach())[known].square().mean().sqrt().nan_to_num()
+    )
 
 
 def _check(

@@ -81,7 +81,9 @@ def _check(
 
 
 def _error(x: torch.Tensor, reference: torch.Tensor, known: torch.Tensor) -> float:
-    return float((x.double() - reference)[known].square().mean().sqrt().nan_to_num())
+    return float(
+        (x.detach().double() - reference.detach())[known].square().mean().sqrt().nan_to_num()
+    )
 
 
 def _calls(journal: Journal) -> list[str]:
