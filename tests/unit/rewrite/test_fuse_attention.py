@@ -418,6 +418,56 @@ def test_second_derivatives_in_the_frame(journal: Journal) -> None:
     assert not _calls(journal)
 
 
+def test_gradients_of_gradients_behind_the_frame(journal: Journal) -> None:
+    def penalty(q: Any, k: Any, v: Any) -> Any:
+        (first,) = torch.autograd.grad(divided(q, k, v).sin().sum(), q, create_graph=True)
+        return first.square().sum()
+
+    inputs = [x.requires_grad_() for x in _operands()]
+    wanted = torch.autograd.grad(penalty(*inputs), inputs)
+    found = torch.autograd.grad(braze.compile(penalty)(*inputs), inputs)
+    for ours, eager in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
+    assert not _calls(journal)
+    assert not [reason for record in journal.records() for reason in record.fallbacks]
+
+
+def test_a_step_that_returns_weights(journal: Journal) -> None:
+    def step(q: Any, k: Any, v: Any) -> Any:
+        weights = torch.softmax(q @ k.mT / 4, -1)
+        found = torch.autograd.grad((weights @ v).sin().sum(), (q, k, v))
+        return (weights.detach(), *found)
+
+    inputs = [x.requires_grad_() for x in _operands()]
+    for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
+        torch.testing.assert_close(ours, eager)
+    assert not _calls(journal)
+
+
+def test_a_step_that_reads_the_gradient_of_weights(journal: Journal) -> None:
+    """It is made of the result's gradient and the values: what kernels do not show."""
+
+    def step(q: Any, k: Any, v: Any) -> Any:
+        weights = torch.softmax(q @ k.mT / 4, -1)
+        return torch.autograd.grad((weights @ v).sin().sum(), (q, k, v, weights))
+
+    inputs = [x.requires_grad_() for x in _operands()]
+    for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
+        torch.testing.assert_close(ours, eager)
+    assert sorted(_calls(journal)) == [KERNEL, BACKWARD]
+
+
+def test_a_step_that_reads_the_gradient_of_scores(journal: Journal) -> None:
+    def step(q: Any, k: Any, v: Any) -> Any:
+        scores = q @ k.mT / 4
+        return torch.autograd.grad((torch.softmax(scores, -1) @ v).sin().sum(), (q, k, v, scores))
+
+    inputs = [x.requires_grad_() for x in _operands()]
+    for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
+        torch.testing.assert_close(ours, eager)
+    assert not _calls(journal)
+
+
 def test_a_batch_of_gradients() -> None:
     inputs = [x.requires_grad_() for x in _operands()]
     batch = torch.randn(3, BATCH, HEADS, LENGTH, WIDTH)
@@ -470,6 +520,19 @@ def test_one_tensor_is_all_operands(journal: Journal) -> None:
     torch.testing.assert_close(braze.compile(step)(x), step(x))
     x = torch.randn(2, HEADS, LENGTH, WIDTH, requires_grad=True)
     torch.testing.assert_close(braze.compile(step)(x), step(x))
+    assert sorted(_calls(journal)) == [KERNEL] * 2 + [BACKWARD] * 2
+
+
+def test_one_value_is_query_and_values(said: Any) -> None:
+    """Their gradients come as one."""
+
+    def step(x: torch.Tensor) -> Any:
+        weights = torch.softmax(torch.bmm(x, x.mT) / 4, -1)
+        return torch.autograd.grad(torch.bmm(weights, x).sin().sum(), x)
+
+    x = torch.randn(2, LENGTH, WIDTH, requires_grad=True)
+    torch.testing.assert_close(braze.compile(step)(x), step(x))
+    assert said() == ["not fused: its operands are one, and so is their gradient"]
 
 
 # --- sizes that change ----------------------------------------------------------------------------
