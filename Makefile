@@ -99,6 +99,7 @@ bench-gpu: $(READY)/packages
 	$(BIN)/python -m benchmarks.kernels_gpu --json benchmarks/results/kernels_gpu.json
 	$(BIN)/python -m benchmarks.launching_gpu
 	$(BIN)/python -m benchmarks.products_gpu
+	$(BIN)/python -m benchmarks.attention_gpu
 	$(BIN)/python -m benchmarks.memory_gpu
 
 bench-gpu-changes: $(READY)/packages

@@ -22,6 +22,7 @@ MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagrap
 NUMERICS = ("eager", "default", "fast")
 # What programs stay correct without; `braze.rewrite` has them.
 GRAPH_PASSES = (
+    "fuse_attention",
     "prefer_channels_last",
     "complex_as_pairs",
     "remove_redundant_copies",

@@ -72,7 +72,7 @@ from braze.options import Options
 from braze.report.break_notes import graph_break, note_of
 from braze.report.guard_text import format_failures, format_guard, format_guard_tree
 from braze.report.warned import Warned
-from braze.rewrite import rewrite, rewrite_joint
+from braze.rewrite import choose_kernels, rewrite, rewrite_joint
 from braze.runtime.checks import with_checks
 from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
@@ -190,8 +190,9 @@ def compile_with_backward(
         with recorder.finishing("backward"):
             return run_isolated(lambda: trace_and_compile(given, casts, recorder))
 
-    kept = len(joint.source.outputs) - len(graph.outputs)
-    again = forward_again(joint.source, pair, kept)
+    written = joint.source if joint.plain is None else joint.plain
+    kept = len(written.outputs) - len(graph.outputs)
+    again = forward_again(written, pair, kept)
     return TrainingGraph(
         pair,
         compile_one(pair.forward, recorder, Role(kept_from=len(pair.is_differentiable))),
@@ -323,10 +324,18 @@ class FrameCompiler:
             return captured, None
         try:
             with recorder.stage("autograd"):
-                joint = trace_joint(keep_for_again(captured.graph))
+                plain = keep_for_again(captured.graph)
+                chosen = self._with_kernels(plain)
+                joint = trace_joint(chosen, plain=None if chosen is plain else plain)
         except NotDifferentiable as reason:
             return captured, reason
         return with_assumptions(captured, joint.assumed), joint
+
+    def _with_kernels(self, graph: Graph) -> Graph:
+        """The graph as its backward is to be traced."""
+        if self.backend.level not in (Level.KERNELS, Level.REWRITTEN_ATEN):
+            return graph
+        return choose_kernels(graph, self.options)
 
     def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)

@@ -38,7 +38,7 @@ from braze.shapes.facts import Facts
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.composed import TAKES_NUMBERS
 from braze.standins.recorder import node_of
-from braze.standins.standin import Standin, new_standin, with_history
+from braze.standins.standin import apart, with_history
 from braze.standins.symbols import Expressions, retraced
 
 
@@ -51,11 +51,16 @@ class NotDifferentiable(Exception):
         self.origin = origin
 
 
-def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts = ()) -> JointGraph:
+def trace_joint(
+    graph: Graph,
+    given: Sequence[bool] | None = None,
+    casts: Casts = (),
+    plain: Graph | None = None,
+) -> JointGraph:
     """The graph with its backward. Raises NotDifferentiable.
 
     given: per result, whether its gradient comes in; None: wherever one can. casts: of the autocast
-    under which the backward is called.
+    under which the backward is called. plain: as in `JointGraph`.
     Two traces of one graph give the same numbers to the values of their forward parts.
     """
     tracer = Tracer(replayable=False)
@@ -66,16 +71,11 @@ def trace_joint(graph: Graph, given: Sequence[bool] | None = None, casts: Casts 
         tracer.facts.origin = lambda: tracer.origin
     replay = _Replay(live, tracer)
     try:
-        with plain_autograd(_saved), tracer:
-            joint = replay.run(given, casts)
+        with plain_autograd(apart), tracer:
+            joint = replace(replay.run(given, casts), plain=plain)
     except (DataDependent, Untraceable, UnknownTensor, NotImplementedError, RuntimeError) as error:
         raise NotDifferentiable(str(error), replay.origin) from error
     return simplify(joint if tracer.facts is None else _as_data(joint, tracer.facts))
-
-
-def _saved(tensor: Any) -> Any:
-    """What a node of autograd keeps of a stand-in."""
-    return new_standin(tensor.place) if type(tensor) is Standin else tensor
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -241,6 +241,8 @@ def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
         source=final.rewritten(joint.source),
         assumed=tuple(facts.learned()),
     )
+    if joint.plain is not None:
+        made = replace(made, plain=final.of_data(joint.plain))
     # The numbers are passed as they were for the graph that was traced.
     numbers = tuple([final.final(number) for number in joint.source.sizes.numbers])
     wanted = symbols_of(joint_as_graph(made))
@@ -251,6 +253,7 @@ def _as_data(joint: JointGraph, facts: Facts) -> JointGraph:
         made,
         forward=replace(made.forward, sizes=sizes),
         source=replace(made.source, sizes=sizes),
+        plain=None if made.plain is None else replace(made.plain, sizes=sizes),
         derived=derived,
     )
 

@@ -7,7 +7,6 @@ input: positions compared with each other, say.
 
 from __future__ import annotations
 
-import enum
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,18 +16,11 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.compat.dispatch import WithoutMode
 from braze.standins.known_data import known_data
+from braze.standins.masks import MaskKind, kind_of_mask
 
 _ATTENTION = torch.nn.functional.scaled_dot_product_attention
 _POSITIONAL = ("query", "key", "value", "attn_mask", "dropout_p", "is_causal")
 _MOST_ELEMENTS = 1 << 26
-
-
-class MaskKind(enum.Enum):
-    """What a mask does, whatever the inputs are."""
-
-    NOTHING = "true everywhere"
-    CAUSAL = "true on and below the diagonal"
-    OTHER = "something else, or it depends on inputs"
 
 
 @answers(_ATTENTION)
@@ -42,23 +34,6 @@ def attention(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
             named |= {"attn_mask": None, "is_causal": kind is MaskKind.CAUSAL}
             return leaf_call(interpreter, _ATTENTION, (), named)
     return leaf_call(interpreter, _ATTENTION, args, kwargs)
-
-
-def kind_of_mask(data: torch.Tensor) -> MaskKind:
-    """What a mask does: booleans, or numbers that are added, of which 0 lets pass and -inf does
-    not."""
-    if data.dtype is not torch.bool:
-        passes = data == 0
-        if not bool((passes | (data == -torch.inf)).all()):
-            return MaskKind.OTHER
-        data = passes
-    if bool(data.all()):
-        return MaskKind.NOTHING
-    if data.dim() >= 2 and data.shape[-1] == data.shape[-2]:
-        below = torch.ones(data.shape[-2:], dtype=torch.bool, device=data.device).tril()
-        if bool((data == below).all()):
-            return MaskKind.CAUSAL
-    return MaskKind.OTHER
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -57,7 +57,8 @@ class JointGraph:
         can arrive, or none is given in this variant.
     gradients: per input of `forward`, its gradient; None where it has none.
     is_differentiable: per result, whether it requires grad.
-    source: the graph that was traced, in the symbols of this one.
+    source: the graph that was traced, in the symbols of this one. plain: what it was before kernels
+        of the library were chosen whose gradients have none themselves; None: the same.
     assumed: what was assumed of its symbols that it did not say. derived: as in `Graph.sizes`, of
         all symbols here.
     freed_by: per result, the results whose backward (without `retain_graph`) leaves no other to
@@ -80,6 +81,7 @@ class JointGraph:
     freed_by: tuple[frozenset[int], ...] = ()
     reached_from: tuple[frozenset[int], ...] = ()
     moved: tuple[tuple[Value, Value], ...] = ()
+    plain: Graph | None = None
 
 
 @final

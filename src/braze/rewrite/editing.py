@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import torch
 
-from braze.ir.graph import Alias, Graph, Node, Value, values_in
+from braze.ir.graph import Alias, Graph, Node, Value, operands, values_in
 from braze.ir.random_ops import is_random
 
 
@@ -60,3 +60,20 @@ def escaping_values(graph: Graph) -> set[Value]:
 def present(values: Iterable[Value | None]) -> Iterator[Value]:
     """The values that are there."""
     return (value for value in values if value is not None)
+
+
+def readers_of(graph: Graph) -> dict[Value, list[Node]]:
+    """The nodes that read each value, in order; one that reads it twice is there twice."""
+    readers: dict[Value, list[Node]] = {}
+    for node in graph.nodes:
+        for value in operands(node):
+            readers.setdefault(value, []).append(node)
+    return readers
+
+
+def seen_values(graph: Graph) -> set[Value]:
+    """The values that results, the bases of results and write-backs are."""
+    seen = {output.value for output in graph.outputs}
+    seen.update(o.alias.base for o in graph.outputs if o.alias is not None)
+    seen.update(mutation.value for mutation in graph.mutations)
+    return seen

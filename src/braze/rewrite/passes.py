@@ -9,6 +9,7 @@ from braze.ir.graph import Graph
 from braze.ir.training import JointGraph
 from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
+from braze.rewrite.fuse_attention import fuse_attention
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
 from braze.rewrite.plain_operators import plain_operators
 from braze.rewrite.prefer_channels_last import (
@@ -23,9 +24,11 @@ if TYPE_CHECKING:
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 
-# Operators of our own first, most of which are copies then; copies next, so that what they hid from
-# each other can merge, paddings of one matrix for several products too; dead nodes last.
+# Attention first, whose products are none then. Operators of our own next, most of which are copies
+# then; copies next, so that what they hid from each other can merge, paddings of one matrix for
+# several products too; dead nodes last.
 PASSES: tuple[Pass, ...] = (
+    fuse_attention,
     prefer_channels_last,
     plain_operators,
     complex_as_pairs,
@@ -37,7 +40,7 @@ PASSES: tuple[Pass, ...] = (
 
 
 # Library calls behind them round in another order.
-_OTHER_KERNELS = frozenset({"prefer_channels_last", "align_products"})
+_OTHER_KERNELS = frozenset({"fuse_attention", "prefer_channels_last", "align_products"})
 
 
 def rewrite(graph: Graph, options: Options) -> Graph:
@@ -48,6 +51,14 @@ def rewrite(graph: Graph, options: Options) -> Graph:
         if graph_pass.__name__ not in skipped:
             graph = graph_pass(graph)
     return graph
+
+
+def choose_kernels(graph: Graph, options: Options) -> Graph:
+    """A graph of which the backward is to be traced, with kernels of the library whose gradients
+    are kernels, too."""
+    if fuse_attention.__name__ in _skipped(options):
+        return graph
+    return fuse_attention(graph)
 
 
 def rewrite_joint(joint: JointGraph, options: Options) -> JointGraph:

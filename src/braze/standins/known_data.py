@@ -10,6 +10,7 @@ import torch
 from braze.ir.graph import Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
+from braze.shapes.expr import Expr
 from braze.standins.recorder import Call, Recorder
 
 _MOST_ELEMENTS = 64
@@ -24,7 +25,18 @@ def known_data(
 ) -> torch.Tensor | None:
     """The contents of a small CPU value whose operators read nothing but constants, else None.
     most: of that many elements, on any device."""
-    return _evaluate(value, constants, recorder.maker, most)
+    return evaluated(value, constants, recorder.maker, most)
+
+
+def evaluated(
+    value: Value,
+    known: dict[Value, torch.Tensor],
+    maker: _Maker,
+    most: int | None,
+) -> torch.Tensor | None:
+    """The same for values of any program. known: the data of constants, and of what was evaluated;
+    maker: the call that makes a value."""
+    return _evaluate(value, known, maker, most)
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -68,7 +80,7 @@ def _bind(argument: Any, known: dict[Value, torch.Tensor], maker: _Maker, most: 
         return found
     if isinstance(argument, (tuple, list)):
         return [_bind(item, known, maker, most) for item in argument]
-    if isinstance(argument, (torch.SymInt, torch.SymFloat)):
+    if isinstance(argument, (torch.SymInt, torch.SymFloat, Expr)):
         raise _Unknown
     return argument
 

@@ -207,6 +207,12 @@ class _Passing(torch.autograd.Function):
         return gradient
 
 
+def apart(tensor: Any) -> Any:
+    """What a node of autograd keeps of a stand-in: another one, since a node that saves its own
+    result and that result would keep each other alive."""
+    return new_standin(tensor.place) if type(tensor) is Standin else tensor
+
+
 def with_history(standin: Standin) -> Standin:
     """A stand-in for the same place, behind a node of autograd's that passes gradients on."""
     made: Standin = _Passing.apply(standin)  # type: ignore[no-untyped-call]

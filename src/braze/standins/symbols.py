@@ -164,6 +164,14 @@ class Expressions(SizeRewriter):
         made = dataclasses.replace(made, sizes=Sizes(numbers, derived, checks))
         return made, passed, not missing or used <= _had_symbols(made)
 
+    def of_data(self, graph: Graph) -> Graph:
+        """A graph whose sizes are expressions already, as they are known at the end."""
+
+        def known(size: Any) -> Any:
+            return simplified(self.final(size)) if type(size) is Expr else size
+
+        return SizeRewriter(known, self.facts.final_symbol).rewritten(graph)
+
     def checks(self, nodes: Iterable[Node]) -> tuple[Check, ...]:
         """What has to hold of numbers that the graph computes: what was assumed, and that sizes
         made of them are not negative."""
