@@ -226,7 +226,8 @@ class Folds:
             return False
         count = self._count()
         if self.kernel.lanes:
-            return count is None or count > _SHORT_LANE_BLOCK
+            short = _SHORT_LANE_BLOCK if statement.dtype is torch.float32 else _LANE_BLOCK
+            return count is None or count > short
         return count is None or count > BLOCK or len(self.loops) > 1
 
     def block(self, level: int, innermost: bool, size: object) -> Block | None:
