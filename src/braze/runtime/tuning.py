@@ -46,6 +46,9 @@ _CLEARLY = 0.97  # of the cost model's time
 _LAUNCHES = 9
 _MOST_BYTES = 8 << 30  # of a kernel's memory
 CACHE_BYTES = 256 << 20  # more than any second-level cache
+# Times that the cache is emptied, a tenth of a millisecond each: until then the host has started
+# what is timed, a library's call of several kernels, too.
+_FLUSHES = 3
 _LOG = logging.getLogger("braze.perf_hints")
 
 
@@ -227,8 +230,9 @@ def median_time(start: Start | None, flushed: torch.Tensor) -> float:
     stream = torch.cuda.current_stream(flushed.device)
     times: list[float] = []
     for _ in range(_LAUNCHES):
-        flushed.zero_()
         begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        for _ in range(_FLUSHES):
+            flushed.zero_()
         begin.record(stream)
         code = start()
         end.record(stream)
