@@ -101,7 +101,9 @@ class Options:
         environment="BRAZE_SUPPRESS_ERRORS",
     )
     verify: bool = _setting(
-        False, "check the program after every stage and pass", environment="BRAZE_VERIFY"
+        False,
+        "check the program after every stage and pass, and a GPU's first replays",
+        environment="BRAZE_VERIFY",
     )
     disable: bool = _setting(False, "compile nothing", environment="BRAZE_DISABLE")
     cache_dir: Path = _setting(

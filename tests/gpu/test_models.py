@@ -10,6 +10,7 @@ import braze
 from braze.report.explain import summarise
 from braze.trace import Journal
 from tests.gpu.checks import MODES, NEEDS_DEVICE
+from tests.models.zoo import judge
 
 pytestmark = NEEDS_DEVICE
 
@@ -50,3 +51,18 @@ def test_gradients(journal: Journal, name: str, mode: str | None) -> None:
         for right, found in zip(*gradients, strict=True):
             torch.testing.assert_close(found, right, rtol=5e-3, atol=1e-4)
     assert not summarise("", journal, None).fallbacks
+
+
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["cvt", "deberta-v2", "mobilevit", "swinv2", "t5"])
+def test_the_zoo(name: str, mode: str | None) -> None:
+    """Recorded from the second call on; cvt's forward is a program in parts, whose arena went
+    before its last kernel."""
+    found = judge(name, "cuda", mode, calls=4, gradients=True)
+    assert found.accuracy.right and not found.fallbacks, found
+    assert (found.graphs, found.breaks) == (1, 0)
+
+
+def test_replays_are_checked() -> None:
+    found = judge("mobilevit", "cuda", "reduce-overhead", calls=4, gradients=True, verify=True)
+    assert found.accuracy.right and not found.fallbacks, found

@@ -50,6 +50,7 @@ from braze.runtime.padded_graph import (
 )
 from braze.runtime.program import rounded, write_program
 from braze.runtime.recorded_graph import RecordedGraph
+from braze.runtime.recording_check import CheckedReplays, can_be_checked
 from braze.runtime.recording_choice import (
     call_refused,
     copied_bytes,
@@ -180,6 +181,8 @@ def _linked(
         made = _recorded(
             plain, call_with, schedule, sources, options, device, role, report, borrows
         )
+        if options.verify and made is not plain and not role.takes_inputs:
+            made = CheckedReplays(made, plain, schedule) if can_be_checked(schedule) else made
     if not (role.takes_inputs or is_part):  # a backward has its forward's room
         needs = piece_bytes(schedule, (), role.kept_from) if made is plain else 0
         prepare_room(needs, device, scratch_of(schedule))
