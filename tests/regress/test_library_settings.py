@@ -26,7 +26,8 @@ def settings() -> tuple[Any, ...]:
 @pytest.fixture(autouse=True)
 def _as_before(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     # PyTorch's own tests freeze them.
-    monkeypatch.setattr(torch.backends, "__allow_nonbracketed_mutation_flag", True)
+    space = torch.backends.flags_frozen.__globals__
+    monkeypatch.setitem(space, "__allow_nonbracketed_mutation_flag", True)
     before = settings()
     yield
     put_back(before)

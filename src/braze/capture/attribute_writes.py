@@ -36,8 +36,8 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
     if cls in TENSORS:
         store_tensor_attribute(interpreter, owner, name, value)
         return
-    if issubclass(type(owner), types.ModuleType):
-        _store_in_module(interpreter, owner, name, value)
+    if cls is types.ModuleType:
+        interpreter.overlay.write(vars(owner), name, value)
         return
     method = world.lookup(cls, "__setattr__")
     if method is torch.nn.Module.__setattr__ and store_module_attribute(
@@ -48,18 +48,6 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
         interpreter.call(method, owner, name, value)
         return
     store_generic(interpreter, owner, name, value)
-
-
-def _store_in_module(interpreter: Any, owner: types.ModuleType, name: str, value: Any) -> None:
-    """A module's class may set something else: `torch.backends.cudnn.allow_tf32 = False`."""
-    cls = type(owner)
-    if cls is not types.ModuleType:
-        world = interpreter.world
-        own = world.lookup(cls, "__setattr__") is not types.ModuleType.__setattr__
-        meta = world.lookup(cls, name)
-        if own or (meta is not ABSENT and world.lookup(type(meta), "__set__") is not ABSENT):
-            raise BreakRequested("unsupported-attribute", f"writing {owner.__name__}.{name}")
-    interpreter.overlay.write(vars(owner), name, value)
 
 
 def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:

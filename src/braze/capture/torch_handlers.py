@@ -10,8 +10,9 @@ import torch.utils.checkpoint
 
 from braze.capture.checkpoints import leave_refusing, note_checkpoint
 from braze.capture.handler_table import answers
+from braze.capture.late_calls import call_later
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.compat.ambient import LIBRARY_SETTERS, MODE_ENTRIES
+from braze.compat.ambient import LIBRARY_SETTERS, MODE_ENTRIES, SET_DETERMINISTIC
 from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
@@ -112,6 +113,23 @@ _GLOBAL_STATE: dict[str, tuple[Any, ...]] = {
 for _what, _functions in _GLOBAL_STATE.items():
     for _function in dict.fromkeys(_functions):
         answers(_function)(_not_in_a_graph(_what))
+
+
+@answers(torch.use_deterministic_algorithms)
+def use_deterministic_algorithms(
+    interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> None:
+    """Holds from here on; capture puts it back, and the whole call, which also tells a part of
+    PyTorch's that eager code may import, is made behind the graph."""
+    values = (*args, *kwargs.values())
+    if len(args) > 1 or kwargs.keys() - {"mode", "warn_only"} or not _are_flags(values):
+        raise BreakRequested("global-state", "torch.use_deterministic_algorithms()")
+    interpreter.native(SET_DETERMINISTIC, *args, **kwargs)
+    call_later(interpreter, torch.use_deterministic_algorithms, args, kwargs)
+
+
+def _are_flags(values: tuple[Any, ...]) -> bool:
+    return all(type(value) is bool for value in values)
 
 
 @answers(torch.Tensor.storage_offset)

@@ -31,6 +31,7 @@ _SETTERS = (
     "_set_mkldnn_enabled",
     "_set_onednn_allow_tf32",
 )
+SET_DETERMINISTIC = torch._C._set_deterministic_algorithms  # nothing but the flags
 LIBRARY_SETTERS = (
     torch.set_float32_matmul_precision,
     torch.backends.cudnn.set_flags,
