@@ -101,9 +101,12 @@ class Options:
         environment="BRAZE_SUPPRESS_ERRORS",
     )
     verify: bool = _setting(
+        False, "check the program after every stage and pass", environment="BRAZE_VERIFY"
+    )
+    verify_replays: bool = _setting(
         False,
-        "check the program after every stage and pass, and a GPU's first replays",
-        environment="BRAZE_VERIFY",
+        "compare a GPU's first replays with the calls that they recorded",
+        environment="BRAZE_VERIFY_REPLAYS",
     )
     disable: bool = _setting(False, "compile nothing", environment="BRAZE_DISABLE")
     cache_dir: Path = _setting(

@@ -64,5 +64,6 @@ def test_the_zoo(name: str, mode: str | None) -> None:
 
 
 def test_replays_are_checked() -> None:
-    found = judge("mobilevit", "cuda", "reduce-overhead", calls=4, gradients=True, verify=True)
+    mode = "reduce-overhead"
+    found = judge("mobilevit", "cuda", mode, calls=4, gradients=True, verify_replays=True)
     assert found.accuracy.right and not found.fallbacks, found

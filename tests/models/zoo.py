@@ -242,7 +242,7 @@ def judge(
     mode: str | None = None,
     calls: int = 1,
     gradients: bool = False,
-    verify: bool = False,
+    verify_replays: bool = False,
 ) -> Verdict:
     """Build a model, call it eagerly and compiled with the same random numbers, and compare. calls:
     each with other inputs, the largest error counts; a mode may record the second. gradients: of
@@ -251,7 +251,7 @@ def judge(
     untouched = copy.deepcopy(model)
     with torch.set_grad_enabled(gradients):
         with recorded() as journal:
-            options: dict[str, Any] = {"suppress_errors": False, "verify": verify}
+            options: dict[str, Any] = {"suppress_errors": False, "verify_replays": verify_replays}
             compiled = braze.compile(model, options=options | ({"mode": mode} if mode else {}))
         found = []
         for number in range(calls):

@@ -181,7 +181,7 @@ def _linked(
         made = _recorded(
             plain, call_with, schedule, sources, options, device, role, report, borrows
         )
-        if options.verify and made is not plain and not role.takes_inputs:
+        if options.verify_replays and made is not plain and not role.takes_inputs:
             made = CheckedReplays(made, plain, schedule) if can_be_checked(schedule) else made
     if not (role.takes_inputs or is_part):  # a backward has its forward's room
         needs = piece_bytes(schedule, (), role.kept_from) if made is plain else 0

@@ -1,4 +1,4 @@
-"""Replays beside the call that they recorded, where `verify` is set.
+"""Replays beside the call that they recorded, where `verify_replays` is set.
 
     a replay differs from the call that it recorded: its result 309, of step 260 (kernel k260), is
     off by 35 % ...
@@ -84,10 +84,10 @@ def _makers(schedule: Schedule) -> dict[Buffer, tuple[int, str]]:
 def _differs(found: torch.Tensor | None, expected: torch.Tensor | None) -> bool:
     if found is None or expected is None:
         return found is not expected
+    if not found.numel() or (found.dtype is torch.int64 and not found.dim()):
+        return False  # seeds that attention without dropout leaves as it finds them
     if not (found.is_floating_point() or found.is_complex()):
         return not torch.equal(found, expected)
-    if not found.numel():
-        return False
     wide = torch.complex128 if found.is_complex() else torch.float64
     a, b = found.to(wide), expected.to(wide)
     allowed = _TOLERANCE * float(b.abs().nan_to_num(0, 0, 0).max())

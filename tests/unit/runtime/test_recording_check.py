@@ -1,4 +1,4 @@
-"""With `verify`, replays are compared with the call that they recorded."""
+"""With `verify_replays`, replays are compared with the call that they recorded."""
 
 from __future__ import annotations
 
