@@ -218,15 +218,7 @@ def test_a_large_arena_goes_before_what_does_not_need_it(
     w, z = plan.inputs[1], buffer("z", (16, 16))
     call = ExternCall(torch.ops.aten.mm.default, (view(w), view(w)), (), (z,))
     plan = replace(plan, statements=(*plan.statements, call), outputs=(*plan.outputs, view(z)))
-    arenas: list[weakref.ref[torch.Tensor]] = []
-    new = device_arena.DeviceArena.new
-
-    def noted(self: Any, kept: Any, stream: int) -> Any:
-        made = new(self, kept, stream)
-        arenas.append(weakref.ref(made[0]))
-        return made
-
-    monkeypatch.setattr(device_arena.DeviceArena, "new", noted)
+    arenas = _watched_arenas(monkeypatch)
     function = _linked(plan, ["twice", "next"])
     lines = function.text.splitlines()  # type: ignore[attr-defined]
     (gone,) = [n for n, line in enumerate(lines) if line.strip().startswith("del kept, arena, ")]
@@ -251,15 +243,7 @@ def test_an_arena_lasts_until_its_last_kernel(
     between = ExternCall(torch.ops.aten.mm.default, (view(w), view(w)), (), (q,))
     statements = (first, call, between, last)
     plan = replace(plan, statements=statements, outputs=(*plan.outputs, view(q)))
-    arenas: list[weakref.ref[torch.Tensor]] = []
-    new = device_arena.DeviceArena.new
-
-    def noted(self: Any, kept: Any, stream: int) -> Any:
-        made = new(self, kept, stream)
-        arenas.append(weakref.ref(made[0]))
-        return made
-
-    monkeypatch.setattr(device_arena.DeviceArena, "new", noted)
+    arenas = _watched_arenas(monkeypatch)
     alive = []
 
     def following(x: torch.Tensor) -> torch.Tensor:
@@ -273,6 +257,19 @@ def test_an_arena_lasts_until_its_last_kernel(
     assert alive == [True]
     torch.testing.assert_close(found, [2 * x @ w_values + 1, w_values @ w_values])
     assert arenas[-1]() is None, "it is no longer needed"
+
+
+def _watched_arenas(monkeypatch: pytest.MonkeyPatch) -> list[weakref.ref[torch.Tensor]]:
+    arenas: list[weakref.ref[torch.Tensor]] = []
+    new = device_arena.DeviceArena.new
+
+    def noted(self: Any, kept: Any, stream: int) -> Any:
+        made = new(self, kept, stream)
+        arenas.append(weakref.ref(made[0]))
+        return made
+
+    monkeypatch.setattr(device_arena.DeviceArena, "new", noted)
+    return arenas
 
 
 def _count_arenas(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
