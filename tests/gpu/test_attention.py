@@ -22,6 +22,7 @@ from tests.unit.rewrite.attention_programs import (
     causal,
     divided,
     filled,
+    run_program,
 )
 
 pytestmark = NEEDS_DEVICE
@@ -43,20 +44,6 @@ def _operands(
     return [x.transpose(1, 2) for x in made]
 
 
-def _run(
-    program: Any, inputs: Sequence[torch.Tensor], trains: bool, dtype: torch.dtype | None = None
-) -> list[torch.Tensor]:
-    given = [x.to(dtype) if dtype and x.is_floating_point() else x for x in inputs]
-    leaves = [x.detach().requires_grad_(trains) for x in given[:3]]
-    with torch.set_grad_enabled(trains):
-        result = program(*leaves, *given[3:])
-        if not trains:
-            return [result]
-        torch.manual_seed(7)
-        tangent = torch.randn(result.shape).to(result)
-        return [result, *torch.autograd.grad(result, leaves, tangent)]
-
-
 def _error(x: torch.Tensor, reference: torch.Tensor, known: torch.Tensor) -> float:
     return float(
         (x.detach().double() - reference.detach())[known].square().mean().sqrt().nan_to_num()
@@ -68,10 +55,10 @@ def _check(
 ) -> None:
     """As eager in strides, dtypes and NaN, at most with twice its error; each of several calls."""
     compiled = braze.compile(program, dynamic=False, mode=mode)
-    wanted = _run(program, inputs, trains)
-    exact = _run(program, inputs, trains, torch.float64)
+    wanted = run_program(program, inputs, trains)
+    exact = run_program(program, inputs, trains, torch.float64)
     for _ in range(3):
-        found = _run(compiled, inputs, trains)
+        found = run_program(compiled, inputs, trains)
         for ours, eager, reference in zip(found, wanted, exact, strict=True):
             assert (ours.dtype, ours.shape) == (eager.dtype, eager.shape)
             assert torch.equal(ours.isnan(), eager.isnan())
@@ -117,10 +104,10 @@ def test_the_kernel_is_eagers_choice(name: str, trains: bool, journal: Journal) 
         return filled(q, k, v, hidden)
 
     written = {"nothing": divided, "causal": causal, "booleans": masked}[name]
-    _run(braze.compile(called), _operands(), trains)
+    run_program(braze.compile(called), _operands(), trains)
     wanted = _calls(journal)
     journal.clear()
-    _run(braze.compile(written), _operands(), trains)
+    run_program(braze.compile(written), _operands(), trains)
     assert wanted and _calls(journal) == wanted
 
 
@@ -210,7 +197,7 @@ def test_sizes_that_change(journal: Journal) -> None:
     for length in (128, 192, 256, 100):
         for trains in (False, True):
             inputs = _operands(length=length)
-            wanted = _run(causal, inputs, trains)
-            for ours, eager in zip(_run(compiled, inputs, trains), wanted, strict=True):
+            wanted = run_program(causal, inputs, trains)
+            for ours, eager in zip(run_program(compiled, inputs, trains), wanted, strict=True):
                 torch.testing.assert_close(ours, eager, rtol=5e-2, atol=5e-2)
     assert _calls(journal)

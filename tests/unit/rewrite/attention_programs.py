@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -193,3 +193,19 @@ ADDED: dict[str, Program] = {
         added_and_filled,
     )
 }
+
+
+def run_program(
+    program: Any, inputs: Sequence[torch.Tensor], trains: bool, dtype: torch.dtype | None = None
+) -> list[torch.Tensor]:
+    """The result, and the gradients of query, keys and values; in another dtype where one is
+    given."""
+    given = [x.to(dtype) if dtype and x.is_floating_point() else x for x in inputs]
+    leaves = [x.detach().requires_grad_(trains) for x in given[:3]]
+    with torch.set_grad_enabled(trains):
+        result = program(*leaves, *given[3:])
+        if not trains:
+            return [result]
+        torch.manual_seed(7)
+        tangent = torch.randn(result.shape).to(result)
+        return [result, *torch.autograd.grad(result, leaves, tangent)]

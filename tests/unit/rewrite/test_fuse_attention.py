@@ -15,7 +15,15 @@ import braze
 from braze.options import GRAPH_PASSES
 from braze.rewrite.fuse_attention import Worth, fuse_attention
 from braze.trace import Journal
-from tests.unit.rewrite.attention_programs import ADDED, FILLED, PLAIN, added, divided, filled
+from tests.unit.rewrite.attention_programs import (
+    ADDED,
+    FILLED,
+    PLAIN,
+    added,
+    divided,
+    filled,
+    run_program,
+)
 
 module = sys.modules[fuse_attention.__module__]
 KERNEL = "aten._scaled_dot_product_flash_attention_for_cpu.default"
@@ -46,21 +54,6 @@ def _operands(dtype: torch.dtype = torch.float32, count: int = LENGTH) -> list[t
     return [torch.randn(BATCH, n, HEADS, WIDTH, dtype=dtype).transpose(1, 2) for n in sizes]
 
 
-def _run(
-    program: Any, inputs: Sequence[torch.Tensor], trains: bool, dtype: torch.dtype | None = None
-) -> list[torch.Tensor]:
-    """The result, and the gradients of query, keys and values."""
-    given = [x.to(dtype) if dtype and x.is_floating_point() else x for x in inputs]
-    leaves = [x.detach().requires_grad_(trains) for x in given[:3]]
-    with torch.set_grad_enabled(trains):
-        result = program(*leaves, *given[3:])
-        if not trains:
-            return [result]
-        torch.manual_seed(7)
-        tangent = torch.randn(result.shape).to(result.dtype)
-        return [result, *torch.autograd.grad(result, leaves, tangent)]
-
-
 def _check(
     program: Any,
     inputs: Sequence[torch.Tensor],
@@ -69,15 +62,20 @@ def _check(
 ) -> None:
     """Same strides, dtypes and NaN as eager, and at most twice its error."""
     compiled = braze.compile(program, dynamic=False, options=options)
-    wanted = _run(program, inputs, trains)
-    exact = _run(program, inputs, trains, torch.float64)
-    for ours, eager, reference in zip(_run(compiled, inputs, trains), wanted, exact, strict=True):
+    wanted = run_program(program, inputs, trains)
+    exact = run_program(program, inputs, trains, torch.float64)
+    for ours, eager, reference in zip(
+        run_program(compiled, inputs, trains), wanted, exact, strict=True
+    ):
         assert (ours.dtype, ours.shape) == (eager.dtype, eager.shape)
         assert torch.equal(ours.isnan(), eager.isnan())
         known = ~(eager.isnan() | reference.isnan())
         error, allowed = (_error(x, reference, known) for x in (ours, eager))
         assert error <= 2 * allowed + 1e-9, (error, allowed)
-    assert _run(compiled, inputs, False)[0].stride() == _run(program, inputs, False)[0].stride()
+    assert (
+        run_program(compiled, inputs, False)[0].stride()
+        == run_program(program, inputs, False)[0].stride()
+    )
 
 
 def _error(x: torch.Tensor, reference: torch.Tensor, known: torch.Tensor) -> float:
@@ -349,7 +347,7 @@ def test_a_mask_that_gradients_flow_through(said: Any, journal: Journal) -> None
 def test_deterministic_algorithms(journal: Journal) -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        _run(braze.compile(divided), _operands(), trains=True)
+        run_program(braze.compile(divided), _operands(), trains=True)
     finally:
         torch.use_deterministic_algorithms(False)
     assert not _calls(journal)
@@ -358,16 +356,16 @@ def test_deterministic_algorithms(journal: Journal) -> None:
 @pytest.mark.parametrize("options", [{"numerics": "eager"}, {"skip_passes": ("fuse_attention",)}])
 def test_options_that_leave_it(options: dict[str, Any], journal: Journal) -> None:
     for trains in (False, True):
-        _run(braze.compile(divided, options=options), _operands(), trains)
+        run_program(braze.compile(divided, options=options), _operands(), trains)
     assert not _calls(journal) and "fuse_attention" in GRAPH_PASSES
 
 
 def test_short_ones_do_not_pay(monkeypatch: pytest.MonkeyPatch, said: Any) -> None:
     worth = Worth(frozenset({torch.float32}), count=LENGTH, trained=LENGTH * LENGTH + 1)
     monkeypatch.setitem(module.WORTH, "cpu", worth)  # type: ignore[arg-type]
-    _run(braze.compile(divided), _operands(), trains=False)
+    run_program(braze.compile(divided), _operands(), trains=False)
     assert said() == ["a call of the library"]
-    _run(braze.compile(divided), _operands(), trains=True)
+    run_program(braze.compile(divided), _operands(), trains=True)
     assert said()[1] == f"not fused: {LENGTH} queries of {LENGTH} keys are too few"
 
 
@@ -380,11 +378,11 @@ def test_what_trains_under_a_mask_of_inputs_may_stay(
     monkeypatch.setitem(module.WORTH, "cpu", wary)  # type: ignore[arg-type]
     inputs = [*_operands(), torch.rand(LENGTH, LENGTH) > 0.7]
     for trains in (False, True):
-        _run(braze.compile(filled), inputs, trains)
+        run_program(braze.compile(filled), inputs, trains)
     assert said()[0] == "a call of the library"
     assert "not fused: its mask depends on inputs, and gradients flow" in said()[1:]
     assert said().count("a call of the library") == 1
-    _run(braze.compile(divided), _operands(), trains=True)
+    run_program(braze.compile(divided), _operands(), trains=True)
     assert said()[-1] == "a call of the library"
 
 
@@ -569,7 +567,9 @@ def test_symbolic_sizes(program: Any, trains: bool, journal: Journal) -> None:
         hidden = torch.rand(length, length) > 0.7
         hidden[3] = True
         inputs += [hidden] if program is filled else []
-        for ours, eager in zip(_run(compiled, inputs, trains), _run(program, inputs, trains)):
+        for ours, eager in zip(
+            run_program(compiled, inputs, trains), run_program(program, inputs, trains)
+        ):
             torch.testing.assert_close(ours, eager, equal_nan=True, atol=1e-5, rtol=1e-4)
     forwards = [record for record in journal.records() if record.outcome == "graph"]
     assert len(forwards) == 3 and all(KERNEL in record.extern_ops for record in forwards)
@@ -586,6 +586,6 @@ def test_second_derivatives_at_symbolic_sizes(journal: Journal) -> None:
 
 def test_sizes_that_the_kernel_asks_for(said: Any, journal: Journal) -> None:
     """Where the width of heads is a symbol, too, it would be guarded: nobody can any more."""
-    _run(braze.compile(filled, dynamic=True), [*_operands(), torch.eye(LENGTH) > 0], False)
+    run_program(braze.compile(filled, dynamic=True), [*_operands(), torch.eye(LENGTH) > 0], False)
     assert said() == ["not fused: its kernel asks for sizes that are not known"]
     assert not _calls(journal)
