@@ -23,7 +23,6 @@ a caller may write to them at any time.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -35,9 +34,14 @@ from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
 from braze.ir.odd_rows import ALIGNED, HALVES, contiguous_dim, has_odd_rows, is_aligned
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import escaping_values, with_nodes
-from braze.shapes.expr import Expr, as_expr, constant_value, simplified, symbols
-from braze.shapes.substitution import evaluate
+from braze.rewrite.editing import (
+    at_hand,
+    escaping_values,
+    fresh_numbers,
+    row_major,
+    with_nodes,
+)
+from braze.shapes.expr import Expr, as_expr, constant_value, simplified
 
 _aten = torch.ops.aten
 # Operator -> the number of the first matrix among its arguments. Before it is what is added.
@@ -120,8 +124,8 @@ class _Product:
         """The extents at hand, the batch's too."""
         first, second = _type(self.first).shape, _type(self.second).shape
         named = {"m": first[-2], "k": first[-1], "n": second[-1]}
-        batch = _at_hand(first[0]) if len(first) == 3 else 1
-        return {"batch": batch, **{name: _at_hand(size) for name, size in named.items()}}
+        batch = at_hand(first[0]) if len(first) == 3 else 1
+        return {"batch": batch, **{name: at_hand(size) for name, size in named.items()}}
 
 
 def _product_of(node: Node) -> _Product | None:
@@ -215,11 +219,6 @@ def _type(value: Value) -> TensorType:
     return value.type
 
 
-def _at_hand(size: Size) -> int:
-    expr = as_expr(size)
-    return evaluate(expr, {s: s.hint or 1 for s in symbols(expr)})
-
-
 # --- the new nodes -------------------------------------------------------------------------------
 
 
@@ -230,8 +229,7 @@ class _Writer:
 
     def __init__(self, graph: Graph) -> None:
         self.nodes: list[Node] = []
-        made = [value.index for node in graph.nodes for value in node.outputs if value is not None]
-        self._numbers = itertools.count(1 + max([*made, *(v.index for v in graph.inputs)]))
+        self._numbers = fresh_numbers(graph)
         self._makers = {value: node for node in graph.nodes for value in node.outputs}
         self._padded: dict[tuple[Value, tuple[int, int]], Value] = {}
 
@@ -250,7 +248,7 @@ class _Writer:
             return
         *batch, rows, columns = kind.shape
         shape = (*batch, _plus(rows, m), _plus(columns, n))
-        wide = self._value(kind, shape, _row_major(shape))
+        wide = self._value(kind, shape, row_major(shape))
         self.nodes.append(replace(node, args=tuple(args), outputs=(wide,)))
         rank = len(shape)
         for dim, size, more in ((rank - 2, rows, m), (rank - 1, columns, n)):
@@ -294,7 +292,7 @@ class _Writer:
         if not any(more):
             return value
         shape = (*kind.shape[: -len(more)], *map(_plus, sizes, more))
-        made = self._value(kind, shape, _row_major(shape))
+        made = self._value(kind, shape, row_major(shape))
         return self._padding(value, more, made, near)
 
     def _padding(self, value: Value, added: Sequence[int], made: Value, near: Node) -> Value:
@@ -328,13 +326,6 @@ def _swaps_last_two(node: Node) -> bool:
     return rank >= 2 and {d % rank for d in node.args[1:3]} == {rank - 2, rank - 1}
 
 
-def _row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
-    steps: list[Size] = [1]
-    for size in reversed(shape[1:]):
-        steps.append(_number(as_expr(steps[-1]) * size))
-    return tuple(reversed(steps))
-
-
 def _plus(size: Size, more: int) -> Size:
     return _number(as_expr(size) + more)
 
@@ -347,7 +338,7 @@ def _number(size: Expr) -> Size:
 def _dense_along(shape: Sequence[Size], dim: int | None) -> tuple[Size, ...]:
     """Dense strides, the batch outermost and memory along that one of the last two dimensions."""
     if dim != -2:
-        return _row_major(shape)
+        return row_major(shape)
     *batch, rows, columns = shape
-    *outer, across, along = _row_major((*batch, columns, rows))
+    *outer, across, along = row_major((*batch, columns, rows))
     return (*outer, along, across)

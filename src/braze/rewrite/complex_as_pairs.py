@@ -19,8 +19,7 @@ row-major, and the CPU, whose vectors ATen uses better.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, final
 
@@ -28,7 +27,7 @@ import torch
 
 from braze.ir.graph import Graph, Node, Value, replace_operands
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import with_nodes
+from braze.rewrite.editing import fresh_numbers, with_nodes
 from braze.shapes.expr import as_expr, constant_value, simplified
 
 _aten = torch.ops.aten
@@ -124,7 +123,7 @@ class _Writer:
         self.replacements: dict[Value, Value] = {}
         self._pairs: dict[Value, Value] = {}
         self._parts: dict[Value, _Parts] = {}
-        self._numbers = _free_numbers(graph)
+        self._numbers = fresh_numbers(graph)
 
     def add(self, node: Node, is_computed: bool) -> None:
         """The node, or what stands for it."""
@@ -229,9 +228,3 @@ def _layout(value: Value) -> tuple[Any, ...]:
 def _type(value: Value) -> TensorType:
     assert isinstance(value.type, TensorType)
     return value.type
-
-
-def _free_numbers(graph: Graph) -> Iterator[int]:
-    made = [*graph.inputs, *(c.value for c in graph.constants)]
-    made += [value for node in graph.nodes for value in node.outputs if value is not None]
-    return itertools.count(1 + max((value.index for value in made), default=0))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
@@ -10,6 +11,9 @@ import torch
 
 from braze.ir.graph import Alias, Graph, Node, Value, operands, values_in
 from braze.ir.random_ops import is_random
+from braze.ir.types import Size
+from braze.shapes.expr import as_expr, constant_value, simplified, symbols
+from braze.shapes.substitution import evaluate
 
 
 def with_nodes(graph: Graph, nodes: Sequence[Node], replacements: Mapping[Value, Value]) -> Graph:
@@ -77,3 +81,26 @@ def seen_values(graph: Graph) -> set[Value]:
     seen.update(o.alias.base for o in graph.outputs if o.alias is not None)
     seen.update(mutation.value for mutation in graph.mutations)
     return seen
+
+
+def fresh_numbers(graph: Graph) -> Iterator[int]:
+    """Numbers that no value of the graph has."""
+    made = [*graph.inputs, *(constant.value for constant in graph.constants)]
+    made += [value for node in graph.nodes for value in present(node.outputs)]
+    return itertools.count(1 + max((value.index for value in made), default=0))
+
+
+def at_hand(size: Size) -> int:
+    """A size as it was when the program was traced."""
+    expr = as_expr(size)
+    return evaluate(expr, {s: s.hint or 1 for s in symbols(expr)})
+
+
+def row_major(shape: Sequence[Size]) -> tuple[Size, ...]:
+    """The strides of a tensor whose rows are beside each other."""
+    steps: list[Size] = [1]
+    for size in reversed(shape[1:]):
+        step = as_expr(steps[-1]) * size
+        constant = constant_value(step)
+        steps.append(simplified(step) if constant is None else constant)
+    return tuple(reversed(steps))

@@ -18,7 +18,6 @@ deterministic algorithms are asked for; a backward that gradients flow through; 
 
 from __future__ import annotations
 
-import itertools
 import logging
 import math
 from collections.abc import Collection, Mapping, Sequence
@@ -33,9 +32,8 @@ from braze.ir.types import Size, TensorType
 from braze.rewrite.attention_backward import Backward, find_backward
 from braze.rewrite.attention_call import NONE_WANTED, Call, call_of, masking
 from braze.rewrite.attention_pattern import Attention, Mask, NearMiss, find_attention
-from braze.rewrite.editing import readers_of, seen_values
-from braze.shapes.expr import as_expr, constant_value, symbols
-from braze.shapes.substitution import evaluate
+from braze.rewrite.editing import at_hand, fresh_numbers, readers_of, seen_values
+from braze.shapes.expr import as_expr, constant_value
 from braze.standins.known_data import evaluated
 
 _LOG = logging.getLogger("braze.fusion")
@@ -45,13 +43,11 @@ _LOG = logging.getLogger("braze.fusion")
 @frozen
 class Worth:
     """Where a device's kernels gain. dtypes: that they are quick in; count: of keys, at least so
-    many; trained: likewise of queries by keys, where gradients are computed. trains_masked: those
-    under a mask that depends on inputs, too."""
+    many; trained: likewise of queries by keys, where gradients are computed."""
 
     dtypes: frozenset[torch.dtype]
     count: int
     trained: int
-    trains_masked: bool = True
 
 
 # CPU, measured with one thread, 8 or 12 heads of 64, beside products and our softmax: 0.97 of the
@@ -60,16 +56,9 @@ class Worth:
 # bfloat16 1.4, and 2 with gradients. CUDA, an H200, bfloat16: 0.69 of the time of products at 128
 # causal ones, 0.75 at 256, 0.16 to 0.39 at 2,048; with gradients 0.93 to 1.09 at 128 to 512, where
 # launches are what takes the time, and from then on down to 0.38, in a fifth of the memory or less.
-# Gradients under unknown masks: as quick, but wrong in one of two runs of tests/gpu on a card,
-# under a mask of 136 rows by columns, and nobody knows why yet.
 WORTH: Mapping[str, Worth] = {
     "cpu": Worth(frozenset({torch.float32}), count=128, trained=256 * 256),
-    "cuda": Worth(
-        frozenset({torch.float16, torch.bfloat16}),
-        count=128,
-        trained=256 * 256,
-        trains_masked=False,
-    ),
+    "cuda": Worth(frozenset({torch.float16, torch.bfloat16}), count=128, trained=256 * 256),
 }
 
 
@@ -104,9 +93,7 @@ class _Writer:
 
     def __init__(self, graph: Graph, worth: Mapping[str, Worth]) -> None:
         self._graph, self._worth = graph, worth
-        made = [v for node in graph.nodes for v in node.outputs if v is not None]
-        values = [*made, *graph.inputs, *(c.value for c in graph.constants)]
-        self._numbers = itertools.count(1 + max(value.index for value in values))
+        self._numbers = fresh_numbers(graph)
         self._makers = {v: node for node in graph.nodes for v in node.outputs if v is not None}
         self._data = {constant.value: constant.tensor for constant in graph.constants}
         self._carrying = _carrying(graph)
@@ -144,9 +131,6 @@ class _Writer:
         found = masking(attention, self._known(attention.masks), trains)
         if isinstance(found, str):
             return found
-        worth = self._worth[_type(attention.query).device.type]
-        if found.has_rows and trains and not worth.trains_masked:
-            return "its mask depends on inputs, and gradients flow"
         if found.has_rows and not _is_small(attention, [_type(m.mask) for m in found.masks]):
             return "its mask is as large as its scores"
         wanted = NONE_WANTED if backward is None else backward.gradients
@@ -213,8 +197,8 @@ class _Writer:
         worth = self._worth.get(kind.device.type)
         if worth is None or kind.dtype not in worth.dtypes:
             return f"{kind.dtype} on {kind.device.type} is not worth it"
-        *_, length, count = sizes = list(map(_at_hand, attention.shape))
-        sizes += [_at_hand(_type(v).shape[-1]) for v in (attention.query, attention.values)]
+        *_, length, count = sizes = list(map(at_hand, attention.shape))
+        sizes += [at_hand(_type(v).shape[-1]) for v in (attention.query, attention.values)]
         least = worth.trained if trains else 0
         if 0 in sizes or count < worth.count or length * count < least:
             return f"{length} queries of {count} keys are too few"
@@ -296,8 +280,8 @@ def _is_kernel(node: Node) -> bool:
 
 def _is_small(attention: Attention, masks: Sequence[TensorType]) -> bool:
     """Whether masks that are read twice are half as large as the scores at most."""
-    scores = math.prod(map(_at_hand, attention.shape))
-    return all(2 * math.prod(map(_at_hand, mask.shape)) <= scores for mask in masks)
+    scores = math.prod(map(at_hand, attention.shape))
+    return all(2 * math.prod(map(at_hand, mask.shape)) <= scores for mask in masks)
 
 
 _ORDERED = frozenset(
@@ -355,8 +339,3 @@ def _is_float(value: Value) -> bool:
 def _type(value: Any) -> TensorType:
     assert isinstance(value.type, TensorType)
     return value.type
-
-
-def _at_hand(size: Size) -> int:
-    expr = as_expr(size)
-    return evaluate(expr, {s: s.hint or 1 for s in symbols(expr)})

@@ -11,6 +11,7 @@ from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.fuse_attention import fuse_attention
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
+from braze.rewrite.own_attention_plans import own_attention_plans
 from braze.rewrite.plain_operators import plain_operators
 from braze.rewrite.prefer_channels_last import (
     prefer_channels_last,
@@ -24,11 +25,12 @@ if TYPE_CHECKING:
 
 Pass: TypeAlias = Callable[[Graph], Graph]
 
-# Attention first, whose products are none then. Operators of our own next, most of which are copies
-# then; copies next, so that what they hid from each other can merge, paddings of one matrix for
-# several products too; dead nodes last.
+# Attention first, whose products are none then, and its plans behind what may call it. Operators of
+# our own next, most of which are copies then; copies next, so that what they hid from each other
+# can merge, paddings of one matrix for several products too; dead nodes last.
 PASSES: tuple[Pass, ...] = (
     fuse_attention,
+    own_attention_plans,
     prefer_channels_last,
     plain_operators,
     complex_as_pairs,

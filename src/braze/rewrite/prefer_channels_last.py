@@ -24,7 +24,6 @@ copies inputs anew, so that no copy is kept from the forward on.
 from __future__ import annotations
 
 import functools
-import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -38,6 +37,7 @@ from braze.ir.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.random_ops import is_random
 from braze.ir.training import JointGraph, joint_as_graph
 from braze.ir.types import Size, TensorType
+from braze.rewrite.editing import fresh_numbers
 from braze.shapes.expr import as_expr, simplified, symbols
 from braze.shapes.substitution import evaluate
 
@@ -270,8 +270,7 @@ class _Mover:
         self._weights: dict[Value, Value] = {}
         self._there: set[Value] = set()
         self._is_backward = False
-        made = [v.index for node in graph.nodes for v in node.outputs if v is not None]
-        self._numbers = itertools.count(1 + max([*made, *(v.index for v in graph.inputs)]))
+        self._numbers = fresh_numbers(graph)
 
     def pays(self) -> bool:
         """Whether enough is saved."""

@@ -369,23 +369,6 @@ def test_short_ones_do_not_pay(monkeypatch: pytest.MonkeyPatch, said: Any) -> No
     assert said()[1] == f"not fused: {LENGTH} queries of {LENGTH} keys are too few"
 
 
-def test_what_trains_under_a_mask_of_inputs_may_stay(
-    monkeypatch: pytest.MonkeyPatch, said: Any
-) -> None:
-    """On a GPU it does, until it is known why gradients were wrong there once."""
-    assert not module.WORTH["cuda"].trains_masked
-    wary = Worth(frozenset({torch.float32}), count=1, trained=1, trains_masked=False)
-    monkeypatch.setitem(module.WORTH, "cpu", wary)  # type: ignore[arg-type]
-    inputs = [*_operands(), torch.rand(LENGTH, LENGTH) > 0.7]
-    for trains in (False, True):
-        run_program(braze.compile(filled), inputs, trains)
-    assert said()[0] == "a call of the library"
-    assert "not fused: its mask depends on inputs, and gradients flow" in said()[1:]
-    assert said().count("a call of the library") == 1
-    run_program(braze.compile(divided), _operands(), trains=True)
-    assert said()[-1] == "a call of the library"
-
-
 def test_numbers_that_the_graph_computes(said: Any) -> None:
     inputs = _operands()
     found = braze.compile(shifted_by_length, dynamic=True)(*inputs)
