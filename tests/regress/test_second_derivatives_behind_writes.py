@@ -14,6 +14,8 @@ import torch
 from torch import nn
 
 import braze
+from braze import pipeline
+from braze.autograd.again import keep_for_again
 
 
 def _compiled(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -185,3 +187,27 @@ def test_a_write_that_two_results_are_behind() -> None:
         kept.square().sum().backward()
         found.append([p.grad for p in model.parameters()])
     torch.testing.assert_close(found[1], found[0])
+
+
+def test_running_statistics_are_not_given_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No gradient goes through them: a second derivative needs none of what they were. Every batch
+    norm had two results more for it."""
+    pairs: list[tuple[Any, Any]] = []
+
+    def watched(graph: Any) -> Any:
+        pairs.append((graph, keep_for_again(graph)))
+        return pairs[-1][1]
+
+    monkeypatch.setattr(pipeline, "keep_for_again", watched)
+    torch.manual_seed(0)
+    start = nn.Sequential(nn.Conv2d(2, 4, 3), nn.BatchNorm2d(4), nn.Tanh(), nn.Conv2d(4, 2, 1))
+    x, found = torch.randn(3, 2, 5, 5), []
+    for compiles in (False, True):
+        model = copy.deepcopy(start)
+        call = _compiled(model) if compiles else model
+        values = []
+        for _ in range(2):
+            values += _second(call(x).square().mean(), model[0].weight)
+        found.append([*values, model[1].running_mean, model[1].running_var])
+    torch.testing.assert_close(found[1], found[0])
+    assert pairs and all(before is after for before, after in pairs)

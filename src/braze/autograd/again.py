@@ -102,7 +102,7 @@ def _lost(graph: Graph) -> list[Value]:
         given = {*operands(node)}
         made = {value for value in node.outputs if value is not None}
         if _carries(node, carrying):
-            carrying |= made
+            carrying |= made - _statistics(node)
         if (given - left) & stale:
             stale |= made - left
     results = {output.value for output in graph.outputs if output.alias is None}
@@ -119,6 +119,13 @@ def _carries(node: Node, carrying: Collection[Value]) -> bool:
     if node.op is aten.detach.default or not node.grad_enabled:
         return False
     return any(value in carrying for value in operands(node))
+
+
+def _statistics(node: Node) -> set[Value]:
+    """The running statistics that a batch norm gives, which have no gradient."""
+    if node.op is not _BATCH_NORM:
+        return set()
+    return {value for value in node.outputs[_RESULTS:] if value is not None}
 
 
 def _bytes(value: Value) -> float:
