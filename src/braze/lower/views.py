@@ -23,7 +23,7 @@ from braze.lower.coordinates import (
 )
 from braze.lower.lowering import OperatorCall
 from braze.lower.rules import DONE, Lowered, Reinterpreted, View, add_rule, rule
-from braze.shapes.expr import ZERO, as_expr, bounds
+from braze.shapes.expr import ZERO, as_expr, bounds, constant_value, modulo
 
 
 def positive(dim: int, rank: int) -> int:
@@ -36,19 +36,29 @@ def reshape_map(source: Sequence[Size], target: Sequence[Size]) -> CoordinateMap
     the groups of dimensions that really merge or split are computed with."""
     if 0 in source:
         return lambda at: (ZERO,) * len(source)
-    groups = _matching_groups(tuple(source), tuple(target))
+    given, wanted = _not_one(target), _not_one(source)
+    groups = _matching_groups(
+        tuple([source[dim] for dim in wanted]), tuple([target[dim] for dim in given])
+    )
 
     def index(at: Coordinates) -> Coordinates:
+        coordinates = tuple([at[dim] for dim in given])
         found: list[Coordinate] = []
         for source_group, start, target_group in groups:
-            inside = at[start : start + len(target_group)]
+            inside = coordinates[start : start + len(target_group)]
             if source_group == target_group:
                 found.extend(inside)
             else:
                 found.extend(unravel(ravel(inside, target_group), source_group))
-        return tuple(found)
+        places = dict(zip(wanted, found, strict=True))
+        return tuple([places.get(dim, ZERO) for dim in range(len(source))])
 
     return index
+
+
+def _not_one(shape: Sequence[Size]) -> list[int]:
+    """The dimensions with more than one element, as far as that is known."""
+    return [dim for dim, size in enumerate(shape) if constant_value(size) != 1]
 
 
 def _matching_groups(
@@ -61,10 +71,7 @@ def _matching_groups(
         i_end, j_end = min(i + 1, len(source)), min(j + 1, len(target))
         left, right = product(source[i:i_end]), product(target[j:j_end])
         while left != right:
-            is_left_behind = (
-                left < right if isinstance(left, int) and isinstance(right, int) else True
-            )
-            if (is_left_behind and i_end < len(source)) or j_end == len(target):
+            if (_is_behind(left, right) and i_end < len(source)) or j_end == len(target):
                 if i_end == len(source):
                     return [(source, 0, target)]
                 i_end += 1
@@ -75,6 +82,13 @@ def _matching_groups(
         groups.append((source[i:i_end], j, target[j:j_end]))
         i, j = i_end, j_end
     return groups
+
+
+def _is_behind(product_of_one: Size, other: Size) -> bool:
+    """Whether a run's product is to grow: of symbols, if the other's does not divide it."""
+    if isinstance(product_of_one, int) and isinstance(other, int):
+        return product_of_one < other
+    return constant_value(modulo(product_of_one, other)) != 0
 
 
 @rule("view", "_unsafe_view", "reshape", "_reshape_alias", any_dtype=True)
