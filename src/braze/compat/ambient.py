@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import fields
 from typing import Any, Literal, final
 
@@ -207,17 +205,6 @@ _SDPA_FLAGS: tuple[tuple[Any, Any], ...] = (
     (torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math),
     (torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn),
 )
-
-
-@contextmanager
-def without_cudnn_attention() -> Iterator[None]:
-    """Attention is a kernel of another library than cuDNN inside."""
-    before = torch._C._get_cudnn_sdp_enabled()
-    torch._C._set_sdp_use_cudnn(False)
-    try:
-        yield
-    finally:
-        torch._C._set_sdp_use_cudnn(before)
 
 
 def call_untraced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

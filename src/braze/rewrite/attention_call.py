@@ -19,9 +19,6 @@ rows of such are computed from a query of zeros and the mask less its largest nu
 multiply by log2(e) and overflow. Those rows would have other gradients, so that attention with a
 mask that is added stays as it is where gradients flow, unless the mask depends on no input.
 
-**Not by cuDNN** where gradients flow under a mask: of 64 keys beyond a multiple of 128, rows with
-low scores get NaN for the query's gradient (PyTorch's issue 196678, since 2.11).
-
 **Numbers that are no numbers.** Of finite scores the results are eager's. A NaN in a query or a key
 gives NaN wherever eager does, and in some rows whose NaN a mask replaces in eager; one in a value
 that a causal mask hides gives NaN in eager's other rows, by 0 * NaN, and none here: as in
@@ -31,13 +28,11 @@ that a causal mask hides gives NaN in eager's other rows, by 0 * NaN, and none h
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.ambient import without_cudnn_attention
 from braze.compat.backward import gradients, plain_autograd
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
@@ -140,8 +135,7 @@ def call_of(
     tracer.origin = attention.softmax.origin
     trace = _Trace(attention, found, tracer, facts, trains)
     try:
-        kernels = without_cudnn_attention() if trains and masks else nullcontext()
-        with kernels, plain_autograd(apart), torch.set_grad_enabled(trains), tracer:
+        with plain_autograd(apart), torch.set_grad_enabled(trains), tracer:
             made = trace.run(inputs, live.inputs, wanted)
     except (DataDependent, UnknownTensor, Untraceable, NotImplementedError, RuntimeError) as error:
         return f"its call cannot be traced: {error}"

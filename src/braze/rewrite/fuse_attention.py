@@ -12,8 +12,8 @@ kernel's own then; a second derivative, which kernels have not got, is one of th
 was. A graph that holds a backward already (`attention_backward.py`) gets both from the kernel.
 
 Refused: what the pattern and the call refuse; gradients that flow through a mask, or of which
-deterministic algorithms are asked for; a backward that gradients flow through; what does not pay
-(`WORTH`).
+deterministic algorithms are asked for; a backward that gradients flow through; gradients that may
+be NaN (`gradients_may_be_nan`); what does not pay (`WORTH`).
 """
 
 from __future__ import annotations
@@ -78,6 +78,15 @@ def fuse_attention(graph: Graph, worth: Mapping[str, Worth] = WORTH) -> Graph:
     return writer.graph()
 
 
+def gradients_may_be_nan(nodes: Sequence[Node], count: Size) -> bool:
+    """Whether a call under a mask is one of cuDNN's that gives rows with low scores NaN for the
+    query's gradient: of 64 keys beyond a multiple of 128, which count may be (PyTorch's issue
+    196678, since 2.11)."""
+    keys = constant_value(count)
+    is_cudnns = any(node.op._schema.name == _CUDNN for node in nodes)
+    return is_cudnns and (keys is None or keys % 128 == 64)
+
+
 # --- private -------------------------------------------------------------------------------------
 
 # Elements of a mask that is evaluated when a graph is compiled.
@@ -85,6 +94,7 @@ _MOST_KNOWN = 1 << 26
 # What a call of the library is named.
 _KERNEL = "_scaled_dot_product_"
 _MATH = "_scaled_dot_product_attention_math"
+_CUDNN = "aten::_scaled_dot_product_cudnn_attention"
 
 
 @final
@@ -138,6 +148,8 @@ class _Writer:
         made = call_of(attention, found, sources, self._graph.sizes, trains, wanted)
         if isinstance(made, str):
             return made
+        if trains and found.masks and gradients_may_be_nan(made.nodes, attention.shape[-1]):
+            return "cuDNN's gradients under a mask of as many keys may be NaN"
         return self._put(made, attention, backward)
 
     def _put(self, made: Call, attention: Attention, backward: Backward | None) -> str | None:

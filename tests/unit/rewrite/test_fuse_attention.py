@@ -12,8 +12,10 @@ import torch
 from torch.nn import functional
 
 import braze
+from braze.ir.graph import Node
 from braze.options import GRAPH_PASSES
-from braze.rewrite.fuse_attention import Worth, fuse_attention
+from braze.rewrite.fuse_attention import Worth, fuse_attention, gradients_may_be_nan
+from braze.shapes.expr import Symbol, as_expr
 from braze.trace import Journal
 from tests.unit.rewrite.attention_programs import (
     ADDED,
@@ -367,6 +369,17 @@ def test_short_ones_do_not_pay(monkeypatch: pytest.MonkeyPatch, said: Any) -> No
     assert said() == ["a call of the library"]
     run_program(braze.compile(divided), _operands(), trains=True)
     assert said()[1] == f"not fused: {LENGTH} queries of {LENGTH} keys are too few"
+
+
+@pytest.mark.parametrize("kernel", ["cudnn", "efficient"])
+def test_gradients_that_may_be_nan(kernel: str) -> None:
+    """cuDNN's, of 64 keys beyond a multiple of 128 and of unknown ones."""
+    op = getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention").default
+    call = Node(op, (), (), ())
+    counts = (64, 128, 136, 192, 256, as_expr(Symbol("s0", 2, None)))
+    found = [gradients_may_be_nan([call], count) for count in counts]
+    wanted = [True, False, False, True, False, True]
+    assert found == (wanted if kernel == "cudnn" else [False] * 6)
 
 
 def test_numbers_that_the_graph_computes(said: Any) -> None:
