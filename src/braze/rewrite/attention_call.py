@@ -17,7 +17,8 @@ are the same. Gradients are those of the program: NaN for all values of a head w
 masks that are added, numbers beyond -1e30 leave no digit of the scores that they are added to:
 rows of such are computed from a query of zeros and the mask less its largest number, since kernels
 multiply by log2(e) and overflow. Those rows would have other gradients, so that attention with a
-mask that is added stays as it is where gradients flow, unless the mask depends on no input.
+mask that is added stays as it is where gradients flow, unless the mask depends on no input, or is
+one of zeros and one such number: then gradients go through the mean of all values to first order.
 
 **Numbers that are no numbers.** Of finite scores the results are eager's. A NaN in a query or a key
 gives NaN wherever eager does, and in some rows whose NaN a mask replaces in eager; one in a value
@@ -37,7 +38,7 @@ from braze.compat.backward import gradients, plain_autograd
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
 from braze.ir.types import Size, TensorType, known_sizes
-from braze.rewrite.attention_pattern import Added, Attention, Fill, Mask
+from braze.rewrite.attention_pattern import ABSORBING, Added, Attention, Fill, Mask
 from braze.shapes.binding import Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.facts import Facts
@@ -48,8 +49,6 @@ from braze.standins.recorder import node_of
 from braze.standins.standin import apart
 from braze.standins.symbols import Expressions, retraced
 
-# Numbers below leave nothing of a score that they are added to (2^-24 of them is far more).
-_ABSORBING = -1e30
 # What programs fill masked scores with, if not with -inf: no score comes near.
 _FAR_BELOW = -1e9
 
@@ -74,7 +73,8 @@ def masking(attention: Attention, data: Mapping[Mask, torch.Tensor], trains: boo
     reason = next(filter(None, (_refusal(mask, dtype) for mask in attention.masks)), None)
     if reason is not None:
         return reason
-    fills = {mask.amount for mask in attention.masks if isinstance(mask, Fill)}
+    fill_masks = [mask for mask in attention.masks if isinstance(mask, Fill)]
+    fills = {mask.amount for mask in fill_masks}
     added = [mask for mask in attention.masks if isinstance(mask, Added)]
     if len(fills) > 1 or (added and fills - {-torch.inf}):
         return "its masks stand for several numbers"
@@ -83,7 +83,7 @@ def masking(attention: Attention, data: Mapping[Mask, torch.Tensor], trains: boo
     rows = known_sizes(attention.shape[-2:])
     if rows is not None and len(data) == len(attention.masks):
         return _known(attention, data, rows)
-    if added and trains:
+    if trains and (added or any(m.flows and m.amount == -torch.inf for m in fill_masks)):
         return "a mask that is added depends on inputs, and gradients flow"
     return Masking(False, attention.masks, True)
 
@@ -248,7 +248,7 @@ def _known(
             total = total + known.float() * mask.factor
     if bool(total.isnan().any()) or bool((total == torch.inf).any()):
         return "its mask holds numbers that no score survives"
-    lowest = max(_ABSORBING, torch.finfo(_type(attention.query).dtype).min)
+    lowest = max(ABSORBING, torch.finfo(_type(attention.query).dtype).min)
     total = torch.where(total <= lowest, -torch.inf, total)
     total = total.expand(torch.broadcast_shapes(total.shape, rows))
     if bool((total == -torch.inf).all(-1).any()):
@@ -345,8 +345,12 @@ def _with_fill(
     values = operands[2]
     empty = hidden.all(-1, keepdim=True)
     computed = _call(attention, operands, ~hidden | empty)
-    if any(isinstance(mask, Fill) and mask.amount > -torch.inf for mask in attention.masks):
-        return torch.where(empty, values.mean(-2, keepdim=True), computed)
+    fills = [mask for mask in attention.masks if isinstance(mask, Fill)]
+    if any(mask.amount > -torch.inf for mask in fills):
+        mean = values.mean(-2, keepdim=True)
+        if trains and any(mask.flows for mask in fills):
+            mean = mean + _slope(attention, operands, mean)
+        return torch.where(empty, mean, computed)
     if not trains:
         return torch.where(empty, torch.nan, computed)
     # By which all values of a head get NaN for a gradient, where it has such a row, and else zero.
@@ -355,11 +359,24 @@ def _with_fill(
     return torch.where(empty, values.sum(-2, keepdim=True) * weight, computed)
 
 
+def _slope(attention: Attention, operands: _Operands, mean: torch.Tensor) -> torch.Tensor:
+    """Zeros, whose gradients are those of a softmax over scores that are all the same.
+
+    That gives each of n values (1 + s_ij - mean_j s_ij) / n, to the first order in the scores s;
+    with `mean` the mean of all values v: out_i = mean + sum_j s_ij (v_j - mean) / n, of which the
+    sum is a product of the query and a small matrix.
+    """
+    query, keys, values = operands
+    apart = (values - mean).detach() * (attention.scale / values.shape[-2])
+    sloping = query @ (keys.transpose(-2, -1) @ apart)
+    return sloping - sloping.detach()
+
+
 def _with_bias(attention: Attention, operands: _Operands, bias: torch.Tensor) -> torch.Tensor:
     """With what is added to scores, of which rows may leave nothing."""
     query, keys, values = operands
     most = bias.amax(-1, keepdim=True)
-    empty, far = most == -torch.inf, most <= _ABSORBING
+    empty, far = most == -torch.inf, most <= ABSORBING
     bias = torch.where(far, torch.where(empty, 0.0, bias - most), bias)
     query = torch.where(far, 0.0, query)
     computed = _call(attention, (query, keys, values), bias)

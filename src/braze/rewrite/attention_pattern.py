@@ -36,12 +36,15 @@ _Sizes: TypeAlias = tuple[Size, ...]
 @final
 @frozen
 class Fill:
-    """Scores are `amount` where the mask is `where`. scores: the shape that they have there."""
+    """Scores are `amount` where the mask is `where`. scores: the shape that they have there.
+    flows: it was added to them, far below: gradients go through to the scores of a row of which all
+    are so."""
 
     mask: Value
     where: bool
     amount: float
     scores: _Sizes
+    flows: bool = False
 
 
 @final
@@ -55,6 +58,9 @@ class Added:
 
 
 Mask: TypeAlias = Fill | Added
+
+# Numbers below leave nothing of a score that they are added to (2^-24 of them is far more).
+ABSORBING = -1e30
 
 
 @final
@@ -112,6 +118,8 @@ def number_of(value: Any, makers: Mapping[Value, Node], data: Mapping[Value, Any
     maker = makers.get(value)
     if maker is None or not isinstance(value.type, TensorType) or value.type.shape:
         return None
+    if _name(maker) in _FULL_OF:
+        return _FULL_OF[_name(maker)]
     place = {"aten.scalar_tensor.default": 0, "aten.full.default": 1}.get(str(maker.op))
     if place is None or isinstance(maker.args[place], Value):
         return None
@@ -125,6 +133,8 @@ _VIEWS = frozenset(
     "view _unsafe_view _reshape_alias permute transpose.int t unsqueeze squeeze squeeze.dim "
     "squeeze.dims expand alias clone".split()
 )
+# What makes tensors of one number.
+_FULL_OF: Mapping[str, float] = {"zeros": 0.0, "ones": 1.0}
 # What may be on the way to a product beside them, so that it is said why it is none.
 _NEARLY = frozenset({"_to_copy", "native_dropout", "mul.Tensor", "mul.Scalar", "div.Tensor"})
 _PRODUCTS = frozenset({"aten.bmm.default", "aten.mm.default"})
@@ -220,12 +230,33 @@ class _Finder:
             values=product.args[1],
             shape=shape,
             scale=scores.scale,
-            masks=scores.masks,
+            masks=self._as_fill(scores.masks),
             softmax=softmax,
             nodes=nodes,
             result=result,
             is_shared=is_shared,
         )
+
+    def _as_fill(self, masks: tuple[Mask, ...]) -> tuple[Mask, ...]:
+        """The only mask, if it adds 0 or a number beside which no score counts, as one that fills
+        with that."""
+        added = masks[0] if len(masks) == 1 else None
+        if not isinstance(added, Added):
+            return masks
+        node = self.makers.get(added.mask)
+        while node is not None and _name(node) in ("alias", "detach", "expand"):
+            node = self.makers.get(node.args[0])
+        if node is None or _name(node) != "where.self":
+            return masks
+        condition, first, second = node.args
+        one, other = self.number(first), self.number(second)
+        if one is None or other is None or 0 not in (one, other):
+            return masks
+        amount = added.factor * (one + other)
+        least = torch.finfo(_type(added.mask).dtype).min
+        if not (amount == -math.inf or least <= amount <= ABSORBING):
+            return masks
+        return (Fill(condition, other == 0, amount, added.scores, flows=True),)
 
     def _is_shared(self, value: Value) -> bool:
         return value in self._seen or len(self._readers.get(value, ())) != 1

@@ -30,8 +30,8 @@ from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.types import Size, TensorType
 from braze.rewrite.attention_backward import Backward, find_backward
-from braze.rewrite.attention_call import NONE_WANTED, Call, call_of, masking
-from braze.rewrite.attention_pattern import Attention, Mask, NearMiss, find_attention
+from braze.rewrite.attention_call import NONE_WANTED, Call, Masking, call_of, masking
+from braze.rewrite.attention_pattern import Attention, Fill, Mask, NearMiss, find_attention
 from braze.rewrite.editing import at_hand, fresh_numbers, readers_of, seen_values
 from braze.shapes.expr import as_expr, constant_value
 from braze.standins.known_data import evaluated
@@ -43,22 +43,39 @@ _LOG = logging.getLogger("braze.fusion")
 @frozen
 class Worth:
     """Where a device's kernels gain. dtypes: that they are quick in; count: of keys, at least so
-    many; trained: likewise of queries by keys, where gradients are computed."""
+    many. Of queries by keys, where gradients are computed: trained; masked: under a mask that
+    depends on inputs; flowing: which is added."""
 
     dtypes: frozenset[torch.dtype]
     count: int
     trained: int
+    masked: int = 0
+    flowing: int = 0
 
 
 # CPU, measured with one thread, 8 or 12 heads of 64, beside products and our softmax: 0.97 of the
 # time at 64 queries and keys, 0.75 at 128, 0.74 at 256, 0.83 at 1,024 (causal 0.59); with gradients
-# 1.12 at 64, 0.98 at 128, 0.95 at 256 (masked 1.02) and without what was saved, 0.86 at 512. In
-# bfloat16 1.4, and 2 with gradients. CUDA, an H200, bfloat16: 0.69 of the time of products at 128
-# causal ones, 0.75 at 256, 0.16 to 0.39 at 2,048; with gradients 0.93 to 1.09 at 128 to 512, where
-# launches are what takes the time, and from then on down to 0.38, in a fifth of the memory or less.
+# 1.12 at 64, 0.98 at 128, 0.95 at 256 and without what was saved, 0.86 at 512; by two threads under
+# a mask of inputs 1.04 at 256, 1.07 at 512, 0.75 at 768, 0.87 at 1,024; which is added 1.28, 1.28,
+# 1.18, 0.92, and 0.92 at 2,048. In bfloat16 1.4, and 2 with gradients. CUDA, an H200, bfloat16:
+# 0.69 of the time of products at 128 causal ones, 0.75 at 256, 0.16 to 0.39 at 2,048; with
+# gradients 0.93 to 1.09 at 128 to 512, where launches are what takes the time, and from then on
+# down to 0.38, in a fifth of the memory or less. Under a mask that is added nothing was measured
+# there: from where the kernel gains a quarter.
 WORTH: Mapping[str, Worth] = {
-    "cpu": Worth(frozenset({torch.float32}), count=128, trained=256 * 256),
-    "cuda": Worth(frozenset({torch.float16, torch.bfloat16}), count=128, trained=256 * 256),
+    "cpu": Worth(
+        frozenset({torch.float32}),
+        count=128,
+        trained=256 * 256,
+        masked=768 * 768,
+        flowing=1024 * 1024,
+    ),
+    "cuda": Worth(
+        frozenset({torch.float16, torch.bfloat16}),
+        count=128,
+        trained=256 * 256,
+        flowing=2048 * 2048,
+    ),
 }
 
 
@@ -141,6 +158,8 @@ class _Writer:
         found = masking(attention, self._known(attention.masks), trains)
         if isinstance(found, str):
             return found
+        if found.has_rows and trains and self._are_too_few(attention, found):
+            return "queries and keys are too few for gradients under its mask"
         if found.has_rows and not _is_small(attention, [_type(m.mask) for m in found.masks]):
             return "its mask is as large as its scores"
         wanted = NONE_WANTED if backward is None else backward.gradients
@@ -221,6 +240,13 @@ class _Writer:
         if torch.are_deterministic_algorithms_enabled():
             return "the gradients of kernels are not deterministic"
         return None
+
+    def _are_too_few(self, attention: Attention, found: Masking) -> bool:
+        """Whether gradients under a mask that depends on inputs do not pay."""
+        worth = self._worth[_type(attention.query).device.type]
+        flows = any(isinstance(mask, Fill) and mask.flows for mask in found.masks)
+        length, count = map(at_hand, attention.shape[-2:])
+        return length * count < max(worth.masked, worth.flowing if flows else 0)
 
     def _known(self, masks: Sequence[Mask]) -> dict[Mask, torch.Tensor]:
         """The data of masks that depend on no input."""

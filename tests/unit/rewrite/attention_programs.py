@@ -143,6 +143,20 @@ def filled_with_joined_heads(q: Any, k: Any, v: Any, hidden: Any) -> Any:
     return torch.bmm(torch.softmax(scores, -1), v).view(batch, heads, length, width)
 
 
+def least_added(q: Any, k: Any, v: Any, hidden: Any) -> Any:
+    """As transformers' eager attention has masks of padding: scores of a row of which all are
+    hidden have gradients."""
+    nothing = torch.zeros((), dtype=q.dtype, device=q.device)
+    mask = torch.where(~hidden, nothing, torch.finfo(q.dtype).min)
+    return torch.softmax(q @ k.mT * 0.25 + mask, -1) @ v
+
+
+def least_subtracted(q: Any, k: Any, v: Any, hidden: Any) -> Any:
+    nothing = torch.zeros((), dtype=q.dtype, device=q.device)
+    mask = torch.where(hidden, torch.finfo(q.dtype).max, nothing)
+    return torch.softmax((q @ k.mT - mask.expand_as(mask)) * 0.25, -1) @ v
+
+
 FILLED: dict[str, Program] = {
     program.__name__: program
     for program in (
@@ -152,6 +166,8 @@ FILLED: dict[str, Program] = {
         filled_with_least,
         filled_twice,
         filled_with_joined_heads,
+        least_added,
+        least_subtracted,
     )
 }
 

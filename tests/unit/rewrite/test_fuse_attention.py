@@ -24,6 +24,7 @@ from tests.unit.rewrite.attention_programs import (
     added,
     divided,
     filled,
+    least_added,
     run_program,
 )
 
@@ -369,6 +370,61 @@ def test_short_ones_do_not_pay(monkeypatch: pytest.MonkeyPatch, said: Any) -> No
     assert said() == ["a call of the library"]
     run_program(braze.compile(divided), _operands(), trains=True)
     assert said()[1] == f"not fused: {LENGTH} queries of {LENGTH} keys are too few"
+
+
+@pytest.mark.parametrize(("masked", "flowing"), [(1, 0), (0, 1)])
+def test_short_ones_under_masks_do_not_pay(
+    masked: int, flowing: int, monkeypatch: pytest.MonkeyPatch, said: Any
+) -> None:
+    worth = Worth(
+        dtypes=frozenset({torch.float32}),
+        count=1,
+        trained=1,
+        masked=LENGTH * LENGTH + masked,
+        flowing=LENGTH * LENGTH + flowing,
+    )
+    monkeypatch.setitem(module.WORTH, "cpu", worth)  # type: ignore[arg-type]
+    inputs = [*_operands(), torch.rand(LENGTH, LENGTH) > 0.7]
+    for program in (filled, least_added):
+        run_program(braze.compile(program), inputs, trains=True)
+    few = "not fused: queries and keys are too few for gradients under its mask"
+    assert said()[0] == (few if masked else "a call of the library") and few in said()[1:]
+    run_program(braze.compile(divided), _operands(), trains=True)
+    assert said()[-1] == "a call of the library"
+
+
+def _choosing(least: float, nothing: float) -> Any:
+    def added_by_choice(q: Any, k: Any, v: Any, hidden: Any) -> Any:
+        mask = torch.where(hidden, torch.tensor(least, dtype=q.dtype), nothing)
+        return torch.softmax(q @ k.mT * 0.25 + mask, -1) @ v
+
+    return added_by_choice
+
+
+@pytest.mark.parametrize(
+    ("least", "nothing", "dtype"),
+    [
+        (-torch.inf, 0.0, torch.float32),  # gradients of rows that are all hidden are NaN
+        (torch.finfo(torch.float32).min, 1.0, torch.float32),
+        (-1e4, 0.0, torch.float32),
+        (torch.finfo(torch.float16).min, 0.0, torch.float16),  # beside which scores count
+    ],
+)
+def test_what_is_added_otherwise_stays_with_gradients(
+    least: float,
+    nothing: float,
+    dtype: torch.dtype,
+    said: Any,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(module.WORTH, "cpu", Worth(frozenset({dtype}), count=1, trained=1))  # type: ignore[arg-type]
+    program = _choosing(least, nothing)
+    hidden = torch.rand(LENGTH, LENGTH) > 0.7
+    hidden[3] = True
+    _check(program, [*_operands(dtype), hidden])
+    _check(program, [*_operands(dtype), hidden], trains=True)
+    assert said()[0] == "a call of the library"
+    assert "not fused: a mask that is added depends on inputs, and gradients flow" in said()
 
 
 @pytest.mark.parametrize("kernel", ["cudnn", "efficient"])
