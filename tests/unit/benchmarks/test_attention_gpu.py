@@ -22,6 +22,7 @@ def test_cases_are_attention() -> None:
         "causal": attention(q, k, v, is_causal=True),
         "masked": attention(q, k, v, mask != 0),
         "padded": attention(q, k, v, mask[-1:] != 0),
+        "added": attention(q, k, v, mask != 0),
     }
     for name, program in CASES.items():
         torch.testing.assert_close(program(q, k, v, mask), wanted[name])

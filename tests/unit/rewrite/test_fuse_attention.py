@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import logging
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -12,86 +11,33 @@ import torch
 from torch.nn import functional
 
 import braze
-from braze.ir.graph import Node
 from braze.options import GRAPH_PASSES
-from braze.rewrite.fuse_attention import Worth, fuse_attention, gradients_may_be_nan
-from braze.shapes.expr import Symbol, as_expr
+from braze.rewrite.fuse_attention import Worth, fuse_attention
 from braze.trace import Journal
+from tests.unit.rewrite.attention_checks import (
+    BACKWARD,
+    BATCH,
+    HALVES,
+    HEADS,
+    KERNEL,
+    LENGTH,
+    WIDTH,
+    calls,
+    check,
+    error_of,
+    operands,
+)
 from tests.unit.rewrite.attention_programs import (
-    ADDED,
     FILLED,
     PLAIN,
     added,
     divided,
     filled,
-    least_added,
     run_program,
 )
 
 module = sys.modules[fuse_attention.__module__]
-KERNEL = "aten._scaled_dot_product_flash_attention_for_cpu.default"
-BACKWARD = "aten._scaled_dot_product_flash_attention_for_cpu_backward.default"
-HALVES = (torch.bfloat16, torch.float16)
-BATCH, HEADS, LENGTH, WIDTH = 2, 4, 40, 16
-
-
-@pytest.fixture(autouse=True)
-def everything_pays(monkeypatch: pytest.MonkeyPatch) -> None:
-    always = Worth(frozenset({torch.float32, *HALVES}), count=1, trained=1)
-    monkeypatch.setitem(module.WORTH, "cpu", always)  # type: ignore[arg-type]
-
-
-@pytest.fixture
-def said(caplog: pytest.LogCaptureFixture) -> Iterator[Callable[[], list[str]]]:
-    """What the log says of attention."""
-    with caplog.at_level(logging.INFO, "braze.fusion"):
-        yield lambda: [
-            record.getMessage().partition(": ")[2]
-            for record in caplog.records
-            if record.getMessage().startswith("attention")
-        ]
-
-
-def _operands(dtype: torch.dtype = torch.float32, count: int = LENGTH) -> list[torch.Tensor]:
-    sizes = (LENGTH, count, count)
-    return [torch.randn(BATCH, n, HEADS, WIDTH, dtype=dtype).transpose(1, 2) for n in sizes]
-
-
-def _check(
-    program: Any,
-    inputs: Sequence[torch.Tensor],
-    trains: bool = False,
-    options: dict[str, Any] | None = None,
-) -> None:
-    """Same strides, dtypes and NaN as eager, and at most twice its error."""
-    compiled = braze.compile(program, dynamic=False, options=options)
-    wanted = run_program(program, inputs, trains)
-    exact = run_program(program, inputs, trains, torch.float64)
-    for ours, eager, reference in zip(
-        run_program(compiled, inputs, trains), wanted, exact, strict=True
-    ):
-        assert (ours.dtype, ours.shape) == (eager.dtype, eager.shape)
-        assert torch.equal(ours.isnan(), eager.isnan())
-        known = ~(eager.isnan() | reference.isnan())
-        error, allowed = (_error(x, reference, known) for x in (ours, eager))
-        assert error <= 2 * allowed + 1e-9, (error, allowed)
-    assert (
-        run_program(compiled, inputs, False)[0].stride()
-        == run_program(program, inputs, False)[0].stride()
-    )
-
-
-def _error(x: torch.Tensor, reference: torch.Tensor, known: torch.Tensor) -> float:
-    return float(
-        (x.detach().double() - reference.detach())[known].square().mean().sqrt().nan_to_num()
-    )
-
-
-def _calls(journal: Journal) -> list[str]:
-    """The calls of attention; nothing ran otherwise than compiled."""
-    assert not [reason for record in journal.records() for reason in record.fallbacks]
-    assert not journal.fallbacks()
-    return [op for record in journal.records() for op in record.extern_ops if "attention" in op]
+pytestmark = pytest.mark.usefixtures("attention_pays")
 
 
 # --- spellings ------------------------------------------------------------------------------------
@@ -100,15 +46,15 @@ def _calls(journal: Journal) -> list[str]:
 @pytest.mark.parametrize("dtype", [torch.float32, *HALVES], ids=str)
 @pytest.mark.parametrize("program", PLAIN.values(), ids=PLAIN)
 def test_inference(program: Any, dtype: torch.dtype, journal: Journal) -> None:
-    _check(program, _operands(dtype))
-    assert set(_calls(journal)) == {KERNEL}
+    check(program, operands(dtype))
+    assert set(calls(journal)) == {KERNEL}
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("program", PLAIN.values(), ids=PLAIN)
 def test_training(program: Any, dtype: torch.dtype, journal: Journal) -> None:
-    _check(program, _operands(dtype), trains=True)
-    assert {*_calls(journal)} == {KERNEL, BACKWARD}
+    check(program, operands(dtype), trains=True)
+    assert {*calls(journal)} == {KERNEL, BACKWARD}
 
 
 def _whole_step(program: Any) -> Any:
@@ -125,15 +71,15 @@ def _whole_step(program: Any) -> Any:
 @pytest.mark.parametrize("program", [*PLAIN.values(), *FILLED.values()], ids=[*PLAIN, *FILLED])
 def test_whole_steps(program: Any, journal: Journal) -> None:
     step = _whole_step(program)
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     inputs += [torch.rand(LENGTH, LENGTH) > 0.7] if program in FILLED.values() else []
     exact = step(*[x.detach().double().requires_grad_() for x in inputs[:3]], *inputs[3:])
     wanted, found = step(*inputs), braze.compile(step, dynamic=False)(*inputs)
-    assert sorted(_calls(journal)) == [KERNEL, BACKWARD]
+    assert sorted(calls(journal)) == [KERNEL, BACKWARD]
     for ours, eager, reference in zip(found, wanted, exact, strict=True):
         assert ours.stride() == eager.stride()
         known = torch.ones_like(reference, dtype=torch.bool)
-        assert _error(ours, reference, known) <= 2 * _error(eager, reference, known)
+        assert error_of(ours, reference, known) <= 2 * error_of(eager, reference, known)
 
 
 def test_layers_of_one_step(journal: Journal) -> None:
@@ -143,93 +89,10 @@ def test_layers_of_one_step(journal: Journal) -> None:
         return divided(divided(q, k, v) + q, k, divided(v, q, k))
 
     step = _whole_step(program)
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
         torch.testing.assert_close(ours, eager)
-    assert sorted(_calls(journal)) == [KERNEL] * 3 + [BACKWARD] * 3
-
-
-# --- masks ----------------------------------------------------------------------------------------
-
-MASKS = {
-    "rows by columns": (LENGTH, LENGTH),
-    "keys of a batch": (BATCH, 1, 1, LENGTH),
-    "each of a batch": (BATCH, 1, LENGTH, LENGTH),
-    "heads": (HEADS, 1, LENGTH),
-}
-
-
-@pytest.mark.parametrize("trains", [False, True], ids=["inference", "training"])
-@pytest.mark.parametrize("shape", MASKS.values(), ids=MASKS)
-@pytest.mark.parametrize("program", FILLED.values(), ids=FILLED)
-def test_rows_that_attend_to_nothing(
-    program: Any, shape: tuple[int, ...], trains: bool, journal: Journal
-) -> None:
-    hidden = torch.rand(shape) > 0.7
-    _check(program, [*_operands(), hidden], trains)
-    hidden[..., -1, :] = True
-    _check(program, [*_operands(), hidden], trains)
-    hidden[0] = True
-    _check(program, [*_operands(), hidden], trains)
-    assert {*_calls(journal)} == ({KERNEL, BACKWARD} if trains else {KERNEL})
-
-
-ROWS = {
-    "finite": 3.0,
-    "none": -torch.inf,
-    "far": torch.finfo(torch.float32).min,
-    "half as far": torch.finfo(torch.float32).min / 2,
-    "not a number": torch.nan,
-}
-
-
-@pytest.mark.parametrize("amount", ROWS.values(), ids=ROWS)
-@pytest.mark.parametrize("program", ADDED.values(), ids=ADDED)
-def test_rows_of_masks_that_are_added(program: Any, amount: float, journal: Journal) -> None:
-    bias = torch.randn(BATCH, 1, LENGTH, LENGTH)
-    amount = -amount if program.__name__ == "subtracted" else amount
-    bias[:, :, 3] = bias[:, :, -1, 1:] = bias[:, :, 5, ::2] = amount
-    _check(program, [*_operands(), bias])
-    assert {*_calls(journal)} == {KERNEL}
-
-
-def test_far_rows_of_several_depths() -> None:
-    """Of two numbers that leave nothing of scores, the larger one wins."""
-    bias = torch.full((LENGTH, LENGTH), -1e35)
-    bias[:, ::3] = -3e38
-    bias[4] = -torch.inf
-    bias[5, 7:] = -torch.inf
-    _check(added, [*_operands(), bias])
-
-
-@pytest.mark.parametrize("dtype", HALVES, ids=str)
-def test_masks_of_halves(dtype: torch.dtype) -> None:
-    least = torch.finfo(dtype).min
-    hidden = torch.rand(LENGTH, LENGTH) > 0.6
-    hidden[3] = True
-    bias = torch.zeros(LENGTH, LENGTH, dtype=dtype).masked_fill(hidden, least)
-    bias[3] = 0 if dtype is torch.float16 else least  # eager's rounding decides, and is no rule
-    _check(added, [*_operands(dtype), bias])
-    _check(filled, [*_operands(dtype), hidden], trains=True)
-
-
-@pytest.mark.parametrize("name", ["causal", "causal_by_numbers"])
-def test_causal_masks_are_known(name: str, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level(logging.INFO, "braze.aot_graphs"), torch.no_grad():
-        braze.compile(PLAIN[name])(*_operands())
-    (call,) = [line for line in caplog.text.splitlines() if KERNEL in line]
-    assert "0.0, True" in call and "attn_mask" not in call
-
-
-def test_a_mask_that_hides_nothing_is_left_out(caplog: pytest.LogCaptureFixture) -> None:
-    def program(q: Any, k: Any, v: Any) -> Any:
-        hidden = torch.zeros(LENGTH, LENGTH, dtype=torch.bool)
-        return filled(q, k, v, hidden)
-
-    with caplog.at_level(logging.INFO, "braze.aot_graphs"), torch.no_grad():
-        braze.compile(program)(*_operands())
-    (call,) = [line for line in caplog.text.splitlines() if KERNEL in line]
-    assert "attn_mask" not in call and "True" not in call.partition("#")[0]
+    assert sorted(calls(journal)) == [KERNEL] * 3 + [BACKWARD] * 3
 
 
 # --- what stays as it is --------------------------------------------------------------------------
@@ -305,13 +168,13 @@ REFUSED: dict[Any, str | None] = {
 
 @pytest.mark.parametrize("program", REFUSED, ids=lambda program: program.__name__)
 def test_what_is_left_alone(program: Any, said: Any, journal: Journal) -> None:
-    inputs = _operands()
+    inputs = operands()
     torch.manual_seed(3)
     wanted = program(*inputs)
     torch.manual_seed(3)
     found = braze.compile(program)(*inputs)
     torch.testing.assert_close(found, wanted, equal_nan=True)
-    assert not _calls(journal)
+    assert not calls(journal)
     reason = REFUSED[program]
     assert all(reason and reason in text for text in said()), said()
     assert bool(said()) is (reason is not None)
@@ -326,9 +189,9 @@ def test_what_kernels_do_not_take(said: Any, journal: Journal) -> None:
         braze.compile(divided)(*(torch.randn(2, 2, 40, 16, dtype=torch.float64),) * 3)
         braze.compile(divided, dynamic=False)(*(torch.randn(2, 2, 0, 16),) * 3)
         full = torch.randn(BATCH, HEADS, LENGTH, LENGTH)
-        braze.compile(added)(*_operands(), full)
-        braze.compile(in_float32_with_bias)(*_operands(torch.bfloat16), full[:1, :1])
-    assert not _calls(journal)
+        braze.compile(added)(*operands(), full)
+        braze.compile(in_float32_with_bias)(*operands(torch.bfloat16), full[:1, :1])
+    assert not calls(journal)
     assert said() == [
         "not fused: its products are of another dtype",
         "not fused: its scores lie in another order",  # there are none
@@ -337,109 +200,33 @@ def test_what_kernels_do_not_take(said: Any, journal: Journal) -> None:
     ]
 
 
-def test_a_mask_that_gradients_flow_through(said: Any, journal: Journal) -> None:
-    bias = torch.randn(1, 1, LENGTH, LENGTH, requires_grad=True)
-    inputs = [x.requires_grad_() for x in _operands()]
-    wanted = torch.autograd.grad(added(*inputs, bias).sum(), [*inputs, bias])
-    found = torch.autograd.grad(braze.compile(added)(*inputs, bias).sum(), [*inputs, bias])
-    for ours, eager in zip(found, wanted, strict=True):
-        torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
-    assert not _calls(journal) and said()
-
-
 def test_deterministic_algorithms(journal: Journal) -> None:
     torch.use_deterministic_algorithms(True)
     try:
-        run_program(braze.compile(divided), _operands(), trains=True)
+        run_program(braze.compile(divided), operands(), trains=True)
     finally:
         torch.use_deterministic_algorithms(False)
-    assert not _calls(journal)
+    assert not calls(journal)
 
 
 @pytest.mark.parametrize("options", [{"numerics": "eager"}, {"skip_passes": ("fuse_attention",)}])
 def test_options_that_leave_it(options: dict[str, Any], journal: Journal) -> None:
     for trains in (False, True):
-        run_program(braze.compile(divided, options=options), _operands(), trains)
-    assert not _calls(journal) and "fuse_attention" in GRAPH_PASSES
+        run_program(braze.compile(divided, options=options), operands(), trains)
+    assert not calls(journal) and "fuse_attention" in GRAPH_PASSES
 
 
 def test_short_ones_do_not_pay(monkeypatch: pytest.MonkeyPatch, said: Any) -> None:
     worth = Worth(frozenset({torch.float32}), count=LENGTH, trained=LENGTH * LENGTH + 1)
     monkeypatch.setitem(module.WORTH, "cpu", worth)  # type: ignore[arg-type]
-    run_program(braze.compile(divided), _operands(), trains=False)
+    run_program(braze.compile(divided), operands(), trains=False)
     assert said() == ["a call of the library"]
-    run_program(braze.compile(divided), _operands(), trains=True)
+    run_program(braze.compile(divided), operands(), trains=True)
     assert said()[1] == f"not fused: {LENGTH} queries of {LENGTH} keys are too few"
 
 
-@pytest.mark.parametrize(("masked", "flowing"), [(1, 0), (0, 1)])
-def test_short_ones_under_masks_do_not_pay(
-    masked: int, flowing: int, monkeypatch: pytest.MonkeyPatch, said: Any
-) -> None:
-    worth = Worth(
-        dtypes=frozenset({torch.float32}),
-        count=1,
-        trained=1,
-        masked=LENGTH * LENGTH + masked,
-        flowing=LENGTH * LENGTH + flowing,
-    )
-    monkeypatch.setitem(module.WORTH, "cpu", worth)  # type: ignore[arg-type]
-    inputs = [*_operands(), torch.rand(LENGTH, LENGTH) > 0.7]
-    for program in (filled, least_added):
-        run_program(braze.compile(program), inputs, trains=True)
-    few = "not fused: queries and keys are too few for gradients under its mask"
-    assert said()[0] == (few if masked else "a call of the library") and few in said()[1:]
-    run_program(braze.compile(divided), _operands(), trains=True)
-    assert said()[-1] == "a call of the library"
-
-
-def _choosing(least: float, nothing: float) -> Any:
-    def added_by_choice(q: Any, k: Any, v: Any, hidden: Any) -> Any:
-        mask = torch.where(hidden, torch.tensor(least, dtype=q.dtype), nothing)
-        return torch.softmax(q @ k.mT * 0.25 + mask, -1) @ v
-
-    return added_by_choice
-
-
-@pytest.mark.parametrize(
-    ("least", "nothing", "dtype"),
-    [
-        (-torch.inf, 0.0, torch.float32),  # gradients of rows that are all hidden are NaN
-        (torch.finfo(torch.float32).min, 1.0, torch.float32),
-        (-1e4, 0.0, torch.float32),
-        (torch.finfo(torch.float16).min, 0.0, torch.float16),  # beside which scores count
-    ],
-)
-def test_what_is_added_otherwise_stays_with_gradients(
-    least: float,
-    nothing: float,
-    dtype: torch.dtype,
-    said: Any,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setitem(module.WORTH, "cpu", Worth(frozenset({dtype}), count=1, trained=1))  # type: ignore[arg-type]
-    program = _choosing(least, nothing)
-    hidden = torch.rand(LENGTH, LENGTH) > 0.7
-    hidden[3] = True
-    _check(program, [*_operands(dtype), hidden])
-    _check(program, [*_operands(dtype), hidden], trains=True)
-    assert said()[0] == "a call of the library"
-    assert "not fused: a mask that is added depends on inputs, and gradients flow" in said()
-
-
-@pytest.mark.parametrize("kernel", ["cudnn", "efficient"])
-def test_gradients_that_may_be_nan(kernel: str) -> None:
-    """cuDNN's, of 64 keys beyond a multiple of 128 and of unknown ones."""
-    op = getattr(torch.ops.aten, f"_scaled_dot_product_{kernel}_attention").default
-    call = Node(op, (), (), ())
-    counts = (64, 128, 136, 192, 256, as_expr(Symbol("s0", 2, None)))
-    found = [gradients_may_be_nan([call], count) for count in counts]
-    wanted = [True, False, False, True, False, True]
-    assert found == (wanted if kernel == "cudnn" else [False] * 6)
-
-
 def test_numbers_that_the_graph_computes(said: Any) -> None:
-    inputs = _operands()
+    inputs = operands()
     found = braze.compile(shifted_by_length, dynamic=True)(*inputs)
     torch.testing.assert_close(found, shifted_by_length(*inputs))
     assert said() == ["not fused: what is added to its scores is no float"]
@@ -464,9 +251,9 @@ def test_what_is_no_attention_is_no_near_miss(said: Any) -> None:
 def test_second_derivatives(journal: Journal) -> None:
     """Kernels have none: those of the program."""
 
-    given = _operands()
+    given = operands()
     found = _second(braze.compile(divided), given)
-    assert KERNEL in _calls(journal)
+    assert KERNEL in calls(journal)
     for ours, eager in zip(found, _second(divided, given), strict=True):
         torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
 
@@ -482,10 +269,10 @@ def test_second_derivatives_in_the_frame(journal: Journal) -> None:
         (first,) = torch.autograd.grad(divided(q, k, v).sin().sum(), q, create_graph=True)
         return torch.autograd.grad(first.square().sum(), (q, k, v))
 
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     for ours, eager in zip(braze.compile(second)(*inputs), second(*inputs), strict=True):
         torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
-    assert not _calls(journal)
+    assert not calls(journal)
 
 
 def test_gradients_of_gradients_behind_the_frame(journal: Journal) -> None:
@@ -493,12 +280,12 @@ def test_gradients_of_gradients_behind_the_frame(journal: Journal) -> None:
         (first,) = torch.autograd.grad(divided(q, k, v).sin().sum(), q, create_graph=True)
         return first.square().sum()
 
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     wanted = torch.autograd.grad(penalty(*inputs), inputs)
     found = torch.autograd.grad(braze.compile(penalty)(*inputs), inputs)
     for ours, eager in zip(found, wanted, strict=True):
         torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
-    assert not _calls(journal)
+    assert not calls(journal)
 
 
 def test_a_step_that_returns_weights(journal: Journal) -> None:
@@ -507,10 +294,10 @@ def test_a_step_that_returns_weights(journal: Journal) -> None:
         found = torch.autograd.grad((weights @ v).sin().sum(), (q, k, v))
         return (weights.detach(), *found)
 
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
         torch.testing.assert_close(ours, eager)
-    assert not _calls(journal)
+    assert not calls(journal)
 
 
 def test_a_step_that_reads_the_gradient_of_weights(journal: Journal) -> None:
@@ -520,10 +307,10 @@ def test_a_step_that_reads_the_gradient_of_weights(journal: Journal) -> None:
         weights = torch.softmax(q @ k.mT / 4, -1)
         return torch.autograd.grad((weights @ v).sin().sum(), (q, k, v, weights))
 
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
         torch.testing.assert_close(ours, eager)
-    assert sorted(_calls(journal)) == [KERNEL, BACKWARD]
+    assert sorted(calls(journal)) == [KERNEL, BACKWARD]
 
 
 def test_a_step_that_reads_the_gradient_of_scores(journal: Journal) -> None:
@@ -531,14 +318,14 @@ def test_a_step_that_reads_the_gradient_of_scores(journal: Journal) -> None:
         scores = q @ k.mT / 4
         return torch.autograd.grad((torch.softmax(scores, -1) @ v).sin().sum(), (q, k, v, scores))
 
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
         torch.testing.assert_close(ours, eager)
-    assert not _calls(journal)
+    assert not calls(journal)
 
 
 def test_a_batch_of_gradients() -> None:
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     batch = torch.randn(3, BATCH, HEADS, LENGTH, WIDTH)
 
     def batched(program: Any) -> Any:
@@ -555,13 +342,13 @@ def test_under_vmap_and_checkpoint(journal: Journal) -> None:
     def saving(q: Any, k: Any, v: Any) -> Any:
         return torch.utils.checkpoint.checkpoint(divided, q, k, v, use_reentrant=False)
 
-    _check(mapped, _operands())
-    _check(saving, _operands(), trains=True)
-    assert {KERNEL, BACKWARD} <= {*_calls(journal)}
+    check(mapped, operands())
+    check(saving, operands(), trains=True)
+    assert {KERNEL, BACKWARD} <= {*calls(journal)}
 
 
 def test_a_backward_twice() -> None:
-    inputs = [x.requires_grad_() for x in _operands()]
+    inputs = [x.requires_grad_() for x in operands()]
     result = braze.compile(divided)(*inputs)
     first = torch.autograd.grad(result.sum(), inputs, retain_graph=True)
     again = torch.autograd.grad(result.sum(), inputs)
@@ -575,10 +362,10 @@ def test_gradients_of_some(wanted: tuple[int, ...], journal: Journal) -> None:
         result = divided(*inputs).sin().sum()
         return torch.autograd.grad(result, [inputs[n] for n in wanted])
 
-    inputs = [x.requires_grad_(n in wanted) for n, x in enumerate(_operands())]
+    inputs = [x.requires_grad_(n in wanted) for n, x in enumerate(operands())]
     for ours, eager in zip(braze.compile(step)(*inputs), step(*inputs), strict=True):
         torch.testing.assert_close(ours, eager)
-    assert {*_calls(journal)} == {KERNEL, BACKWARD}
+    assert {*calls(journal)} == {KERNEL, BACKWARD}
 
 
 def test_one_tensor_is_all_operands(journal: Journal) -> None:
@@ -589,7 +376,7 @@ def test_one_tensor_is_all_operands(journal: Journal) -> None:
     torch.testing.assert_close(braze.compile(step)(x), step(x))
     x = torch.randn(2, HEADS, LENGTH, WIDTH, requires_grad=True)
     torch.testing.assert_close(braze.compile(step)(x), step(x))
-    assert sorted(_calls(journal)) == [KERNEL] * 2 + [BACKWARD] * 2
+    assert sorted(calls(journal)) == [KERNEL] * 2 + [BACKWARD] * 2
 
 
 def test_one_value_is_query_and_values(said: Any) -> None:
@@ -633,11 +420,11 @@ def test_second_derivatives_at_symbolic_sizes(journal: Journal) -> None:
         given = [torch.randn(batch, HEADS, length, WIDTH) for _ in range(3)]
         for ours, eager in zip(_second(compiled, given), _second(divided, given), strict=True):
             torch.testing.assert_close(ours, eager, atol=1e-5, rtol=1e-4)
-    assert KERNEL in _calls(journal)
+    assert KERNEL in calls(journal)
 
 
 def test_sizes_that_the_kernel_asks_for(said: Any, journal: Journal) -> None:
     """Where the width of heads is a symbol, too, it would be guarded: nobody can any more."""
-    run_program(braze.compile(filled, dynamic=True), [*_operands(), torch.eye(LENGTH) > 0], False)
+    run_program(braze.compile(filled, dynamic=True), [*operands(), torch.eye(LENGTH) > 0], False)
     assert said() == ["not fused: its kernel asks for sizes that are not known"]
-    assert not _calls(journal)
+    assert not calls(journal)
