@@ -11,7 +11,6 @@ from braze.rewrite.align_products import align_products
 from braze.rewrite.complex_as_pairs import complex_as_pairs
 from braze.rewrite.fuse_attention import fuse_attention
 from braze.rewrite.merge_common_subexpressions import merge_common_subexpressions
-from braze.rewrite.own_attention_plans import own_attention_plans
 from braze.rewrite.plain_operators import plain_operators
 from braze.rewrite.prefer_channels_last import (
     prefer_channels_last,
@@ -19,6 +18,7 @@ from braze.rewrite.prefer_channels_last import (
 )
 from braze.rewrite.remove_dead_nodes import remove_dead_nodes
 from braze.rewrite.remove_redundant_copies import remove_redundant_copies
+from braze.rewrite.separate_attention_plans import separate_attention_plans
 
 if TYPE_CHECKING:
     from braze.options import Options
@@ -30,7 +30,7 @@ Pass: TypeAlias = Callable[[Graph], Graph]
 # can merge, paddings of one matrix for several products too; dead nodes last.
 PASSES: tuple[Pass, ...] = (
     fuse_attention,
-    own_attention_plans,
+    separate_attention_plans,
     prefer_channels_last,
     plain_operators,
     complex_as_pairs,

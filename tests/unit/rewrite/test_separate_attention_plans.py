@@ -13,7 +13,7 @@ from braze.ir.types import TensorType
 from braze.ir.verify_graph import verify_graph
 from braze.options import Options
 from braze.rewrite import rewrite
-from braze.rewrite.own_attention_plans import own_attention_plans
+from braze.rewrite.separate_attention_plans import separate_attention_plans
 
 BACKWARD = torch.ops.aten._scaled_dot_product_cudnn_attention_backward.default
 HEADS_INSIDE = "[1024, 64, 256, 1]"
@@ -50,7 +50,7 @@ def _type(value: object) -> TensorType:
 @pytest.mark.parametrize("result", [HEADS_INSIDE, ROWS])
 @pytest.mark.parametrize("gradient", [HEADS_INSIDE, ROWS, "[0, 0, 0, 0]", "[1, 2, 8, 32]"])
 def test_gradients_are_laid_out_as_results(gradient: str, result: str) -> None:
-    graph = own_attention_plans(_backward(gradient, result))
+    graph = separate_attention_plans(_backward(gradient, result))
     verify_graph(graph)
     node = _call(graph)
     assert _type(node.args[0]) == _type(node.args[4])
@@ -59,7 +59,7 @@ def test_gradients_are_laid_out_as_results(gradient: str, result: str) -> None:
 
 def test_the_copy_is_the_gradient() -> None:
     """As the nodes compute it, from elements that count up."""
-    graph = own_attention_plans(_backward("[1, 2, 8, 32]", HEADS_INSIDE))
+    graph = separate_attention_plans(_backward("[1, 2, 8, 32]", HEADS_INSIDE))
     given = torch.arange(2048.0).as_strided((2, 4, 4, 64), (1, 2, 8, 32))
     made = {graph.inputs[0]: given}
     for node in graph.nodes[:-1]:
@@ -75,23 +75,23 @@ def test_the_copy_is_the_gradient() -> None:
 def test_plans_are_found_apart_from_eagers() -> None:
     """Minus zero is no dropout, and none of eager's numbers; no pass takes the sign away."""
     for graph in (
-        own_attention_plans(_backward(ROWS, ROWS)),
+        separate_attention_plans(_backward(ROWS, ROWS)),
         rewrite(_backward(ROWS, ROWS), Options()),
     ):
         dropout = _call(graph).args[13]
         assert dropout == 0.0 and math.copysign(1.0, dropout) == -1.0  # type: ignore[arg-type]
-    assert _call(own_attention_plans(_backward(ROWS, ROWS, 0.5))).args[13] == 0.5
+    assert _call(separate_attention_plans(_backward(ROWS, ROWS, 0.5))).args[13] == 0.5
 
 
 def test_sizes_of_one_are_laid_out_anyhow() -> None:
     given = _backward("[256, 7, 64, 1]", "[256, 256, 64, 1]", heads=1)
-    assert len(own_attention_plans(given).nodes) == 1
+    assert len(separate_attention_plans(given).nodes) == 1
 
 
 def test_sizes_that_are_symbols() -> None:
     """By the order of the strides at hand."""
     given = _backward("[256*s0, 64*s0, 64, 1]", "[256*s0, 64, 256, 1]", rows="s0")
-    graph = own_attention_plans(given)
+    graph = separate_attention_plans(given)
     verify_graph(graph)
     node = _call(graph)
     assert str(_type(node.args[0])) == str(_type(node.args[4])) and len(graph.nodes) == 4

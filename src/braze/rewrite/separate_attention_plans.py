@@ -34,7 +34,7 @@ _BACKWARD = _aten._scaled_dot_product_cudnn_attention_backward.default
 _GRADIENT, _RESULT, _DROPOUT = 0, 4, 13
 
 
-def own_attention_plans(graph: Graph) -> Graph:
+def separate_attention_plans(graph: Graph) -> Graph:
     """The graph with gradients of cuDNN's attention by plans that are made for them."""
     if not any(node.op is _BACKWARD for node in graph.nodes):
         return graph
