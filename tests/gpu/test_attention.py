@@ -15,6 +15,7 @@ import braze
 from braze.rewrite.fuse_attention import Worth, fuse_attention
 from braze.trace import Journal
 from tests.gpu.checks import MODES, NEEDS_DEVICE, no_fallbacks
+from tests.unit.rewrite.attention_checks import HALVES, error_of
 from tests.unit.rewrite.attention_programs import (
     ADDED,
     FILLED,
@@ -27,7 +28,6 @@ from tests.unit.rewrite.attention_programs import (
 )
 
 pytestmark = NEEDS_DEVICE
-HALVES = (torch.bfloat16, torch.float16)
 BATCH, HEADS, LENGTH, WIDTH = 2, 4, 136, 64
 
 
@@ -45,12 +45,6 @@ def _operands(
     return [x.transpose(1, 2) for x in made]
 
 
-def _error(x: torch.Tensor, reference: torch.Tensor, known: torch.Tensor) -> float:
-    return float(
-        (x.detach().double() - reference.detach())[known].square().mean().sqrt().nan_to_num()
-    )
-
-
 def _check(
     program: Any, inputs: Sequence[torch.Tensor], trains: bool, mode: str | None = None
 ) -> None:
@@ -64,7 +58,7 @@ def _check(
             assert (ours.dtype, ours.shape) == (eager.dtype, eager.shape)
             assert torch.equal(ours.isnan(), eager.isnan())
             known = ~(eager.isnan() | reference.isnan())
-            error, allowed = (_error(x, reference, known) for x in (ours, eager))
+            error, allowed = (error_of(x, reference, known) for x in (ours, eager))
             assert error <= 2 * allowed + 1e-9, (error, allowed)
     assert found[0].stride() == wanted[0].stride()
 
@@ -137,7 +131,9 @@ def test_gradients_that_come_in_any_layout(masked: bool, mode: str | None) -> No
             with sdpa_kernel(SDPBackend.MATH):
                 exact = gradients(called, tangent, torch.float64)
             for ours, reference in zip(found, exact, strict=True):
-                assert _error(ours, reference, torch.ones_like(reference, dtype=torch.bool)) < 0.01
+                assert (
+                    error_of(ours, reference, torch.ones_like(reference, dtype=torch.bool)) < 0.01
+                )
 
 
 def test_gradients_of_rows_with_low_scores() -> None:
@@ -207,7 +203,7 @@ def test_whole_steps(program: Any, journal: Journal) -> None:
     for ours, eager, reference in zip(found, wanted, exact, strict=True):
         assert ours.stride() == eager.stride()
         known = torch.ones_like(reference, dtype=torch.bool)
-        assert _error(ours, reference, known) <= 2 * _error(eager, reference, known)
+        assert error_of(ours, reference, known) <= 2 * error_of(eager, reference, known)
 
 
 def test_float32_stays(journal: Journal) -> None:

@@ -39,6 +39,7 @@ from braze.rewrite.editing import (
     escaping_values,
     fresh_numbers,
     row_major,
+    type_of,
     with_nodes,
 )
 from braze.shapes.expr import Expr, as_expr, constant_value, simplified
@@ -116,13 +117,13 @@ class _Product:
 
     def matrices(self) -> Iterator[tuple[TensorType, str]]:
         """The types of the three, and the names of their last two dimensions."""
-        yield _type(self.first), "mk"
-        yield _type(self.second), "kn"
-        yield _type(self.result), "mn"
+        yield type_of(self.first), "mk"
+        yield type_of(self.second), "kn"
+        yield type_of(self.result), "mn"
 
     def sizes(self) -> dict[str, int]:
         """The extents at hand, the batch's too."""
-        first, second = _type(self.first).shape, _type(self.second).shape
+        first, second = type_of(self.first).shape, type_of(self.second).shape
         named = {"m": first[-2], "k": first[-1], "n": second[-1]}
         batch = at_hand(first[0]) if len(first) == 3 else 1
         return {"batch": batch, **{name: at_hand(size) for name, size in named.items()}}
@@ -144,9 +145,9 @@ def _plan(node: Node, rates: Mapping[str, Rates]) -> dict[str, int] | None:
     product = _product_of(node)
     if product is None:
         return None
-    kind = _type(product.first)
+    kind = type_of(product.first)
     price = rates.get(kind.device.type)
-    if price is None or kind.dtype not in HALVES or _type(product.result).dtype != kind.dtype:
+    if price is None or kind.dtype not in HALVES or type_of(product.result).dtype != kind.dtype:
         return None
     added = _added(product)
     return added if added and _pays(product, added, price) else None
@@ -214,11 +215,6 @@ def _is_left(node: Node, seen: Collection[Value]) -> bool:
     return has_odd_rows(kinds[0].dtype, sizes, [kind.stride for kind in kinds])
 
 
-def _type(value: Value) -> TensorType:
-    assert type(value.type) is TensorType
-    return value.type
-
-
 # --- the new nodes -------------------------------------------------------------------------------
 
 
@@ -242,7 +238,7 @@ class _Writer:
         second = self._pad(product.second, (k, n), node)
         args = [self._pad_added(product.added, (m, n), node)] if product.added else []
         args += [first, second, *node.args[len(args) + 2 :]]
-        kind = _type(product.result)
+        kind = type_of(product.result)
         if not m and not n:
             self.nodes.append(replace(node, args=tuple(args)))
             return
@@ -265,7 +261,7 @@ class _Writer:
         maker = self._makers.get(value)
         if maker is not None and _swaps_last_two(maker):
             base = self._pad(maker.args[0], (added[1], added[0]), near)
-            kind, given = _type(value), _type(base)
+            kind, given = type_of(value), type_of(base)
             *batch, first, second = range(len(given.shape))
             order = [*batch, second, first]
             made = self._value(
@@ -276,7 +272,7 @@ class _Writer:
             return self._call(maker.op, (base, *maker.args[1:]), made, near)
         found = self._padded.get((value, added))
         if found is None:
-            kind = _type(value)
+            kind = type_of(value)
             rows, columns = kind.shape[-2:]
             shape = (*kind.shape[:-2], _plus(rows, added[0]), _plus(columns, added[1]))
             made = self._value(kind, shape, _dense_along(shape, contiguous_dim(kind.stride)))
@@ -285,7 +281,7 @@ class _Writer:
 
     def _pad_added(self, value: Value, added: tuple[int, int], near: Node) -> Value:
         """What is added to the product, where it is as large as that and not broadcast."""
-        kind = _type(value)
+        kind = type_of(value)
         last = [added[dim] for dim in range(-len(kind.shape), 0) if dim >= -2]
         sizes = kind.shape[-len(last) :] if last else ()
         more = [0 if constant_value(n) == 1 else a for n, a in zip(sizes, last, strict=True)]
@@ -302,7 +298,7 @@ class _Writer:
         return self._call(_aten.constant_pad_nd.default, (value, behind), made, near)
 
     def _sliced(self, value: Value, dim: int, start: int, stop: Size, near: Node) -> Value:
-        kind = _type(value)
+        kind = type_of(value)
         length = _plus(stop, -start)
         shape = tuple([length if d == dim else s for d, s in enumerate(kind.shape)])
         made = self._value(kind, shape, kind.stride)
@@ -320,7 +316,7 @@ class _Writer:
 def _swaps_last_two(node: Node) -> bool:
     if str(node.op) not in _TRANSPOSES or type(node.args[0]) is not Value:
         return False
-    rank = len(_type(node.args[0]).shape)
+    rank = len(type_of(node.args[0]).shape)
     if str(node.op) == "aten.t.default":
         return rank == 2
     return rank >= 2 and {d % rank for d in node.args[1:3]} == {rank - 2, rank - 1}

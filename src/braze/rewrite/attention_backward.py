@@ -28,7 +28,7 @@ from braze.ir.graph import Graph, Node, Value, operands
 from braze.ir.run_graph import call_node
 from braze.ir.types import TensorType, known_sizes
 from braze.rewrite.attention_pattern import Attention
-from braze.rewrite.editing import readers_of, seen_values
+from braze.rewrite.editing import readers_of, seen_values, type_of
 from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.recorder import node_of
 from braze.standins.standin import apart
@@ -56,7 +56,7 @@ def find_backward(graph: Graph, attention: Attention) -> Backward | str:
     if len({attention.query, attention.keys, attention.values}) < 3:
         return "its operands are one, and so is their gradient"
     made = [
-        _type(value) for node in attention.nodes for value in (*operands(node), node.outputs[0])
+        type_of(value) for node in attention.nodes for value in (*operands(node), node.outputs[0])
     ]
     if any(known_sizes((*kind.shape, *kind.stride)) is None for kind in made):
         return "its backward is in the graph, and sizes are symbols"
@@ -101,14 +101,14 @@ def _traced(
 ) -> _Expected:
     made: dict[Value, Any] = {}
     for value in inputs:
-        kind = _type(value)
+        kind = type_of(value)
         kind = TensorType(kind.dtype, kind.shape, kind.stride, kind.device, value in wanted)
         made[value] = tracer.add_input_of_type(kind)
     for node in attention.nodes:
         (made[node.outputs[0]],) = _tensors(call_node(node, made))  # type: ignore[index]
     result = made[attention.result]
     start = len(tracer.recorder.calls)
-    kind = _type(attention.result)
+    kind = type_of(attention.result)
     plain = TensorType(kind.dtype, kind.shape, kind.stride, kind.device)
     tangent = tracer.add_input_of_type(plain)
     found = gradients([result], [tangent], [made[value] for value in wanted])
@@ -259,8 +259,3 @@ class _Search:
         return not (made & seen) and all(
             node in gone for value in made for node in self._readers.get(value, ())
         )
-
-
-def _type(value: Any) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return value.type

@@ -37,8 +37,9 @@ import torch
 from braze.compat.backward import gradients, plain_autograd
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
-from braze.ir.types import Size, TensorType, known_sizes
+from braze.ir.types import Size, known_sizes
 from braze.rewrite.attention_pattern import ABSORBING, Added, Attention, Fill, Mask
+from braze.rewrite.editing import type_of
 from braze.shapes.binding import Sizes
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 from braze.shapes.facts import Facts
@@ -69,7 +70,7 @@ class Masking:
 def masking(attention: Attention, data: Mapping[Mask, torch.Tensor], trains: bool) -> Masking | str:
     """What the masks do, or why no kernel does that. data: what is known of them; trains: gradients
     flow."""
-    dtype = _type(attention.query).dtype
+    dtype = type_of(attention.query).dtype
     reason = next(filter(None, (_refusal(mask, dtype) for mask in attention.masks)), None)
     if reason is not None:
         return reason
@@ -127,7 +128,7 @@ def call_of(
     inputs = (*sources, *masks)  # of which several may be one: each has a gradient of its own
     live, facts = retraced(Graph(inputs, (), (), (), (), sizes))
     tracer = Tracer(replayable=False)
-    is_symbolic = any(known_sizes((*_type(v).shape, *_type(v).stride)) is None for v in inputs)
+    is_symbolic = any(known_sizes((*type_of(v).shape, *type_of(v).stride)) is None for v in inputs)
     if not _symbols_of(attention.shape) <= facts.hints.keys():
         return "its sizes are symbols that its operands do not show"
     if is_symbolic:
@@ -181,7 +182,7 @@ class _Trace:
         needs = [self.trains and (one is not None or not any(wanted)) for one in wanted]
         needs += [False] * (len(inputs) - len(needs))
         made = [
-            tracer.add_input_of_type(replace(_type(live), requires_grad=need))
+            tracer.add_input_of_type(replace(type_of(live), requires_grad=need))
             for live, need in zip(living, needs, strict=True)
         ]
         names = dict(zip(tracer.recorder.input_values, inputs, strict=True))
@@ -194,7 +195,7 @@ class _Trace:
         made_values = tracer.value_of(result), tracer.value_of(computed)
         if not any(wanted):
             return Call(nodes, *made_values, names)
-        kind = replace(_type(tracer.value_of(result)), requires_grad=False)
+        kind = replace(type_of(tracer.value_of(result)), requires_grad=False)
         tangent = tracer.add_input_of_type(kind)
         asked = [tensor for tensor, one in zip(tensors, wanted, strict=True) if one is not None]
         given = iter(gradients([result], [tangent], asked))
@@ -208,7 +209,7 @@ class _Trace:
 
     def _dense(self, tensor: Any, like: Value) -> torch.Tensor:
         """The tensor in the shape of a value, row by row, or column by column where that is."""
-        kind = _type(like)
+        kind = type_of(like)
         *lead, rows, columns = map(self._size, kind.shape)
         if kind.stride[-1] == 1 or kind.stride[-2] != 1:
             return tensor.contiguous().view((*lead, rows, columns))  # type: ignore[no-any-return]
@@ -224,7 +225,7 @@ class _Trace:
 
 def _refusal(mask: Mask, dtype: torch.dtype) -> str | None:
     """Why no kernel does what a mask does."""
-    kind = _type(mask.mask)
+    kind = type_of(mask.mask)
     if isinstance(mask, Fill):
         far = mask.amount <= max(_FAR_BELOW, torch.finfo(dtype).min)
         return None if far else f"masked scores are {mask.amount:g}, which scores may be"
@@ -248,7 +249,7 @@ def _known(
             total = total + known.float() * mask.factor
     if bool(total.isnan().any()) or bool((total == torch.inf).any()):
         return "its mask holds numbers that no score survives"
-    lowest = max(ABSORBING, torch.finfo(_type(attention.query).dtype).min)
+    lowest = max(ABSORBING, torch.finfo(type_of(attention.query).dtype).min)
     total = torch.where(total <= lowest, -torch.inf, total)
     total = total.expand(torch.broadcast_shapes(total.shape, rows))
     if bool((total == -torch.inf).all(-1).any()):
@@ -285,7 +286,7 @@ def _with_heads(tensor: torch.Tensor, mask: Mask, lead: Sequence[Any]) -> torch.
     while tensor.dim() < 2:
         tensor = tensor.unsqueeze(0)
     if tensor.dim() == 3 and len(mask.scores) == 3:
-        several = _is_more_than_one(_type(mask.mask).shape[0])
+        several = _is_more_than_one(type_of(mask.mask).shape[0])
         outer = tuple(lead) if several else (1, 1)
         return tensor.reshape((*outer, tensor.shape[-2], tensor.shape[-1]))
     while tensor.dim() < 4:
@@ -332,7 +333,7 @@ def _attention(
 
 def _widths(attention: Attention) -> tuple[Size, Size]:
     """How long the rows of queries and keys are, and those of values."""
-    return _type(attention.query).shape[-1], _type(attention.values).shape[-1]
+    return type_of(attention.query).shape[-1], type_of(attention.values).shape[-1]
 
 
 _Operands: TypeAlias = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
@@ -398,8 +399,3 @@ def _call(
 def _with_rows(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, its last dimension contiguous, as kernels want it."""
     return tensor if tensor.stride(-1) == 1 else tensor.contiguous()
-
-
-def _type(value: Value) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return value.type

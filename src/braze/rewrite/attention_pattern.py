@@ -27,7 +27,7 @@ from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value
 from braze.ir.random_ops import is_random
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import readers_of, seen_values
+from braze.rewrite.editing import readers_of, seen_values, type_of
 from braze.shapes.expr import Expr, as_expr, constant_value, simplified
 
 _Sizes: TypeAlias = tuple[Size, ...]
@@ -187,16 +187,16 @@ class _Finder:
         scores = self.scores(softmax.args[0])
         if not isinstance(scores, _Scores):
             return scores
-        kind = _type(probabilities)
+        kind = type_of(probabilities)
         if not _is_along_rows(kind, softmax.args[1]) or not _is_dense(kind):
             return "the softmax is not over rows"
-        if not _is_dense(_type(softmax.args[0])):
+        if not _is_dense(type_of(softmax.args[0])):
             return "its scores lie in another order"
         below = self._below(probabilities)
         if isinstance(below, str):
             return below
         (*views, product), operand = below
-        query, values = _type(scores.query), _type(product.args[1])
+        query, values = type_of(scores.query), type_of(product.args[1])
         count = values.shape[-2]
         if not (_same(operand.shape[-1], count) and _same(operand.shape[-2], query.shape[-2])):
             return "its probabilities lie in another order"
@@ -205,10 +205,10 @@ class _Finder:
     def _whole(
         self, scores: _Scores, softmax: Node, below: tuple[Node, ...], values: TensorType
     ) -> Attention | str:
-        query, product = _type(scores.query), below[-1]
+        query, product = type_of(scores.query), below[-1]
         (result,) = product.outputs
         assert result is not None
-        if not query.dtype == _type(scores.keys).dtype == values.dtype == _type(result).dtype:
+        if not query.dtype == type_of(scores.keys).dtype == values.dtype == type_of(result).dtype:
             return "its products are of several dtypes"
         rows = (query.shape[-2], values.shape[-2])
         lead = self._lead(scores, query, rows, (*scores.nodes, softmax, *below))
@@ -253,7 +253,7 @@ class _Finder:
         if one is None or other is None or 0 not in (one, other):
             return masks
         amount = added.factor * (one + other)
-        least = torch.finfo(_type(added.mask).dtype).min
+        least = torch.finfo(type_of(added.mask).dtype).min
         if not (amount == -math.inf or least <= amount <= ABSORBING):
             return masks
         return (Fill(condition, other == 0, amount, added.scores, flows=True),)
@@ -275,7 +275,7 @@ class _Finder:
         if leads:
             return leads.pop()
         for value in (value for node in nodes for value in node.outputs[:1]):
-            shape = () if value is None else _type(value).shape
+            shape = () if value is None else type_of(value).shape
             if len(shape) == 4 and _ends_in(shape, rows):
                 return shape[:2]
         return (query.shape[0] if len(query.shape) == 3 else simplified(count), 1)
@@ -287,7 +287,7 @@ class _Finder:
             return None
         (node,) = readers
         is_view = _name(node) in ("view", "_unsafe_view")
-        return node if is_view and _all_same(_type(node.outputs[0]).shape, shape) else None
+        return node if is_view and _all_same(type_of(node.outputs[0]).shape, shape) else None
 
     # --- from the probabilities down to a product -----------------------------------------------
 
@@ -299,8 +299,8 @@ class _Finder:
             result = node.outputs[0] if node.outputs else None
             if str(node.op) in _PRODUCTS:
                 is_first = node.args[0] is value and node.args[1] is not value
-                if is_first and _is_dense(_type(value)):
-                    return (node,), _type(value)
+                if is_first and _is_dense(type_of(value)):
+                    return (node,), type_of(value)
                 reasons.append("its probabilities lie in another order")
             elif is_random(node.op):
                 reasons.append("its probabilities are dropped at random")
@@ -335,9 +335,9 @@ class _Finder:
             return found
         result = node.outputs[0]
         assert result is not None
-        if not _all_same(_type(value).shape, _type(result).shape):
+        if not _all_same(type_of(value).shape, type_of(result).shape):
             return "a mask makes more scores of one"
-        if not (_is_dense(_type(value)) and _is_dense(_type(result))):
+        if not (_is_dense(type_of(value)) and _is_dense(type_of(result))):
             return "its scores lie in another order"
         return found
 
@@ -348,7 +348,7 @@ class _Finder:
 
 def _product(finder: _Finder, node: Node) -> _Found:
     first, second = node.args[:2]
-    if _type(first).dtype not in _FLOATS:
+    if type_of(first).dtype not in _FLOATS:
         return "its products are of another dtype"
     return _Scores(first, second, 1.0, (), ())
 
@@ -359,7 +359,7 @@ def _product_and_sum(finder: _Finder, node: Node) -> _Found:
     beta, alpha = finder.number(options["beta"]), finder.number(options["alpha"])
     if beta is None or alpha is None or not _is_scale(alpha):
         return "its scale is no positive number"
-    shape = _type(node.outputs[0]).shape
+    shape = type_of(node.outputs[0]).shape
     if beta == 0:
         return _Scores(first, second, alpha, (), ())
     return _Scores(first, second, alpha, (Added(added, beta, shape),), ())
@@ -428,7 +428,7 @@ def _with_added(finder: _Finder, node: Node, found: _Scores, other: Any, factor:
         return found if number is not None and math.isfinite(number) else "a number is added to it"
     if not isinstance(other.type, TensorType) or not other.type.dtype.is_floating_point:
         return "what is added to its scores is no float"
-    shape = _type(node.outputs[0]).shape
+    shape = type_of(node.outputs[0]).shape
     return replace(found, masks=(*found.masks, Added(other, factor, shape)))
 
 
@@ -453,7 +453,7 @@ def _filled(
     number = finder.number(amount)
     if number is None:
         return "what stands for masked scores is not known"
-    shape = _type(node.outputs[0]).shape
+    shape = type_of(node.outputs[0]).shape
     return replace(found, masks=(*found.masks, Fill(*mask, number, shape)))
 
 
@@ -485,7 +485,7 @@ def _is_cast(node: Node) -> bool:
     value, result = node.args[0], node.outputs[0]
     if _name(node) != "_to_copy" or result is None:
         return False
-    before, after = _type(value), _type(result)
+    before, after = type_of(value), type_of(result)
     is_same = before.device == after.device and _all_same(before.stride, after.stride)
     return is_same and {before.dtype, after.dtype} <= {*_FLOATS}
 
@@ -498,11 +498,6 @@ def _is_along_rows(kind: TensorType, dim: int) -> bool:
 
 def _name(node: Node) -> str:
     return str(node.op).removeprefix("aten.").removesuffix(".default")
-
-
-def _type(value: Any) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return value.type
 
 
 def _same(a: Size, b: Size) -> bool:
@@ -522,7 +517,7 @@ def _product_of(sizes: Sequence[Size]) -> Expr:
 
 
 def _count(value: Any) -> Expr:
-    return _product_of(_type(value).shape)
+    return _product_of(type_of(value).shape)
 
 
 def _is_dense(kind: TensorType) -> bool:

@@ -27,7 +27,7 @@ import torch
 
 from braze.ir.graph import Graph, Node, Value, replace_operands
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import fresh_numbers, with_nodes
+from braze.rewrite.editing import fresh_numbers, type_of, with_nodes
 from braze.shapes.expr import as_expr, constant_value, simplified
 
 _aten = torch.ops.aten
@@ -143,7 +143,7 @@ class _Writer:
             self._pairs[result] = node.args[0]
 
     def _compute(self, node: Node, result: Value) -> None:
-        kind = _type(result)
+        kind = type_of(result)
         like = replace(kind, dtype=_PARTS[kind.dtype])
 
         def emit(op: Any, *operands: Value) -> Value:
@@ -159,10 +159,10 @@ class _Writer:
 
     def _whole(self, part: Value, like: TensorType, near: Node) -> Value:
         """The part, as large as the result."""
-        return part if _type(part).shape == like.shape else self._expanded(part, like, near)
+        return part if type_of(part).shape == like.shape else self._expanded(part, like, near)
 
     def _expanded(self, part: Value, like: TensorType, near: Node) -> Value:
-        kind = _type(part)
+        kind = type_of(part)
         missing = len(like.shape) - len(kind.shape)
         stride = [0] * missing + [
             0 if constant_value(old) == 1 and constant_value(new) != 1 else step
@@ -172,13 +172,13 @@ class _Writer:
         return self._call(_aten.expand.default, (part, list(like.shape)), made, near)
 
     def _parts_of(self, value: Value, near: Node) -> _Parts:
-        kind = _type(value)
+        kind = type_of(value)
         if not kind.dtype.is_complex:
             return value, None
         found = self._parts.get(value)
         if found is None:
             pair = self._pair_of(value, near)
-            like = _type(pair)
+            like = type_of(pair)
             half = replace(like, shape=like.shape[:-1], stride=like.stride[:-1])
             dim = len(half.shape)
             first, second = (
@@ -190,7 +190,7 @@ class _Writer:
     def _pair_of(self, value: Value, near: Node) -> Value:
         found = self._pairs.get(value)
         if found is None:
-            kind = _pair_type(_type(value))
+            kind = _pair_type(type_of(value))
             found = self._call(_aten.view_as_real.default, (value,), kind, near)
             self._pairs[value] = found
         return found
@@ -221,10 +221,5 @@ def _number(size: Any) -> Size:
 
 
 def _layout(value: Value) -> tuple[Any, ...]:
-    kind = _type(value)
+    kind = type_of(value)
     return kind.dtype, kind.shape, kind.stride, kind.device
-
-
-def _type(value: Value) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return value.type

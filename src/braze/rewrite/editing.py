@@ -6,12 +6,13 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import torch
 
 from braze.ir.graph import Alias, Graph, Node, Value, operands, values_in
 from braze.ir.random_ops import is_random
-from braze.ir.types import Size
+from braze.ir.types import Size, TensorType
 from braze.shapes.expr import as_expr, constant_value, simplified, symbols
 from braze.shapes.substitution import evaluate
 
@@ -81,6 +82,12 @@ def seen_values(graph: Graph) -> set[Value]:
     seen.update(o.alias.base for o in graph.outputs if o.alias is not None)
     seen.update(mutation.value for mutation in graph.mutations)
     return seen
+
+
+def type_of(value: Any) -> TensorType:
+    """The type of an argument that is a tensor."""
+    assert isinstance(value, Value) and isinstance(value.type, TensorType)
+    return value.type
 
 
 def fresh_numbers(graph: Graph) -> Iterator[int]:

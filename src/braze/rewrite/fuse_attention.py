@@ -32,7 +32,13 @@ from braze.ir.types import Size, TensorType
 from braze.rewrite.attention_backward import Backward, find_backward
 from braze.rewrite.attention_call import NONE_WANTED, Call, Masking, call_of, masking
 from braze.rewrite.attention_pattern import Attention, Fill, Mask, NearMiss, find_attention
-from braze.rewrite.editing import at_hand, fresh_numbers, readers_of, seen_values
+from braze.rewrite.editing import (
+    at_hand,
+    fresh_numbers,
+    readers_of,
+    seen_values,
+    type_of,
+)
 from braze.shapes.expr import as_expr, constant_value
 from braze.standins.known_data import evaluated
 
@@ -160,7 +166,7 @@ class _Writer:
             return found
         if found.has_rows and trains and self._are_too_few(attention, found):
             return "queries and keys are too few for gradients under its mask"
-        if found.has_rows and not _is_small(attention, [_type(m.mask) for m in found.masks]):
+        if found.has_rows and not _is_small(attention, [type_of(m.mask) for m in found.masks]):
             return "its mask is as large as its scores"
         wanted = NONE_WANTED if backward is None else backward.gradients
         sources = self._sources(attention)
@@ -201,14 +207,16 @@ class _Writer:
         """Where the result is only copied in another order, as kernels compute it already (heads
         beside each other), have that read what they give: the first of two copies goes."""
         views = self._readers.get(result, ())
-        is_whole = _type(result).shape == _type(computed).shape
+        is_whole = type_of(result).shape == type_of(computed).shape
         if not is_whole or result in self._seen or not all(map(self._is_copied, views)):
             return
         for node in views:
             (view,) = node.outputs
             assert view is not None
             order = _order(node)
-            kind = replace(_type(view), stride=tuple([_type(computed).stride[d] for d in order]))
+            kind = replace(
+                type_of(view), stride=tuple([type_of(computed).stride[d] for d in order])
+            )
             new = self._replacements[view] = Value(next(self._numbers), kind)
             self._moved[node] = replace(node, args=(computed, *node.args[1:]), outputs=(new,))
 
@@ -224,12 +232,12 @@ class _Writer:
         )
 
     def _refusal(self, attention: Attention, trains: bool) -> str | None:
-        kind = _type(attention.query)
+        kind = type_of(attention.query)
         worth = self._worth.get(kind.device.type)
         if worth is None or kind.dtype not in worth.dtypes:
             return f"{kind.dtype} on {kind.device.type} is not worth it"
         *_, length, count = sizes = list(map(at_hand, attention.shape))
-        sizes += [at_hand(_type(v).shape[-1]) for v in (attention.query, attention.values)]
+        sizes += [at_hand(type_of(v).shape[-1]) for v in (attention.query, attention.values)]
         least = worth.trained if trains else 0
         if 0 in sizes or count < worth.count or length * count < least:
             return f"{length} queries of {count} keys are too few"
@@ -243,7 +251,7 @@ class _Writer:
 
     def _are_too_few(self, attention: Attention, found: Masking) -> bool:
         """Whether gradients under a mask that depends on inputs do not pay."""
-        worth = self._worth[_type(attention.query).device.type]
+        worth = self._worth[type_of(attention.query).device.type]
         flows = any(isinstance(mask, Fill) and mask.flows for mask in found.masks)
         length, count = map(at_hand, attention.shape[-2:])
         return length * count < max(worth.masked, worth.flowing if flows else 0)
@@ -270,8 +278,8 @@ class _Writer:
     def _sources(self, attention: Attention) -> tuple[Value, Value, Value]:
         """What operands are copies or views of, in which kernels read them as well."""
         batch, heads, length, count = attention.shape
-        width = _type(attention.query).shape[-1]
-        out_width = _type(attention.values).shape[-1]
+        width = type_of(attention.query).shape[-1]
+        out_width = type_of(attention.values).shape[-1]
         return (
             self._source(attention.query, (batch, heads, length, width)),
             self._source(attention.keys, (batch, heads, width, count)),
@@ -283,7 +291,7 @@ class _Writer:
         elements are in its order. Else the operand itself."""
         value, found, wanted = operand, operand, _without_ones(shape)
         while True:
-            kind, node = _type(value), self._makers.get(value)
+            kind, node = type_of(value), self._makers.get(value)
             is_found = _without_ones(kind.shape) == wanted and len(kind.shape) >= 3
             if is_found and not _overlaps(kind):
                 found = value
@@ -333,13 +341,13 @@ def _keeps_order(node: Node) -> bool:
     name = str(node.op).removeprefix("aten.").removesuffix(".default")
     if name not in _ORDERED:
         return False
-    before, after = _type(node.args[0]), _type(node.outputs[0])
+    before, after = type_of(node.args[0]), type_of(node.outputs[0])
     return name != "expand" or _without_ones(before.shape) == _without_ones(after.shape)
 
 
 def _order(node: Node) -> list[int]:
     """Where the dimensions of a transpose's or permutation's result come from."""
-    rank = len(_type(node.args[0]).shape)
+    rank = len(type_of(node.args[0]).shape)
     if str(node.op) == "aten.permute.default":
         return [dim % rank for dim in node.args[1]]
     first, second = (dim % rank for dim in node.args[1:3])
@@ -372,8 +380,3 @@ def _carrying(graph: Graph) -> Collection[Value]:
 
 def _is_float(value: Value) -> bool:
     return isinstance(value.type, TensorType) and value.type.dtype.is_floating_point
-
-
-def _type(value: Any) -> TensorType:
-    assert isinstance(value.type, TensorType)
-    return value.type

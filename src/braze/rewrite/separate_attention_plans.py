@@ -26,7 +26,7 @@ import torch
 
 from braze.ir.graph import Graph, Node, Value
 from braze.ir.types import Size, TensorType
-from braze.rewrite.editing import at_hand, fresh_numbers, row_major
+from braze.rewrite.editing import at_hand, fresh_numbers, row_major, type_of
 from braze.shapes.expr import as_expr, constant_value
 
 _aten = torch.ops.aten
@@ -57,8 +57,8 @@ def separate_attention_plans(graph: Graph) -> Graph:
 
 def _as_result(node: Node, numbers: Iterator[int]) -> tuple[list[Node], Value]:
     """The gradient that comes in, laid out as the result is, and what copies it, if anything."""
-    gradient, like = node.args[_GRADIENT], _type(node.args[_RESULT])
-    kind = _type(gradient)
+    gradient, like = node.args[_GRADIENT], type_of(node.args[_RESULT])
+    kind = type_of(gradient)
     if _is_laid_out(kind, like):
         return [], gradient
     order = sorted(range(len(like.stride)), key=lambda dim: -at_hand(like.stride[dim]))
@@ -91,8 +91,3 @@ def _permuted(kind: TensorType, order: Sequence[int]) -> TensorType:
         return tuple([sizes[dim] for dim in order])
 
     return replace(kind, shape=picked(kind.shape), stride=picked(kind.stride))
-
-
-def _type(value: object) -> TensorType:
-    assert isinstance(value, Value) and isinstance(value.type, TensorType)
-    return value.type

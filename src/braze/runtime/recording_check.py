@@ -1,7 +1,7 @@
 """Replays beside the call that they recorded, where `verify_replays` is set.
 
     a replay differs from the call that it recorded: its result 309, of step 260 (kernel k260), is
-    off by 35 % ...
+    another one; 12 of 310 are
 
 The results that a forward saves are checked, too, so that the step that is named is the first one
 that went wrong, or the first one whose result somebody wrote over since. Graphs that change their
