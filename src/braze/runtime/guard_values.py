@@ -7,6 +7,8 @@ import struct
 from collections import OrderedDict
 from typing import Any
 
+import torch
+
 from braze.ir.entry import FrameValues
 from braze.ir.guard import SIZED, Guard, base_length
 from braze.runtime.guard_words import mismatch, short_text
@@ -24,6 +26,8 @@ def same_constant(value: Any, expected: Any) -> bool:
         return False
     if value is expected:
         return True
+    if issubclass(cls, torch.Tensor):
+        return False  # another tensor: its numbers are no matter
     if issubclass(cls, float):
         return struct.pack("<d", value) == struct.pack("<d", expected)
     if cls is complex:
@@ -126,6 +130,8 @@ def explain_keys(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     actual, expected = keys_of(value), tuple(guard.expected)
     if same_constant(actual, expected):
         return None
+    if len(actual) != len(expected):
+        return mismatch(guard, "number of keys", len(expected), len(actual))
     return mismatch(guard, "keys", short_text(list(expected)), short_text(list(actual)))
 
 
@@ -142,7 +148,7 @@ def explain_contains(guard: Guard, value: Any, frame: FrameValues) -> str | None
     key, present = guard.expected
     if has_key(value, key) is present:
         return None
-    return f"'{guard.source}' {'no longer has' if present else 'now has'} the key {key!r}"
+    return f"'{guard.source}' {'no longer has' if present else 'now has'} the key {short_text(key)}"
 
 
 def write_lacks(writer: SourceWriter, guard: Guard) -> str:
@@ -152,7 +158,7 @@ def write_lacks(writer: SourceWriter, guard: Guard) -> str:
 
 def explain_lacks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     """Which of the keys came."""
-    found = sorted(map(repr, frozenset(guard.expected).intersection(value)))
+    found = sorted(map(short_text, frozenset(guard.expected).intersection(value)))
     return f"'{guard.source}' now has the key {found[0]}" if found else None
 
 

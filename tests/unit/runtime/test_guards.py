@@ -201,6 +201,7 @@ MODULE = torch.nn.Linear(1, 1)
 HOOKED = torch.nn.Linear(1, 1)
 HOOKED.register_forward_hook(lambda *_: None)
 BASE = torch.empty(4)
+ONE = torch.ones(1)
 MOVED = OrderedDict(a=1, b=1)
 MOVED.move_to_end("a")
 FUNCTION_FACTS = (
@@ -249,6 +250,12 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
     (K.DICT_KEYS, X, ("b", "a"), {"x": MOVED}, {"x": OrderedDict(a=1, b=1)}, "keys mismatch"),
     (K.DICT_KEYS, X, (1,), {"x": {1: 1}}, {"x": {True: 1}}, "keys mismatch"),
     (K.DICT_KEYS, X, ("a",), {"x": Odd(a=1)}, {"x": Odd(b=1)}, "keys mismatch"),
+    (K.DICT_KEYS, X, (), {"x": {}}, {"x": {BASE: 1}},
+     "number of keys mismatch. expected 0, actual 1"),
+    (K.DICT_KEYS, X, (ONE,), {"x": {ONE: 1}}, {"x": {torch.ones(1): 1}},
+     "keys mismatch. expected [Tensor[1]], actual [Tensor[1]]"),
+    (K.DICT_CONTAINS, X, (ONE, True), {"x": {ONE: 1}}, {"x": {}},
+     "no longer has the key Tensor[1]"),
     (K.DICT_CONTAINS, X, ("a", True), {"x": {"a": 1}}, {"x": {}}, "no longer has the key 'a'"),
     (K.DICT_CONTAINS, X, ("a", False), {"x": Odd()}, {"x": Odd(a=1)}, "now has the key 'a'"),
     (K.HAS_ATTRIBUTE, X, ("here", True), {"x": Thing()}, {"x": 1}, "no longer has the attribute"),
