@@ -5,7 +5,8 @@
 
 Each case has a process of its own, with all systems in it: behind another model of the same library
 torch.compile compiles for changing sizes. First each system is compiled and called until it is warm
-(its first call is timed), then rounds follow, in an order drawn anew each time. A column that is
+(what its first seven calls take beyond the fastest of them is timed: compiles and recordings, in
+whichever call they come), then rounds follow, in an order drawn anew each time. A column that is
 not warm after --limit seconds is given up; when --seconds are over no other case begins.
 
 With --fill the caches are filled before, by as many processes at once; first calls are then timed
@@ -61,9 +62,9 @@ RIVALS: Mapping[str, str] = {"braze": "tc", "braze-ro": "tc-ro"}
 @final
 @dataclasses.dataclass(frozen=True, slots=True)
 class Figures:
-    """One column of one case. call_ms: one a round. cold_s: of the first call, compile included.
-    slowest_ms: of single calls after the third. allocated_mib, reserved_mib: peaks above what was
-    there before."""
+    """One column of one case. call_ms: one a round. cold_s: what the first seven calls took beyond
+    as many of the fastest of them. slowest_ms: of single calls after the third. allocated_mib,
+    reserved_mib: peaks above what was there before."""
 
     call_ms: tuple[float, ...] = ()
     median_ms: float | None = None
@@ -171,9 +172,9 @@ def write(rows: Mapping[str, Row], columns: Sequence[str], folder: Path, fill: i
         "",
         f"{date}; {machine['device']}; " + ", ".join(f"{k} {v}" for k, v in versions.items() if v),
         "",
-        "Milliseconds a call (median), speedup over eager (median of paired rounds), seconds of "
-        f"the first call{colds}, peak of reserved memory in MiB. Each case in a process of its "
-        "own. Single calls are in the JSON file.",
+        "Milliseconds a call (median), speedup over eager (median of paired rounds), seconds that "
+        f"the first seven calls took beyond as many of the fastest{colds}, peak of reserved memory "
+        "in MiB. Each case in a process of its own. Single calls are in the JSON file.",
         "",
         f"| case | {' | '.join(columns)} |",
         "|---" * (len(columns) + 1) + "|",
@@ -262,8 +263,9 @@ def _warmed(
     torch.cuda.empty_cache()
     torch.cuda.reset_peak_memory_stats()
     allocated, reserved = torch.cuda.memory_allocated(), torch.cuda.memory_reserved()
-    cold = _seconds(call, 1)
+    first = _seconds(call, 1)
     single = [_seconds(call, 1) * 1e3 for _ in range(_WARM_CALLS)]
+    cold = first + sum(single) / 1e3 - len([first, *single]) * min(single) / 1e3
     SYSTEMS[system].settle()
     return call, Figures(
         cold_s=cold,

@@ -107,36 +107,18 @@ def apply(op: str, *operands: Operand) -> Scalar:
 
 def children(scalar: Scalar) -> tuple[Scalar, ...]:
     """The scalar operands directly below, coordinates of loads included."""
-    if isinstance(scalar, Apply):
-        return scalar.operands
-    if isinstance(scalar, (Cast, InRange)):
-        return (scalar.operand,)
-    if isinstance(scalar, Guarded):
-        return (scalar.condition, scalar.value, scalar.other)
-    if isinstance(scalar, Reduce):
-        return (scalar.body,)
-    if isinstance(scalar, Load):
-        return tuple(c for c in scalar.coordinates if not isinstance(c, Expr))
-    if isinstance(scalar, Scatter):
-        return (*(p for p in scalar.positions if p is not None), scalar.value)
-    return ()
+    below = _CHILDREN.get(type(scalar))
+    return () if below is None else below(scalar)
 
 
 def walk(scalar: Scalar) -> Iterator[Scalar]:
     """Every node, parents first; one that is shared comes once: as a tree it may be huge."""
-    stack, seen = [scalar], {id(scalar)}
-    while stack:
-        node = stack.pop()
-        yield node
-        for child in reversed(children(node)):
-            if id(child) not in seen:
-                seen.add(id(child))
-                stack.append(child)
+    return iter(_nodes(scalar))
 
 
 def loads(scalar: Scalar) -> Iterator[Load]:
     """Every load in the tree."""
-    return (node for node in walk(scalar) if isinstance(node, Load))
+    return (node for node in _nodes(scalar) if type(node) is Load)
 
 
 def replace_children(scalar: Scalar, replace: Callable[[Scalar], Scalar]) -> Scalar:
@@ -223,6 +205,36 @@ def _without_round_trip(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Sc
 
 
 # --- private ---------------------------------------------------------------------------------
+
+# By class: every stage walks trees, and a chain of `isinstance` asks six times for most nodes. What
+# is not here has nothing below it.
+_CHILDREN: dict[type, Callable[[Any], tuple[Scalar, ...]]] = {
+    Apply: lambda scalar: scalar.operands,
+    Cast: lambda scalar: (scalar.operand,),
+    InRange: lambda scalar: (scalar.operand,),
+    Guarded: lambda scalar: (scalar.condition, scalar.value, scalar.other),
+    Reduce: lambda scalar: (scalar.body,),
+    Load: lambda scalar: tuple([c for c in scalar.coordinates if type(c) is not Expr]),
+    Scatter: lambda scalar: (*[p for p in scalar.positions if p is not None], scalar.value),
+}
+
+
+def _nodes(scalar: Scalar) -> list[Scalar]:
+    """Every node, in the order of `walk`."""
+    found: list[Scalar] = []
+    stack, seen, get = [scalar], {id(scalar)}, _CHILDREN.get
+    while stack:
+        node = stack.pop()
+        found.append(node)
+        below = get(type(node))
+        if below is None:
+            continue
+        for child in below(node)[::-1]:
+            key = id(child)
+            if key not in seen:
+                seen.add(key)
+                stack.append(child)
+    return found
 
 
 @final
