@@ -90,6 +90,12 @@ class Options:
         environment="BRAZE_NUMERICS",
     )
     recompile_limit: int = _setting(8, "entries of one function before it runs eagerly", least=1)
+    single_use_limit: int = _setting(
+        512,
+        "operators of a first call that ends its own guards (an optimizer makes its state) up to "
+        "which it is compiled; with more it runs eagerly, and the next call is compiled",
+        least=0,
+    )
     unroll_limit: int = _setting(
         50_000,
         "operators that a loop may add to a graph; the turns of longer ones have their own graphs",

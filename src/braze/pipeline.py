@@ -31,6 +31,7 @@ from braze.autograd import (
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.capture import is_answered as is_answered
+from braze.capture.single_use import ended_guard
 from braze.compat.backward import Casts
 from braze.compat.bytecode import instructions_text
 from braze.compat.isolation import run_isolated
@@ -42,7 +43,7 @@ from braze.interop.fx_graph import to_fx
 from braze.interop.torch_compilers import run_by_compiler
 from braze.ir.custom_gradient import without_custom_gradients
 from braze.ir.entry import CompileAnswer, CompiledEntry, CompileRequest, GraphCallable
-from braze.ir.frame import Break, CapturedFrame, Refused
+from braze.ir.frame import Break, CapturedFrame, Refused, Return
 from braze.ir.frame_sizes import is_symbolic, lacks_symbols
 from braze.ir.graph import Graph, devices_of, main_device, needs_gradients, without_nodes
 from braze.ir.kernel import print_sources
@@ -319,6 +320,8 @@ class FrameCompiler:
             if lacks_symbols(captured) or self._is_refused(captured):
                 recorder.emit("dynamic", "sizes are compiled as they are: one cannot be had")
                 captured = self._captured(request, dataclasses.replace(policy, dynamic=False))
+        if isinstance(captured, CapturedFrame):
+            captured = self._left_once(captured, request, recorder) or captured
         foreign = self.backend.level is Level.TORCH
         if isinstance(captured, Refused) or foreign or not needs_gradients(captured.graph):
             return captured, None
@@ -330,6 +333,22 @@ class FrameCompiler:
         except NotDifferentiable as reason:
             return captured, reason
         return with_assumptions(captured, joint.assumed), joint
+
+    def _left_once(
+        self, captured: CapturedFrame, request: CompileRequest, recorder: Recorder
+    ) -> Refused | None:
+        """A large graph of a first call that would serve no other is not compiled."""
+        size = len(captured.graph.nodes)
+        is_whole = request.offset == 0 and isinstance(captured.exit, Return)
+        if self.backend.level is not Level.KERNELS or not (request.is_first and is_whole):
+            return None
+        if size <= self.options.single_use_limit or (ended := ended_guard(captured)) is None:
+            return None
+        guard, reason = ended
+        self._note_captured(captured, recorder)
+        text = f"{reason}; a graph of {size} operators would serve no other, the next is compiled"
+        recorder.note_once(text, guard.origin)
+        return Refused("once", "single-use", text, "", guard.origin)
 
     def _with_kernels(self, graph: Graph) -> Graph:
         """The graph as its backward is to be traced."""
@@ -489,6 +508,8 @@ class FrameCompiler:
         warnings.warn(str(failure), BrazeWarning, stacklevel=3)
 
     def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
+        if refused.kind == "once":
+            return refused
         if refused.kind == "raises":
             recorder.note_raise(refused.reason, refused.origin)
         else:

@@ -79,6 +79,7 @@ class CompileRecord:
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.
     raised: what the program raised while it was captured, so that it was left to eager; or "".
+    once: why only this call was left to eager: the graph would have served no other; or "".
     paddings: sizes that recordings of calls are padded for, and why others are not, one sentence
         each; where that is asked for.
     """
@@ -95,6 +96,7 @@ class CompileRecord:
     graph_break: BreakNote | None
     fallbacks: tuple[str, ...]
     raised: str = ""
+    once: str = ""
     paddings: tuple[str, ...] = ()
 
 
@@ -163,6 +165,7 @@ class Recorder:
         self._break: BreakNote | None = None
         self._fallbacks: list[str] = []
         self._raised = ""
+        self._once = ""
         self._paddings: list[str] = []
 
     @contextmanager
@@ -207,6 +210,12 @@ class Recorder:
         """The program raised: the frame runs eagerly, for the exact exception."""
         self._raised = f"{origin}: {reason}"
         self.emit("graph_breaks", reason, origin=origin)
+
+    def note_once(self, reason: str, origin: object) -> None:
+        """The graph would serve this call alone: it runs eagerly, and the next one is compiled."""
+        self._once = reason
+        self.count("left_once")
+        self.emit("recompiles", reason, origin=origin)
 
     def note_fallback(self, reason: str) -> None:
         """Something in this compile runs otherwise than asked."""
@@ -258,6 +267,7 @@ class Recorder:
             graph_break=self._break,
             fallbacks=tuple(dict.fromkeys(self._fallbacks)),
             raised=self._raised,
+            once=self._once,
             paddings=tuple(self._paddings),
         )
         self.journal.add(record)

@@ -74,6 +74,7 @@ class CompileRequest:
         function object is not at hand.
     history: sizes that earlier compiles of this place saw.
     failures: why each existing entry did not serve, most recently used first.
+    is_first: nothing was tried here before.
     """
 
     code: types.CodeType
@@ -81,6 +82,7 @@ class CompileRequest:
     values: FrameValues
     function: types.FunctionType | None = None
     failures: tuple[str, ...] = ()
+    is_first: bool = False
     history: SizeHistory = field(default_factory=SizeHistory)
 
 

@@ -280,7 +280,8 @@ class Refused:
     """Nothing was captured and nothing has happened: run the frame eagerly.
 
     kind: "raises" (the program raised: the replay gives the exact exception), "break" (a break
-        where no resumption is possible), "unsupported" (a kind of frame that is not captured).
+        where no resumption is possible), "unsupported" (a kind of frame that is not captured),
+        "once" (this call ends what a graph of it would be guarded by: the next one is compiled).
     code: stable identifier of the break catalogue, or the exception's class name.
     """
 

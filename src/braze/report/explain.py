@@ -22,6 +22,7 @@ class Explanation:
     fallbacks: what ran otherwise than compiled; empty when all went well.
     extern_ops: operators that ran by their ATen kernels.
     paddings: sizes that recordings of calls are padded for, and why others are not.
+    left_once: why calls ran eagerly whose graphs would have served no other call.
     result: what the call returned.
     """
 
@@ -90,6 +91,10 @@ class Explanation:
     @property
     def paddings(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(text for record in self.records for text in record.paddings))
+
+    @property
+    def left_once(self) -> tuple[str, ...]:
+        return tuple(record.once for record in self.records if record.once)
 
     def show(self) -> None:
         """Print to the terminal, in colour where it has colours."""

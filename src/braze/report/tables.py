@@ -50,6 +50,8 @@ def _sections(explanation: Explanation) -> Iterable[RenderableType]:
         yield _break_text(number, note)
     for fallback in explanation.fallbacks:
         yield Text(f"Fallback: {fallback}", style="yellow")
+    for reason in explanation.left_once:
+        yield Text(f"This call alone ran eagerly: {reason}")
     for padding in explanation.paddings:
         yield Text(f"Recordings: {padding}")
     if explanation.graph_count:

@@ -187,13 +187,15 @@ class FrameCache:
                     values,
                     function,
                     tuple(_with_place(*failure) for failure in failures if failure is not None),
+                    not self.entries and not self.refusals,
                     self.history,
                 ),
             )
 
     def _is_full(self) -> bool:
         raised = sum(refusal.kind == "raises" for refusal in self.refusals)
-        tried = len(self.entries) + len(self.refusals) - raised
+        once = sum(refusal.kind == "once" for refusal in self.refusals)
+        tried = len(self.entries) + len(self.refusals) - raised - once
         return tried >= self.limit or raised >= _RAISES_PER_ENTRY * self.limit
 
     def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | None:
