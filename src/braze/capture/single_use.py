@@ -3,12 +3,19 @@
 An optimizer's first step makes its state, and is captured under the guard that there is none; the
 second step is another program. To compile the first one takes as long as the one that stays, and is
 for nothing: so a large one is left to eager, once, and the next call is compiled.
+
+What the next call gets anew ends nothing: `**kwargs`, and arguments (a cache that is filled) other
+than models, optimizers and the `self` of a method.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import types
+from collections.abc import Collection, Iterator, Sequence
 from typing import Any
+
+import torch
+from torch import nn
 
 from braze.ir.frame import (
     CapturedFrame,
@@ -23,7 +30,14 @@ from braze.ir.frame import (
     SetItem,
 )
 from braze.ir.guard import Guard, GuardKind
-from braze.ir.source import AttributeSource, InstanceDictSource, ItemSource, Source
+from braze.ir.source import (
+    AttributeSource,
+    InstanceDictSource,
+    ItemSource,
+    LocalSource,
+    Source,
+    StackSource,
+)
 
 _NUMBERS = (bool, int, float, str, bytes, type(None))
 
@@ -34,12 +48,15 @@ def ended_guard(captured: CapturedFrame) -> tuple[Guard, str] | None:
     Only what can be told without running anything: an effect that is not understood ends none.
     """
     guards: dict[Source | None, list[Guard]] = {}
+    lasting = {LocalSource(name) for name in _own_names(captured.code)}
     for guard in captured.guards:
         if guard.kind in _KINDS:
             guards.setdefault(guard.source, []).append(guard)
+        elif guard.kind is GuardKind.TYPE_MATCH and issubclass(guard.expected, _LASTING):
+            lasting.add(guard.source)  # type: ignore[arg-type]
     # A gradient that was None is seldom what makes the next call another program: asked last.
     for effect in sorted(captured.effects, key=lambda effect: isinstance(effect, SetAttribute)):
-        for source in _written(effect):
+        for source in _written(effect, lasting):
             for guard in guards.get(source, ()):
                 reason = _ends(effect, guard)
                 if reason:
@@ -62,13 +79,33 @@ _KINDS = frozenset(
 )
 
 
-def _written(effect: Effect) -> Iterator[Source]:
-    """Where guards may be found that an effect ends."""
+_LASTING = (nn.Module, torch.optim.Optimizer)
+
+
+def _own_names(code: types.CodeType) -> tuple[str, ...]:
+    """The name of what a method is called of."""
+    owner = code.co_qualname.rpartition(".")[0]
+    is_method = owner and not owner.endswith("<locals>") and code.co_argcount
+    return code.co_varnames[:1] if is_method else ()
+
+
+def _root(source: Source) -> Source:
+    """What the path to it begins with."""
+    while (base := getattr(source, "base", None)) is not None:
+        source = base
+    return source
+
+
+def _written(effect: Effect, lasting: Collection[Source]) -> Iterator[Source]:
+    """Where guards may be found that an effect ends. lasting: locals that the next call has."""
     if not isinstance(effect, (SetAttribute, SetItem, ReplaceContents)):
         return
     if not isinstance(effect.target, FromSource):
         return
     target = effect.target.source
+    root = _root(target)
+    if isinstance(root, (LocalSource, StackSource)) and root not in lasting:
+        return
     yield target
     if isinstance(effect, SetAttribute):
         yield AttributeSource(target, effect.name)

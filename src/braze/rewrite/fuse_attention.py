@@ -66,7 +66,7 @@ class Worth:
 # 1.18, 0.92, and 0.92 at 2,048. In bfloat16 1.4, and 2 with gradients. CUDA, an H200, bfloat16:
 # 0.69 of the time of products at 128 causal ones, 0.75 at 256, 0.16 to 0.39 at 2,048; with
 # gradients 0.93 to 1.09 at 128 to 512, where launches are what takes the time, and from then on
-# down to 0.38, in a fifth of the memory or less; under a mask that is added 0.93 and 1.11 at 128 and
+# down to 0.38, in a fifth of the memory or less; under a mask that is added 0.93 at 128, 1.11 at
 # 256, 0.85 and 1.00 at 512 in two runs, 0.76 at 1,024, 0.72 at 2,048, in a quarter or less.
 WORTH: Mapping[str, Worth] = {
     "cpu": Worth(

@@ -154,10 +154,10 @@ def test_what_ends_a_guard(
     journal: Journal, program: Any, state: dict[str, Any], reason: str
 ) -> None:
     thing, other = Thing(**copy.deepcopy(state)), Thing(**copy.deepcopy(state))
-    compiled = braze.compile(program, options=ALL)
+    compiled = braze.compile(lambda x: program(thing, x), options=ALL)
     for number in range(3):
         x = torch.tensor([1.0, -2.0, number])
-        torch.testing.assert_close(compiled(thing, x), program(other, x))
+        torch.testing.assert_close(compiled(x), program(other, x))
     assert reason in journal.records()[0].once
     assert outcomes(journal)[0] == "once" and "once" not in outcomes(journal)[1:]
     assert {*thing.__dict__} == {*other.__dict__}
@@ -166,13 +166,56 @@ def test_what_ends_a_guard(
 @pytest.mark.parametrize(("program", "state"), KEPT, ids=lambda v: getattr(v, "__name__", ""))
 def test_what_ends_none(journal: Journal, program: Any, state: dict[str, Any]) -> None:
     thing = Thing(**copy.deepcopy(state))
-    compiled = braze.compile(program, options=ALL)
+    compiled = braze.compile(lambda x: program(thing, x), options=ALL)
     for number in range(3):
-        compiled(thing, torch.tensor([1.0, -2.0, number]))
+        compiled(torch.tensor([1.0, -2.0, number]))
     assert outcomes(journal) == ["graph"]
 
 
 def test_other_backends_compile_it(journal: Journal) -> None:
     thing = Thing(mask=None)
-    braze.compile(fills_an_attribute, backend="aot_eager", options=ALL)(thing, torch.ones(3))
+    compiled = braze.compile(
+        lambda x: fills_an_attribute(thing, x), backend="aot_eager", options=ALL
+    )
+    compiled(torch.ones(3))
     assert outcomes(journal) == ["graph"]
+
+
+def takes_keywords(x: torch.Tensor, **keywords: Any) -> torch.Tensor:
+    keywords.pop("scale", None)
+    keywords["made"] = x + 1
+    return keywords["made"] * len(keywords)
+
+
+@pytest.mark.parametrize(
+    ("program", "state", "reason"), ENDED, ids=lambda v: getattr(v, "__name__", "")
+)
+def test_arguments_are_other_ones_at_the_next_call(
+    journal: Journal, program: Any, state: dict[str, Any], reason: str
+) -> None:
+    compiled = braze.compile(program, options=ALL)
+    for _ in range(2):
+        compiled(Thing(**copy.deepcopy(state)), torch.ones(3))
+    assert outcomes(journal) == ["graph"]
+
+
+def test_keywords_are_new_at_each_call(journal: Journal) -> None:
+    compiled = braze.compile(takes_keywords, options=ALL)
+    for _ in range(2):
+        compiled(torch.ones(3), scale=2, other=1)
+    assert outcomes(journal) == ["graph"]
+
+
+def test_models_and_optimizers_that_are_arguments(journal: Journal) -> None:
+    def step(model: nn.Module, optimizer: torch.optim.Optimizer, x: torch.Tensor) -> torch.Tensor:
+        loss = model(x).square().mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    ours = Training()
+    compiled = braze.compile(step, options=ALL)
+    for _ in range(3):
+        compiled(ours.model, ours.optimizer, torch.ones(2, 4))
+    assert outcomes(journal) == ["once", "graph"]
