@@ -347,7 +347,6 @@ class FrameCompiler:
         guard, reason = ended
         self._note_captured(captured, recorder)
         text = f"{reason}; a graph of {size} operators would serve no other, the next is compiled"
-        recorder.note_once(text, guard.origin)
         return Refused("once", "single-use", text, "", guard.origin)
 
     def _with_kernels(self, graph: Graph) -> Graph:
@@ -509,8 +508,8 @@ class FrameCompiler:
 
     def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
         if refused.kind == "once":
-            return refused
-        if refused.kind == "raises":
+            recorder.note_once(refused.reason, refused.origin)
+        elif refused.kind == "raises":
             recorder.note_raise(refused.reason, refused.origin)
         else:
             note = note_of(refused)

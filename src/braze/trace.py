@@ -74,7 +74,7 @@ class CompileRecord:
 
     function: qualified name; origin: `file:line` where the frame begins.
     outcome: "graph" (captured), "backward" (of a graph, compiled later), "refused" (left to
-        eager: `graph_break` says why) or "failed".
+        eager: `graph_break`, `raised` or `once` says why) or "failed".
     stages: wall seconds by stage, in the order in which they began.
     ops: the operators of the graph, one item a node; extern_ops: those run by ATen kernels.
     fallbacks: what ran otherwise than asked, one sentence each.

@@ -39,8 +39,6 @@ from braze.ir.source import (
     StackSource,
 )
 
-_NUMBERS = (bool, int, float, str, bytes, type(None))
-
 
 def ended_guard(captured: CapturedFrame) -> tuple[Guard, str] | None:
     """A guard that the frame's own effects end, and how in words; None where none is seen to.
@@ -77,9 +75,9 @@ _KINDS = frozenset(
         GuardKind.ID_MATCH,
     }
 )
-
-
 _LASTING = (nn.Module, torch.optim.Optimizer)
+# Whose values are compared: what else a guard holds is known by its identity.
+_PLAIN = (bool, int, float, str, bytes, type(None))
 
 
 def _own_names(code: types.CodeType) -> tuple[str, ...]:
@@ -131,10 +129,10 @@ def _ends(effect: Effect, guard: Guard) -> str:
     if kind is GuardKind.DICT_KEYS:
         if there and not expected:
             return "is empty, and gets an item in the call"
-        changes = key is not None and any(known == key for known in _plain(expected)) != there
+        changes = key is not None and any(known == key for known in _names(expected)) != there
         return _came_or_went(key, there) if changes else ""
     if kind is GuardKind.DICT_LACKS:
-        return _came_or_went(key, there) if there and key in _plain(expected) else ""
+        return _came_or_went(key, there) if there and key in _names(expected) else ""
     if kind in (GuardKind.DICT_CONTAINS, GuardKind.HAS_ATTRIBUTE):
         name, present = expected
         same = isinstance(name, str) and name == key
@@ -148,13 +146,13 @@ def _came_or_went(key: Any, there: bool) -> str:
 
 def _changes(value: Recipe | None, expected: Any) -> str:
     """Of an attribute or item that a guard holds to a number, a text or None."""
-    if type(expected) not in _NUMBERS:
+    if type(expected) not in _PLAIN:
         return ""
     if isinstance(value, FromConstant):
         now = value.value
         if type(now) is type(expected) and (now is expected or now == expected):
             return ""
-        return f"is {expected!r}, and {now!r} behind the call" if type(now) in _NUMBERS else ""
+        return f"is {expected!r}, and {now!r} behind the call" if type(now) in _PLAIN else ""
     made = expected is None and value is not None and not isinstance(value, FromSource)
     return "is None, and is made in the call" if made else ""
 
@@ -177,5 +175,5 @@ def _constant(key: Recipe) -> str | None:
     return key.value if isinstance(key, FromConstant) and isinstance(key.value, str) else None
 
 
-def _plain(keys: Sequence[Any]) -> list[str]:
+def _names(keys: Sequence[Any]) -> list[str]:
     return [key for key in keys if isinstance(key, str)]

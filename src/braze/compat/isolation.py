@@ -22,7 +22,7 @@ from braze.compat.transforms import TransformLevels, leave_transforms, transform
 _Result = TypeVar("_Result")
 
 _MANY_OBJECTS = 10_000
-# What Python 3.12 freezes as it starts is 375 objects.
+# Python 3.12 itself freezes 375 objects as it starts; a program that freezes its own has far more.
 _FEW_FROZEN = 1_000
 
 
@@ -120,7 +120,8 @@ def _age_young_objects() -> None:
 
     A full collection is due when the objects that came there by younger ones exceed a quarter of
     all: those of one large compile do, and some call of the program, much later, would take a third
-    of a second. What is garbage already goes now. A program's frozen objects stay frozen.
+    of a second. What is garbage already goes now. Where a program froze objects nothing is done:
+    they could not be told from these.
     """
     if gc.get_count()[0] < _MANY_OBJECTS or gc.get_freeze_count() > _FEW_FROZEN:
         return

@@ -206,8 +206,8 @@ def _without_round_trip(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Sc
 
 # --- private ---------------------------------------------------------------------------------
 
-# By class: every stage walks trees, and a chain of `isinstance` asks six times for most nodes. What
-# is not here has nothing below it.
+# By class: every stage walks trees, and a chain of `isinstance` is asked to its end for each leaf.
+# What is not here has nothing below it.
 _CHILDREN: dict[type, Callable[[Any], tuple[Scalar, ...]]] = {
     Apply: lambda scalar: scalar.operands,
     Cast: lambda scalar: (scalar.operand,),
