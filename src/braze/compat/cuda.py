@@ -36,21 +36,22 @@ storage_references: Callable[[int], int] = torch._C._storage_Use_Count
 _TENSOR_REFERENCES: Callable[[torch.Tensor], int] = torch._C.TensorBase.__dict__["_use_count"]
 
 
-def is_alone(tensors: Sequence[torch.Tensor], number: int) -> bool:
-    """Whether a sequence has the only reference to a tensor of it: in Python, and to what is behind
-    that, in C++."""
-    if sys.getrefcount(tensors[number]) != _OF_A_SEQUENCE:
+def are_alone(tensors: Sequence[torch.Tensor]) -> bool:
+    """Whether nobody refers to these tensors but the sequence and one other: in Python; and to what
+    is behind each, in C++, nobody but Python."""
+    if {*map(sys.getrefcount, tensors)} - {_OF_TWO_SEQUENCES}:
         return False
-    return _TENSOR_REFERENCES(tensors[number]) == 1
+    return not {*map(_TENSOR_REFERENCES, tensors)} - {1}
 
 
-def _references_of_one() -> int:
-    """How many Python counts where a sequence has the only one; it adds some of its own."""
+def _references_of_two() -> int:
+    """How many Python counts where two sequences have one each; it adds some of its own."""
     values = [object()]
-    return sys.getrefcount(values[0])
+    (found,) = map(sys.getrefcount, (*values,))
+    return found
 
 
-_OF_A_SEQUENCE = _references_of_one()
+_OF_TWO_SEQUENCES = _references_of_two()
 
 
 def end_allocation_to_pool(device: int, pool: tuple[int, int]) -> None:

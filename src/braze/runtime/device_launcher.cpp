@@ -12,29 +12,14 @@
 //
 // launch_making(plan, made, table, sizes, stream, place, tensor, ...) -> (int, tensor, ...)
 //
-// The same, with new tensors made before (see new_tensors.py): made is an array of
-//   tensors, device type, device index; then for each: its place in the table, dtype, rank, sizes,
-//   strides.
-// What makes them is libtorch's stable C interface, which `connect` is given the functions of. One
-// text with tensor_addresses.cpp.
+// The same, with new tensors made before, as new_tensors.cpp has it. One text with that, behind
+// tensor_addresses.cpp.
 
-typedef long i64;
 typedef int (*Launch)(void*, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned, unsigned,
                       void*, void**, void**);
 typedef int (*SetContext)(void*);
 enum Kind { NUMBER, SIZE, POINTER, IN_ARENA, VALUE };
 enum { HEAD = 6, ADDED = 4, INVALID_CONTEXT = 201, MISALIGNED = -1, ALIGNMENT = 16 };
-
-typedef int (*Empty)(i64, const i64*, const i64*, int, int, int, void**);
-typedef int (*Delete)(void*);
-typedef int (*Address)(void*, void**);
-typedef PyObject* (*Wrap)(const void*);
-
-static PyObject* out_of_memory;
-static Empty empty_strided;
-static Delete delete_tensor;
-static Address address_of;
-static Wrap wrap;
 
 // What an argument is in this call. VALUE: what a place of the table points to on the host.
 static inline i64 valued(const i64* at, char* const* table, const i64* sizes, const char* arena) {
@@ -84,25 +69,6 @@ static int start(const i64* plan, char* const* table, const i64* sizes, void* st
     return 0;
 }
 
-// One new tensor of those that `made` describes, its pointer in the table; at is moved on.
-static PyObject* make(const i64* made, const i64** at, char** table) {
-    const i64 place = (*at)[0], dtype = (*at)[1], rank = (*at)[2];
-    const i64* sizes = *at + 3;
-    *at = sizes + 2 * rank;
-    void* handle = NULL;
-    if (empty_strided(rank, sizes, sizes + rank, (int)dtype, (int)made[1], (int)made[2], &handle)) {
-        PyErr_SetString(out_of_memory, "no memory for a result of compiled kernels");
-        return NULL;
-    }
-    void* address = NULL;
-    PyObject* tensor = address_of(handle, &address) ? NULL : wrap(handle);
-    delete_tensor(handle);
-    table[place] = (char*)address;
-    if (tensor == NULL && !PyErr_Occurred())
-        PyErr_SetString(PyExc_RuntimeError, "a new tensor does not say where it is");
-    return tensor;
-}
-
 static PyObject* launch(PyObject*, PyObject* const* args, Py_ssize_t count) {
     if (count < 4 || count % 2) {
         PyErr_SetString(PyExc_TypeError, "launch(plan, table, sizes, stream, place, tensor, ...)");
@@ -132,13 +98,7 @@ static PyObject* launch_making(PyObject*, PyObject* const* args, Py_ssize_t coun
     const i64* sizes = (const i64*)PyLong_AsVoidPtr(args[3]);
     void* stream = PyLong_AsVoidPtr(args[4]);
     if (PyErr_Occurred() || bind(table, args + 5, count - 5)) return NULL;
-    PyObject* results = PyTuple_New(1 + made[0]);
-    const i64* at = made + 3;
-    for (i64 n = 1; results != NULL && n <= made[0]; ++n) {
-        PyObject* tensor = make(made, &at, table);
-        if (tensor == NULL) Py_CLEAR(results);
-        else PyTuple_SET_ITEM(results, n, tensor);
-    }
+    PyObject* results = make_all(made, 1, table);
     if (results == NULL) return NULL;
     int code;
     Py_BEGIN_ALLOW_THREADS;
@@ -150,27 +110,11 @@ static PyObject* launch_making(PyObject*, PyObject* const* args, Py_ssize_t coun
     return results;
 }
 
-// connect(empty_strided, delete_tensor_object, get_data_ptr, wrap, class of exceptions)
-static PyObject* connect(PyObject*, PyObject* const* args, Py_ssize_t count) {
-    if (count != 5) {
-        PyErr_SetString(PyExc_TypeError, "connect takes four addresses and a class");
-        return NULL;
-    }
-    void* found[4];
-    for (int n = 0; n < 4; ++n) found[n] = PyLong_AsVoidPtr(args[n]);
-    if (PyErr_Occurred()) return NULL;
-    delete_tensor = (Delete)found[1];
-    address_of = (Address)found[2];
-    wrap = (Wrap)found[3];
-    Py_XSETREF(out_of_memory, Py_NewRef(args[4]));
-    empty_strided = (Empty)found[0];
-    Py_RETURN_NONE;
-}
-
 static PyMethodDef methods[] = {
     {"launch", (PyCFunction)(void (*)(void))launch, METH_FASTCALL, "Start the kernels of a plan."},
     {"launch_making", (PyCFunction)(void (*)(void))launch_making, METH_FASTCALL,
      "Make tensors, then start the kernels of a plan."},
+    {"new_tensors", (PyCFunction)(void (*)(void))new_tensors, METH_FASTCALL, "Make tensors."},
     {"connect", (PyCFunction)(void (*)(void))connect, METH_FASTCALL, "Functions of libtorch."},
     {"connect_tensors", connect_tensors, METH_VARARGS, "Tell where tensors are asked."},
     {NULL, NULL, 0, NULL},

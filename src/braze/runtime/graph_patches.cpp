@@ -1,9 +1,6 @@
-// Replays of a recorded CUDA graph: are its pointers still those that it was recorded with, and
-// new ones for its kernels' arguments. Addresses are Python ints, tensors have data_ptr().
-#define PY_SSIZE_T_CLEAN
-#include <Python.h>
-
-typedef long i64;
+// Replays of a recorded CUDA graph: are its pointers still those that it was recorded with, new
+// tensors, and new pointers for its kernels' arguments. Addresses are Python ints. One text with
+// new_tensors.cpp, behind tensor_addresses.cpp.
 typedef int (*SetParameters)(void*, void*, const void*);  // cuGraphExecKernelNodeSetParams_v2
 
 struct NodeParameters {  // CUDA_KERNEL_NODE_PARAMS_v2
@@ -15,16 +12,6 @@ struct NodeParameters {  // CUDA_KERNEL_NODE_PARAMS_v2
     void* context;
 };
 enum { ADDED = 4, MISALIGNED = -1, ALIGNMENT = 16 };
-
-static PyObject* data_ptr_name;
-
-static int address_of(PyObject* tensor, i64* address) {
-    PyObject* made = PyObject_CallMethodNoArgs(tensor, data_ptr_name);
-    if (made == NULL) return -1;
-    *address = (i64)PyLong_AsVoidPtr(made);
-    Py_DECREF(made);
-    return PyErr_Occurred() ? -1 : 0;
-}
 
 // agrees(inputs, expected) -> bool: expected is the address of pairs (number of an input, pointer)
 // behind their count; inputs is a list or tuple.
@@ -41,13 +28,13 @@ static PyObject* agrees(PyObject*, PyObject* const* args, Py_ssize_t count) {
     }
     PyObject* answer = Py_True;
     for (i64 left = *at++; left; --left, at += 2) {
-        i64 address;
+        void* address;
         if (at[0] >= PySequence_Fast_GET_SIZE(inputs)) {
             PyErr_SetString(PyExc_IndexError, "fewer inputs than were recorded");
             answer = NULL;
-        } else if (address_of(PySequence_Fast_GET_ITEM(inputs, at[0]), &address)) {
+        } else if (data_of(PySequence_Fast_GET_ITEM(inputs, at[0]), &address)) {
             answer = NULL;
-        } else if (address != at[1]) {
+        } else if ((i64)address != at[1]) {
             answer = Py_False;
         }
         if (answer != Py_True) break;
@@ -77,7 +64,7 @@ static PyObject* patch(PyObject*, PyObject* const* args, Py_ssize_t count) {
     int changed = 0;
     i64 fresh[count];
     for (Py_ssize_t n = 1; n < count; ++n) {
-        if (address_of(args[n], &fresh[n - 1])) return NULL;
+        if (data_of(args[n], (void**)&fresh[n - 1])) return NULL;
         if (n - 1 >= pointers_end)
             fresh[n - 1] = *(const i64*)fresh[n - 1];
         else if (fresh[n - 1] % ALIGNMENT)
@@ -115,6 +102,9 @@ static PyObject* patch(PyObject*, PyObject* const* args, Py_ssize_t count) {
 static PyMethodDef methods[] = {
     {"agrees", (PyCFunction)(void (*)(void))agrees, METH_FASTCALL, "Compare pointers."},
     {"patch", (PyCFunction)(void (*)(void))patch, METH_FASTCALL, "Give kernels other pointers."},
+    {"new_tensors", (PyCFunction)(void (*)(void))new_tensors, METH_FASTCALL, "Make tensors."},
+    {"connect", (PyCFunction)(void (*)(void))connect, METH_FASTCALL, "Functions of libtorch."},
+    {"connect_tensors", connect_tensors, METH_VARARGS, "Tell where tensors are asked."},
     {NULL, NULL, 0, NULL},
 };
 

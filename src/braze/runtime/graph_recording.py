@@ -20,7 +20,7 @@ import gc
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, final
@@ -28,17 +28,15 @@ from typing import Any, final
 import torch
 
 from braze.compat.backward import note_write
-from braze.compat.cuda import (
-    copy_all,
-    current_stream,
-    end_allocation_to_pool,
-    storage_references,
-)
+from braze.compat.cuda import are_alone, copy_all, current_stream, end_allocation_to_pool
 from braze.frozen import frozen
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
-from braze.runtime.lent_memory import LEAST_LENT, HeldMemory, Loan, Reference, are_alone, handed_out
+from braze.runtime.graph_patches import GraphPatches
+from braze.runtime.lent_memory import LEAST_LENT, HeldMemory, Loan, References, handed_out
 from braze.runtime.library_workspace import LibraryWorkspace, Scratch
+from braze.runtime.program import NewTensor
 from braze.runtime.recording_facts import RecordingFacts
+from braze.runtime.replay_results import ReplayResults, plan_results
 
 _FROM_TABLE = (Kind.POINTER, Kind.VALUE)
 _RELAXED = 2  # CU_STREAM_CAPTURE_MODE_RELAXED
@@ -147,20 +145,6 @@ class RecordingPool:
 
 @final
 @frozen
-class _Layout:
-    """How a result lies in memory. empty: makes it, by shape and stride."""
-
-    shape: torch.Size
-    stride: tuple[int, ...]
-    empty: Callable[[torch.Size, tuple[int, ...]], torch.Tensor]
-
-    def make(self) -> torch.Tensor:
-        """Fresh memory for it."""
-        return self.empty(self.shape, self.stride)
-
-
-@final
-@frozen
 class KernelNode:
     """A kernel of a recording. node: the driver's; places: of the table that its arguments came
     from, or -1."""
@@ -235,7 +219,7 @@ class Recording:
         moving: Collection[int],
         facts: RecordingFacts,
         pool: RecordingPool,
-        patches: Any,
+        patches: GraphPatches,
         kept_from: int,
         loan: Loan | None = None,
         needs: int = 0,
@@ -271,20 +255,21 @@ class Recording:
         except NotRecordable:
             pool.retire(handle)
             raise
-        self._layouts = [_layout(result) for result in results]
-        self._offsets = {
-            n: results[n].storage_offset() - start
-            for n, start in reads[0].starts(results, facts).items()
-        }
         self._program = self._patch_program(log, reads[0], results)
-        self._copies = sorted(copies)
         held = {n: results[n] for n in sorted({*stay, *copies})}
-        self._results, owners = handed_out(held, reads[0].memory | log.outside, self._graph)
-        self._results |= {n: results[n] for n in facts.constant_results}
+        kept, owners = handed_out(held, reads[0].memory | log.outside, self._graph)
+        # Results in fresh memory: what kernels write there, then copies.
+        fresh = [*facts.fresh_results, *sorted(copies)]
+        self._make = patches.maker([_described(n, results[n]) for n in fresh], pool.device)
+        self._copies = [kept[n] for n in sorted(copies)]
+        lasting = kept | {n: results[n] for n in facts.constant_results}
+        starts = reads[0].starts(results, facts)
+        self._results: ReplayResults | None = plan_results(results, facts, fresh, lasting, starts)
         self._held = HeldMemory(handle)
-        self._lent = () if loan is None else loan.references
-        del results, held
-        self._hold(stay, owners)
+        self._lent = References() if loan is None else loan.references
+        storages = [kept[n].untyped_storage() for n in sorted(stay)]
+        del results, held, kept, lasting
+        self._hold({storage._cdata: storage for storage in storages}, owners)
 
     def is_alive(self) -> bool:
         """Whether it has its memory still."""
@@ -298,11 +283,11 @@ class Recording:
     def is_free(self, inputs: Sequence[Any] = ()) -> bool:
         """Whether nobody refers to results in the recording's memory; to what a call with these
         inputs writes over, nobody but that call."""
-        if not all(reference.holds() for reference in self._held.references):
+        if not self._held.references.hold():
             return False
         if not self._borrowed or not inputs:
             return True
-        return all(r.holds() for r in self._lent) and are_alone(inputs, self._borrowed)
+        return self._lent.hold() and are_alone([inputs[n] for n in self._borrowed])
 
     def lend(self, inputs: Sequence[Any], least: int) -> Loan | None:
         """What the recording of a backward that reads these inputs is made in the memory of."""
@@ -314,14 +299,13 @@ class Recording:
 
     def replay(self, inputs: Sequence[Any]) -> list[torch.Tensor] | None:
         """The call with these inputs; None where one is not aligned."""
-        facts, layouts = self._facts, self._layouts
-        made = {n: layouts[n].make() for n in facts.fresh_results}
+        facts, results, made = self._facts, self._results, self._make()
+        written = made[: len(facts.fresh_results)]
         slots = [inputs[n] for n in facts.kernel_inputs]
-        slots += made.values()
+        slots += written
         slots += [inputs[n] for n in facts.number_inputs]
-        made |= {n: layouts[n].make() for n in self._copies}
         with self._pool.replaying:
-            if self._graph is None:
+            if self._graph is None or results is None:
                 return None
             code = self._patches.patch(ctypes.addressof(self._program), *slots)
             if code == MISALIGNED:
@@ -335,10 +319,10 @@ class Recording:
             for number, static in self._copied:
                 if number in facts.copied_back:
                     inputs[number].copy_(static)
-            self._copy_results(made)
+            self._copy_results(made[len(written) :])
         if facts.written:
             note_write(tuple([inputs[n] for n in facts.written]))
-        return [self._result(n, inputs, made) for n in range(len(layouts))]
+        return results.of(made, inputs)
 
     def reset(self) -> None:
         """Let go of the memory, and with it of what was recorded there; what somebody still refers
@@ -346,10 +330,11 @@ class Recording:
         for borrower in [*self._borrowers]:
             borrower.reset()
         with self._pool.replaying:
-            for reference in self._held.references:
-                self._pool.addresses.pop(reference.storage.data_ptr(), None)
+            for storage in self._held.references.storages:
+                self._pool.addresses.pop(storage.data_ptr(), None)
             self._graph, self._held = None, HeldMemory((0, 0))
-            self._results, self._lent, self._copied = {}, (), []
+            self._results, self._lent = None, References()
+            self._copies, self._copied = [], []
         self._pool.forget(self)
 
     # --- making ------------------------------------------------------------------------------
@@ -386,43 +371,25 @@ class Recording:
             head += kernel.values
         return _array(head)
 
-    def _hold(self, stay: Collection[int], owners: dict[int, torch.UntypedStorage]) -> None:
+    def _hold(
+        self,
+        storages: Mapping[int, torch.UntypedStorage],
+        owners: Mapping[int, torch.UntypedStorage],
+    ) -> None:
         """Keep the owners of what stays, and note how many references there are to it now."""
-        storages = {}
-        for number in stay:
-            storage = self._results[number].untyped_storage()
-            storages[storage._cdata] = storage
         for at, storage in storages.items():
-            self._held.references.append(Reference(storage, at, storage_references(at)))
+            self._held.references.note(storage)
             if storage.data_ptr():
                 self._pool.addresses[storage.data_ptr()] = self
             if at in owners:
                 self._held.owners[at] = owners[at]
 
-    def _copy_results(self, made: dict[int, torch.Tensor]) -> None:
+    def _copy_results(self, made: Sequence[torch.Tensor]) -> None:
         """Results that leave the recording's memory, before something else is replayed in it."""
-        if len(self._copies) == 1:
-            (n,) = self._copies
-            made[n].copy_(self._results[n])
-        elif self._copies:
-            copies = self._copies
-            copy_all([made[n] for n in copies], [self._results[n] for n in copies])
-
-    def _result(
-        self, number: int, inputs: Sequence[Any], made: dict[int, torch.Tensor]
-    ) -> torch.Tensor:
-        facts, layout = self._facts, self._layouts[number]
-        if number in made:
-            return made[number]
-        same = facts.same_results.get(number)
-        if same in made:
-            base = made[same]
-        elif number in facts.input_results:
-            base = inputs[facts.input_results[number]]
-        else:
-            return self._results[number].detach()
-        start = base.storage_offset() + self._offsets[number]
-        return base.as_strided(layout.shape, layout.stride, start)
+        if len(made) == 1:
+            made[0].copy_(self._copies[0])
+        elif made:
+            copy_all([*made], self._copies)
 
 
 def captured(
@@ -552,13 +519,11 @@ def _static(tensor: torch.Tensor) -> torch.Tensor:
     """Memory of a recording, for an input that is new each time."""
     if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape)):
         raise NotRecordable("an input is expanded")
-    return _layout(tensor).make()
+    return tensor.new_empty_strided(tensor.shape, tensor.stride())
 
 
-def _layout(tensor: torch.Tensor) -> _Layout:
-    # A method of an empty tensor costs half of a function that is told dtype and device.
-    empty = torch.empty(0, dtype=tensor.dtype, device=tensor.device).new_empty_strided
-    return _Layout(tensor.shape, tensor.stride(), empty)
+def _described(number: int, result: torch.Tensor) -> NewTensor:
+    return NewTensor(number, tuple(result.shape), result.stride(), result.dtype, True)
 
 
 def _at(tensor: torch.Tensor) -> int:

@@ -11,7 +11,7 @@ import importlib.machinery
 import importlib.resources
 import importlib.util
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -51,9 +51,12 @@ def load_launcher(toolchain: Toolchain, options: Options) -> Run:
     return run
 
 
-def load_connected(name: str, toolchain: Toolchain, options: Options) -> Any:
+def load_connected(
+    name: str, toolchain: Toolchain, options: Options, before: Sequence[str] = ()
+) -> Any:
     """As `build_extension_module`, for one that asks tensors for their addresses."""
-    module = build_extension_module(name, toolchain, options, before="tensor_addresses")
+    before = ("tensor_addresses", *before)
+    module = build_extension_module(name, toolchain, options, before)
     where = None if module is None else data_of_tensors()
     if where is not None:
         module.connect_tensors(*where)
@@ -61,16 +64,15 @@ def load_connected(name: str, toolchain: Toolchain, options: Options) -> Any:
 
 
 def build_extension_module(
-    name: str, toolchain: Toolchain, options: Options, before: str = ""
+    name: str, toolchain: Toolchain, options: Options, before: Sequence[str] = ()
 ) -> Any:
-    """The extension module `braze_NAME` of the source NAME.cpp here, behind that of `before`; None
+    """The extension module `braze_NAME` of the source NAME.cpp here, behind those of `before`; None
     where it cannot be built."""
     include = sysconfig.get_paths()["include"]
     if not Path(include, "Python.h").exists():
         return None
     folder = importlib.resources.files(__package__)
-    parts = [before, name] if before else [name]
-    text = "\n".join([folder.joinpath(f"{part}.cpp").read_text() for part in parts])
+    text = "\n".join([folder.joinpath(f"{part}.cpp").read_text() for part in (*before, name)])
     tag = f"// {sysconfig.get_config_var('SOABI')}\n"
     flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
     plain = replace(toolchain, flags=flags, libraries=())

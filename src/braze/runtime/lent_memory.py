@@ -19,31 +19,44 @@ does; or the Python object.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, final
 
 import torch
 
-from braze.compat.cuda import is_alone, storage_at, storage_references
+from braze.compat.cuda import are_alone, storage_at, storage_references
 from braze.frozen import frozen
 
 # Less is not worth the copies of the results.
 LEAST_LENT = 64 << 20
 
 
-@frozen
-class Reference:
-    """A storage, its identity, and how many references there are to it where only those who should
-    have one."""
+@final
+@dataclass(slots=True)
+class References:
+    """Storages, the identity of each, and how many references there are to it where only those who
+    should have one."""
 
-    storage: torch.UntypedStorage
-    identity: int
-    count: int
+    storages: list[torch.UntypedStorage] = field(default_factory=list)
+    identities: list[int] = field(default_factory=list)
+    counts: list[int] = field(default_factory=list)
 
-    def holds(self) -> bool:
-        """Whether there are as many."""
-        return storage_references(self.identity) == self.count
+    def note(self, storage: torch.UntypedStorage) -> None:
+        """Keep a storage, and how many references there are to it now."""
+        identity = storage._cdata
+        self.storages.append(storage)
+        self.identities.append(identity)
+        self.counts.append(storage_references(identity))
+
+    def hold(self) -> bool:
+        """Whether there are as many to each."""
+        return [*map(storage_references, self.identities)] == self.counts
+
+    def with_readers(self, readers: Mapping[int, int]) -> References:
+        """The same with so many references more, by identities."""
+        counts = [n + readers.get(at, 0) for at, n in zip(self.identities, self.counts)]
+        return References(self.storages, self.identities, counts)
 
 
 @final
@@ -54,7 +67,7 @@ class Loan:
 
     handle: tuple[int, int]
     owners: dict[int, torch.UntypedStorage]
-    references: tuple[Reference, ...]
+    references: References
 
     def borrowed(self, inputs: Sequence[Any]) -> list[int]:
         """Numbers of the inputs that lie in the memory."""
@@ -76,27 +89,19 @@ class HeldMemory:
 
     handle: tuple[int, int]
     owners: dict[int, torch.UntypedStorage] = field(default_factory=dict)
-    references: list[Reference] = field(default_factory=list)
+    references: References = field(default_factory=References)
 
     def lend(self, inputs: Sequence[Any], least: int) -> Loan | None:
         """The memory, for a call that reads what stays in it for the last time; None where
         somebody else refers to that, where it is lent, or less than so many bytes."""
         if not self.owners or sum(o.nbytes() for o in self.owners.values()) < least:
             return None
-        readers = Counter(map(identity, inputs))
-        wanted = [
-            Reference(r.storage, r.identity, r.count + readers[r.identity]) for r in self.references
-        ]
-        read = [n for n, x in enumerate(inputs) if identity(x) in self.owners]
-        if not all(reference.holds() for reference in wanted) or not are_alone(inputs, read):
+        wanted = self.references.with_readers(Counter(map(identity, inputs)))
+        read = [x for x in inputs if identity(x) in self.owners]
+        if not wanted.hold() or not are_alone(read):
             return None
         owners, self.owners = self.owners, {}
-        return Loan(self.handle, owners, tuple(wanted))
-
-
-def are_alone(inputs: Sequence[Any], numbers: Iterable[int]) -> bool:
-    """Whether nobody but the sequence refers to these tensors."""
-    return all(is_alone(inputs, number) for number in numbers)
+        return Loan(self.handle, owners, wanted)
 
 
 def identity(value: Any) -> int:

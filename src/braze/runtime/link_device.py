@@ -29,6 +29,7 @@ from braze.runtime.device_plan import (
     with_misaligned,
 )
 from braze.runtime.first_room import prepare_room
+from braze.runtime.graph_patches import load_graph_patches
 from braze.runtime.graph_recording import (
     LaunchLog,
     NoRoom,
@@ -37,7 +38,6 @@ from braze.runtime.graph_recording import (
     RecordingPool,
     outside_of_capture,
 )
-from braze.runtime.launch import build_extension_module
 from braze.runtime.lent_memory import Loan
 from braze.runtime.link import CompiledGraph, Frames, callable_of
 from braze.runtime.new_tensors import load_launcher_for_devices, made_by_python
@@ -218,7 +218,7 @@ def _recorded(
     library, pool = DRIVERS.of(device.index).library, POOLS.of(device)
 
     def record(inputs: Sequence[Any], moving: frozenset[int]) -> Recording:
-        log, patches = LaunchLog(library), _load_patches(options)
+        log, patches = LaunchLog(library), load_graph_patches(options)
         if patches is None:
             raise NotRecordable("it needs a C++ compiler")
         held = pool.addresses if role.takes_inputs else None
@@ -317,14 +317,6 @@ def _loan(pool: RecordingPool, inputs: Sequence[Any]) -> tuple[Recording | None,
     """The forward's recording that inputs of a backward lie in, and its memory, if it is free."""
     lender = pool.lender(inputs)
     return lender, lender and lender.lend(inputs, lent_memory.LEAST_LENT)
-
-
-def _load_patches(options: Options) -> Any:
-    """The extension that replays need; None where it cannot be built."""
-    toolchain = find_toolchain(options)
-    if isinstance(toolchain, NoCompiler):
-        return None
-    return build_extension_module("graph_patches", toolchain, options)
 
 
 def _architecture(device: torch.device) -> int:

@@ -3,8 +3,8 @@
     fault, t1, t2, = launch_making(segment0, made0, table, sizes, stream, 0, x0)
 
 In C++ that costs two thirds of a call from Python, and nothing asks the tensors for their addresses
-again. Where libtorch's functions are not exported, and in a call that is recorded, Python makes
-them.
+again; what a replay hands out is made so, too (graph_patches.py). Where libtorch's functions are
+not exported, and in a call that is recorded, Python makes them.
 """
 
 from __future__ import annotations
@@ -27,6 +27,8 @@ from braze.runtime.toolchain import Toolchain
 _DEVICES = {"cpu": 0, "cuda": 1}
 # (plan, what is made, table, sizes, stream, place, tensor, ...) -> (fault, tensor, ...)
 LaunchMaking = Callable[..., tuple[Any, ...]]
+# (address of a description, of a table of pointers or 0) -> the tensors.
+NewTensors = Callable[[int, int], tuple[torch.Tensor, ...]]
 # (shape, stride, dtype) -> an empty tensor.
 Make = Callable[[tuple[int, ...], tuple[int, ...], torch.dtype], torch.Tensor]
 
@@ -51,7 +53,7 @@ class DeviceLauncher:
                 return torch.empty_strided(shape, stride, dtype=dtype, device=device)
 
             return made_by_python(made, self.launch, make, make)
-        arrays = {name: _described(tensors, device) for name, tensors in made.items()}
+        arrays = {name: described(tensors, device) for name, tensors in made.items()}
         names: dict[str, Any] = {name: ctypes.addressof(array) for name, array in arrays.items()}
         return {**names, "launch": self.launch, "launch_making": self.making, "keep_made": arrays}
 
@@ -60,15 +62,20 @@ def load_launcher_for_devices(toolchain: Toolchain | None, options: Options) -> 
     """The extension's functions, or the same in ctypes where it cannot be built."""
     module = None
     if toolchain is not None:
-        module = load_connected("device_launcher", toolchain, options)
+        module = load_connected("device_launcher", toolchain, options, ("new_tensors",))
     if module is None:
         return DeviceLauncher(launch_by_ctypes, None)
+    makes = connect_allocation(module)
+    return DeviceLauncher(module.launch, module.launch_making if makes else None)
+
+
+def connect_allocation(module: Any) -> bool:
+    """Have an extension with new_tensors.cpp in it make tensors; whether it does, as described."""
     functions = allocation_functions()
     if functions is None:
-        return DeviceLauncher(module.launch, None)
+        return False
     module.connect(*functions, torch.OutOfMemoryError)
-    making = module.launch_making if _makes_right(module.launch_making) else None
-    return DeviceLauncher(module.launch, making)
+    return _makes_right(module.new_tensors)
 
 
 def made_by_python(
@@ -89,11 +96,8 @@ def made_by_python(
     return {**made, "launch": launch, "launch_making": launch_making}
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
-def _described(tensors: Sequence[NewTensor], device: torch.device) -> Any:
-    """As device_launcher.cpp reads it."""
+def described(tensors: Sequence[NewTensor], device: torch.device) -> Any:
+    """As new_tensors.cpp reads it."""
     index = -1 if device.index is None or device.type == "cpu" else device.index
     numbers = [len(tensors), _DEVICES[device.type], index]
     for new in tensors:
@@ -101,17 +105,17 @@ def _described(tensors: Sequence[NewTensor], device: torch.device) -> Any:
     return (ctypes.c_long * len(numbers))(*numbers)
 
 
-def _makes_right(launch_making: LaunchMaking) -> bool:
+# --- private ---------------------------------------------------------------------------------
+
+
+def _makes_right(new_tensors: NewTensors) -> bool:
     """Whether tensors come out as they were described, at the addresses that the table has."""
     dtypes = (torch.float32, torch.bfloat16, torch.int64, torch.bool)
     wanted = [NewTensor(n, (2, 3), (1, 2), dtype, False) for n, dtype in enumerate(dtypes)]
     wanted.append(NewTensor(len(wanted), (), (), torch.float64, False))
-    table = (ctypes.c_void_p * len(wanted))()
-    plan = (ctypes.c_long * 7)(0, 0, 0, 0, 0, -1, 0)
-    made = _described(wanted, torch.device("cpu"))
-    at = [ctypes.addressof(memory) for memory in (plan, made, table)]
-    fault, *found = launch_making(*at, 0, 0)
-    return fault == 0 and all(
+    table, numbers = (ctypes.c_void_p * len(wanted))(), described(wanted, torch.device("cpu"))
+    found = new_tensors(ctypes.addressof(numbers), ctypes.addressof(table))
+    return all(
         type(tensor) is torch.Tensor
         and (tensor.shape, tensor.stride(), tensor.dtype) == (new.shape, new.stride, new.dtype)
         and tensor.data_ptr() == table[new.place]

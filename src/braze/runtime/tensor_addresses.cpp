@@ -1,5 +1,5 @@
 // Where the data of tensors are, asked of libtorch's stable C interface; by `data_ptr()` where that
-// is not known. One text with launcher.cpp or device_launcher.cpp, which come behind it.
+// is not known. One text with what comes behind it: launcher.cpp, or new_tensors.cpp.
 #define PY_SSIZE_T_CLEAN
 #include <Python.h>
 
@@ -13,23 +13,23 @@ static struct {
 
 static PyObject* data_ptr_name;
 
-// Puts tensor.data_ptr() into the table's places, of (place, tensor) pairs; 0, or -1 with an
-// exception set.
+// A tensor's data_ptr(); 0, or -1 with an exception set.
+static int data_of(PyObject* tensor, void** data) {
+    if (tensors.type && PyObject_TypeCheck(tensor, tensors.type) &&
+        tensors.ask((char*)tensor + tensors.offset, data) == 0)
+        return 0;
+    PyObject* address = PyObject_CallMethodNoArgs(tensor, data_ptr_name);
+    if (address == NULL) return -1;
+    *data = PyLong_AsVoidPtr(address);
+    Py_DECREF(address);
+    return PyErr_Occurred() ? -1 : 0;
+}
+
+// Puts that into the table's places, of (place, tensor) pairs; 0, or -1 with an exception set.
 static int bind(char** table, PyObject* const* args, Py_ssize_t count) {
     for (Py_ssize_t i = 0; i < count; i += 2) {
         Py_ssize_t place = PyLong_AsSsize_t(args[i]);
-        PyObject* tensor = args[i + 1];
-        void* data = NULL;
-        if (tensors.type && PyObject_TypeCheck(tensor, tensors.type) &&
-            tensors.ask((char*)tensor + tensors.offset, &data) == 0) {
-            table[place] = (char*)data;
-            continue;
-        }
-        PyObject* address = PyObject_CallMethodNoArgs(tensor, data_ptr_name);
-        if (address == NULL) return -1;
-        table[place] = (char*)PyLong_AsVoidPtr(address);
-        Py_DECREF(address);
-        if (PyErr_Occurred()) return -1;
+        if (data_of(args[i + 1], (void**)&table[place])) return -1;
     }
     return 0;
 }

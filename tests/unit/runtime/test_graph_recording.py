@@ -17,6 +17,7 @@ import pytest
 import torch
 
 from braze.runtime import graph_recording
+from braze.runtime.graph_patches import GraphPatches
 from braze.runtime.graph_recording import (
     LaunchLog,
     NotRecordable,
@@ -117,7 +118,7 @@ FACTS = RecordingFacts(
     results=3,
 )
 LIBRARY = SimpleNamespace(cuGraphExecKernelNodeSetParams_v2=_SET(lambda: 0))
-PATCHES = SimpleNamespace(patch=lambda at, *slots: 0, agrees=lambda inputs, at: True)
+PATCHES = GraphPatches(agrees=lambda inputs, at: True, patch=lambda at, *slots: 0)
 
 
 # What the allocator has for recordings: it stays where it is when the tensors in it go.
@@ -439,7 +440,7 @@ def test_another_forwards_values_are_not_taken_for_these(driver: Driver) -> None
         expected.append([*pairs])
         return all(inputs[n].data_ptr() == x for n, x in zip(pairs[::2], pairs[1::2]))
 
-    patches = SimpleNamespace(patch=lambda at, *slots: 0, agrees=agrees)
+    patches = GraphPatches(agrees=agrees, patch=lambda at, *slots: 0)
     backward = Recording(Backward(), LaunchLog(LIBRARY), ours, (), facts, pool, patches, 0, loan)
     assert backward.agrees(ours) and not backward.agrees(theirs)
     assert len(expected[0]) == 6
@@ -486,7 +487,7 @@ def test_what_is_new_each_time_is_copied_to_lent_memory(
     (_, place) = recording._copied[0]
 
     def replay() -> None:
-        recording._results[0].copy_(place + 1)
+        recording._copies[0].copy_(place + 1)
 
     driver.on_replay = replay
     (result,) = recording.replay([*given[:3], torch.full((3,), 7.0)]) or []

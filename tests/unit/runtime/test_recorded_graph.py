@@ -18,12 +18,12 @@ from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel
 from braze.options import Options
 from braze.runtime import recorded_graph
+from braze.runtime.graph_patches import GraphPatches, load_graph_patches
 from braze.runtime.graph_recording import NoRoom, NotRecordable
-from braze.runtime.launch import build_extension_module
+from braze.runtime.program import NewTensor
 from braze.runtime.recorded_graph import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
 from braze.runtime.recording_facts import RecordingFacts, recording_facts
 from braze.runtime.result_memory import fills, fresh_results, whole_results
-from braze.runtime.toolchain import Toolchain, find_toolchain
 from braze.schedule import schedule
 from tests.unit.codegen.programs import axes, buffer, define, load, program, scattered, view
 from tests.unit.codegen.running import OPTIONS
@@ -360,15 +360,13 @@ _SET = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.P
 
 
 @pytest.fixture(scope="module")
-def patches() -> Any:
-    toolchain = find_toolchain(Options())
-    assert isinstance(toolchain, Toolchain)
-    module = build_extension_module("graph_patches", toolchain, Options())
-    assert module is not None
-    return module
+def patches() -> GraphPatches:
+    found = load_graph_patches(Options())
+    assert found is not None and found.new_tensors is not None
+    return found
 
 
-def test_pointers_are_compared(patches: Any) -> None:
+def test_pointers_are_compared(patches: GraphPatches) -> None:
     a, b, c = _tensors(3)
     expected = (ctypes.c_long * 5)(2, 0, a.data_ptr(), 2, c.data_ptr())
     at = ctypes.addressof(expected)
@@ -379,7 +377,7 @@ def test_pointers_are_compared(patches: Any) -> None:
         patches.agrees([a], at)
 
 
-def test_only_kernels_with_other_pointers_are_patched(patches: Any) -> None:
+def test_only_kernels_with_other_pointers_are_patched(patches: GraphPatches) -> None:
     calls: list[tuple[int, int, int, list[int], list[int]]] = []
     code = 0
 
@@ -415,3 +413,23 @@ def test_only_kernels_with_other_pointers_are_patched(patches: Any) -> None:
     assert patches.patch(at, a, d, number) == 719
     with pytest.raises(TypeError):
         patches.patch(at, a)
+
+
+@pytest.mark.parametrize("in_python", [False, True])
+def test_new_tensors_are_as_described(patches: GraphPatches, in_python: bool) -> None:
+    if in_python:
+        patches = dataclasses.replace(patches, new_tensors=None)
+    layouts = [
+        ((2, 3), (1, 2), torch.bfloat16),
+        ((), (), torch.int64),
+        ((0, 4), (4, 1), torch.bool),
+    ]
+    layouts.append(((5, 1, 7), (7, 3, 1), torch.complex64))
+    wanted = [NewTensor(n, *layout, True) for n, layout in enumerate(layouts)]
+    make = patches.maker(wanted, torch.device("cpu"))
+    first, second = make(), make()
+    for made in (first, second):
+        assert [(tuple(x.shape), x.stride(), x.dtype) for x in made] == layouts
+        assert all(type(x) is torch.Tensor and x.is_leaf and not x.requires_grad for x in made)
+    assert {x.data_ptr() for x in first if x.numel()}.isdisjoint(x.data_ptr() for x in second)
+    assert not patches.maker([], torch.device("cpu"))()

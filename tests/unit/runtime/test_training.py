@@ -14,7 +14,7 @@ from torch import nn
 from torch.nn import functional as F
 
 import braze
-from braze.compat.cuda import is_alone
+from braze.compat.cuda import are_alone
 from braze.devices import cpu
 from braze.trace import Journal
 
@@ -435,7 +435,7 @@ def test_a_backward_has_the_only_references_to_what_was_saved(
         def call(inputs: list[Any]) -> Any:
             if takes_inputs:
                 numbers = [n for n, x in enumerate(inputs) if not x.requires_grad]
-                seen.append([is_alone(inputs, n) for n in numbers])
+                seen.append([are_alone([inputs[n]]) for n in numbers])
             return linked(inputs)  # type: ignore[operator]
 
         return call
