@@ -44,7 +44,7 @@ def test_peak_memory_is_that_of_a_python_process_with_torch():
     assert 50 < peak_memory_mib() < 100_000
 
 
-def test_interleaving_calls_each_function_once_a_round_in_changing_order():
+def test_each_function_has_a_turn_a_round_in_changing_order_and_begins_it_untimed():
     called: list[str] = []
 
     def slow(name: str) -> None:
@@ -53,8 +53,9 @@ def test_interleaving_calls_each_function_once_a_round_in_changing_order():
 
     functions = {name: partial(slow, name) for name in "ab"}
     times = interleave(functions, lambda: ((), {}), "cpu", rounds=8)
-    timed = called[-16:]
-    rounds = {tuple(timed[i : i + 2]) for i in range(0, 16, 2)}
+    turns = called[-32:]
+    assert turns[::2] == turns[1::2]
+    rounds = {tuple(turns[i : i + 4 : 2]) for i in range(0, 32, 4)}
     assert rounds == {("a", "b"), ("b", "a")}
     assert [len(times[name]) for name in "ab"] == [8, 8]
     assert min(times["a"]) > 0.005
