@@ -53,8 +53,8 @@ def chain(count: int) -> Callable[[torch.Tensor], torch.Tensor]:
     return run
 
 
-def every(count: int) -> Callable[[torch.Tensor], list[torch.Tensor]]:
-    """The chain, with all its values as results."""
+def chain_values(count: int) -> Callable[[torch.Tensor], list[torch.Tensor]]:
+    """All values of the chain, as results."""
 
     def run(x: torch.Tensor) -> list[torch.Tensor]:
         found = [x]
@@ -129,7 +129,7 @@ def parts(x: torch.Tensor) -> dict[str, Call]:
         return lambda *_: made
 
     guarded = braze.compile(chain(1), backend=nothing)
-    replayed = [braze.compile(every(COUNTS[-1]), mode="reduce-overhead") for _ in range(2)]
+    replayed = [braze.compile(chain_values(COUNTS[-1]), mode="reduce-overhead") for _ in range(2)]
     held: list[Any] = [None]
 
     def moved() -> None:

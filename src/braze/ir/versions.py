@@ -7,15 +7,14 @@ for `x`, and of running statistics the operator does not say that it writes them
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import torch
 
 from braze.compat.backward import VERSION, note_write, set_versions
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Graph
+from braze.ir.picking import items_at
 
 
 def keeping_versions(run: GraphCallable, graph: Graph) -> GraphCallable:
@@ -66,23 +65,13 @@ def counted_again(graph: Graph) -> list[int]:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _items_at(numbers: Sequence[int]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
-    """What gives the items with these numbers."""
-    if not numbers:
-        return lambda items: ()
-    if len(numbers) == 1:
-        (number,) = numbers
-        return lambda items: (items[number],)
-    return operator.itemgetter(*numbers)
-
-
 def _raising(run: GraphCallable, graph: Graph) -> GraphCallable:
     """Raises versions by what the graph's own writes do not."""
     again = counted_again(graph)
     made = [n for n, output in enumerate(graph.outputs) if output.version]
     if not again and not made:
         return run
-    inputs_of, results_of = _items_at(again), _items_at(made)
+    inputs_of, results_of = items_at(again), items_at(made)
     versions = tuple([graph.outputs[n].version for n in made])
 
     def run_and_raise(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:

@@ -260,7 +260,7 @@ class Recording:
         kept, owners = handed_out(held, reads[0].memory | log.outside, self._graph)
         # Results in fresh memory: what kernels write there, then copies.
         fresh = [*facts.fresh_results, *sorted(copies)]
-        self._make = patches.maker([_described(n, results[n]) for n in fresh], pool.device)
+        self._make = patches.maker([_new_like(n, results[n]) for n in fresh], pool.device)
         self._copies = [kept[n] for n in sorted(copies)]
         lasting = kept | {n: results[n] for n in facts.constant_results}
         starts = reads[0].starts(results, facts)
@@ -522,7 +522,7 @@ def _static(tensor: torch.Tensor) -> torch.Tensor:
     return tensor.new_empty_strided(tensor.shape, tensor.stride())
 
 
-def _described(number: int, result: torch.Tensor) -> NewTensor:
+def _new_like(number: int, result: torch.Tensor) -> NewTensor:
     return NewTensor(number, tuple(result.shape), result.stride(), result.dtype, True)
 
 

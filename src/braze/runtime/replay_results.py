@@ -4,13 +4,13 @@ each in Python is a good part of a call."""
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, final
 
 import torch
 
 from braze.frozen import frozen
+from braze.ir.picking import items_at
 from braze.runtime.recording_facts import RecordingFacts
 
 _DETACH: Callable[[torch.Tensor], torch.Tensor] = torch.Tensor.detach
@@ -36,7 +36,7 @@ class ReplayResults:
 
     kept: list[torch.Tensor]
     views: list[_View]
-    arranged: Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]
+    arranged: Callable[[Sequence[torch.Tensor]], tuple[torch.Tensor, ...]]
 
     def of(self, fresh: Sequence[torch.Tensor], inputs: Sequence[Any]) -> list[torch.Tensor]:
         """A replay's. fresh: in the order that the plan was told."""
@@ -76,11 +76,4 @@ def plan_results(
         viewed.append(number)
     place_of |= {number: behind + n for n, number in enumerate((*staying, *viewed))}
     order = [place_of[number] for number in range(len(recorded))]
-    return ReplayResults([kept[number] for number in staying], views, _picker(order))
-
-
-def _picker(order: Sequence[int]) -> Callable[[list[torch.Tensor]], Sequence[torch.Tensor]]:
-    """The items at these places."""
-    if len(order) < 2:
-        return lambda made: [made[place] for place in order]
-    return operator.itemgetter(*order)
+    return ReplayResults([kept[number] for number in staying], views, items_at(order))

@@ -11,7 +11,6 @@ kernels, from the inputs.
 from __future__ import annotations
 
 import functools
-import operator
 import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -34,6 +33,7 @@ from braze.compat.backward import (
 from braze.compat.gradmode import is_autocast_on
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias, operands
+from braze.ir.picking import items_at
 from braze.ir.run_graph import compile_graph_runner, write_back
 from braze.ir.training import (
     Backward,
@@ -99,10 +99,12 @@ class TrainingGraph:
         self.has_symbols = bool(self.sizes.symbols)
         self.saves = bool(pair.saved)
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
-        self._want = _getter(self.wanting)
+        self._want = items_at(self.wanting)
         self.nodes = plan_nodes(pair, self.wanting)
         self.saved_inputs = _saved_inputs([s for s in pair.saved if isinstance(s, SavedInput)])
-        self.saved_outputs = _getter([s.index for s in pair.saved if not isinstance(s, SavedInput)])
+        self.saved_outputs = items_at(
+            [s.index for s in pair.saved if not isinstance(s, SavedInput)]
+        )
         self.order = _order(pair)
         self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
         self.freed_by = pair.freed_by or (frozenset(range(self.result_count)),) * self.result_count
@@ -376,16 +378,6 @@ def _needs_gradient(kind: Any) -> bool:
     return isinstance(kind, TensorType) and kind.requires_grad
 
 
-def _getter(indices: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """The items at these places, as a tuple."""
-    if len(indices) == 1:
-        (index,) = indices
-        return lambda items: (items[index],)
-    if not indices:
-        return lambda items: ()
-    return operator.itemgetter(*indices)
-
-
 def _first(count: int, given: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
     """The first so many of the items that are given."""
     return tuple if count == given else lambda items: items[:count]
@@ -393,7 +385,7 @@ def _first(count: int, given: int) -> Callable[[tuple[Any, ...]], tuple[Any, ...
 
 def _saved_inputs(saved: Sequence[SavedInput]) -> Callable[[Sequence[Any]], Sequence[Any]]:
     """What is kept of the inputs."""
-    get = _getter([one.index for one in saved])
+    get = items_at([one.index for one in saved])
     views = [number for number, one in enumerate(saved) if one.as_view]
     if not views:
         return get
