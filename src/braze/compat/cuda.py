@@ -11,7 +11,7 @@ import torch
 
 
 def _absent(name: str) -> Callable[..., int]:
-    def refuse(*_: int) -> int:
+    def refuse(*_: object) -> int:
         raise RuntimeError(f"this build of PyTorch has no CUDA: {name}")
 
     return refuse
@@ -54,9 +54,39 @@ def _references_of_two() -> int:
 _OF_TWO_SEQUENCES = _references_of_two()
 
 
-def end_allocation_to_pool(device: int, pool: tuple[int, int]) -> None:
-    """Have the allocator forget a capture that failed."""
-    torch._C._cuda_endAllocateToPool(device, pool)
+# From now on have what this thread allocates on the device of that number come from a pool, by its
+# handle; that is one more use of the pool.
+allocate_to_pool: Callable[[int, tuple[int, int]], object] = getattr(
+    torch._C,
+    "_cuda_beginAllocateCurrentThreadToPool",
+    _absent("_cuda_beginAllocateCurrentThreadToPool"),
+)
+# End that, or a capture that failed. The use stays.
+end_allocation_to_pool: Callable[[int, tuple[int, int]], object] = getattr(
+    torch._C, "_cuda_endAllocateToPool", _absent("_cuda_endAllocateToPool")
+)
+# End a use of a pool: behind the last one, what is idle there goes with what is idle elsewhere.
+release_pool: Callable[[int, tuple[int, int]], object] = getattr(
+    torch._C, "_cuda_releasePool", _absent("_cuda_releasePool")
+)
+
+
+def in_use(pool: tuple[int, int]) -> int:
+    """Bytes of a pool that somebody refers to."""
+    segments: Any = torch.cuda.memory_snapshot(pool)
+    return sum(segment["allocated_size"] for segment in segments)
+
+
+def free_idle() -> bool:
+    """Have PyTorch give what it holds idle to the device; False where it cannot, since another
+    thread captures, or allocates to a pool."""
+    try:
+        torch.cuda.empty_cache()
+    except RuntimeError as error:
+        if "captures_underway" not in str(error):
+            raise
+        return False
+    return True
 
 
 def storage_at(address: int, size: int, device: torch.device, keeper: object) -> Any:

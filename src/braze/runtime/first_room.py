@@ -5,7 +5,7 @@ that time; what comes later must fit into these, or takes more. A training step 
 980 MiB idle between its 2,840 so, on an H200. Of one piece that is free, each takes what it needs.
 
 None for what will be recorded: a recording has memory of its own, and what the first calls leave
-(gradients, an optimizer's state) would hold the piece beside it.
+(gradients, an optimizer's state) would hold the piece beside it. They work apart (memory_apart.py).
 """
 
 from __future__ import annotations
@@ -38,8 +38,13 @@ def prepare_room(size: int, device: torch.device, scratch: Scratch) -> None:
         left, _ = torch.cuda.mem_get_info()
         if not size or idle > size * _IDLE_SHARE or left < size:
             return
-        try:
-            torch.empty(size, dtype=torch.uint8, device=device)
-        except torch.OutOfMemoryError:  # another process was faster: calls take what they get
-            say = "there is no room for %d MiB in one piece: calls take it block by block"
-            _LOG.info(say, size >> 20, extra={"origin": "", "artefact": "perf_hints"})
+        take_piece(size, device)
+
+
+def take_piece(size: int, device: torch.device) -> None:
+    """Have the allocator hold that many bytes in one piece, free, if the device has them."""
+    try:
+        torch.empty(size, dtype=torch.uint8, device=device)
+    except torch.OutOfMemoryError:  # another process was faster: calls take what they get
+        say = "there is no room for %d MiB in one piece: calls take it block by block"
+        _LOG.info(say, size >> 20, extra={"origin": "", "artefact": "perf_hints"})

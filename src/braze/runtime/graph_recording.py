@@ -28,12 +28,19 @@ from typing import Any, final
 import torch
 
 from braze.compat.backward import note_write
-from braze.compat.cuda import are_alone, copy_all, current_stream, end_allocation_to_pool
+from braze.compat.cuda import (
+    are_alone,
+    copy_all,
+    current_stream,
+    end_allocation_to_pool,
+    free_idle,
+)
 from braze.frozen import frozen
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.graph_patches import GraphPatches
 from braze.runtime.lent_memory import LEAST_LENT, HeldMemory, Loan, References, handed_out
 from braze.runtime.library_workspace import LibraryWorkspace, Scratch
+from braze.runtime.memory_apart import MemoryApart
 from braze.runtime.program import NewTensor
 from braze.runtime.recording_facts import RecordingFacts
 from braze.runtime.replay_results import ReplayResults, plan_results
@@ -62,7 +69,8 @@ class RecordingPool:
 
     addresses: of results that stay in a recording's memory, and whose. replaying: held while one is
     replayed; recording: while one is made, since PyTorch frees no memory while another thread
-    captures. unasked: bytes of recordings that nobody asked for.
+    captures. unasked: bytes of recordings that nobody asked for. apart: where calls work before
+    they are recorded.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -78,6 +86,7 @@ class RecordingPool:
         self._shared: tuple[int, int] | None = None
         self._sharing: weakref.WeakSet[Recording] = weakref.WeakSet()
         self._workspace = LibraryWorkspace(device)
+        self.apart = MemoryApart(device)
 
     def prepare(self, scratch: Scratch, is_lent: bool) -> None:
         """Have matrix products that this thread records next work where all recordings' do, and
@@ -87,12 +96,13 @@ class RecordingPool:
         itself. What lies idle stays, if it is much, for its results: behind a model, before its
         backward, the loss was computed in it.
         """
+        self.apart.release()
         idle = torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device)
         keeps = is_lent and idle >= LEAST_LENT
 
         def give_back() -> None:
             if not keeps:
-                torch.cuda.empty_cache()
+                free_idle()
 
         def capture(call: Any, inputs: list[Any], handle: tuple[int, int]) -> torch.cuda.CUDAGraph:
             return captured(call, inputs, self, handle)[0]

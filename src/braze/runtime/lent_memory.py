@@ -77,7 +77,7 @@ class Loan:
         """Put owners in the place of such inputs: with the last of these a block goes back."""
         for number in self.borrowed(inputs):
             given = inputs[number]
-            inputs[number] = _at(self.owners[identity(given)], given)
+            inputs[number] = lying_as(self.owners[identity(given)], given)
         self.owners.clear()
 
 
@@ -127,14 +127,11 @@ def handed_out(
         if address not in found:
             found[address] = storage_at(address, owner.nbytes(), result.device, keeper)
             owners[found[address]._cdata] = owner
-        made[number] = _at(found[address], result)
+        made[number] = lying_as(found[address], result)
     return made, owners
 
 
-# --- private ---------------------------------------------------------------------------------
-
-
-def _at(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
+def lying_as(storage: torch.UntypedStorage, like: torch.Tensor) -> torch.Tensor:
     """A tensor that lies in the storage as another one does in its own."""
     made = torch.empty(0, dtype=like.dtype, device=like.device)
     return made.set_(storage, like.storage_offset(), like.shape, like.stride())

@@ -22,6 +22,7 @@ import torch
 
 from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_autocast
 from braze.runtime.graph_recording import NoRoom, NotRecordable, Recording, RecordingPool
+from braze.runtime.memory_apart import CallsApart
 from braze.runtime.recording_facts import RecordingFacts
 
 # Recordings for the same sizes whose results may be held at once.
@@ -53,7 +54,8 @@ class RecordedGraph:
     plain: the graph as compiled. takes_inputs: a call empties the list of its inputs. report: is
     told why calls are not replayed, each reason once. decide: says once why calls are not to be
     recorded, or "", from the seconds that a call took on the host; None: they are. moving: inputs
-    that are known to be new each time.
+    that are known to be new each time. apart: where calls work before the
+    first recording.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class RecordedGraph:
         report: Callable[[str], None],
         decide: Callable[[float], str] | None = None,
         moving: frozenset[int] = frozenset(),
+        apart: CallsApart | None = None,
     ) -> None:
         self.text = getattr(plain, "text", "")
         self._plain, self._record, self._facts, self._pool = plain, record, facts, pool
@@ -76,13 +79,17 @@ class RecordedGraph:
         self._refused = False
         self._decide, self._is_timed = decide, False
         self._moving = moving & {*facts.fixed_inputs}
+        self._apart = apart
 
     def replays(self) -> bool:
         """Whether calls are replayed, or may come to be."""
         return not self._refused and not torch.cuda.is_current_stream_capturing()
 
     def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
-        if self._refused or torch.cuda.is_current_stream_capturing():
+        if self._refused:
+            self._end_apart()
+            return self._plain(inputs)
+        if torch.cuda.is_current_stream_capturing():
             return self._plain(inputs)
         if is_autocast_on():
             with without_autocast():
@@ -97,7 +104,8 @@ class RecordedGraph:
             if enabled:
                 set_grad_enabled(True)
         if made is None:
-            return self._timed(inputs) if self._is_timed else self._plain(inputs)
+            call = self._timed if self._is_timed else self._plain
+            return call(inputs) if self._apart is None else self._apart.run(call, inputs)
         if self._takes_inputs:
             inputs.clear()  # type: ignore[attr-defined]
         return made
@@ -171,7 +179,9 @@ class RecordedGraph:
         except (NotRecordable, torch.OutOfMemoryError) as reason:
             self._refused = not isinstance(reason, NoRoom)
             self._say(str(reason).split("\n")[0])
+            self._end_apart()
             return None
+        self._apart = None  # making it has released that
         sized.recordings.append(made)
         return made
 
@@ -190,6 +200,11 @@ class RecordedGraph:
                     recording.reset()
         self._sizes.move_to_end(key)
         return found
+
+    def _end_apart(self) -> None:
+        if self._apart is not None:
+            self._apart.end()
+            self._apart = None
 
     def _say(self, reason: str) -> None:
         if reason not in self._told:

@@ -68,6 +68,20 @@ class FakeRecording:
 
 
 @dataclass
+class FakeApart:
+    """What happens to calls in memory apart."""
+
+    events: list[str] = field(default_factory=list)
+
+    def run(self, call: Callable[[Sequence[Any]], list[Any]], inputs: Sequence[Any]) -> list[Any]:
+        self.events.append("run")
+        return call(inputs)
+
+    def end(self) -> None:
+        self.events.append("end")
+
+
+@dataclass
 class Setting:
     facts: RecordingFacts = FACTS
     takes_inputs: bool = False
@@ -78,6 +92,7 @@ class Setting:
     made: list[FakeRecording] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     addresses: set[int] = field(default_factory=set)
+    apart: FakeApart | None = None
 
     def graph(self) -> RecordedGraph:
         def record(inputs: Sequence[Any], moving: frozenset[int]) -> Any:
@@ -94,7 +109,7 @@ class Setting:
             return ["plain"]
 
         arguments = (plain, record, self.facts, self, self.takes_inputs, self.said.append)
-        return RecordedGraph(*arguments, self.decide)  # type: ignore[arg-type]
+        return RecordedGraph(*arguments, self.decide, apart=self.apart)  # type: ignore[arg-type]
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +147,25 @@ def test_calls_that_gain_nothing_stay_as_compiled() -> None:
     assert [graph(inputs)[0] for _ in range(5)] == ["plain"] * 5  # type: ignore[comparison-overlap]
     assert not setting.made and len(setting.said) == 1
     assert setting.said[0].endswith("the device is busy anyway")
+
+
+@pytest.mark.parametrize(
+    ("setting", "events"),
+    [
+        (Setting(), ["run"]),  # making the recording releases the memory
+        (Setting(decide=lambda _: ""), ["run", "run"]),
+        (Setting(decide=lambda _: "no use"), ["run", "run", "end"]),
+        (Setting(fails="it waits"), ["run", "end"]),
+        (Setting(has_room=False), ["run", "end"]),
+        (Setting(is_full=True), ["run", "end"]),
+    ],
+)
+def test_calls_before_the_first_recording(setting: Setting, events: list[str]) -> None:
+    setting.apart = FakeApart()
+    graph, inputs = setting.graph(), _tensors(2)
+    for _ in range(5):
+        graph(inputs)
+    assert setting.apart.events == events
 
 
 def test_what_finds_no_room_leaves_other_sizes_as_they_are() -> None:
