@@ -108,7 +108,8 @@ def compile_graph(
     outline, needed = without_nodes(graph), None if kind.builds(options) else graph
     given = [graph]
     del graph
-    plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1)
+    seen = 0 if role.takes_inputs else role.kept_from
+    plan = _plan(given.pop(), options, recorder, kind, device, len(devices) > 1, seen)
     recorder.note_paddings(*kind.paddings(plan, options, role))
     with recorder.stage("codegen"):
         sources = kind.generate(plan, options)
@@ -132,8 +133,10 @@ def _plan(
     kind: Device,
     device: torch.device,
     has_others: bool,
+    seen: int,
 ) -> Schedule:
-    """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too."""
+    """From a graph to a schedule. device: of the kernels; has_others: the graph has others, too;
+    seen: results before that number go to the program."""
     with recorder.stage("rewrite"):
         graphs = [rewrite(graph, options)]
         del graph
@@ -141,7 +144,7 @@ def _plan(
             verify_graph(graphs[0])
         recorder.emit("aot_graphs", lambda: print_graph(graphs[0]))
     with recorder.stage("lower"):
-        made = [lower(graphs.pop(), options, kind.supports, device if has_others else None)]
+        made = [lower(graphs.pop(), options, kind.supports, device if has_others else None, seen)]
         if options.verify:
             verify_loops(made[0])
         recorder.emit("loops", lambda: print_loops(made[0]))

@@ -5,6 +5,7 @@ A new operator is one decorated function in the file of its family. See `braze.l
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import torch
@@ -71,11 +72,12 @@ def lower(
     options: Options,
     supports: Supports = supports_all,
     device: torch.device | None = None,
+    seen: int = sys.maxsize,
 ) -> LoopProgram:
     """The graph as a loop program. Every graph lowers: what has no rule is an `ExternCall`.
 
-    device: the kernels', where the graph has parts on another one.
-
+    device: the kernels', where the graph has parts on another one. seen: results before that number
+        go to the program, which sees what memory they are views of.
     supports: whether the code generator has a scalar operator on operands of a dtype; operators
         whose rules need one that it lacks stay calls of ATen.
     Where deterministic algorithms are asked for, what scatters stays a call of ATen.
@@ -89,7 +91,7 @@ def lower(
         left_to_aten |= frozenset([n for n in graph.nodes if str(n.op) in SCATTERS])
     while True:
         lowering = Lowering(graph, options.numerics, supports, left_to_aten)
-        program = lowering.run()
+        program = lowering.run(seen)
         if lowering.unsupported <= left_to_aten:
             if device is not None:
                 verify_targets(program, device)

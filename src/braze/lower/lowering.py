@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, final
 
@@ -102,9 +102,7 @@ class Lowering:
     def __init__(
         self, graph: Graph, numerics: str, supports: Supports, left_to_aten: frozenset[Node]
     ) -> None:
-        self.graph = graph
-        self.numerics = numerics
-        self.supports = supports
+        self.graph, self.numerics, self.supports = graph, numerics, supports
         self.left_to_aten = left_to_aten
         self.unsupported: set[Node] = set()
         self._node: Node | None = None
@@ -115,8 +113,8 @@ class Lowering:
         self._count = 0
         self.used = _used_values(graph)
 
-    def run(self) -> LoopProgram:
-        """The whole graph as a loop program."""
+    def run(self, seen: int) -> LoopProgram:
+        """The whole graph as a loop program. seen: how many of its results the program sees."""
         inputs = tuple(map(self._entry, self.graph.inputs))
         constants = tuple((self._entry(c.value), c.tensor) for c in self.graph.constants)
         for constant in self.graph.constants:
@@ -124,6 +122,9 @@ class Lowering:
         for node in self.graph.nodes:
             if self.used.intersection(node.outputs) or not _is_view(node.op):
                 self.lower_node(node)
+        makers = {value: node for node in self.graph.nodes for value in node.outputs}
+        for output in self.graph.outputs[:seen]:
+            self._store_bases(output.value if output.alias is None else output.alias.base, makers)
         outputs = tuple(map(self._output, self.graph.outputs))
         mutations = []
         for mutation in self.graph.mutations:
@@ -296,6 +297,15 @@ class Lowering:
             scaled = as_expr(base.offset) * base.dtype.itemsize
             offset = simplified(floor_div(scaled, dtype.itemsize) + alias.offset)
         return BufferView(base.buffer, alias.shape, alias.stride, offset, dtype)
+
+    def _store_bases(self, value: Value, makers: Mapping[Value | None, Node]) -> None:
+        """Have what a result is a view of in memory: the program sees that it lies there."""
+        place = self.places[value]
+        if isinstance(place, Computed) and place.stored is None and _is_view(makers[value].op):
+            for base in operands(makers[value]):
+                self._store_bases(base, makers)
+                self.view_of(base)
+            self.lower_node(makers[value])
 
     def _fold_constant(self, constant: Constant) -> None:
         """A captured CPU tensor of one element is a literal to its readers."""
