@@ -10,19 +10,19 @@ from typing import Any
 import torch
 
 
-def _absent(name: str) -> Callable[..., int]:
-    def refuse(*_: object) -> int:
+def _private(name: str) -> Callable[..., Any]:
+    """PyTorch's function of that name; in a build without CUDA, one that says so."""
+
+    def refuse(*_: object) -> None:
         raise RuntimeError(f"this build of PyTorch has no CUDA: {name}")
 
-    return refuse
+    return getattr(torch._C, name, refuse)
 
 
 # The stream that work of this thread goes to, on the device of that number, as the driver has it.
-current_stream: Callable[[int], int] = getattr(
-    torch._C, "_cuda_getCurrentRawStream", _absent("_cuda_getCurrentRawStream")
-)
+current_stream: Callable[[int], int] = _private("_cuda_getCurrentRawStream")
 # The device that this thread works on.
-current_device: Callable[[], int] = getattr(torch._C, "_cuda_getDevice", _absent("_cuda_getDevice"))
+current_device: Callable[[], int] = _private("_cuda_getDevice")
 # copy_ of each of the second tensors into its partner among the first, in a few kernels.
 copy_all: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
 # Have PyTorch free what it keeps for matrix products to work in, of all threads and streams; it
@@ -56,19 +56,15 @@ _OF_TWO_SEQUENCES = _references_of_two()
 
 # From now on have what this thread allocates on the device of that number come from a pool, by its
 # handle; that is one more use of the pool.
-allocate_to_pool: Callable[[int, tuple[int, int]], object] = getattr(
-    torch._C,
-    "_cuda_beginAllocateCurrentThreadToPool",
-    _absent("_cuda_beginAllocateCurrentThreadToPool"),
+allocate_to_pool: Callable[[int, tuple[int, int]], object] = _private(
+    "_cuda_beginAllocateCurrentThreadToPool"
 )
 # End that, or a capture that failed. The use stays.
-end_allocation_to_pool: Callable[[int, tuple[int, int]], object] = getattr(
-    torch._C, "_cuda_endAllocateToPool", _absent("_cuda_endAllocateToPool")
+end_allocation_to_pool: Callable[[int, tuple[int, int]], object] = _private(
+    "_cuda_endAllocateToPool"
 )
 # End a use of a pool: behind the last one, what is idle there goes with what is idle elsewhere.
-release_pool: Callable[[int, tuple[int, int]], object] = getattr(
-    torch._C, "_cuda_releasePool", _absent("_cuda_releasePool")
-)
+release_pool: Callable[[int, tuple[int, int]], object] = _private("_cuda_releasePool")
 
 
 def in_use(pool: tuple[int, int]) -> int:

@@ -54,8 +54,7 @@ class RecordedGraph:
     plain: the graph as compiled. takes_inputs: a call empties the list of its inputs. report: is
     told why calls are not replayed, each reason once. decide: says once why calls are not to be
     recorded, or "", from the seconds that a call took on the host; None: they are. moving: inputs
-    that are known to be new each time. apart: where calls work before the
-    first recording.
+    that are known to be new each time. apart: where calls work before the first recording.
     """
 
     def __init__(
@@ -87,7 +86,8 @@ class RecordedGraph:
 
     def __call__(self, inputs: Sequence[Any]) -> list[torch.Tensor]:
         if self._refused:
-            self._end_apart()
+            if self._apart is not None:
+                self._end_apart()
             return self._plain(inputs)
         if torch.cuda.is_current_stream_capturing():
             return self._plain(inputs)
