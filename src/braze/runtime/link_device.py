@@ -13,7 +13,6 @@ import torch
 
 from braze.compat.cuda import current_device, current_stream
 from braze.ir.kernel import KernelSources, Launch
-from braze.ir.loops import bytes_of
 from braze.ir.schedule import ExternStep, Schedule
 from braze.ir.training import PLAIN, Role
 from braze.options import Options
@@ -41,7 +40,7 @@ from braze.runtime.graph_recording import (
 )
 from braze.runtime.lent_memory import Loan
 from braze.runtime.link import CompiledGraph, Frames, callable_of
-from braze.runtime.memory_apart import CallsApart
+from braze.runtime.memory_apart import calls_apart
 from braze.runtime.new_tensors import load_launcher_for_devices, made_by_python
 from braze.runtime.padded_graph import (
     PaddedGraph,
@@ -54,7 +53,6 @@ from braze.runtime.program import rounded, write_program
 from braze.runtime.recorded_graph import RecordedGraph
 from braze.runtime.recording_check import CheckedReplays, can_be_checked
 from braze.runtime.recording_choice import (
-    LARGE_RESULT,
     call_refused,
     copied_bytes,
     held_bytes,
@@ -65,7 +63,7 @@ from braze.runtime.recording_choice import (
     scratch_of,
     total_memory,
 )
-from braze.runtime.recording_facts import RecordingFacts, recording_facts, step_refused
+from braze.runtime.recording_facts import recording_facts, step_refused
 from braze.runtime.recording_parts import PartedGraph, Parts, recording_parts
 from braze.runtime.result_memory import fresh_results, views_of
 from braze.runtime.toolchain import NoCompiler, find_toolchain
@@ -248,7 +246,7 @@ def _recorded(
     decide = choice.why_not if choice.needs_time() else None
     plan = _padding_plan(schedule, options, role)
     moving = frozenset(() if plan is None else plan.inputs)
-    apart = _calls_apart(schedule, facts, role, pool)
+    apart = calls_apart(schedule, facts, role, pool.apart)
     made = RecordedGraph(plain, record, facts, pool, role.takes_inputs, say, decide, moving, apart)
     padded = options.pad_recordings_to
     return made if plan is None else PaddedGraph(made, plan, padded, made.replays)
@@ -314,24 +312,6 @@ def _padding_plan(schedule: Schedule, options: Options, role: Role) -> PaddingPl
     if not options.pad_recordings_to or not schedule.padding.sizes or role != PLAIN:
         return None
     return padding_plan(schedule)
-
-
-def _calls_apart(
-    schedule: Schedule, facts: RecordingFacts, role: Role, pool: RecordingPool
-) -> CallsApart | None:
-    """Where calls work before they are recorded; None: where all do."""
-    if facts.sized or schedule.sizes.numbers:
-        return None
-    made = {*range(facts.results)} - {*facts.input_results, *facts.constant_results}
-    scratch = scratch_of(schedule)
-    if role.takes_inputs:
-        return CallsApart(pool.apart, 0, scratch, tuple(sorted(made)))
-    room, leaving = piece_bytes(schedule, (), role.kept_from), made & {*range(role.kept_from)}
-    if not room or role.kept_from >= facts.results:
-        return None  # it is not worth a piece, or nothing of it waits for a backward
-    if any(bytes_of(schedule.outputs[n].buffer) >= LARGE_RESULT for n in leaving):
-        return None  # the loss's backward would want its memory
-    return CallsApart(pool.apart, room, scratch, tuple(sorted(leaving)))
 
 
 def _loan(pool: RecordingPool, inputs: Sequence[Any]) -> tuple[Recording | None, Loan | None]:

@@ -28,9 +28,14 @@ from braze.compat.cuda import (
     release_pool,
 )
 from braze.frozen import frozen
+from braze.ir.loops import bytes_of
+from braze.ir.schedule import Schedule
+from braze.ir.training import Role
 from braze.runtime.first_room import take_piece
 from braze.runtime.lent_memory import lying_as
 from braze.runtime.library_workspace import Scratch, make_workspace
+from braze.runtime.recording_choice import LARGE_RESULT, piece_bytes, scratch_of
+from braze.runtime.recording_facts import RecordingFacts
 
 _LOG = logging.getLogger("braze.perf_hints")
 
@@ -138,6 +143,26 @@ class CallsApart:
     def end(self) -> None:
         """Calls will not be recorded."""
         self.memory.give_back()
+
+
+def calls_apart(
+    schedule: Schedule, facts: RecordingFacts, role: Role, memory: MemoryApart
+) -> CallsApart | None:
+    """Where calls of a forward that saves, or of its backward, work before they are recorded; None:
+    where all do."""
+    if facts.sized or schedule.sizes.numbers:
+        return None
+    made = {*range(facts.results)} - {*facts.input_results, *facts.constant_results}
+    scratch = scratch_of(schedule)
+    if role.takes_inputs:
+        return CallsApart(memory, 0, scratch, tuple(sorted(made)))
+    room = piece_bytes(schedule, (), role.kept_from)
+    if not room or role.kept_from >= facts.results:
+        return None  # it is not worth a piece, or nothing of it waits for a backward
+    leaving = tuple(n for n in sorted(made) if n < role.kept_from)
+    if any(bytes_of(schedule.outputs[n].buffer) >= LARGE_RESULT for n in leaving):
+        return None  # the loss's backward would want its memory
+    return CallsApart(memory, room, scratch, leaving)
 
 
 @torch.no_grad()

@@ -9,11 +9,19 @@ from typing import Any
 import pytest
 import torch
 
+from braze.codegen.segments import host_sources
+from braze.ir.scalars import apply
+from braze.ir.training import PLAIN, Role
 from braze.runtime import memory_apart
 from braze.runtime.library_workspace import Scratch
-from braze.runtime.memory_apart import CallsApart, MemoryApart, move_out
+from braze.runtime.memory_apart import CallsApart, MemoryApart, calls_apart, move_out
+from braze.runtime.recording_facts import RecordingFacts, recording_facts
+from braze.schedule import CUDA, schedule
+from tests.unit.codegen.programs import axes, buffer, define, load, program
+from tests.unit.codegen.running import OPTIONS
 
 ROOM = 100
+_SAVED_BYTES = 2 * 4 << 22
 FORWARD, BACKWARD = 0, 1
 
 
@@ -187,3 +195,38 @@ def test_results_are_moved_with_what_shares_their_memory() -> None:
     moved = results[0].untyped_storage().data_ptr()
     assert moved == results[2].untyped_storage().data_ptr() != base.untyped_storage().data_ptr()
     assert results[0].storage_offset() == 2
+
+
+@pytest.mark.parametrize(
+    ("role", "wanted"),
+    [
+        (Role(kept_from=2), (_SAVED_BYTES, (0,))),
+        (Role(takes_inputs=True, kept_from=0), (0, (0, 2))),
+        (Role(kept_from=3), None),
+        (PLAIN, None),
+    ],
+    ids=["forward", "backward", "nothing_saved", "plain"],
+)
+def test_which_graphs_work_there(
+    role: Role, wanted: tuple[int, tuple[int, ...]] | None, device: Device
+) -> None:
+    """A forward that saves something, and a backward; what they give leaves, but for inputs."""
+    found = _apart(1 << 22, role, device)
+    assert (found and (found.room, found.leaving)) == wanted
+
+
+def test_forwards_that_need_little_or_give_much_stay_among_others(device: Device) -> None:
+    assert _apart(1 << 10, Role(kept_from=2), device) is None
+    assert _apart(1 << 24, Role(kept_from=2), device) is None
+
+
+def _apart(size: int, role: Role, device: Device) -> CallsApart | None:
+    """Of a graph that gives y = 2 x, x itself and z = y + 1, of so many numbers each."""
+    x, y, z = (buffer(name, (size,)) for name in "xyz")
+    (i, _) = (over := axes((size,)))[0]
+    twice = define(y, over, apply("mul", load(x, i), 2.0))
+    more = define(z, over, apply("add", load(y, i), 1.0))
+    plan = schedule(program([x], [twice, more], [y, x, z]), OPTIONS, CUDA)
+    facts = recording_facts(plan, host_sources(plan, [() for _ in plan.steps]), "cpu")
+    assert isinstance(facts, RecordingFacts)
+    return calls_apart(plan, facts, role, device.memory)
