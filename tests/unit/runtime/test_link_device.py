@@ -6,6 +6,7 @@ kernel is not generated code.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -23,10 +24,13 @@ from braze.ir.loops import ExternCall, LoopProgram
 from braze.ir.scalars import apply, loads
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import Role
+from braze.options import Options
 from braze.runtime import device_arena, link_device
 from braze.runtime import program as program_module
 from braze.runtime.cubins import Cubin
 from braze.runtime.cuda_driver import CudaError, LoadedFunction
+from braze.runtime.library_workspace import Scratch
+from braze.runtime.memory_apart import MemoryApart
 from braze.runtime.program_parts import in_parts
 from braze.runtime.toolchain import NoCompiler
 from braze.schedule import schedule
@@ -52,6 +56,7 @@ class FakeDriver:
     kernels: dict[str, Callable[[torch.Tensor], torch.Tensor]]
     context: int = 0
     code: int = 0
+    library: None = None
     names: list[str] = field(default_factory=list)
     started: list[tuple[str, int, int]] = field(default_factory=list)
 
@@ -107,10 +112,12 @@ def _function(name: str) -> DeviceFunction:
     return DeviceFunction(name, "", ("*fp32", "*fp32", "i64"), (), (0, 1), warps=1)
 
 
-def _linked(made: LoopProgram, names: list[str], takes_inputs: bool = False) -> GraphCallable:
+def _linked(
+    made: LoopProgram, names: list[str], takes_inputs: bool = False, options: Options = OPTIONS
+) -> GraphCallable:
     plan = schedule(made, OPTIONS)
-    sources = launched(plan, names)
-    linked = link_device.link_device(plan, sources, OPTIONS, DEVICE, Role(takes_inputs))
+    role = Role(takes_inputs)
+    linked = link_device.link_device(plan, launched(plan, names), options, DEVICE, role)
     assert not isinstance(linked, NoCompiler)
     return linked
 
@@ -322,6 +329,67 @@ def test_inputs_may_be_taken_over(driver: FakeDriver) -> None:
     inputs = [x, w]
     torch.testing.assert_close(function(inputs)[0], 2 * x @ w + 1)
     assert inputs == []
+
+
+class FakePool:
+    """What recordings share, without a device."""
+
+    def __init__(self) -> None:
+        self.recording = contextlib.nullcontext()
+        self.addresses: set[int] = set()
+        self.apart = MemoryApart(DEVICE)
+
+    def of(self, device: torch.device) -> FakePool:
+        return self
+
+    def prepare(self, scratch: Scratch, is_lent: bool) -> None: ...
+
+    def lender(self, inputs: list[torch.Tensor]) -> None: ...
+
+
+@dataclass
+class FakeRecording:
+    """Gives what it was made with, whatever a replay is given."""
+
+    call: GraphCallable
+    log: Any
+    inputs: list[torch.Tensor]
+    rest: tuple[Any, ...]
+
+    def agrees(self, inputs: list[torch.Tensor]) -> bool:
+        return len(inputs) == len(self.inputs)
+
+    def is_free(self, inputs: list[torch.Tensor]) -> bool:
+        return True
+
+    def replay(self, inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        return self.inputs
+
+
+@pytest.mark.parametrize("takes_inputs", [False, True])
+def test_calls_are_recorded(
+    takes_inputs: bool, driver: FakeDriver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A first call runs as compiled; the second is recorded, and its replays are those from then
+    on."""
+    made: list[FakeRecording] = []
+
+    def recorded(call: Any, log: Any, inputs: Any, *rest: Any) -> FakeRecording:
+        made.append(FakeRecording(call, log, [*inputs], rest))
+        return made[-1]
+
+    monkeypatch.setattr(link_device, "Recording", recorded)
+    monkeypatch.setattr(link_device, "POOLS", FakePool())
+    monkeypatch.setattr(link_device, "outside_of_capture", lambda *_: torch.empty_strided)
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: False)
+    recording = replace(OPTIONS, mode="reduce-overhead")
+    function = _linked(_with_product(4), ["twice", "next"], takes_inputs, recording)
+    x, w = torch.randn(4, 4), torch.randn(4, 4)
+    torch.testing.assert_close(function([x, w])[0], 2 * x @ w + 1)
+    assert not made
+    for _ in range(2):
+        assert function([x, w])[0] is x
+    assert len(made) == 1 and made[0].inputs == [x, w]
 
 
 def test_without_triton(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
