@@ -9,9 +9,11 @@ torch.compile compiles for changing sizes. First each system is compiled and cal
 whichever call they come), then rounds follow, in an order drawn anew each time. A column that is
 not warm after --limit seconds is given up; when --seconds are over no other case begins.
 
-With --fill the caches are filled before, by as many processes at once; first calls are then timed
-there, so that they are of compiles, beside each other. What compiles longest comes last. The table
-and a JSON file with date, versions and card go to benchmarks/results, rewritten after each case.
+Each case has caches of its own, empty when the first of its systems compiles; with recording, a
+system finds there what it built without. With --fill they are filled before, by as many processes
+at once; first calls are then timed there, so that they are of compiles, beside each other. What
+compiles longest comes last. The table and a JSON file with date, versions and card go to
+benchmarks/results, rewritten after each case.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import copy
 import dataclasses
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -38,6 +41,7 @@ from torch import nn
 from benchmarks.intervals import geometric_mean, median, paired_ratio
 from benchmarks.machine import describe_machine, describe_versions, today
 from benchmarks.models_gpu_cases import CASES, GpuCase
+from benchmarks.processes import Caches, empty_caches
 from benchmarks.systems import BRAZE, EAGER, SYSTEMS, TORCH_COMPILE
 from benchmarks.timing import turns
 
@@ -141,23 +145,9 @@ def main(arguments: list[str] | None = None) -> int:
         return 0
     wanted = [part for part in chosen.only.split(",") if part]
     names = [c.name for c in CASES if not wanted or any(part in c.name for part in wanted)]
-    until = time.monotonic() + chosen.seconds
-    filled: dict[str, Row] = {}
-    if chosen.fill:
-        with ThreadPoolExecutor(chosen.fill) as threads:
-            order = names[::-1]  # what compiles longest first
-            rows = threads.map(lambda name: _in_a_process(name, columns, 0, _FILL_S), order)
-            filled = dict(zip(order, rows, strict=True))
-        print(f"the caches are filled, {until - time.monotonic():.0f} s left", flush=True)
-    found: dict[str, Row] = {}
-    for name in names:
-        if time.monotonic() > until:
-            print(f"the time is up before {name}", flush=True)
-            continue
-        row = _in_a_process(name, columns, chosen.rounds, chosen.limit)
-        found[name] = _with_first_calls(row, filled.get(name, {}))
-        print(_row(name, found[name], columns), flush=True)
-        write(found, columns, chosen.out, chosen.fill)
+    with empty_caches() as every:
+        caches = {name: Caches(every.folder / str(n)) for n, name in enumerate(names)}
+        found = _measured(caches, columns, chosen)
     print((chosen.out / "models_gpu.md").read_text())
     return int(any(f.error for row in found.values() for f in row.values()))
 
@@ -174,7 +164,9 @@ def write(rows: Mapping[str, Row], columns: Sequence[str], folder: Path, fill: i
         "",
         "Milliseconds a call (median), speedup over eager (median of paired rounds), seconds that "
         f"the first seven calls took beyond as many of the fastest{colds}, peak of reserved memory "
-        "in MiB. Each case in a process of its own. Single calls are in the JSON file.",
+        "in MiB. Each case in a process of its own, with caches of its own, empty when the first "
+        "column of a compiler begins: the second (`-ro`) finds there what the first built. Single "
+        "calls are in the JSON file.",
         "",
         f"| case | {' | '.join(columns)} |",
         "|---" * (len(columns) + 1) + "|",
@@ -198,11 +190,41 @@ def write(rows: Mapping[str, Row], columns: Sequence[str], folder: Path, fill: i
 # --- private ---------------------------------------------------------------------------------
 
 
-def _in_a_process(case: str, columns: Sequence[str], rounds: int, limit: float) -> Row:
+def _measured(
+    caches: Mapping[str, Caches], columns: Sequence[str], chosen: argparse.Namespace
+) -> dict[str, Row]:
+    """The cases that these caches are for; files are written behind each."""
+    until = time.monotonic() + chosen.seconds
+    filled: dict[str, Row] = {}
+    if chosen.fill:
+
+        def fill(name: str) -> Row:
+            return _in_a_process(name, columns, 0, _FILL_S, caches[name])
+
+        with ThreadPoolExecutor(chosen.fill) as threads:
+            order = [*caches][::-1]  # what compiles longest first
+            filled = dict(zip(order, threads.map(fill, order), strict=True))
+        print(f"the caches are filled, {until - time.monotonic():.0f} s left", flush=True)
+    found: dict[str, Row] = {}
+    for name, own in caches.items():
+        if time.monotonic() > until:
+            print(f"the time is up before {name}", flush=True)
+            continue
+        row = _in_a_process(name, columns, chosen.rounds, chosen.limit, own)
+        found[name] = _with_first_calls(row, filled.get(name, {}))
+        print(_row(name, found[name], columns), flush=True)
+        write(found, columns, chosen.out, chosen.fill)
+    return found
+
+
+def _in_a_process(
+    case: str, columns: Sequence[str], rounds: int, limit: float, caches: Caches
+) -> Row:
     """`measure_case` in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.models_gpu", "--one", case]
     command += ["--systems", ",".join(columns), "--rounds", str(rounds), "--limit", str(limit)]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    own = {**os.environ, **caches.environment()}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=own)
     if done.returncode:
         print(done.stderr, file=sys.stderr)
         error = (done.stderr.strip().splitlines() or ["it died"])[-1][:200]

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
+import torch
 from benchmarks import models_gpu
 from benchmarks.models_gpu import (
     COLUMNS,
@@ -22,6 +23,8 @@ from benchmarks.models_gpu import (
     _with_first_calls,
     write,
 )
+from benchmarks.models_gpu_cases import CASES
+from benchmarks.processes import Caches
 
 
 def test_what_takes_too_long_is_stopped() -> None:
@@ -62,7 +65,7 @@ def test_a_case_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPa
         return SimpleNamespace(returncode=0, stdout=f"a warning\n{json.dumps(answer)}\n")
 
     monkeypatch.setattr(subprocess, "run", run)
-    row = _in_a_process("a case", ["eager"], 7, 60.0)
+    row = _in_a_process("a case", ["eager"], 7, 60.0, Caches(Path("nowhere")))
     assert row == {"eager": Figures((4.0,), 4.0, 1.0, 0.1)}
     assert commands[0][-8:] == "--one,a case,--systems,eager,--rounds,7,--limit,60.0".split(",")
 
@@ -70,7 +73,36 @@ def test_a_case_is_measured_in_a_process_of_its_own(monkeypatch: pytest.MonkeyPa
 def test_a_process_that_dies_is_part_of_the_answer(monkeypatch: pytest.MonkeyPatch) -> None:
     died = SimpleNamespace(returncode=1, stderr="Traceback\nRuntimeError: no memory\n", stdout="")
     monkeypatch.setattr(subprocess, "run", lambda *command, **how: died)
-    assert _in_a_process("a case", ["eager"], 7, 60.0)["eager"].error == "RuntimeError: no memory"
+    row = _in_a_process("a case", ["eager"], 7, 60.0, Caches(Path("nowhere")))
+    assert row["eager"].error == "RuntimeError: no memory"
+
+
+@pytest.mark.parametrize("fill", [False, True])
+def test_caches_are_a_case_s_own_and_empty_at_first(
+    fill: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a program before has built is not found: first calls are of compiles."""
+    found: list[tuple[str, list[str]]] = []
+
+    def run(command: list[str], env: dict[str, str], **how: object) -> SimpleNamespace:
+        case = command[command.index("--one") + 1]
+        kept = Path(env["BRAZE_CACHE_DIR"])
+        found.append((case, [path.name for path in kept.glob("*")]))
+        kept.mkdir(parents=True, exist_ok=True)
+        (kept / case).touch()
+        answer = {"eager": dataclasses.asdict(Figures((4.0,), 4.0, 1.0, 0.1, 4.0, 9.0, 9.0))}
+        return SimpleNamespace(returncode=0, stdout=json.dumps(answer))
+
+    monkeypatch.setenv("BRAZE_CACHE_DIR", str(tmp_path))
+    (tmp_path / "built before").touch()
+    monkeypatch.setattr(subprocess, "run", run)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(models_gpu, "describe_machine", lambda device: {"device": "a card"})
+    wanted = [case.name for case in CASES if "gpt2" in case.name]
+    flags = ["--only", "gpt2", "--systems", "eager", "--out", str(tmp_path)]
+    assert models_gpu.main([*flags, "--fill", str(int(fill))]) == 0
+    empty, filled = [(name, []) for name in wanted], [(name, [name]) for name in wanted]
+    assert sorted(found) == sorted([*empty, *filled] if fill else empty)
 
 
 def test_first_calls_are_of_those_that_fill_the_caches() -> None:
