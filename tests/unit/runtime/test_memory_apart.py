@@ -21,7 +21,6 @@ from tests.unit.codegen.programs import axes, buffer, define, load, program
 from tests.unit.codegen.running import OPTIONS
 
 ROOM = 100
-_SAVED_BYTES = 2 * 4 << 22
 FORWARD, BACKWARD = 0, 1
 
 
@@ -200,7 +199,7 @@ def test_results_are_moved_with_what_shares_their_memory() -> None:
 @pytest.mark.parametrize(
     ("role", "wanted"),
     [
-        (Role(kept_from=2), (_SAVED_BYTES, (0,))),
+        (Role(kept_from=2), (2 * 4 << 22, (0,))),
         (Role(takes_inputs=True, kept_from=0), (0, (0, 2))),
         (Role(kept_from=3), None),
         (PLAIN, None),
