@@ -8,25 +8,31 @@ becomes
     kernel c: ... sum over k < 261 of part[k, c]
 
 The backward of a normalisation reads its inputs once this way. Both kernels must run over the same
-rows and points, rows must be short enough for registers, and b must not depend on a.
+rows and points, and rows must be short enough for registers. Rows may be two axes, in an order of
+memory that is another one for some of what is read (attention with the batch in front: 197 tokens
+of 32 images are rows there, 32 images of 197 tokens here); sums do not mind the order. Of what `a`
+writes, b may read what it finds at the same row and point: that is in a register then.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import permutations
 
 from braze.frozen import frozen
 from braze.ir.loops import Buffer, Load, Scalar
 from braze.ir.scalars import cast, loads, rebuild, replace_children, substitute_symbols
-from braze.ir.schedule import Accumulate, Column, Kernel, Step, Store
+from braze.ir.schedule import Accumulate, Column, Kernel, Loop, Step, Store, offset
+from braze.ir.types import Size
 from braze.schedule.in_place import Rewritten
 from braze.schedule.memory import may_move, memory_of, written
 from braze.schedule.normalise import Names
-from braze.shapes.expr import Symbol, as_expr, constant_value, floor_div, modulo
+from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div, modulo
 
 _WIDEST_ROW = 8192
 _LEAST_BLOCK = 8  # rows of a task
+_SHORT_ROW = 1024  # points that one warp holds: twice as many tasks
 
 
 def merge_columns(final: Rewritten, names: Names, tasks: int) -> Rewritten:
@@ -49,6 +55,20 @@ class _Partial:
     fold: Accumulate
 
 
+# b's symbols, by those of a.
+_Places = Mapping[Symbol, Expr]
+
+
+@frozen
+class _Merged:
+    """kernel: a with b's sums; moved: b's buffers -> the new ones; tasks: how many parts they
+    have."""
+
+    kernel: Kernel
+    moved: Mapping[Buffer, Buffer]
+    tasks: int
+
+
 def _merged_once(final: Rewritten, names: Names, tasks: int) -> Rewritten | None:
     steps = final.steps
     for b, second in enumerate(steps):
@@ -58,17 +78,19 @@ def _merged_once(final: Rewritten, names: Names, tasks: int) -> Rewritten | None
         for a, first in enumerate(steps):
             if a == b or (a < final.settled) != (b < final.settled):
                 continue
-            if not isinstance(first, Kernel) or not _match(first, second, tasks):
+            if not isinstance(first, Kernel) or not _may_take(first, second, tasks):
                 continue
-            if not may_move(steps, min(a, b), max(a, b)):
+            if not _may_meet(steps, a, b):
                 continue
-            made = _with_columns(first, second, partials, names, tasks)
+            columns = _columns(first, second, partials)
+            if not columns:
+                continue
+            made = _with_columns(first, second, columns, names, tasks)
             totals = _totals(steps, made, {p.target for p in partials})
             if totals is None:
                 continue
-            kernel, _ = made
             rest = [totals.get(n, step) for n, step in enumerate(steps)]
-            rest[min(a, b)] = kernel
+            rest[min(a, b)] = made.kernel
             del rest[max(a, b)]
             settled = final.settled - (max(a, b) < final.settled)
             return replace(final, steps=tuple(rest), settled=settled)
@@ -79,7 +101,7 @@ def _partials(step: Step) -> list[_Partial]:
     """The sums of a kernel that computes nothing but parts of sums over rows."""
     if not isinstance(step, Kernel) or not step.lanes or len(step.rows) != 2:
         return []
-    if len(step.phases) != 1 or len(step.phases[0].loops) != 1:
+    if len(step.phases) != 1 or len(step.phases[0].loops) > 2:
         return []
     (phase,) = step.phases
     folds = {s.target: s for s in phase.body if isinstance(s, Accumulate) and s.kind == "sum"}
@@ -93,63 +115,171 @@ def _partials(step: Step) -> list[_Partial]:
     return found if len(found) == len(phase.body) else []
 
 
-def _match(first: Kernel, second: Kernel, tasks: int) -> bool:
-    """Whether both run over the same rows and points, and read the same."""
+def _may_take(first: Kernel, second: Kernel, tasks: int) -> bool:
+    """Whether the first kernel may do the second's sums, if both run over the same rows: so many
+    that it is worth it, of so many points as a program holds."""
     inner = first.phases[0].loops
-    if first.lanes or first.chunks or len(first.rows) != 1 or len(inner) != 1:
+    if first.lanes or first.chunks or len(first.rows) > 2 or len(inner) != 1:
         return False
     if not any(isinstance(s, Accumulate) for phase in first.phases for s in phase.body):
         return False
-    rows, points = constant_value(first.rows[0][1]), constant_value(inner[0][1])
-    (_, parts), (_, columns) = second.rows
-    ((_, part),) = second.phases[0].loops
+    rows, points = _count(first.rows), constant_value(inner[0][1])
     if rows is None or points is None or rows < _LEAST_BLOCK * tasks or points > _WIDEST_ROW:
         return False
-    covered = (constant_value(parts) or 0) * (constant_value(part) or 0)
-    if constant_value(columns) != points or not rows <= covered < rows + (
-        constant_value(part) or 0
-    ):
-        return False
-    large = {b for b in first.memory if b in second.memory and len(b.shape) > 1}
-    return bool(large - set(written(first)))
+    return constant_value(second.rows[-1][1]) == points
+
+
+def _may_meet(steps: Sequence[Step], a: int, b: int) -> bool:
+    """Whether the later of both kernels may run where the earlier one does. What `a` writes is in
+    registers, if b comes later and reads it."""
+    if b < a:
+        return may_move(steps, b, a)
+    return may_move([*steps[:a], *steps[a + 1 :]], a, b - 1)
+
+
+def _columns(first: Kernel, second: Kernel, partials: Sequence[_Partial]) -> list[_Partial]:
+    """The second's sums, by the first's symbols: of all orders that its rows may have, where most
+    of what they read is read by the first, too. Empty where none will do."""
+    best: tuple[int, list[_Partial]] = (-1, [])
+    for places in _orders(first, second):
+        made = [_at(first, partial, places) for partial in partials]
+        if None in made:
+            continue
+        found = [partial for partial in made if partial is not None]
+        met = _met(first, found)
+        if met > best[0] and (met or len(first.rows) == 1):
+            best = met, found
+    return best[1]
+
+
+def _orders(first: Kernel, second: Kernel) -> Iterator[_Places]:
+    """All ways in which the second's parts may be the first's rows."""
+    (part, parts), (column, _) = second.rows
+    inner = second.phases[0].loops
+    point = {column: as_expr(first.phases[0].loops[0][0])}
+    if len(inner) == 1:
+        ((along, length),) = inner
+        for order in permutations(first.rows):
+            place = _flat(order)
+            if _covers(parts, length, _count(order)):
+                yield {**point, part: floor_div(place, length), along: modulo(place, length)}
+        return
+    if len(first.rows) != 2:
+        return
+    for (along, length), (whole, size) in permutations(inner):
+        for (row, rows), (other, others) in permutations(first.rows):
+            if as_expr(size) == as_expr(others) and _covers(parts, length, constant_value(rows)):
+                place = as_expr(row)
+                cut = {part: floor_div(place, length), along: modulo(place, length)}
+                yield {**point, **cut, whole: as_expr(other)}
+
+
+def _flat(rows: Sequence[Loop]) -> Expr:
+    """The number of a row, of axes in that order."""
+    number = as_expr(0)
+    for symbol, size in rows:
+        number = number * size + as_expr(symbol)
+    return number
+
+
+def _covers(parts: Size, length: Size, rows: int | None) -> bool:
+    """Whether so many parts are all rows, and the last of them has one."""
+    size = constant_value(length) or 0
+    return rows is not None and rows <= (constant_value(parts) or 0) * size < rows + size
+
+
+def _count(rows: Sequence[Loop]) -> int | None:
+    total = 1
+    for _, size in rows:
+        known = constant_value(size)
+        if known is None:
+            return None
+        total *= known
+    return total
+
+
+def _at(first: Kernel, partial: _Partial, places: _Places) -> _Partial | None:
+    """The sum by the first's symbols; None where it reads what the first writes elsewhere than it
+    is written: other threads have that."""
+    stores: dict[Buffer, list[Store]] = {}
+    for phase in first.phases:
+        for statement in (*phase.body, *phase.row):
+            if isinstance(statement, Store):
+                stores.setdefault(statement.target, []).append(statement)
+    fold = partial.fold
+    body = substitute_symbols(cast(fold.body, fold.dtype), places)
+    where: dict[Load, Load] = {}
+    for load in loads(body):
+        made = stores.get(load.buffer)
+        if made is None:
+            continue
+        store = made[0]
+        if len(made) > 1 or _offset(load) != offset(store.target, store.coordinates):
+            return None
+        where[load] = replace(load, coordinates=store.coordinates)
+
+    def found(node: Scalar, below: Callable[[Scalar], Scalar]) -> Scalar:
+        if isinstance(node, Load):
+            return where.get(node, node)
+        return replace_children(node, below)
+
+    return replace(partial, fold=replace(fold, body=rebuild(body, found)))
+
+
+def _offset(load: Load) -> Expr | None:
+    """None for what is looked up."""
+    if any(not isinstance(c, Expr) for c in load.coordinates):
+        return None
+    return offset(load.buffer, load.coordinates)
+
+
+def _met(first: Kernel, partials: Sequence[_Partial]) -> int:
+    """How many of the places of matrices that sums read the first kernel reads or writes, too."""
+    known = {
+        (load.buffer, _offset(load))
+        for phase in first.phases
+        for statement in (*phase.body, *phase.row)
+        for load in loads(statement.value if isinstance(statement, Store) else statement.body)
+    }
+    known |= {
+        (s.target, offset(s.target, s.coordinates))
+        for phase in first.phases
+        for s in (*phase.body, *phase.row)
+        if isinstance(s, Store)
+    }
+    read = {
+        (load.buffer, _offset(load))
+        for partial in partials
+        for load in loads(partial.fold.body)
+        if len(load.buffer.shape) > 1
+    }
+    return len(known & read)
 
 
 def _with_columns(
-    first: Kernel, second: Kernel, partials: Sequence[_Partial], names: Names, wanted: int
-) -> tuple[Kernel, dict[Buffer, Buffer]]:
-    """The first kernel with the second's sums; the second's buffers -> the new ones."""
-    (row, size), ((point, points),) = first.rows[0], first.phases[0].loops
-    rows = constant_value(size) or 0
-    block = first.block or -(-rows // wanted)
+    first: Kernel, second: Kernel, sums: Sequence[_Partial], names: Names, wanted: int
+) -> _Merged:
+    """The first kernel with the second's sums, which are by its symbols."""
+    ((_, points),) = first.phases[0].loops
+    rows = _count(first.rows) or 0
+    if (constant_value(points) or 0) <= _SHORT_ROW:
+        wanted *= 2
+    block = first.block or max(_LEAST_BLOCK, -(-rows // wanted))
     tasks = -(-rows // block)
-    (part, _), (column, _) = second.rows
-    ((inner, length),) = second.phases[0].loops
-    places = {
-        part: floor_div(as_expr(row), length),
-        inner: modulo(as_expr(row), length),
-        column: as_expr(point),
-    }
     columns, moved = [], {}
-    for partial in partials:
+    for partial in sums:
         fold = partial.fold
         target = names.buffer(partial.target, (tasks, points), dtype=fold.dtype)
         moved[partial.target] = target
-        body = substitute_symbols(cast(fold.body, fold.dtype), places)
-        columns.append(Column(target, fold.dtype, body))
+        columns.append(Column(target, fold.dtype, fold.body))
     others = [b for b in second.memory if b not in moved]
     memory = tuple(dict.fromkeys([*first.memory, *others, *moved.values()]))
-    made = replace(first, memory=memory, columns=(*first.columns, *columns), block=block)
-    return made, moved
+    kernel = replace(first, memory=memory, columns=(*first.columns, *columns), block=block)
+    return _Merged(kernel, moved, tasks)
 
 
-def _totals(
-    steps: Sequence[Step],
-    made: tuple[Kernel, Mapping[Buffer, Buffer]],
-    partials: set[Buffer],
-) -> dict[int, Step] | None:
+def _totals(steps: Sequence[Step], made: _Merged, partials: set[Buffer]) -> dict[int, Step] | None:
     """The kernels that add up the partial sums, over the new parts; None where one does more."""
-    kernel, moved = made
-    tasks = -(-(constant_value(kernel.rows[0][1]) or 0) // kernel.block)
     found: dict[int, Step] = {}
     for number, step in enumerate(steps):
         if not partials & {*memory_of(step)} or partials & {*written(step)}:
@@ -159,7 +289,7 @@ def _totals(
         ((symbol, _),) = step.phases[0].loops
         if not all(_adds_up(s, symbol, partials) for s in step.phases[0].body):
             return None
-        found[number] = _over(step, symbol, tasks, moved)
+        found[number] = _over(step, symbol, made.tasks, made.moved)
     return found
 
 

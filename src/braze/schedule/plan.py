@@ -14,6 +14,7 @@ from braze.ir.padding import NO_PADDING
 from braze.ir.schedule import Refusal, Schedule, Step
 from braze.options import Options
 from braze.schedule.carried_sums import carry_sums
+from braze.schedule.column_totals import finish_columns
 from braze.schedule.columns import merge_columns
 from braze.schedule.early_copies import copy_early
 from braze.schedule.early_regions import write_regions_early
@@ -112,7 +113,7 @@ def _planned(
     steps = _steps(program, groups, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
-        final = merge_columns(final, names, target.merges_columns)
+        final = finish_columns(program, merge_columns(final, names, target.merges_columns))
         final = join_numbers(sum_where_made(final))
     if choose is not None:
         fused = fuse_products(program, final.steps, final.settled, names, choose)

@@ -20,7 +20,6 @@ from braze.ir.loops import (
 )
 from braze.ir.run_loops import run_loops
 from braze.ir.scalars import apply, cast, index
-from braze.ir.schedule import Kernel
 from braze.options import Options
 from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Symbol, as_expr
@@ -253,34 +252,6 @@ def test_padding_never_reads_outside() -> None:
 
 def test_joining_writes_regions_of_one_buffer() -> None:
     check(joined(), [torch.randn(3, 5), torch.randn(3, 7)])
-
-
-@pytest.mark.parametrize(("rows", "columns"), [(80, 20), (91, 33)])
-def test_sums_over_rows_join_the_kernel_of_the_rows(rows: int, columns: int) -> None:
-    """dx = dy - x * (sum of dy * x along the row), and the sums of dy and of dy * x over rows."""
-    shape = (rows, columns)
-    x, dy, dx = (buffer(name, shape) for name in ("x", "dy", "dx"))
-    dot, bias, weight = buffer("dot", (rows,)), buffer("bias", shape[1:]), buffer("w", shape[1:])
-    (i, _), (j, _) = over = axes(shape)
-    (k, _), (c, _) = other = axes(shape, "k")
-    product = apply("mul", load(dy, i, j), load(x, i, j))
-    statements = [
-        define(dot, over[:1], total("sum", over[1:], product)),
-        define(dx, over, apply("sub", load(dy, i, j), apply("mul", load(x, i, j), load(dot, i)))),
-        define(bias, other[1:], total("sum", other[:1], load(dy, k, c))),
-        define(
-            weight,
-            other[1:],
-            total("sum", other[:1], apply("mul", load(dy, k, c), load(x, k, c))),
-        ),
-    ]
-    backward = program([x, dy], statements, [dx, bias, weight])
-    target = replace(CUDA, least_work=1000, least_part=256, merges_columns=7)
-    plan, _ = generated(backward, target)
-    merged = [step for step in plan.steps if isinstance(step, Kernel) and step.columns]
-    assert len(merged) == 1 and len(merged[0].columns) == 2
-    inputs = [torch.randn(shape), torch.randn(shape)]
-    check(backward, inputs, target, atol=1e-4, rtol=1e-4)
 
 
 def test_joined_regions_are_computed_where_they_are_read() -> None:

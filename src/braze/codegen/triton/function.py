@@ -101,9 +101,9 @@ class _Writer:
 
     def _task(self) -> list[str]:
         """Rows one after another, and sums over them."""
-        reduced, scope = self._reduced, self.scope
+        reduced, scope, together = self._reduced, self.scope, self.tiling.together
         assert reduced is not None
-        together, ((row, size),) = self.tiling.together, self.kernel.rows
+        (rows,) = self.tiling.grid_dimensions
         head = [
             f"pid = tl.program_id(0){'.to(tl.int64)' if self.tiling.wide else ''}",
             f"r_lane = {self._lane(reduced)}",
@@ -112,10 +112,10 @@ class _Writer:
         for number, column in enumerate(self.kernel.columns):
             start = f"tl.full([RB], 0, tl.{TYPES[column.dtype]})"
             head.append(f"c{number} = {start}")
-        limit = index_text(as_expr(size), scope.sizes)
+        limit = index_text(rows.size, scope.sizes)
         head.append(f"rows = tl.minimum({together}, {limit} - pid * {together})")
         head.append(f"for row in tl.range(0, rows, num_stages={self.tiling.stages}):")
-        self.lines.append(f"{row.name} = pid * {together} + row")
+        self._index(rows, f"pid * {together} + row", self.lines)
         self._passes()
         tail = []
         for number, column in enumerate(self.kernel.columns):

@@ -1,0 +1,139 @@
+"""What is left behind sums over rows that the kernel of the rows computes (`schedule/columns.py`).
+
+    kernel a: rows i < 4096: g[i, r] = ...; y[i, r] = ...; p[task, r], q[task, r] = sums over rows
+    kernel b: rows c < 768 in lanes: v[c] = sum over k < 512 of p[k, c]
+    kernel c: rows c < 768 in lanes: w[c] = sum over k < 512 of q[k, c]
+becomes
+    kernel a: rows i < 4096: y[i, r] = ...; p[task, r], q[task, r] = sums over rows
+    kernel b: rows c < 768 in lanes: v[c] = sum over k < 512 of p[k, c]; w[c] = ... of q[k, c]
+
+Sums over the same parts are one kernel: each takes longer to start than to run. A value (g) that
+nothing but such a sum still reads is not written: its program has it in registers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+from braze.ir.loops import Buffer, LoopProgram, Scalar
+from braze.ir.scalars import loads, substitute_symbols
+from braze.ir.schedule import Accumulate, Kernel, Phase, Step, Store
+from braze.schedule.in_place import Rewritten
+from braze.schedule.memory import may_move, memory_of, written
+from braze.shapes.expr import Expr, Symbol, as_expr
+from braze.shapes.substitution import substitute
+
+
+def finish_columns(program: LoopProgram, final: Rewritten) -> Rewritten:
+    """The steps with what kernels with columns made possible."""
+    steps = _without_unread(program, final)
+    joined = _joined_once(replace(final, steps=steps))
+    while joined is not None:
+        final = joined
+        joined = _joined_once(final)
+        steps = final.steps
+    return replace(final, steps=steps)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _without_unread(program: LoopProgram, final: Rewritten) -> tuple[Step, ...]:
+    needed = {view.buffer for view in program.outputs}
+    needed |= {b for target, view in final.mutations for b in (target, view.buffer)}
+    needed |= {*program.inputs, *final.in_place, *(b for b, _ in program.constants)}
+    count: dict[Buffer, int] = {}
+    for step in final.steps:
+        for buffer in {*memory_of(step), *written(step)}:
+            count[buffer] = count.get(buffer, 0) + 1
+    return tuple(
+        _in_registers(step, {b for b in step.memory if count[b] == 1 and b not in needed})
+        if isinstance(step, Kernel) and step.columns
+        else step
+        for step in final.steps
+    )
+
+
+def _in_registers(kernel: Kernel, unread: set[Buffer]) -> Kernel:
+    """The kernel without those of the buffers behind pointers that it writes once, and reads at
+    that place alone."""
+    stores: dict[Buffer, list[Store]] = {}
+    read: dict[Buffer, set[tuple[Expr | Scalar, ...]]] = {}
+    for part in _parts(kernel):
+        if isinstance(part, Store):
+            stores.setdefault(part.target, []).append(part)
+        for load in loads(part.value if isinstance(part, Store) else part.body):
+            read.setdefault(load.buffer, set()).add(load.coordinates)
+    for column in kernel.columns:
+        for load in loads(column.body):
+            read.setdefault(load.buffer, set()).add(load.coordinates)
+    gone = {
+        buffer
+        for buffer in unread & stores.keys()
+        if [s.coordinates for s in stores[buffer]] == [*read.get(buffer, ())]
+    }
+    return replace(kernel, memory=tuple([b for b in kernel.memory if b not in gone]))
+
+
+def _parts(kernel: Kernel) -> Iterator[Store | Accumulate]:
+    for phase in kernel.phases:
+        yield from phase.body
+        yield from phase.row
+
+
+def _joined_once(final: Rewritten) -> Rewritten | None:
+    steps = final.steps
+    for step in steps:
+        if not isinstance(step, Kernel) or len(step.columns) < 2:
+            continue
+        targets = {column.target for column in step.columns}
+        totals = [n for n, other in enumerate(steps) if _adds_up(other, targets)]
+        for early, late in pairwise(totals):
+            apart = (early < final.settled) != (late < final.settled)
+            kernel = None if apart else _joined(steps, early, late)
+            if kernel is not None:
+                rest = [*steps[:early], kernel, *steps[early + 1 : late], *steps[late + 1 :]]
+                settled = final.settled - (late < final.settled)
+                return replace(final, steps=tuple(rest), settled=settled)
+    return None
+
+
+def _adds_up(step: Step, targets: set[Buffer]) -> bool:
+    """Whether a step folds nothing but those buffers over its only loop."""
+    if not isinstance(step, Kernel) or not targets & {*step.memory}:
+        return False
+    if len(step.rows) != 1 or len(step.phases) != 1 or len(step.phases[0].loops) != 1:
+        return False
+    made = {*written(step)}
+    folds = all(isinstance(statement, Accumulate) for statement in step.phases[0].body)
+    return folds and not made & targets and {*step.memory} <= made | targets
+
+
+def _joined(steps: Sequence[Step], early: int, late: int) -> Kernel | None:
+    """Both kernels as one, if they run over the same lanes and parts."""
+    first, second = steps[early], steps[late]
+    assert isinstance(first, Kernel) and isinstance(second, Kernel)
+    ((row, rows),), ((other, others),) = first.rows, second.rows
+    (phase,), (behind,) = first.phases, second.phases
+    ((part, parts),), ((along, length),) = phase.loops, behind.loops
+    if first.lanes != second.lanes or as_expr(rows) != as_expr(others):
+        return None
+    if as_expr(parts) != as_expr(length) or not may_move(steps, early, late):
+        return None
+    places = {other: as_expr(row), along: as_expr(part)}
+    folded = [_by(fold, places) for fold in behind.body if isinstance(fold, Accumulate)]
+    stored = [_stored_by(store, places) for store in behind.row]
+    moved = Phase(phase.loops, (*phase.body, *folded), (*phase.row, *stored))
+    memory = tuple(dict.fromkeys([*first.memory, *second.memory]))
+    return replace(first, phases=(moved,), memory=memory)
+
+
+def _by(fold: Accumulate, places: Mapping[Symbol, Expr]) -> Accumulate:
+    return replace(fold, body=substitute_symbols(fold.body, places))
+
+
+def _stored_by(store: Store, places: Mapping[Symbol, Expr]) -> Store:
+    coordinates = tuple([substitute(c, places) for c in store.coordinates])
+    return replace(store, coordinates=coordinates, value=substitute_symbols(store.value, places))
