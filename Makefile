@@ -92,7 +92,8 @@ cpython: $(READY)/packages
 
 test-gpu: $(READY)/packages
 	$(BIN)/python -m pytest -m gpu tests/gpu tests/unit/codegen/test_triton.py \
-		tests/unit/codegen/test_triton_indices.py tests/unit/codegen/test_triton_products.py $(ARGS)
+		tests/unit/codegen/test_triton_indices.py tests/unit/codegen/test_triton_products.py \
+		tests/unit/codegen/test_triton_columns.py $(ARGS)
 
 bench-gpu: $(READY)/packages
 	$(BIN)/python -m benchmarks.models_gpu $(ARGS)
