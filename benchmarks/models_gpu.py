@@ -41,7 +41,7 @@ from torch import nn
 from benchmarks.intervals import geometric_mean, median, paired_ratio
 from benchmarks.machine import describe_machine, describe_versions, today
 from benchmarks.models_gpu_cases import CASES, GpuCase
-from benchmarks.processes import Caches, empty_caches
+from benchmarks.processes import Caches, children, empty_caches, end
 from benchmarks.systems import BRAZE, EAGER, SYSTEMS, TORCH_COMPILE
 from benchmarks.timing import turns
 
@@ -98,10 +98,12 @@ def measure_case(
     calls: dict[str, Callable[[], object]] = {}
     figures: dict[str, Figures] = {}
     for column in columns:
+        others = children()
         try:
             with _limited(limit):
                 calls[column], figures[column] = _warmed(column, model, make_inputs, loss, case)
-        except TooLong:
+        except TooLong:  # what still compiles would slow the others down
+            end(children() - others)
             figures[column] = Figures(error=f"not warm after {limit:.0f} s")
         except Exception as error:
             traceback.print_exc()

@@ -11,7 +11,7 @@ import subprocess
 import sys
 import tempfile
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -80,6 +80,26 @@ def run(
             late.cancel()
             _end_group(process)
         return _with_log(result or _died(status, expired, timeout_s, log), log)
+
+
+def children() -> set[int]:
+    """The processes that this one started, and those that they did."""
+    found: set[int] = set()
+    left = [os.getpid()]
+    while left:
+        for tasks in Path(f"/proc/{left.pop()}/task").glob("*/children"):
+            with contextlib.suppress(OSError):  # it ended just now
+                new = {int(pid) for pid in tasks.read_text().split()} - found
+                found |= new
+                left += new
+    return found
+
+
+def end(processes: Iterable[int]) -> None:
+    """Kill them."""
+    for process in processes:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 def _read_answers(reading: int, on_phase: Callable[[str], None]) -> dict[str, Any] | None:

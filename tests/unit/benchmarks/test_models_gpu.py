@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 import torch
@@ -21,10 +24,11 @@ from benchmarks.models_gpu import (
     _in_a_process,
     _limited,
     _with_first_calls,
+    measure_case,
     write,
 )
 from benchmarks.models_gpu_cases import CASES
-from benchmarks.processes import Caches
+from benchmarks.processes import Caches, children, end
 
 
 def test_what_takes_too_long_is_stopped() -> None:
@@ -34,6 +38,25 @@ def test_what_takes_too_long_is_stopped() -> None:
     with _limited(60):
         pass
     time.sleep(0.06)
+
+
+def test_what_a_column_in_too_long_started_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Processes that compile would slow down what is measured behind it; others are left."""
+    command = [sys.executable, "-c", "import time; time.sleep(60)"]
+    started = [subprocess.Popen(command)]
+
+    def warmed(*_: object) -> NoReturn:
+        started.append(subprocess.Popen(command))
+        raise TooLong
+
+    monkeypatch.setattr(models_gpu, "_warmed", warmed)
+    built: Any = SimpleNamespace(build=lambda: (None, None, None))
+    assert measure_case(built, ["tc"], 0)["tc"].error
+    assert started[1].wait(10) == -signal.SIGKILL
+    assert started[0].pid in children() and started[0].poll() is None
+    end([started[0].pid])
+    assert started[0].wait(10) == -signal.SIGKILL
+    end([started[0].pid])  # it is gone
 
 
 def test_the_files_hold_what_there_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
