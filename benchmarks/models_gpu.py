@@ -301,7 +301,9 @@ def _warmed(
 
 
 def _calls_a_sample(call: Callable[[], object]) -> int:
-    return max(1, round(_SAMPLE_S / _seconds(call, 3)))
+    """By the fastest of three: one that compiles once more would make samples of single calls,
+    which show how long a result takes, not how many come."""
+    return max(1, round(_SAMPLE_S / min(_seconds(call, 1) for _ in range(3))))
 
 
 def _seconds(call: Callable[[], object], count: int) -> float:

@@ -114,3 +114,59 @@ def test_what_torch_compile_is_told_of_is_no_finalizer() -> None:
         [sys.executable, "-c", NOTICED], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
+
+
+BEFORE = """
+import logging
+import torch
+import braze
+from torch.optim import SGD, Adagrad, Adam, AdamW
+
+told = []
+handler = logging.Handler()
+handler.emit = lambda record: told.append(record.getMessage())
+logging.getLogger("braze.recompiles").addHandler(handler)
+braze.set_logs("recompiles")
+
+def trained(cls, **options):
+    weight = torch.nn.Parameter(torch.ones(3))
+    optimizer = cls([weight], lr=0.5, **options)
+
+    def step(x):
+        optimizer.zero_grad()
+        (weight * x).sum().backward()
+        optimizer.step()
+
+    return braze.compile(step), weight
+
+classes = [(AdamW, {}), (Adam, {}), (SGD, {}), (SGD, {"fused": True}), (Adagrad, {"fused": True})]
+steps = [trained(cls, **options) for cls, options in classes]
+for step, _ in steps:
+    for _ in range(3):
+        step(torch.ones(3))
+before = torch.optim.AdamW._init_group
+torch.compile(lambda x: x + 1, backend="eager")(torch.ones(2))
+assert torch.optim.AdamW._init_group is not before, "it replaces nothing"
+told.clear()
+for step, weight in steps:
+    held = weight.detach().clone()
+    step(torch.ones(3))
+    assert not torch.equal(weight, held)
+assert not told, told
+
+# What the program replaces is noticed.
+Adam._init_group = lambda *arguments: False
+step, weight = steps[1]
+held = weight.detach().clone()
+step(torch.ones(3))
+assert told and torch.equal(weight, held), (told, weight, held)
+"""
+
+
+def test_steps_compiled_before_torch_compile_stay() -> None:
+    """It replaces parts of torch's optimizers when a process uses it first: each step that was
+    compiled already was compiled once more."""
+    done = subprocess.run(
+        [sys.executable, "-c", BEFORE], capture_output=True, text=True, timeout=300
+    )
+    assert done.returncode == 0, done.stderr

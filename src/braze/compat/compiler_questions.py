@@ -156,6 +156,17 @@ def replaced_by_compiler(function: Any) -> Any:
     return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents
 
 
+def original_of(value: Any) -> Any:
+    """The value, or what it stands in for, if torch's own compiler made it: once for a class, and
+    once more for one that inherits from it."""
+    while type(value) is types.FunctionType and is_compiler_function(value):
+        original = replaced_by_compiler(value)
+        if original is None:
+            break
+        value = original
+    return value
+
+
 def is_callback_of_compiler(callback: Any) -> bool:
     """Whether torch's own compiler is told by this callback of a weak reference that an object of
     the program's, or a function of torch's, has ended: it drops what it compiled for that."""

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable
 from typing import Any, final
 
+from braze.compat.compiler_questions import original_of
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard
 from braze.runtime.guard_words import short_text
@@ -18,6 +20,13 @@ def raw_lookup(cls: type, name: str) -> Any:
         if found is not ABSENT:
             return found
     return ABSENT
+
+
+def stands_for(found: Any, expected: Any) -> bool:
+    """Whether what a name finds is the expected function, as torch.compile's own compiler replaces
+    parts of torch (of its optimizers, for one) when a process uses it first: what Braze made
+    before stays right."""
+    return type(found) is types.FunctionType and original_of(found) is original_of(expected)
 
 
 @final
@@ -38,21 +47,26 @@ class ClassLookups:
         """Whether each lookup gives the object that is expected."""
         mro, plan = self.plan
         if cls.__mro__ is not mro:
-            found = self._plan_for(cls)
-            if found is None:
-                return False
-            plan = found
-            self.plan = cls.__mro__, plan
-        for get, name, expected in plan:  # noqa: SIM110  (a generator would double the time)
+            return self._holds_anew(cls)
+        for get, name, expected in plan:
             if get(name, ABSENT) is not expected:
-                return False
+                return self._holds_anew(cls)
+        return True
+
+    def _holds_anew(self, cls: type) -> bool:
+        """The same, by a new plan."""
+        plan = self._plan_for(cls)
+        if plan is None:
+            return False
+        self.plan = cls.__mro__, plan
         return True
 
     def _plan_for(self, cls: type) -> list[tuple[Callable[..., Any], str, Any]] | None:
         """Only a world in which all lookups hold makes a plan; None in another."""
         plan: list[tuple[Callable[..., Any], str, Any]] = []
         for name, expected in self.entries:
-            if raw_lookup(cls, name) is not expected:
+            found = raw_lookup(cls, name)
+            if found is not expected and not stands_for(found, expected):
                 return None
             for klass in cls.__mro__:
                 found = klass.__dict__.get(name, ABSENT)
@@ -78,10 +92,20 @@ def write_namespace(writer: SourceWriter, guard: Guard) -> str:
 
 def _write_entries(writer: SourceWriter, mapping: str, entries: Any) -> str:
     absent = writer.constant(ABSENT)
-    terms = [
-        f"{mapping}.get({name!r}, {absent}) is {writer.constant(value)}" for name, value in entries
-    ]
+    terms = []
+    for name, value in entries:
+        found, expected = f"{mapping}.get({name!r}, {absent})", writer.constant(value)
+        term = f"{found} is {expected}"
+        if _may_be_replaced(value):
+            writer.namespace["stands_for"] = stands_for
+            term = f"({term} or stands_for({found}, {expected}))"
+        terms.append(term)
     return " and ".join(terms) or "True"
+
+
+def _may_be_replaced(value: Any) -> bool:
+    """Whether it is a function of torch's."""
+    return type(value) is types.FunctionType and (value.__module__ or "").startswith("torch.")
 
 
 def explain_namespace(guard: Guard, value: Any, frame: FrameValues) -> str | None:
@@ -104,7 +128,7 @@ def explain_lookups(guard: Guard, value: Any, frame: FrameValues) -> str | None:
 def _explain_entries(guard: Guard, look_up: Callable[[str], Any]) -> str | None:
     for name, expected in guard.expected:
         actual = look_up(name)
-        if actual is not expected:
+        if actual is not expected and not stands_for(actual, expected):
             return (
                 f"'{guard.source}' entry {name!r} mismatch. "
                 f"expected {short_text(expected)}, actual {short_text(actual)}"
