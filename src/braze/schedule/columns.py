@@ -21,10 +21,9 @@ from dataclasses import replace
 from itertools import permutations
 
 from braze.frozen import frozen
-from braze.ir.loops import Buffer, Load, Scalar
-from braze.ir.scalars import cast, loads, rebuild, replace_children, substitute_symbols
-from braze.ir.schedule import Accumulate, Column, Kernel, Loop, Step, Store, offset
-from braze.ir.types import Size
+from braze.ir.loops import Apply, Buffer, Cast, Guarded, Index, Literal, Load, Scalar
+from braze.ir.scalars import cast, literal, loads, rebuild, replace_children, substitute_symbols
+from braze.ir.schedule import Accumulate, Column, Kernel, Loop, Step, Store, offset, row_points
 from braze.schedule.in_place import Rewritten
 from braze.schedule.memory import may_move, memory_of, written
 from braze.schedule.normalise import Names
@@ -123,7 +122,7 @@ def _may_take(first: Kernel, second: Kernel, tasks: int) -> bool:
         return False
     if not any(isinstance(s, Accumulate) for phase in first.phases for s in phase.body):
         return False
-    rows, points = _count(first.rows), constant_value(inner[0][1])
+    rows, points = row_points(first.rows), constant_value(inner[0][1])
     if rows is None or points is None or rows < _LEAST_BLOCK * tasks or points > _WIDEST_ROW:
         return False
     return constant_value(second.rows[-1][1]) == points
@@ -141,7 +140,7 @@ def _columns(first: Kernel, second: Kernel, partials: Sequence[_Partial]) -> lis
     """The second's sums, by the first's symbols: of all orders that its rows may have, where most
     of what they read is read by the first, too. Empty where none will do."""
     best: tuple[int, list[_Partial]] = (-1, [])
-    for places in _orders(first, second):
+    for places in _orders(first, second, partials):
         made = [_at(first, partial, places) for partial in partials]
         if None in made:
             continue
@@ -152,26 +151,54 @@ def _columns(first: Kernel, second: Kernel, partials: Sequence[_Partial]) -> lis
     return best[1]
 
 
-def _orders(first: Kernel, second: Kernel) -> Iterator[_Places]:
-    """All ways in which the second's parts may be the first's rows."""
-    (part, parts), (column, _) = second.rows
+def _orders(first: Kernel, second: Kernel, partials: Sequence[_Partial]) -> Iterator[_Places]:
+    """All ways in which the second's parts may be the first's rows, every one of them once."""
+    part, (column, _) = second.rows
     inner = second.phases[0].loops
     point = {column: as_expr(first.phases[0].loops[0][0])}
     if len(inner) == 1:
-        ((along, length),) = inner
+        (along,) = inner
         for order in permutations(first.rows):
-            place = _flat(order)
-            if _covers(parts, length, _count(order)):
-                yield {**point, part: floor_div(place, length), along: modulo(place, length)}
+            if _are_rows(partials, part, along, row_points(order)):
+                yield {**point, **_cut(part, along, _flat(order))}
         return
     if len(first.rows) != 2:
         return
-    for (along, length), (whole, size) in permutations(inner):
-        for (row, rows), (other, others) in permutations(first.rows):
-            if as_expr(size) == as_expr(others) and _covers(parts, length, constant_value(rows)):
-                place = as_expr(row)
-                cut = {part: floor_div(place, length), along: modulo(place, length)}
-                yield {**point, **cut, whole: as_expr(other)}
+    for along, (whole, size) in permutations(inner):
+        for row, (other, others) in permutations(first.rows):
+            same = as_expr(size) == as_expr(others)
+            if same and _are_rows(partials, part, along, row_points([row])):
+                yield {**point, **_cut(part, along, as_expr(row[0])), whole: as_expr(other)}
+
+
+def _are_rows(partials: Sequence[_Partial], part: Loop, along: Loop, rows: int | None) -> bool:
+    """Whether so many rows are all that the sums have: parts of one length hold more than that, of
+    which a condition leaves the last ones out."""
+    most, place = row_points([part, along]), as_expr(part[0]) * along[1] + along[0]
+    if most is None or rows is None or rows > most:
+        return False
+    return all(_end(partial.fold.body, place, most) <= rows for partial in partials)
+
+
+def _end(body: Scalar, place: Expr, most: int) -> int:
+    """Behind which place of a sum nothing is added."""
+    while isinstance(body, Cast):
+        body = body.operand
+    if not isinstance(body, Guarded) or body.other != literal(0, body.dtype):
+        return most
+    condition = body.condition
+    if not isinstance(condition, Apply) or condition.op != "lt":
+        return most
+    left, right = condition.operands
+    if isinstance(right, Literal) and left == Index(place):
+        return min(int(right.value), most)
+    return most
+
+
+def _cut(part: Loop, along: Loop, row: Expr) -> _Places:
+    """Where a row is: in which part, and where of it."""
+    length = along[1]
+    return {part[0]: floor_div(row, length), along[0]: modulo(row, length)}
 
 
 def _flat(rows: Sequence[Loop]) -> Expr:
@@ -180,22 +207,6 @@ def _flat(rows: Sequence[Loop]) -> Expr:
     for symbol, size in rows:
         number = number * size + as_expr(symbol)
     return number
-
-
-def _covers(parts: Size, length: Size, rows: int | None) -> bool:
-    """Whether so many parts are all rows, and the last of them has one."""
-    size = constant_value(length) or 0
-    return rows is not None and rows <= (constant_value(parts) or 0) * size < rows + size
-
-
-def _count(rows: Sequence[Loop]) -> int | None:
-    total = 1
-    for _, size in rows:
-        known = constant_value(size)
-        if known is None:
-            return None
-        total *= known
-    return total
 
 
 def _at(first: Kernel, partial: _Partial, places: _Places) -> _Partial | None:
@@ -261,7 +272,7 @@ def _with_columns(
 ) -> _Merged:
     """The first kernel with the second's sums, which are by its symbols."""
     ((_, points),) = first.phases[0].loops
-    rows = _count(first.rows) or 0
+    rows = row_points(first.rows) or 0
     if (constant_value(points) or 0) <= _SHORT_ROW:
         wanted *= 2
     block = first.block or max(_LEAST_BLOCK, -(-rows // wanted))

@@ -163,6 +163,24 @@ def test_sums_alone_follow_the_order_of_what_they_read() -> None:
     assert offset(read.buffer, read.coordinates) in places
 
 
+@pytest.mark.parametrize("normed", [slice(0, 88), slice(3, 91), slice(0, 91)])
+@pytest.mark.parametrize("summed", [slice(0, 91), slice(0, 89), slice(2, 91), slice(0, 84)])
+def test_sums_are_over_their_own_rows(normed: slice, summed: slice) -> None:
+    """The kernel of 88 rows took the sum of 91: parts of so many held its rows."""
+
+    def function(x: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        rows = x[normed]
+        return rows - (rows * w).sum(-1, keepdim=True), x[summed].sum(0)
+
+    _run(function, [torch.randn(91, POINTS), torch.randn(POINTS)])
+
+
+def test_parts_with_a_rest_join_their_rows() -> None:
+    """89 rows in parts of seven: what is left out of the last one is no row."""
+    plan = _run(_with_sums, [*(torch.randn(89, POINTS) for _ in range(2)), torch.randn(POINTS)])
+    assert len(_merged(plan).columns) == 2
+
+
 @pytest.mark.parametrize("shape", [(91, POINTS), (7, 13, POINTS)])
 def test_a_sum_of_what_the_kernel_writes_is_taken_of_its_registers(shape: tuple[int, ...]) -> None:
     """Nothing but the sum reads the rows' sum of both gradients then: it is not written."""
