@@ -150,7 +150,8 @@ def _mend(interpreter: Any) -> None:
     """The interpreter's numbers are arrays of one element, which NumPy refuses as bounds of loops;
     it folds by a function of ours one element at a time, for minutes: a tree does as well. It
     multiplies matrices of bfloat16 as the integers that it keeps them as, and cuts what it makes
-    of float32 to them where a device rounds."""
+    of float32 to them where a device rounds. A condition of a program, which masks a block, is one
+    of the type of what was compared."""
     patch = interpreter._patch_lang_tensor
 
     def patched(tensor: Any, scope: Any) -> None:
@@ -195,6 +196,15 @@ def _mend(interpreter: Any) -> None:
         made.get_result = lambda _: made
         return made
 
+    spread = builder.create_splat
+
+    def splat(self: Any, kind: Any, given: Any) -> Any:
+        if given.data.dtype != numpy.bool_:
+            return spread(self, kind, given)
+        data = numpy.full(kind.shape, given.data.reshape(-1)[0])
+        return interpreter.TensorHandle(data, interpreter.tl.int1)
+
+    builder.create_splat = splat
     builder.create_dot = dotted
     builder.create_fp_trunc = rounded
     builder.create_inline_asm = assembled
