@@ -150,8 +150,7 @@ def _mend(interpreter: Any) -> None:
     """The interpreter's numbers are arrays of one element, which NumPy refuses as bounds of loops;
     it folds by a function of ours one element at a time, for minutes: a tree does as well. It
     multiplies matrices of bfloat16 as the integers that it keeps them as, and cuts what it makes
-    of float32 to them where a device rounds. A condition of a program, which masks a block, is one
-    of the type of what was compared."""
+    of float32 to them where a device rounds."""
     patch = interpreter._patch_lang_tensor
 
     def patched(tensor: Any, scope: Any) -> None:
@@ -196,21 +195,13 @@ def _mend(interpreter: Any) -> None:
         made.get_result = lambda _: made
         return made
 
-    spread = builder.create_splat
-
-    def splat(self: Any, kind: Any, given: Any) -> Any:
-        if given.data.dtype != numpy.bool_:
-            return spread(self, kind, given)
-        data = numpy.full(kind.shape, given.data.reshape(-1)[0])
-        return interpreter.TensorHandle(data, interpreter.tl.int1)
-
-    builder.create_splat = splat
     builder.create_dot = dotted
     builder.create_fp_trunc = rounded
     builder.create_inline_asm = assembled
     interpreter._patch_lang_tensor = patched
     interpreter.ReduceOps.generic_reduce = reduced
     _mend_sums(interpreter)
+    _mend_conditions(interpreter)
 
 
 def _exp2(data: Any) -> Any:
@@ -226,6 +217,19 @@ def _to_tf32(data: Any) -> Any:
 
 
 _ASSEMBLED = {"ex2.approx.ftz.f32 $0, $1;": _exp2, "cvt.rna.tf32.f32 $0, $1;": _to_tf32}
+
+
+def _mend_conditions(interpreter: Any) -> None:
+    """A condition of a program, which masks a block, is one of the type of what was compared."""
+    plain = interpreter.InterpreterBuilder.create_splat
+
+    def splat(self: Any, kind: Any, given: Any) -> Any:
+        if given.data.dtype != numpy.bool_:
+            return plain(self, kind, given)
+        data = numpy.full(kind.shape, given.data.reshape(-1)[0])
+        return interpreter.TensorHandle(data, interpreter.tl.int1)
+
+    interpreter.InterpreterBuilder.create_splat = splat
 
 
 def _mend_sums(interpreter: Any) -> None:
