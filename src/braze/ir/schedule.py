@@ -17,7 +17,7 @@ values of a row are small arrays; the innermost, vectorised loop then runs over 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Literal, TypeAlias, final
 
 import torch
@@ -297,6 +297,18 @@ def device_runs(schedule: Schedule) -> list[tuple[int, int]]:
         begins = [first, *[n for n in range(first + 1, last + 1) if n in starts]]
         found += zip(begins, [*[n - 1 for n in begins[1:]], last], strict=True)
     return found
+
+
+def statements_of(kernel: Kernel) -> Iterator[Store | Accumulate]:
+    """What the kernel does, in order."""
+    for phase in kernel.phases:
+        yield from phase.body
+        yield from phase.row
+
+
+def scalar_of(statement: Store | Accumulate) -> Scalar:
+    """What it stores or folds."""
+    return statement.value if isinstance(statement, Store) else statement.body
 
 
 def row_points(loops: Iterable[Loop]) -> int | None:

@@ -13,13 +13,21 @@ nothing but such a sum still reads is not written: its program has it in registe
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 
 from braze.ir.loops import Buffer, LoopProgram, Scalar
 from braze.ir.scalars import loads, substitute_symbols
-from braze.ir.schedule import Accumulate, Kernel, Phase, Step, Store
+from braze.ir.schedule import (
+    Accumulate,
+    Kernel,
+    Phase,
+    Step,
+    Store,
+    scalar_of,
+    statements_of,
+)
 from braze.schedule.in_place import Rewritten
 from braze.schedule.memory import may_move, memory_of, written
 from braze.shapes.expr import Expr, Symbol, as_expr
@@ -28,13 +36,10 @@ from braze.shapes.substitution import substitute
 
 def finish_columns(program: LoopProgram, final: Rewritten) -> Rewritten:
     """The steps with what kernels with columns made possible."""
-    steps = _without_unread(program, final)
-    joined = _joined_once(replace(final, steps=steps))
-    while joined is not None:
+    final = replace(final, steps=_without_unread(program, final))
+    while (joined := _joined_once(final)) is not None:
         final = joined
-        joined = _joined_once(final)
-        steps = final.steps
-    return replace(final, steps=steps)
+    return final
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -61,10 +66,10 @@ def _in_registers(kernel: Kernel, unread: set[Buffer]) -> Kernel:
     that place alone."""
     stores: dict[Buffer, list[Store]] = {}
     read: dict[Buffer, set[tuple[Expr | Scalar, ...]]] = {}
-    for part in _parts(kernel):
+    for part in statements_of(kernel):
         if isinstance(part, Store):
             stores.setdefault(part.target, []).append(part)
-        for load in loads(part.value if isinstance(part, Store) else part.body):
+        for load in loads(scalar_of(part)):
             read.setdefault(load.buffer, set()).add(load.coordinates)
     for column in kernel.columns:
         for load in loads(column.body):
@@ -75,12 +80,6 @@ def _in_registers(kernel: Kernel, unread: set[Buffer]) -> Kernel:
         if [s.coordinates for s in stores[buffer]] == [*read.get(buffer, ())]
     }
     return replace(kernel, memory=tuple([b for b in kernel.memory if b not in gone]))
-
-
-def _parts(kernel: Kernel) -> Iterator[Store | Accumulate]:
-    for phase in kernel.phases:
-        yield from phase.body
-        yield from phase.row
 
 
 def _joined_once(final: Rewritten) -> Rewritten | None:

@@ -23,7 +23,18 @@ from itertools import permutations
 from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, Cast, Guarded, Index, Literal, Load, Scalar
 from braze.ir.scalars import cast, literal, loads, rebuild, replace_children, substitute_symbols
-from braze.ir.schedule import Accumulate, Column, Kernel, Loop, Step, Store, offset, row_points
+from braze.ir.schedule import (
+    Accumulate,
+    Column,
+    Kernel,
+    Loop,
+    Step,
+    Store,
+    offset,
+    row_points,
+    scalar_of,
+    statements_of,
+)
 from braze.schedule.in_place import Rewritten
 from braze.schedule.memory import may_move, memory_of, written
 from braze.schedule.normalise import Names
@@ -213,10 +224,9 @@ def _at(first: Kernel, partial: _Partial, places: _Places) -> _Partial | None:
     """The sum by the first's symbols; None where it reads what the first writes elsewhere than it
     is written: other threads have that."""
     stores: dict[Buffer, list[Store]] = {}
-    for phase in first.phases:
-        for statement in (*phase.body, *phase.row):
-            if isinstance(statement, Store):
-                stores.setdefault(statement.target, []).append(statement)
+    for statement in statements_of(first):
+        if isinstance(statement, Store):
+            stores.setdefault(statement.target, []).append(statement)
     fold = partial.fold
     body = substitute_symbols(cast(fold.body, fold.dtype), places)
     where: dict[Load, Load] = {}
@@ -246,18 +256,11 @@ def _offset(load: Load) -> Expr | None:
 
 def _met(first: Kernel, partials: Sequence[_Partial]) -> int:
     """How many of the places of matrices that sums read the first kernel reads or writes, too."""
-    known = {
-        (load.buffer, _offset(load))
-        for phase in first.phases
-        for statement in (*phase.body, *phase.row)
-        for load in loads(statement.value if isinstance(statement, Store) else statement.body)
-    }
-    known |= {
-        (s.target, offset(s.target, s.coordinates))
-        for phase in first.phases
-        for s in (*phase.body, *phase.row)
-        if isinstance(s, Store)
-    }
+    known: set[tuple[Buffer, Expr | None]] = set()
+    for statement in statements_of(first):
+        known |= {(load.buffer, _offset(load)) for load in loads(scalar_of(statement))}
+        if isinstance(statement, Store):
+            known.add((statement.target, offset(statement.target, statement.coordinates)))
     read = {
         (load.buffer, _offset(load))
         for partial in partials

@@ -18,7 +18,16 @@ from typing import final
 from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, BufferView, InRange, Load, LoopProgram, Scalar
 from braze.ir.scalars import loads, rebuild, replace_children, walk
-from braze.ir.schedule import Accumulate, ExternStep, Kernel, Product, Step, Store, scatters
+from braze.ir.schedule import (
+    Accumulate,
+    ExternStep,
+    Kernel,
+    Product,
+    Step,
+    Store,
+    scalar_of,
+    scatters,
+)
 from braze.schedule.memory import written
 from braze.schedule.use import extern_reads
 from braze.shapes.expr import Symbol, symbols
@@ -80,7 +89,7 @@ def may_take(kernel: Kernel, value: Buffer, target: Buffer, earlier_phases: bool
     for number, part in enumerate(_parts(kernel)):
         before = number == home or (earlier_phases and number < home)
         for statement in part:
-            for load in loads(_scalar(statement)):
+            for load in loads(scalar_of(statement)):
                 if load.buffer is target and not (before and load.coordinates == store.coordinates):
                     return False
             before = before and statement is not store
@@ -210,7 +219,7 @@ def _read(step: Step) -> set[Buffer]:
     if isinstance(step, ExternStep):
         return set(extern_reads(step.call))
     statements = [s for part in _parts(step) for s in part]
-    return {load.buffer for s in statements for load in loads(_scalar(s))}
+    return {load.buffer for s in statements for load in loads(scalar_of(s))}
 
 
 def _is_sure(step: Step) -> bool:
@@ -218,7 +227,7 @@ def _is_sure(step: Step) -> bool:
     if not isinstance(step, Kernel):
         return False
     statements = [s for part in _parts(step) for s in part]
-    return not any(_may_fault(node) for s in statements for node in walk(_scalar(s)))
+    return not any(_may_fault(node) for s in statements for node in walk(scalar_of(s)))
 
 
 def _may_fault(node: Scalar) -> bool:
@@ -226,10 +235,6 @@ def _may_fault(node: Scalar) -> bool:
         return True
     divides = isinstance(node, Apply) and ("div" in node.op or "mod" in node.op)
     return divides and not node.dtype.is_floating_point
-
-
-def _scalar(statement: Store | Accumulate) -> Scalar:
-    return statement.value if isinstance(statement, Store) else statement.body
 
 
 def _unique(buffers: Iterable[Buffer]) -> tuple[Buffer, ...]:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from braze.frozen import frozen
 from braze.ir.loops import Buffer, Index, Load, Reduce, Scalar, Scatter
 from braze.ir.scalars import loads, replace_children, substitute_symbols, walk
-from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scatters
+from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scalar_of, scatters
 from braze.schedule.again import compute_again
 from braze.schedule.cost import estimated
 from braze.schedule.divide import divide
@@ -244,7 +244,7 @@ def _memory(phases: Sequence[Phase], local: set[Buffer]) -> tuple[Buffer, ...]:
     found: dict[Buffer, None] = {}
     for phase in phases:
         for statement in (*phase.body, *phase.row):
-            value = statement.value if isinstance(statement, Store) else statement.body
+            value = scalar_of(statement)
             found.update(dict.fromkeys(load.buffer for load in loads(value)))
             if isinstance(statement, Store):
                 found[statement.target] = None

@@ -44,6 +44,7 @@ from braze.ir.schedule import (
     Store,
     offset,
     row_points,
+    scalar_of,
 )
 from braze.ir.types import Size
 from braze.schedule.cost import estimated
@@ -210,7 +211,7 @@ def _reads_what_it_has(kernel: Kernel) -> bool:
     places: dict[Buffer, tuple[Expr | Scalar, ...]] = {}
     before: dict[Buffer, tuple[Expr | Scalar, ...]] = {}
     for statement in statements:
-        body = statement.value if isinstance(statement, Store) else statement.body
+        body = scalar_of(statement)
         for load in loads(body):
             if load.buffer not in stored or places.get(load.buffer) == load.coordinates:
                 continue
@@ -243,12 +244,12 @@ def _kept_by_one(kernel: Kernel) -> list[Store]:
 def _of_points(kernel: Kernel) -> Iterator[Scalar]:
     for phase in kernel.phases:
         for statement in phase.body:
-            yield statement.value if isinstance(statement, Store) else statement.body
+            yield scalar_of(statement)
 
 
 def _scalars(kernel: Kernel) -> list[Scalar]:
     statements = [s for phase in kernel.phases for s in (*phase.body, *phase.row)]
-    return [s.value if isinstance(s, Store) else s.body for s in statements]
+    return [scalar_of(s) for s in statements]
 
 
 def _is_plain(load: Load) -> bool:

@@ -19,7 +19,7 @@ from braze.codegen.cpp.phase import PhaseWriter
 from braze.codegen.cpp.text import indented
 from braze.ir.loops import Apply, Buffer
 from braze.ir.scalars import walk
-from braze.ir.schedule import HEAVY_OPERATORS, Accumulate, Kernel, Loop, Store
+from braze.ir.schedule import HEAVY_OPERATORS, Accumulate, Kernel, Loop, Store, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 _ARGUMENTS = "char* const* p, const i64* sizes, const i64* c"
@@ -170,6 +170,6 @@ def _weight(statements: tuple[Store | Accumulate, ...]) -> int:
     """About the cost of an element of a phase, in reads of memory."""
     heavy = 0
     for statement in statements:
-        value = statement.value if isinstance(statement, Store) else statement.body
+        value = scalar_of(statement)
         heavy += sum(isinstance(n, Apply) and n.op in HEAVY_OPERATORS for n in walk(value))
     return 1 + 3 * heavy

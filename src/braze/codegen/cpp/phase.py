@@ -21,7 +21,7 @@ from braze.codegen.cpp.scope import Scope, Term
 from braze.codegen.cpp.text import indented
 from braze.ir.loops import Buffer, Guarded, Load, Scalar, Scatter
 from braze.ir.scalars import children
-from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset
+from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
 
 
@@ -138,7 +138,7 @@ class PhaseWriter:
         width = self.kernel.chunks[1]
         found: dict[tuple[Buffer, tuple[Expr, ...]], Load] = {}
         for statement in statements:
-            value = statement.value if isinstance(statement, Store) else statement.body
+            value = scalar_of(statement)
             for load in certain_loads(value):
                 if load.buffer not in made:
                     found.setdefault((load.buffer, load.coordinates), load)  # type: ignore[arg-type]

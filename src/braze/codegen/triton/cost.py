@@ -9,9 +9,9 @@ from __future__ import annotations
 import math
 
 from braze.frozen import frozen
-from braze.ir.loops import Load, Scalar
+from braze.ir.loops import Load
 from braze.ir.scalars import loads
-from braze.ir.schedule import Accumulate, Kernel, Spread, Store, offset
+from braze.ir.schedule import Accumulate, Kernel, Spread, Store, offset, scalar_of
 from braze.ir.types import Size
 from braze.shapes.expr import as_expr, constant_value, symbols
 
@@ -43,7 +43,7 @@ class BlockSizes:
 def flat_blocks(kernel: Kernel) -> BlockSizes:
     """Of a pointwise kernel: two reads of 16 bytes a thread of what is narrowest, up to 16 points;
     eight where more than two things are read, fewer where programs would be too few."""
-    reads = {x for s in kernel.phases[0].body for x in loads(_value(s))}
+    reads = {x for s in kernel.phases[0].body for x in loads(scalar_of(s))}
     points = estimate(*(size for _, size in (*kernel.rows, *kernel.phases[0].loops)))
     narrowest = min((b.dtype.itemsize for b in kernel.memory), default=4)
     each = min(16, 32 // narrowest) if len(reads) <= _FEW_READS else 8
@@ -92,10 +92,6 @@ def estimate(*sizes: Size) -> int:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _value(statement: Store | Accumulate) -> Scalar:
-    return statement.value if isinstance(statement, Store) else statement.body
-
-
 def _guess(size: Size) -> int:
     hints = [s.hint for s in symbols(size)]
     known = [hint for hint in hints if hint is not None]
@@ -112,7 +108,7 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
     row = power_of_two(estimate(*inner))
     if kernel.columns:
         stages = _stages(kernel, row)
-        warps = max(row // 1024, row // (32 * _neighbours(kernel)))
+        warps = max(row // 1024, _least_warps(kernel, row))
         return BlockSizes(0, row, max(1, min(16, warps)), True, stages)
     reads_again = len(kernel.phases) > 1
     searches = _has(kernel, "argmax", "argmin")
@@ -152,7 +148,7 @@ def _read_bytes(kernel: Kernel) -> int:
 
 def _reads(kernel: Kernel) -> set[Load]:
     """What is read for each point of a row."""
-    bodies = [_value(s) for phase in kernel.phases for s in phase.body]
+    bodies = [scalar_of(s) for phase in kernel.phases for s in phase.body]
     stored = {s.target for phase in kernel.phases for s in phase.body if isinstance(s, Store)}
     bodies += [column.body for column in kernel.columns]
     inner = {symbol for symbol, _ in kernel.phases[0].loops}
@@ -164,16 +160,16 @@ def _reads(kernel: Kernel) -> set[Load]:
     }
 
 
-def _neighbours(kernel: Kernel) -> int:
-    """How many neighbouring points a thread may have at most. Triton has as many as are 16 bytes
-    of the narrowest that is read, but of what is written: where those are fewer, and a thread has
-    both, it computes everything in both layouts. With a mask of dropout (16 points, results of
-    bfloat16 8) the backward of GPT-2's layer norms took 255 registers of 32 threads and 28 us, of
-    128 threads, 8 points each, it needs 72."""
+def _least_warps(kernel: Kernel, points: int) -> int:
+    """As many that a thread of a row has no more neighbouring points than are 16 bytes of what is
+    written. Of what is read Triton has as many as are 16 bytes of the narrowest: where those are
+    more, and a thread has room for them, it computes everything in both layouts. With a mask of
+    dropout (16 points, results of bfloat16 8) the backward of GPT-2's layer norms took 255
+    registers of 32 threads and 28 us, of 128 threads, 8 points each, it needs 72."""
     stores = [s.target for phase in kernel.phases for s in phase.body if isinstance(s, Store)]
     most = 16 // max((b.dtype.itemsize for b in stores if b in kernel.memory), default=1)
     read = 16 // min((x.dtype.itemsize for x in _reads(kernel)), default=16)
-    return most if read > most else 1 << 16
+    return points // (32 * most) if read > most else 1
 
 
 def _has(kernel: Kernel, *kinds: str) -> bool:
@@ -189,7 +185,7 @@ def _walks(kernel: Kernel) -> int:
     reading = 0
     follows_maximum = False
     for phase in kernel.phases:
-        bodies = [_value(s) for s in phase.body]
+        bodies = [scalar_of(s) for s in phase.body]
         places = [offset(x.buffer, x.coordinates) for body in bodies for x in loads(body)]
         reads = any(symbols(place) & inner for place in places)
         reading += reads and not follows_maximum

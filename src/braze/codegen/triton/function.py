@@ -24,9 +24,9 @@ from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.spread import Meetings
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
-from braze.ir.loops import Buffer, Scalar, Scatter
+from braze.ir.loops import Buffer, Scatter
 from braze.ir.scalars import loads
-from braze.ir.schedule import Accumulate, Kernel, Product, Store
+from braze.ir.schedule import Kernel, Product, Store, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div
 
 _LONG_WALK = 8  # blocks
@@ -229,7 +229,7 @@ class _Writer:
 
     def _barrier(self, part: Pass) -> None:
         """What other threads of the program wrote in an earlier pass must have arrived."""
-        scalars = [_scalar(s) for s in (*part.body, *part.row)]
+        scalars = [scalar_of(s) for s in (*part.body, *part.row)]
         scalars += [pair.value for pair in part.pairs]
         read = {load.buffer for scalar in scalars for load in loads(scalar)}
         if read & self.written:
@@ -362,10 +362,6 @@ def _blocks(dimension: Dimension) -> Expr:
         return dimension.size
     points = dimension.size + max(dimension.shift - 1, 0)
     return floor_div(points + (dimension.block - 1), dimension.block)
-
-
-def _scalar(statement: Store | Accumulate) -> Scalar:
-    return statement.value if isinstance(statement, Store) else statement.body
 
 
 def _forms(kernel: Kernel, numerics: str) -> Mapping[str, str]:

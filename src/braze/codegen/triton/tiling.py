@@ -25,7 +25,7 @@ from braze.codegen.triton.cost import (
 from braze.frozen import frozen
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads, walk
-from braze.ir.schedule import Accumulate, Computed, Kernel, Loop, Store, offset
+from braze.ir.schedule import Accumulate, Computed, Kernel, Loop, offset, scalar_of
 from braze.shapes.expr import Expr, as_expr, bounds, constant_value, symbols
 
 _READ = 16  # bytes that a thread reads at once
@@ -155,7 +155,7 @@ def _unaligned(kernel: Kernel) -> tuple[Expr | None, int]:
     symbol = as_expr(loops[0][0])
     for phase in kernel.phases:
         for statement in phase.body:
-            body = statement.value if isinstance(statement, Store) else statement.body
+            body = scalar_of(statement)
             for load in loads(body):
                 place = offset(load.buffer, load.coordinates)
                 base, width = place - symbol, _READ // load.buffer.dtype.itemsize
@@ -198,7 +198,7 @@ def _index_values(kernel: Kernel) -> Iterable[Expr]:
         yield from _indices(computed.value)
     for phase in kernel.phases:
         for statement in (*phase.body, *phase.row):
-            value = statement.value if isinstance(statement, Store) else statement.body
+            value = scalar_of(statement)
             if isinstance(statement, Accumulate) and statement.position is not None:
                 yield statement.position
             yield from _indices(value)
