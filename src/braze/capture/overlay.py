@@ -18,7 +18,7 @@ from braze.capture.signals import BreakRequested
 from braze.capture.world import CONSTANTS, World, is_constant, is_identity
 from braze.frozen import frozen
 from braze.ir.guard import ABSENT, GuardKind, base_length
-from braze.ir.source import DictKeySource, ItemSource, ObjectSource, Source
+from braze.ir.source import DictKeySource, DictValueSource, ItemSource, ObjectSource, Source
 
 SEQUENCES = (list, tuple, collections.deque)
 MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.Counter)
@@ -518,12 +518,12 @@ class Overlay:
             copy = collections.defaultdict(world.enroll(value.default_factory, source))
         elif type(value) is collections.Counter:
             copy = collections.Counter()
-        for key in keys:
+        for index, key in enumerate(keys):
             read_key = (id(value), key)
             if read_key not in world.reads or world.reads[read_key] is ABSENT:
-                world.reads[read_key] = world.adopt(
-                    dict.__getitem__(value, key), ItemSource(source, key)
-                )
+                changes = isinstance(key, torch.Tensor)
+                place = DictValueSource(source, index) if changes else ItemSource(source, key)
+                world.reads[read_key] = world.adopt(dict.__getitem__(value, key), place)
             copy[world.standins.get(id(key), key)] = world.reads[read_key]
         return copy
 

@@ -141,6 +141,24 @@ class DictKeySource:
 
 @final
 @frozen
+class DictValueSource:
+    """What a dict has under its index-th key: a tensor for a key is another one at the next call,
+    when an optimizer was made anew or two layers changed places."""
+
+    base: Source
+    index: int
+
+    @property
+    def key(self) -> DictKeySource:
+        """Where the key is."""
+        return DictKeySource(self.base, self.index)
+
+    def __str__(self) -> str:
+        return f"{self.base}[{self.key}]"
+
+
+@final
+@frozen
 class PeekSource:
     """The item that the builtin iterator at `base` gives after `place` others; it stays there."""
 
@@ -255,6 +273,7 @@ Source: TypeAlias = (
     | InstanceDictSource
     | ItemSource
     | DictKeySource
+    | DictValueSource
     | PeekSource
     | IteratedSource
     | ReferentSource

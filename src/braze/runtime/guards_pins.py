@@ -28,6 +28,7 @@ from braze.ir.source import (
     CellSource,
     ClosureSource,
     DictKeySource,
+    DictValueSource,
     FunctionGlobalSource,
     GlobalSource,
     InstanceDictSource,
@@ -368,8 +369,6 @@ def _pin_item(pins: Pins, source: ItemSource) -> tuple[Any] | None:
     if type(container) in _PLAIN_DICTS:
         node = pins.dict_of(container)
         return None if node is None else _present(pins.entry(node, key))
-    if type(key) in PLAIN_TENSOR_CLASSES and pins.members(container):
-        return (container[key],) if key in container else None
     if pins.items(container) and type(key) is int and -len(container) <= key < len(container):
         return (container[key],)
     return None
@@ -380,6 +379,11 @@ def _pin_key(pins: Pins, source: DictKeySource) -> tuple[Any] | None:
     if base is None or not pins.members(base[0]) or source.index >= len(base[0]):
         return None
     return (list(base[0])[source.index],)
+
+
+def _pin_dict_value(pins: Pins, source: DictValueSource) -> tuple[Any] | None:
+    base, key = pins.pin(source.base), pins.pin(source.key)
+    return None if base is None or key is None else (base[0][key[0]],)
 
 
 def _pin_type(pins: Pins, source: TypeSource) -> tuple[Any] | None:
@@ -414,6 +418,7 @@ _PIN: dict[type, Any] = {
     InstanceDictSource: _pin_instance_dict,
     ItemSource: _pin_item,
     DictKeySource: _pin_key,
+    DictValueSource: _pin_dict_value,
     TypeSource: _pin_type,
     ClosureSource: _pin_closure,
     FunctionGlobalSource: _pin_function_global,

@@ -30,6 +30,7 @@ from braze.ir.source import (
     CellSource,
     ClosureSource,
     DictKeySource,
+    DictValueSource,
     FunctionGlobalSource,
     GlobalSource,
     InstanceDictSource,
@@ -100,11 +101,6 @@ def keys_in_order(container: dict[Any, Any]) -> tuple[Any, ...]:
     return tuple(base.keys(container))
 
 
-def dict_key(container: dict[Any, Any], index: int) -> Any:
-    """The index-th key in order."""
-    return keys_in_order(container)[index]
-
-
 def dict_of(value: Any) -> dict[str, Any]:
     """`value.__dict__`, whatever the class's own `__getattribute__` would say."""
     space: dict[str, Any] = object.__getattribute__(value, "__dict__")
@@ -159,12 +155,13 @@ class SourceWriter:
             "ItemReader": ItemReader,
             "PLAIN": _PLAIN_CONTAINERS,
             "read_global": read_global,
-            "dict_key": dict_key,
+            "keys_in_order": keys_in_order,
             "dict_of": dict_of,
         }
         self.types = types or {}
         self._temporaries: dict[Source, str] = {}
         self._readers: dict[Source, str] = {}
+        self._keys: dict[Source, str] = {}
         # A source hashes its whole chain: most reads are answered by the object's identity.
         self._by_identity: dict[int, str] = {}
         self._seen: list[Source] = []
@@ -202,6 +199,15 @@ class SourceWriter:
         if name is None:
             name = self._readers[source] = f"r{len(self._readers)}"
             self.lines.append(f"{name} = {base} if type({base}) in PLAIN else ItemReader({base})")
+        return name
+
+    def read_keys(self, source: Source) -> str:
+        """The name of a tuple of the keys of the dict at `source`."""
+        name = self._keys.get(source)
+        if name is None:
+            base = self.read(source)
+            name = self._keys[source] = f"k{len(self._keys)}"
+            self.lines.append(f"{name} = keys_in_order({base})")
         return name
 
     def type_of(self, source: Source | None) -> type | None:
@@ -273,6 +279,10 @@ def _write_item(writer: SourceWriter, source: ItemSource) -> str:
     return f"{base}[{key}]"
 
 
+def _write_dict_value(writer: SourceWriter, source: DictValueSource) -> str:
+    return f"{writer.read_container(source.base)}[{writer.read(source.key)}]"
+
+
 def _write_global(writer: SourceWriter, namespace: str, name: str) -> str:
     if hasattr(builtins, name):
         return f"read_global({namespace}, {name!r})"
@@ -296,8 +306,12 @@ _ROWS: dict[type, _Row] = {
     InstanceDictSource: _Row(_write_instance_dict, lambda s, f: dict_of(read_source(s.base, f))),
     ItemSource: _Row(_write_item, lambda s, f: read_item(read_source(s.base, f), s.key)),
     DictKeySource: _Row(
-        lambda w, s: f"dict_key({w.read(s.base)}, {s.index})",
-        lambda s, f: dict_key(read_source(s.base, f), s.index),
+        lambda w, s: f"{w.read_keys(s.base)}[{s.index}]",
+        lambda s, f: keys_in_order(read_source(s.base, f))[s.index],
+    ),
+    DictValueSource: _Row(
+        _write_dict_value,
+        lambda s, f: read_item(read_source(s.base, f), read_source(s.key, f)),
     ),
     PeekSource: _Row(
         lambda w, s: f"{w.constant(peek)}({w.read(s.base)}, {s.place})",
