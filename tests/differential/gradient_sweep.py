@@ -22,26 +22,33 @@ from torch.testing._internal.opinfo.core import OpInfo, SampleInput
 from torch.utils._pytree import tree_flatten, tree_map
 
 import braze
-from tests.differential.op_sweep import Outcome, describe, family_of, full_name, operators
+from tests.differential.op_sweep import (
+    Outcome,
+    describe,
+    family_of,
+    full_name,
+    on_device,
+    operators,
+)
 
 DTYPE = torch.float32
 
 
-def differentiable_operators() -> dict[str, OpInfo]:
+def differentiable_operators(device: str = "cpu") -> dict[str, OpInfo]:
     """Every OpInfo that has gradients in float32, by its full name."""
     return {
         name: op
         for name, op in operators().items()
-        if op.supports_autograd and DTYPE in op.supported_backward_dtypes("cpu")
+        if op.supports_autograd and DTYPE in op.supported_backward_dtypes(device)
     }
 
 
-def sweep_gradients(op: OpInfo, limit: int, backend: str = "braze") -> Outcome:
+def sweep_gradients(op: OpInfo, limit: int, backend: str = "braze", device: str = "cpu") -> Outcome:
     """Train through `op` on up to `limit` sample inputs and compare with eager."""
     outcome = Outcome(full_name(op), DTYPE, family_of(op))
     torch.manual_seed(0)
     random.seed(0)
-    for sample in _samples(op, limit):
+    for sample in _samples(op, limit, device):
         arguments, keywords = (sample.input, *sample.args), sample.kwargs
 
         def function(*args: Any, **kwargs: Any) -> Any:
@@ -69,10 +76,10 @@ def sweep_gradients(op: OpInfo, limit: int, backend: str = "braze") -> Outcome:
 Found = tuple[list[torch.Tensor], list[torch.Tensor | None]]
 
 
-def _samples(op: OpInfo, limit: int) -> Iterable[SampleInput]:
+def _samples(op: OpInfo, limit: int, device: str) -> Iterable[SampleInput]:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        samples = list(itertools.islice(op.sample_inputs("cpu", DTYPE, requires_grad=True), 100))
+        samples = list(itertools.islice(op.sample_inputs(device, DTYPE, requires_grad=True), 100))
     step = max(1, len(samples) // limit)
     return samples[::step][:limit]
 
@@ -116,7 +123,7 @@ def _tangent(result: torch.Tensor, number: int) -> torch.Tensor:
     values = torch.randn(shape, generator=generator, dtype=torch.float64)
     if result.is_complex():
         values = torch.view_as_complex(values)
-    return values.to(result.dtype)
+    return values.to(result)
 
 
 def _check(
@@ -170,16 +177,18 @@ def main() -> None:
     parser.add_argument("--ops", default="")
     parser.add_argument("--samples", type=int, default=1)
     parser.add_argument("--backend", default="braze")
+    parser.add_argument("--device", default="cpu")
     parser.add_argument("--part", type=int, nargs=2, default=(0, 1))
     given = parser.parse_args()
-    table = differentiable_operators()
+    table = differentiable_operators(given.device)
     names = given.ops.split(",") if given.ops else list(table)[given.part[0] :: given.part[1]]
     failed = 0
     for name in names:
-        outcome = sweep_gradients(table[name], given.samples, given.backend)
+        with on_device(given.device):
+            outcome = sweep_gradients(table[name], given.samples, given.backend, given.device)
         failed += bool(outcome.failure)
         if outcome.failure:
-            print(f"{name}: {outcome.failure}", flush=True)
+            print(f"FAIL {outcome.key}: {outcome.failure}", flush=True)
     print(f"{failed} of {len(names)} operators failed")
 
 

@@ -174,6 +174,8 @@ def _note(interpreter: Any, results: Sequence[Any], keeps: bool) -> None:
 def _check_named(interpreter: Any, tensors: Sequence[Any]) -> None:
     """As below, of what a backward is asked for: a history from before the frame may lead there,
     unseen here. Of what does not need gradients outside it cannot be asked whether one does."""
+    if not all(type(tensor) is Standin for tensor in tensors):
+        raise _needs_history("a backward to such arguments")
     leaves = [t for t in tensors if t.requires_grad and t.is_leaf]
     _check_leaves(interpreter, leaves)
     reals = [real for _, real in interpreter.tracer.inputs if real is not None]

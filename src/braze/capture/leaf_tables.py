@@ -65,6 +65,10 @@ _QUERIES = frozenset(
 _RECORDS = ("PyCapsule", "pybind11_detail_function_record")
 
 
+# Free functions of torch that start kernels past the dispatcher, on memory: stand-ins have none.
+_STARTS_KERNELS = ("_cuda_jiterator_", "_nccl_")
+
+
 def may_be_leaf(function: types.FunctionType) -> bool:
     """Whether a Python function is called natively where its arguments are plain."""
     module = function.__module__
@@ -102,6 +106,8 @@ def is_leaf_builtin(function: Any) -> bool:
     if owner is not None:
         return issubclass(owner, torch._C.TensorBase)
     bound_to = getattr(function, "__self__", None)
+    if bound_to is torch._C and function.__name__.startswith(_STARTS_KERNELS):
+        return False
     if is_binding_record(bound_to):
         return (getattr(function, "__module__", None) or "").startswith("torch")
     if type(bound_to) in TENSORS:

@@ -86,7 +86,11 @@ def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
     """For each of several histories (None: there is none), the numbers of those whose backward
     takes from it what it needs: those that share a node that saves a tensor, itself among them."""
     found = [0] * len(roots)
-    for members in {members for node, members in _members(roots) if _saves_tensors(node)}:
+    shared: set[int] = set()
+    for node, members in _members(roots):
+        if members not in shared and _saves_tensors(node):
+            shared.add(members)
+    for members in shared:
         for number in _numbers(members):
             found[number] |= members
     return tuple([frozenset(_numbers(members)) for members in found])
@@ -132,17 +136,34 @@ def _numbers(members: int) -> list[int]:
 
 def _saves_tensors(node: Any) -> bool:
     kind: Any = type(node)
-    return _is_saving(kind)
+    always = _always_saves(kind)
+    if always is not None:
+        return always
+    with torch._C._DisableTorchDispatch():  # what is taken out is a stand-in's copy
+        return any(_holds(node, name) for name in _saved_names(kind))
 
 
 @functools.cache
-def _is_saving(kind: type) -> bool:
-    if getattr(getattr(kind, "_forward_cls", None), "saves_nothing", False):
-        return False
-    is_known = issubclass(kind, torch.autograd.function.BackwardCFunction)
+def _always_saves(kind: type) -> bool | None:
+    """None: each node is asked."""
+    if issubclass(kind, torch.autograd.function.BackwardCFunction):
+        return not getattr(getattr(kind, "_forward_cls", None), "saves_nothing", False)
     # A write through a view holds the node of what was written, and lets go of it.
-    is_known = is_known or kind.__name__ == "CopySlices"
-    return is_known or any(name.startswith("_raw_saved_") for name in dir(kind))
+    return True if kind.__name__ == "CopySlices" else None
+
+
+@functools.cache
+def _saved_names(kind: type) -> tuple[str, ...]:
+    """Of the tensors that a node may save, each for a gradient that somebody may need."""
+    raw = "_raw_saved_"
+    return tuple(["_saved_" + name.removeprefix(raw) for name in dir(kind) if name.startswith(raw)])
+
+
+def _holds(node: Any, name: str) -> bool:
+    try:
+        return getattr(node, name) is not None
+    except RuntimeError:  # it was there, until a backward let go of it
+        return True
 
 
 # tensor -> how often it was written to.

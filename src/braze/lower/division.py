@@ -16,16 +16,30 @@ from braze.lower.pointwise import elementwise
 from braze.lower.rules import Lowered, rule
 
 
-def _divided(op: str, x: Scalar, divisor: Scalar) -> Scalar:
-    """An integer or float division. Integer division by zero raises in eager: here it stops the
-    program, and eager, which runs the call again, raises."""
+def _divided(call: OperatorCall, op: str, x: Scalar, divisor: Scalar) -> Scalar:
+    """An integer or float division. Integer division by zero raises in eager on a CPU: here it
+    stops the program, and eager, which runs the call again, raises. A GPU raises nothing."""
     if x.dtype.is_floating_point or isinstance(divisor, Literal):
         return apply(op, x, divisor)
     is_zero = apply("eq", divisor, 0)
+    safe = apply(op, x, apply("where", is_zero, literal(1, divisor.dtype), divisor))
+    if call.output().device.type != "cpu":
+        return apply("where", is_zero, _by_zero(op, x), safe)
     minus_one, zero = literal(-1, torch.int64), literal(0, torch.int64)
     check = InRange(apply("where", is_zero, minus_one, zero), 1)
-    safe = apply("where", is_zero, literal(1, divisor.dtype), divisor)
-    return apply("add", apply(op, x, safe), cast(check, x.dtype))
+    return apply("add", safe, cast(check, x.dtype))
+
+
+def _by_zero(op: str, x: Scalar) -> Scalar:
+    """What a GPU gives for x over zero, as quotient and remainder: ones in all bits, of int64 in as
+    many as the instruction has that numbers of 32 bits are divided by."""
+    result: Scalar = literal(-1, x.dtype)
+    if x.dtype == torch.int64:
+        is_short = apply("and", apply("ge", x, 0), apply("lt", x, 1 << 32))
+        result = apply("where", is_short, literal((1 << 32) - 1, x.dtype), result)
+    if op == "floordiv" and x.dtype != torch.uint8:
+        result = apply("where", apply("lt", x, 0), literal(-2, x.dtype), result)
+    return result
 
 
 def _divides_by_zero(call: OperatorCall, divisor: Any) -> bool:
@@ -71,7 +85,7 @@ def lower_fmod(call: OperatorCall, self: Any, other: Any) -> Lowered:
 def _lower_division(call: OperatorCall, op: str, self: Any, other: Any) -> Lowered:
     if _divides_by_zero(call, other) or call.output().dtype == torch.bool:
         return None
-    return elementwise(call, lambda x, y: _divided(op, x, y), self, other)
+    return elementwise(call, lambda x, y: _divided(call, op, x, y), self, other)
 
 
 def _power(x: Scalar, exponent: float) -> Scalar:

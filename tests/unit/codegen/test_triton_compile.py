@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from braze.codegen.triton import generate
 from braze.codegen.triton.operators import TYPES
 from braze.ir.loops import SCALAR_OPS, LoopProgram
-from braze.ir.scalars import cast
+from braze.ir.scalars import apply, cast, literal
 from braze.ir.schedule import Kernel
 from tests.unit.codegen import programs
 from tests.unit.codegen.test_triton import FLOAT_OPS, all_of, gathered, supports
@@ -43,7 +43,15 @@ def _operators(dtype: torch.dtype) -> LoopProgram:
     return all_of(names, dtype, 4096, 2)
 
 
+def _power_of_a_number() -> LoopProgram:
+    x, y = [programs.buffer(name, (4096,), torch.int64) for name in "xy"]
+    over = programs.axes((4096,))
+    body = apply("pow", literal(3, torch.int64), programs.load(x, over[0][0]))
+    return programs.program([x], [programs.define(y, over, body)], [y])
+
+
 PROGRAMS = {
+    "power of a number": _power_of_a_number(),
     "softmax": programs.softmax(16384, 4096, torch.bfloat16),
     "long softmax": programs.softmax(512, 131072, torch.bfloat16),
     "shared softmax": programs.softmax(512, 131072, torch.float32),

@@ -13,12 +13,11 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-import torch
-
 from braze.codegen.triton.fold import Fold
+from braze.codegen.triton.forms import forms_of_kernel
 from braze.codegen.triton.index import index_text, operand_text
 from braze.codegen.triton.online import Pair, PairFold, Pass, plan_passes
-from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, TYPES
+from braze.codegen.triton.operators import TYPES
 from braze.codegen.triton.product import block_lines, product_lines
 from braze.codegen.triton.scope import NUMBER, Dimensions, Scope, Term
 from braze.codegen.triton.spread import Meetings
@@ -49,7 +48,7 @@ def function_body(
 ) -> Body:
     """The function's lines, without its head; `numbers` are the buffers that come as values."""
     pointers = {buffer: f"p{number}" for number, buffer in enumerate(kernel.memory)}
-    scope = Scope(tiling, pointers, sizes, _forms(kernel, numerics))
+    scope = Scope(tiling, pointers, sizes, forms_of_kernel(kernel, numerics))
     scope.multiplies = numerics != "eager"
     scope.local.update({buffer: Term(pointers[buffer], NUMBER) for buffer in numbers})
     writer = _Writer(kernel, tiling, scope, numerics)
@@ -362,23 +361,3 @@ def _blocks(dimension: Dimension) -> Expr:
         return dimension.size
     points = dimension.size + max(dimension.shift - 1, 0)
     return floor_div(points + (dimension.block - 1), dimension.block)
-
-
-def _forms(kernel: Kernel, numerics: str) -> Mapping[str, str]:
-    if numerics == "eager":
-        return EXACT_FORMS
-    return RELAXED_FORMS if _is_relaxed(kernel) else {}
-
-
-def _is_relaxed(kernel: Kernel) -> bool:
-    """Whether every float that reaches memory is rounded to a half type, and none is float64."""
-    stored = {
-        statement.target.dtype
-        for phase in kernel.phases
-        for statement in (*phase.body, *phase.row)
-        if isinstance(statement, Store) and statement.target in kernel.memory
-    }
-    stored |= {column.dtype for column in kernel.columns}
-    floats = {dtype for dtype in stored if dtype.is_floating_point}
-    read = {buffer.dtype for buffer in kernel.memory}
-    return bool(floats) and floats <= {*HALVES} and torch.float64 not in read

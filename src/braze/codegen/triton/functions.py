@@ -124,15 +124,16 @@ def bz_shr(a, b):
 
 @triton.jit
 def bz_power(a, b):
-    result = a * 0 + 1
-    factor = a
-    left = tl.where(b < 0, b * 0, b)
+    zero = (a + b) * 0  # what a loop changes keeps its shape: either may be one number
+    result = zero + 1
+    factor = a + zero
+    left = tl.where(b < 0, zero, b)
     for _ in range(a.dtype.primitive_bitwidth):
         result = tl.where((left & 1) != 0, result * factor, result)
         factor = factor * factor
         left = left >> 1
-    one = result * 0 + 1
-    inverse = tl.where(a == a * 0 - 1, tl.where((b & 1) != 0, -one, one), result * 0)
+    one = zero + 1
+    inverse = tl.where(a == a * 0 - 1, tl.where((b & 1) != 0, -one, one), zero)
     inverse = tl.where(a == 1, one, inverse)
     return tl.where(b < 0, inverse, result)
 

@@ -17,12 +17,10 @@ of the block and of the lane in it:
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
-
-from braze.codegen.triton.operators import EXACT_FORMS, HALVES, RELAXED_FORMS, TYPES
+from braze.codegen.triton.forms import forms_of_computed
+from braze.codegen.triton.operators import TYPES
 from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
@@ -61,7 +59,7 @@ def prologue_of(
     batches = (Dimension("z", tuple(batch), 0),) if batch else ()
     shape = (along, across) if k_first else (across, along)
     inside = replace(tiling, dimensions=(*batches, *shape))
-    scope = Scope(inside, outer.pointers, outer.sizes, _forms(computed, numerics))
+    scope = Scope(inside, outer.pointers, outer.sizes, forms_of_computed(computed, numerics))
     scope.local.update(outer.local)
     scope.prefix = "w" if is_second else "u"
     axes = ("[:, None]", "[None, :]")
@@ -146,14 +144,6 @@ def _price(scalar: Scalar) -> int:
 
 def _elements(buffer: Buffer) -> int:
     return math.prod([_number(size) for size in buffer.shape])
-
-
-def _forms(computed: Computed, numerics: str) -> Mapping[str, str]:
-    if numerics == "eager":
-        return EXACT_FORMS
-    read = {load.buffer.dtype for load in loads(computed.value)}
-    relaxed = computed.value.dtype in HALVES and torch.float64 not in read
-    return RELAXED_FORMS if relaxed else {}
 
 
 def _number(size: object) -> int:

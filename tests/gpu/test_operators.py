@@ -1,0 +1,89 @@
+"""Every operator of PyTorch's test database on a device: compiled beside eager, and its gradients.
+
+Each part has a process of its own, since a fault of the device ends all work of one. To look into
+an operator: `python -m tests.differential.op_sweep --device cuda --ops NAME`, or gradient_sweep.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+import torch
+
+import braze
+from tests.differential import test_gradient_sweep, test_op_sweep
+from tests.gpu.checks import NEEDS_DEVICE
+
+pytestmark = NEEDS_DEVICE
+PARTS = 12
+# Why an operator differs on a device, and not on the CPU.
+ONLY_HERE = {
+    "corrcoef": "asks whether all weights are positive",
+    "cov": "asks whether all weights are positive",
+    "item": "returns a Python number read from a tensor",
+    "jiterator_2inputs_2outputs": "starts a kernel past the dispatcher, after a break",
+    "jiterator_4inputs_with_extra_args": "starts a kernel past the dispatcher, after a break",
+    "jiterator_binary": "starts a kernel past the dispatcher, after a break",
+    "jiterator_binary_return_by_ref": "starts a kernel past the dispatcher, after a break",
+    "jiterator_unary": "starts a kernel past the dispatcher, after a break",
+    "repeat_interleave": "the size of the result depends on data",
+    "torch.ops.aten._efficient_attention_forward": "without dropout, eager leaves its seeds unset",
+    "torch.ops.aten._flash_attention_forward": "without dropout, eager leaves its seeds unset",
+}
+
+
+def _failures(module: str, *arguments: str) -> dict[str, str]:
+    """Operator -> why it fails, of a sweep."""
+    command = [sys.executable, "-m", f"tests.differential.{module}", "--device", "cuda"]
+    done = subprocess.run(
+        [*command, "--samples", "1", *arguments], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    failed = [line.split(" ", 2) for line in done.stdout.splitlines() if line.startswith("FAIL ")]
+    return {name: reason for _, name, reason in failed}
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_results(part: int) -> None:
+    found = _failures("op_sweep", "--shard", f"{part}/{PARTS}")
+    known = {key.partition(" ")[0] for key in test_op_sweep.known_failures()} | ONLY_HERE.keys()
+    assert not found.keys() - known, found
+
+
+@pytest.mark.parametrize("part", range(PARTS))
+def test_gradients(part: int) -> None:
+    found = _failures("gradient_sweep", "--part", str(part), str(PARTS))
+    assert not found.keys() - test_gradient_sweep.known_failures().keys(), found
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64])
+def test_integers_over_zero(dtype: torch.dtype) -> None:
+    """Nothing is raised on a device; the kernel's check ended all work there instead."""
+
+    def divide(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [
+            x // y,
+            x % y,
+            torch.fmod(x, y),
+            torch.div(x, y, rounding_mode="trunc"),
+            torch.where(y == 0, 7, x // y),
+        ]
+
+    values = torch.arange(-6, 7, device="cuda").to(dtype)
+    x, y = values[:, None], values.abs().sub(3).clamp(min=0)[None]
+    torch.testing.assert_close(braze.compile(divide)(x, y), divide(x, y), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_quotients_that_are_whole(dtype: torch.dtype) -> None:
+    """A device's shorter division gives a hair less: nothing may be cut off of that."""
+
+    def function(x: torch.Tensor, y: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.div(x, y, rounding_mode="trunc"), (x / y).floor(), (x / y == x).to(dtype)]
+
+    y = torch.arange(1, 128, device="cuda", dtype=dtype)[None]
+    x = y * torch.arange(1, 17, device="cuda", dtype=dtype)[:, None]
+    x = torch.where(x <= 256, x, y)
+    torch.testing.assert_close(braze.compile(function)(x, y), function(x, y), rtol=0, atol=0)
