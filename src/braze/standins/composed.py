@@ -6,6 +6,7 @@
     max_pool1d(x, 4)    max_pool2d of x as an image of one row
     x @ y               as C++ does it, with copies where it would look for a view to take
     x.tensor_split(3)   slices of (n + 2) // 3, (n + 1) // 3 and n // 3
+    x[mask] = v         x.copy_(where(mask, v, x)), whatever the sizes (`masked_writes`)
 
 They do what C++ does. C++ would ask the nodes of sizes a hundred questions for one `reshape`.
 """
@@ -27,6 +28,7 @@ from braze.ir.types import TensorType
 from braze.shapes.symbolic import ProgramInt, SymbolicSize, plain_size
 from braze.standins.free_copies import free_copy
 from braze.standins.layout import is_contiguous, is_row_major
+from braze.standins.masked_writes import index_put, index_put_in_place, set_item
 from braze.standins.recurrent import lstm
 from braze.standins.rules.views import completed_shape, numel_of, view_stride
 from braze.standins.standin import Standin
@@ -241,6 +243,11 @@ IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
         torch.lstm: lstm,
         torch.tensor_split: _tensor_split,
         torch.Tensor.tensor_split: _tensor_split,
+        operator.setitem: set_item,
+        torch.index_put: index_put,
+        torch.Tensor.index_put: index_put,
+        torch.index_put_: index_put_in_place,
+        torch.Tensor.index_put_: index_put_in_place,
         **{
             product: functools.update_wrapper(functools.partial(_multiplied, product), product)
             for product in _PRODUCTS

@@ -282,11 +282,10 @@ class Recorder:
         return self.emit(aten.as_strided.default, (value, shape, stride), {})  # type: ignore[no-any-return]
 
     def convert(self, value: Value, wanted: TensorType) -> Value:
-        """The value broadcast to a shape and cast to a dtype and device."""
+        """The value cast to a dtype and device, then broadcast to a shape: no more than there is
+        comes from another device."""
         found = value.type
         assert isinstance(found, TensorType)
-        if found.shape != wanted.shape:
-            value = self.emit(aten.expand.default, (value, wanted.shape), {})
         if found.dtype is not wanted.dtype or found.device != wanted.device:
             target: dict[str, Argument] = {}
             if found.dtype is not wanted.dtype:
@@ -294,6 +293,8 @@ class Recorder:
             if found.device != wanted.device:
                 target["device"] = wanted.device
             value = self.emit(aten._to_copy.default, (value,), target)
+        if found.shape != wanted.shape:
+            value = self.emit(aten.expand.default, (value, wanted.shape), {})
         return value
 
 
