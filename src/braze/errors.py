@@ -126,15 +126,21 @@ class RecompileLimitExceeded(Unsupported):
 class InternalError(BrazeError):
     """A fault of Braze itself.
 
-    stage: which part of the pipeline failed ("capture", "lower", ...).
+    stage: which part of the pipeline failed ("capture", "lower", ...); None: between two,
+        "pipeline".
     origin: the user's place that was being compiled, or None.
     cause: the exception that was raised there; also chained as `__cause__`.
     """
 
     def __init__(
-        self, stage: str, cause: BaseException | str, *, origin: object = None, note: str = ""
+        self,
+        stage: str | None,
+        cause: BaseException | str,
+        *,
+        origin: object = None,
+        note: str = "",
     ) -> None:
-        self.stage = stage
+        self.stage = stage = stage or "pipeline"
         self.cause = cause
         self.__cause__ = cause if isinstance(cause, BaseException) else None
         self.origin = origin

@@ -268,7 +268,7 @@ class FrameCompiler:
         except (BrazeError, UserWarning):
             raise
         except Exception as error:
-            return self._give_up(InternalError(recorder.failed_stage or "", error, origin=origin))
+            return self._give_up(InternalError(recorder.failed_stage, error, origin=origin))
         finally:
             recorder.finish(outcome)
 
