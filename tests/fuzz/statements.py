@@ -209,6 +209,22 @@ def _set_item(scope: Scope) -> list[str] | None:
     return [f"{place.text}{whole}[{index}] = {value}"]
 
 
+@simple(2)
+def _masked(scope: Scope) -> list[str] | None:
+    """What a mask chooses gets the values of a tensor, which may have gradients: one for all, or a
+    row of them for each row."""
+    place = _writable(scope)
+    if place is None or place.dtype not in "fd" or len(place.shape) != 2:
+        return None
+    name = place.text
+    mask, shape = scope.pick(
+        [(f"{name} > 0", ()), (f"{name}[:, 0] > 0", ()), (f"{name}[:, 0] > 0", place.shape[1:])]
+    )
+    value = tensor_like(scope, shape, place.dtype, 1)
+    form = scope.pick(["{0}[{1}] = {2}", "{0}.index_put_(({1},), {2})"])
+    return [form.format(name, mask, f"({value} * 1)")]
+
+
 @simple(3)
 def _copy_or_add(scope: Scope) -> list[str] | None:
     place = _writable(scope)

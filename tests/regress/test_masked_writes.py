@@ -67,10 +67,16 @@ def test_what_eager_refuses_is_refused() -> None:
         x[MASK] = value
         return x
 
+    def unread(x: torch.Tensor, value: torch.Tensor) -> torch.Tensor:
+        y = x.double()
+        y[MASK] = value  # nobody reads it, and no kernel would say that the dtypes differ
+        return x + 1
+
     cases: list[tuple[Callable[..., torch.Tensor], torch.Tensor, torch.Tensor]] = [
         (lambda x, v: by_item(x, MASK, v), torch.randn(2, 3, 4), torch.randn(5)),
         (lambda x, v: by_index_put(x, MASK, v), torch.randn(2, 3, 4), torch.ones(4).double()),
         (expanded, torch.randn(4), torch.randn(4)),
+        (unread, torch.randn(2, 3, 4), torch.randn(4)),
     ]
     for function, x, value in cases:
         outcomes = []

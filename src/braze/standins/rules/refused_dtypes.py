@@ -77,13 +77,14 @@ _PARAMETERS: dict[Any, slice] = {
 }
 _HALVES = frozenset({torch.float16, torch.bfloat16})
 _POWER = torch.ops.aten.pow.Tensor_Scalar
+_INDEX_PUT = torch.ops.aten.index_put.default
 
 
 # Of each operator that is looked at: whether it is of ordered numbers, the dtypes that its kernel
 # lacks, and where its parameters are.
 _CHECKS = {
     op: (op in _ORDERED, _REFUSED.get(op), _PARAMETERS.get(op))
-    for op in (*_ORDERED, *_REFUSED, *_PARAMETERS, _POWER)
+    for op in (*_ORDERED, *_REFUSED, *_PARAMETERS, _POWER, _INDEX_PUT)
 }
 
 
@@ -108,6 +109,8 @@ def check_dtypes(op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         _check_parameters(args[0], args[parameters])
     elif op is _POWER and type(args[1]) is int and args[1] < 0 and args[0].dtype in _WHOLE:
         raise RuntimeError("Integers to negative integer powers are not allowed.")
+    elif op is _INDEX_PUT:
+        _check_values(*args[:3])
 
 
 def _check_parameters(image: TensorType, parameters: Sequence[Any]) -> None:
@@ -117,3 +120,16 @@ def _check_parameters(image: TensorType, parameters: Sequence[Any]) -> None:
         return
     if image.dtype not in _HALVES or found != {torch.float32}:
         raise RuntimeError(f"mixed dtype (CPU): {image.dtype} with parameters of {found}")
+
+
+def _check_values(x: TensorType, indices: Sequence[Any], values: TensorType) -> None:
+    """What is written has the dtype of what it is written to; one number under a mask may have
+    another."""
+    is_fill = all(size == 1 for size in values.shape) and any(
+        type(index) is TensorType and index.dtype in (torch.bool, torch.uint8) for index in indices
+    )
+    if x.dtype is not values.dtype and not is_fill:
+        raise RuntimeError(
+            "Index put requires the source and destination dtypes match, got "
+            f"{x.dtype} for the destination and {values.dtype} for the source."
+        )
