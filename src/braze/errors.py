@@ -126,8 +126,8 @@ class RecompileLimitExceeded(Unsupported):
 class InternalError(BrazeError):
     """A fault of Braze itself.
 
-    stage: which part of the pipeline failed ("capture", "lower", ...); None: between two,
-        "pipeline".
+    stage: which part of the pipeline failed ("capture", "lower", ...); None: between two of
+        them, which is called "pipeline".
     origin: the user's place that was being compiled, or None.
     cause: the exception that was raised there; also chained as `__cause__`.
     """

@@ -11,8 +11,7 @@ from typing import Any, TypeAlias, final
 
 from braze.frozen import frozen
 
-# Keys that print as their contents; of others (`optimizer.state[p]`) that would be a tensor's
-# numbers or a whole model, or the program's own code.
+# Keys that print as their contents; of others that would be a model, or the program's own code.
 _SHOWN = (str, int, float, complex, bytes, tuple, frozenset, type, type(None), enum.Enum)
 
 
