@@ -179,7 +179,8 @@ def write(rows: Mapping[str, Row], columns: Sequence[str], folder: Path, fill: i
         every = [row[column].speedup for row in rows.values() if row[column].speedup]
         means.append(f"{geometric_mean(every) or 0:.2f}x")  # type: ignore[arg-type]
     rivals = [_against(rows, ours, theirs) for ours, theirs in RIVALS.items() if ours in columns]
-    text = "\n".join([*head, *lines, " | ".join(means) + " |", "", *filter(None, rivals), ""])
+    notes = [*filter(None, rivals), *_fallbacks(rows)]
+    text = "\n".join([*head, *lines, " | ".join(means) + " |", "", *notes, ""])
     (folder / "models_gpu.md").write_text(text)
     cases = {
         name: {column: dataclasses.asdict(figures) for column, figures in row.items()}
@@ -330,6 +331,16 @@ def _row(name: str, row: Row, columns: Sequence[str]) -> str:
             f"{figures.reserved_mib:.0f}{note}"
         )
     return " | ".join(cells) + " |"
+
+
+def _fallbacks(rows: Mapping[str, Row]) -> list[str]:
+    """What each "(!)" of the table stands for."""
+    return [
+        f"(!) {name}, {column}: {reason}"
+        for name, row in rows.items()
+        for column, figures in row.items()
+        for reason in figures.fallbacks
+    ]
 
 
 def _against(found: Mapping[str, Row], ours: str, theirs: str) -> str:

@@ -92,11 +92,17 @@ def operators() -> dict[str, OpInfo]:
 @contextmanager
 def on_device(device: str) -> Iterator[None]:
     """Convolutions there in full precision; an error there that nobody has noticed is raised: from
-    then on eager would refuse each operator."""
+    then on eager would refuse each operator.
+
+    Behind it the engine's thread has let go of what the last backward left. PyTorch takes the GIL
+    for that, and a process that ends just then aborts, an eager one too.
+    """
     with torch.backends.cudnn.flags(enabled=True, allow_tf32=False):
         yield
     if device != "cpu":
         torch.get_device_module(device).synchronize()
+        nothing = torch.empty(0, device=device, requires_grad=True)
+        nothing.view(0).backward(torch.empty(0, device=device))  # its queue's next piece of work
 
 
 def sweep_operator(op: OpInfo, dtype: torch.dtype, limit: int, device: str = "cpu") -> Outcome:

@@ -197,7 +197,16 @@ def view_kind(tensor: torch.Tensor) -> str:
     if not is_plain_view(tensor):
         return f"a view of kind {_creation_of(tensor).name}"
     assert tensor._base is not None
+    if not tensor._base.requires_grad:
+        return "a view of what needs no gradient"
     return "a view of a leaf" if tensor._base.is_leaf else "a view"
+
+
+def views_what_needs_no_gradient(tensor: torch.Tensor) -> bool:
+    """Whether a tensor is a view of what needs no gradient: with a history, which it has of a leaf
+    that was itself a view when it began to need gradients. When its memory is written to and
+    autograd does not see it, autograd looks for its history there."""
+    return tensor._base is not None and not tensor._base.requires_grad
 
 
 def follows_its_base(tensor: torch.Tensor) -> bool:

@@ -42,7 +42,7 @@ _LOG = logging.getLogger("braze.perf_hints")
 # Shares of the device's memory: of a recording that is little, or small, or that the mode asks for;
 # of all together that nobody asked for; of inputs that are copied to a fixed place before a replay.
 LITTLE_SHARE = 1 / 256
-SMALL_SHARE = 1 / 128
+SMALL_SHARE = 1 / 64
 ASKED_SHARE = 1 / 4
 ALL_SHARE = 1 / 16
 COPIED_SHARE = 1 / 512

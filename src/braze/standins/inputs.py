@@ -6,7 +6,12 @@ from typing import Any, TypeAlias
 
 import torch
 
-from braze.compat.backward import is_batched, is_piece, is_plain_view
+from braze.compat.backward import (
+    is_batched,
+    is_piece,
+    is_plain_view,
+    views_what_needs_no_gradient,
+)
 from braze.compat.dispatch import (
     TorchFunction,
     has_custom_dispatch,
@@ -67,6 +72,7 @@ def _wrap_input(place: Place, real: torch.Tensor | None) -> Standin:
     if real is not None and not real.is_leaf:
         with torch.enable_grad():
             views_leaf, place.is_piece = _views_a_leaf(real), is_piece(real)
+            place.forgets_itself = views_what_needs_no_gradient(real)
             # Its history lies outside the trace; with one inside it may be written to, as in eager.
             standin = standin.view(standin.shape) if views_leaf else with_history(standin)
     elif real is not None and real.requires_grad:

@@ -186,7 +186,8 @@ class Recorder:
         tracked = torch.is_grad_enabled() and not detached
         if base.is_piece and step < 0:
             raise Untraceable("a write to one of several views that one call made")
-        if base.forgets_views and not tracked and step < 0 and self._has_views(base):
+        forgets = base.forgets_itself or (base.forgets_views and self._has_views(base))
+        if forgets and not tracked and step < 0:
             raise Untraceable("a write by which autograd loses the history of a leaf's views")
         if tracked:
             base.history = None

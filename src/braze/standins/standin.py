@@ -47,7 +47,8 @@ class Place:
     data_step: of what `x.data` gave, the program's step at which it did; else -1. It has a version
         of its own: autograd does not know that a write through it changes `x`.
     forgets_views: of an input, that it is a leaf of autograd's graph and itself a view: eager loses
-        the history of its views at a write that autograd does not see. is_piece: of an input, that
+        the history of its views at a write that autograd does not see. forgets_itself: that it is a
+        view of such a leaf, and loses its own. is_piece: of an input, that
         autograd refuses to write to it: one of several views that one call made.
         refuses_gradients: of an input without a history, that it refuses what carries gradients.
     asks_view: of an input, that what it does depends on what kind of view it is.
@@ -66,7 +67,8 @@ class Place:
     shares_memory = False
     new_leaf = False
     data_step = -1
-    forgets_views = is_piece = refuses_gradients = asks_view = may_be_view = has_views = False
+    forgets_views = forgets_itself = is_piece = refuses_gradients = False
+    asks_view = may_be_view = has_views = False
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False
