@@ -48,9 +48,9 @@ class Place:
         of its own: autograd does not know that a write through it changes `x`.
     forgets_views: of an input, that it is a leaf of autograd's graph and itself a view: eager loses
         the history of its views at a write that autograd does not see. forgets_itself: that it is a
-        view of such a leaf, and loses its own. is_piece: of an input, that
-        autograd refuses to write to it: one of several views that one call made.
-        refuses_gradients: of an input without a history, that it refuses what carries gradients.
+        view of such a leaf, and loses its own. is_piece: of an input, that autograd refuses to
+        write to it: one of several views that one call made. refuses_gradients: of an input without
+        a history, that it refuses what carries gradients.
     asks_view: of an input, that what it does depends on what kind of view it is.
     may_be_view: of a base, that eager makes it as a view at some sizes (`free_copies`).
     has_views: of a base, that views of it were made for which autograd asks it whether they need
