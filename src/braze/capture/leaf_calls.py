@@ -201,6 +201,8 @@ def traced(
 # must not catch them.
 _FAULTS = (AttributeError, KeyError, NameError, AssertionError)
 _OWN_FILES = str(Path(__file__).parents[1])
+# What calls C code is there last where that code raises.
+_CALLING_CODE = frozenset({traced.__code__, call_from.__code__})
 
 
 def _is_own_fault(exception: Exception) -> bool:
@@ -210,7 +212,7 @@ def _is_own_fault(exception: Exception) -> bool:
     while trace.tb_next is not None:
         trace = trace.tb_next
     code = trace.tb_frame.f_code
-    return code.co_filename.startswith(_OWN_FILES) and code is not traced.__code__
+    return code.co_filename.startswith(_OWN_FILES) and code not in _CALLING_CODE
 
 
 # What C++ says where it was not written for symbols.
