@@ -196,9 +196,9 @@ def view_kind(tensor: torch.Tensor) -> str:
         return "no view"
     if not is_plain_view(tensor):
         return f"a view of kind {_creation_of(tensor).name}"
-    assert tensor._base is not None
-    if not tensor._base.requires_grad:
+    if views_what_needs_no_gradient(tensor):
         return "a view of what needs no gradient"
+    assert tensor._base is not None
     return "a view of a leaf" if tensor._base.is_leaf else "a view"
 
 
