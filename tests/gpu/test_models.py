@@ -63,6 +63,15 @@ def test_the_zoo(name: str, mode: str | None) -> None:
     assert (found.graphs, found.breaks) == (1, 0)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", ["bert", "gpt2", "plbart", "t5"])
+def test_the_zoo_trains(name: str, mode: str | None) -> None:
+    """With dropout, inside of attention too."""
+    found = judge(name, "cuda", mode, calls=6, trains=True)
+    assert found.accuracy.right and not found.fallbacks, found
+    assert (found.graphs, found.breaks) == (1, 0)
+
+
 def test_replays_are_checked() -> None:
     mode = "reduce-overhead"
     found = judge("mobilevit", "cuda", mode, calls=4, gradients=True, verify_replays=True)

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.models.zoo import ALL, BREAKS, COMPILES_AT_EACH, VARYING, judge, judge_sizes
+from tests.models.zoo import (
+    ALL,
+    BREAKS,
+    BREAKS_IN_TRAINING,
+    COMPILES_AT_EACH,
+    NO_TRAINING,
+    VARYING,
+    judge,
+    judge_sizes,
+)
 
 CHOICE = frozenset(
     """big_bird bloom canine deberta-v2 falcon jamba longformer mamba2 mixtral modernbert
@@ -17,6 +26,8 @@ CHOICE = frozenset(
 )
 
 CHOICE_OF_SIZES = frozenset("bert bloom falcon gptj mobilenet_v2".split())
+
+CHOICE_OF_TRAINING = frozenset("bert ibert m2m_100 t5 torchvision/shufflenet_v2_x1_0".split())
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 
@@ -47,5 +58,26 @@ def test_sizes(name: str) -> None:
         assert found.compiling <= 1 + VARYING, found
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(n, marks=() if n in CHOICE_OF_TRAINING else pytest.mark.zoo)
+        for n in ALL
+        if n not in NO_TRAINING
+    ],
+)
+def test_training(name: str) -> None:
+    """With dropout: what a model draws, results, and gradients of all parameters."""
+    found = judge(name, trains=True)
+    assert found.accuracy.right, found
+    assert not found.fallbacks
+    if name in BREAKS or name in BREAKS_IN_TRAINING:
+        assert found.breaks, f"{name} is one graph now: take it off the list"
+    else:
+        assert (found.graphs, found.breaks) == (1, 0), found
+
+
 def test_lists_name_models() -> None:
-    assert set(ALL) >= CHOICE | CHOICE_OF_SIZES | set(BREAKS) | set(COMPILES_AT_EACH)
+    chosen = CHOICE | CHOICE_OF_SIZES | CHOICE_OF_TRAINING
+    listed = {*BREAKS, *BREAKS_IN_TRAINING, *COMPILES_AT_EACH, *NO_TRAINING}
+    assert set(ALL) >= chosen | listed

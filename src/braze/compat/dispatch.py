@@ -159,10 +159,31 @@ def clear_autocast_cache() -> None:
 set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
 
 
+# Gradients of memory-efficient attention -> the places of its dropout's probability and of its two
+# seeds among the arguments. What draws leaves these on the CPU, but on the device where it is
+# captured for a CUDA graph; the gradients read them where they themselves are, or are not.
+_SEEDS = {
+    torch.ops.aten._scaled_dot_product_efficient_attention_backward.default: (9, 7, 8),
+    torch.ops.aten._efficient_attention_backward.default: (11, 12, 13),
+}
+
+
 def direct_call(op: torch._ops.OpOverload) -> Callable[..., Any]:
     """The C function behind an overload: one Python frame less a call."""
     function: Callable[..., Any] = op._op
-    return function
+    places = _SEEDS.get(op)
+    return function if places is None else functools.partial(_with_seeds, function, places)
+
+
+def _with_seeds(function: Any, places: tuple[int, int, int], *args: Any, **kwargs: Any) -> Any:
+    """The call, with what a recorded forward drew from on the CPU where no capture reads it."""
+    probability, *seeds = places
+    if args[probability] and not torch.cuda.is_current_stream_capturing():
+        given = list(args)
+        for place in seeds:
+            given[place] = given[place].cpu()
+        return function(*given, **kwargs)
+    return function(*args, **kwargs)
 
 
 def _fast_calls() -> dict[Any, Callable[..., Any]]:

@@ -324,7 +324,8 @@ class Recording:
                 raise NotRecordable(f"the driver refused new pointers: error {code}")
             self._pool.follow()
             for number, static in self._copied:
-                static.copy_(inputs[number])
+                # Of pageable memory on the CPU the driver has taken a copy when this returns.
+                static.copy_(inputs[number], non_blocking=True)
             self._graph.replay()
             for number, static in self._copied:
                 if number in facts.copied_back:
@@ -352,7 +353,7 @@ class Recording:
     def _fix(self, given: list[Any], moving: Collection[int]) -> None:
         """Give the inputs that are new each time a place."""
         for number in sorted(moving):
-            given[number] = static = _static(given[number])
+            given[number] = static = _static(given[number], self._pool.device)
             self._copied.append((number, static))
 
     def _patch_program(self, log: LaunchLog, reads: _Reads, results: Sequence[torch.Tensor]) -> Any:
@@ -525,11 +526,12 @@ def _start(value: Any) -> int:
     return value.untyped_storage().data_ptr() if isinstance(value, torch.Tensor) else 0
 
 
-def _static(tensor: torch.Tensor) -> torch.Tensor:
-    """Memory of a recording, for an input that is new each time."""
+def _static(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
+    """Memory of a recording, for an input that is new each time. The seeds of a dropout are on the
+    CPU where what drew them was not recorded."""
     if any(step == 0 and size > 1 for step, size in zip(tensor.stride(), tensor.shape)):
         raise NotRecordable("an input is expanded")
-    return tensor.new_empty_strided(tensor.shape, tensor.stride())
+    return tensor.new_empty_strided(tensor.shape, tensor.stride(), device=device)
 
 
 def _new_like(number: int, result: torch.Tensor) -> NewTensor:

@@ -157,6 +157,8 @@ class RecordedGraph:
             for number, old, new in zip(self._facts.fixed_inputs, before, now)
             if old != new and new not in self._pool.addresses
         }
+        home = self._pool.device.type
+        sized.moving |= {n for n in self._facts.fixed_inputs if inputs[n].device.type != home}
         if self._decide is not None:
             self._is_timed = True
             return None

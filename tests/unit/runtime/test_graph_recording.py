@@ -258,6 +258,21 @@ def test_results_of_a_replay(driver: Driver) -> None:
     assert not pool.addresses
 
 
+def test_an_input_from_elsewhere_is_read_on_the_device(driver: Driver) -> None:
+    """The seeds of a dropout that was not recorded are on the CPU: a kernel must not read them
+    there. Here the device is the CPU, and what lies elsewhere is made of nothing."""
+    where: list[torch.device] = []
+
+    def call(inputs: list[torch.Tensor]) -> list[torch.Tensor]:
+        where.append(inputs[0].device)
+        return _call(inputs)
+
+    seed = torch.empty((), dtype=torch.int64, device="meta")
+    log, pool = LaunchLog(LIBRARY), RecordingPool(DEVICE)
+    assert Recording(call, log, [seed], (0,), FACTS, pool, PATCHES, 99).is_alive()
+    assert where == [DEVICE]
+
+
 def test_results_are_outside_of_the_recordings_memory(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,9 +472,9 @@ def test_what_is_new_each_time_is_copied_to_lent_memory(
     captures: list[tuple[int, int]] = []
     made = graph_recording._static
 
-    def static(tensor: torch.Tensor) -> torch.Tensor:
+    def static(tensor: torch.Tensor, device: torch.device) -> torch.Tensor:
         captures.append((len(driver.handles), len(ended)))
-        return made(tensor)
+        return made(tensor, device)
 
     monkeypatch.setattr(graph_recording, "_static", static)
     pool, log = RecordingPool(DEVICE), LaunchLog(LIBRARY)

@@ -336,6 +336,7 @@ class FakePool:
     """What recordings share, without a device."""
 
     def __init__(self) -> None:
+        self.device = torch.device("cpu")  # where the tensors of these tests are
         self.recording = contextlib.nullcontext()
         self.addresses: set[int] = set()
         self.apart = MemoryApart(DEVICE)

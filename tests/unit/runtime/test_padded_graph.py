@@ -67,6 +67,7 @@ class Setting:
     recordings: list[Stand] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     addresses: set[int] = field(default_factory=set)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     fails: bool = False
 
     def graph(self) -> PaddedGraph:

@@ -92,6 +92,7 @@ class Setting:
     made: list[FakeRecording] = field(default_factory=list)
     said: list[str] = field(default_factory=list)
     addresses: set[int] = field(default_factory=set)
+    device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     apart: FakeApart | None = None
 
     def graph(self) -> RecordedGraph:
@@ -128,6 +129,15 @@ def test_the_second_call_is_recorded() -> None:
     assert [graph(inputs)[0] for _ in range(5)] == ["plain"] + ["replayed"] * 4  # type: ignore[comparison-overlap]
     (only,) = setting.made
     assert only.replays == 4 and only.moving == frozenset() and not setting.said
+
+
+def test_what_lies_elsewhere_than_the_device_is_copied() -> None:
+    """Seeds of a dropout that was not recorded, wherever the host has them."""
+    setting = Setting()
+    graph, inputs = setting.graph(), [torch.zeros(64), torch.empty((), device="meta")]
+    assert inputs[1].data_ptr() == 0  # the same at each call
+    assert [graph(inputs)[0] for _ in range(3)] == ["plain"] + ["replayed"] * 2  # type: ignore[comparison-overlap]
+    assert [made.moving for made in setting.made] == [{1}]
 
 
 def test_the_time_of_the_second_call_decides() -> None:
