@@ -79,8 +79,8 @@ _PRODUCTS: Mapping[str, int] = {
     "aten::addmm": 1,
     "aten::baddbmm": 1,
 }
-# Library calls that may be recorded without being asked: none waits for the device or moves a
-# random state.
+# Library calls that may be recorded without being asked: none waits for the device. Where one draws
+# random numbers, a replay takes PyTorch's generator as far as the call does.
 _KNOWN = frozenset(
     {
         *_PRODUCTS,
@@ -99,6 +99,12 @@ _KNOWN = frozenset(
         "aten::index_put",
         "aten::cumsum",
         "aten::scatter_add",
+        "aten::native_dropout",
+        "aten::bernoulli",
+        "aten::rand",
+        "aten::rand_like",
+        "aten::randn",
+        "aten::randn_like",
     }
 )
 

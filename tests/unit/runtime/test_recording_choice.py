@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+from typing import Any
 
 import pytest
 import torch
 
 from braze.ir.loops import Buffer, ExternCall, LoopProgram
 from braze.ir.scalars import apply
-from braze.ir.schedule import Kernel, Schedule
+from braze.ir.schedule import ExternStep, Kernel, Schedule
 from braze.runtime.library_workspace import Scratch
 from braze.runtime.recording_choice import (
     RATES,
     RecordingChoice,
+    call_refused,
     copied_bytes,
     device_seconds,
     held_bytes,
@@ -110,6 +112,22 @@ def test_what_products_work_in(op: str, added: tuple[int, ...] | None, used: Scr
     call = ExternCall(getattr(torch.ops.aten, op).default, arguments, (), (y,))
     plan = schedule(program([x, w, *bias], [call], [y]), OPTIONS, CUDA)
     assert scratch_of(plan) == used
+
+
+@pytest.mark.parametrize(
+    ("op", "rest", "refused"),
+    [("bernoulli.p", (0.5,), ""), ("cumprod.default", (0,), "aten::cumprod is not known")],
+)
+def test_calls_that_nobody_asks_to_record(op: str, rest: tuple[Any, ...], refused: str) -> None:
+    """Random numbers may be drawn in a replay; what is not known to stay off the host is not."""
+    x, y = buffer("x", (8, 8)), buffer("y", (8, 8))
+    name, overload = op.split(".")
+    call = ExternCall(getattr(getattr(torch.ops.aten, name), overload), (view(x), *rest), (), (y,))
+    plan = schedule(program([x], [call], [y]), OPTIONS, CUDA)
+    (step,) = plan.steps
+    assert isinstance(step, ExternStep)
+    found = call_refused(step)
+    assert found.startswith(refused) and bool(found) == bool(refused)
 
 
 def test_what_a_recording_holds() -> None:
