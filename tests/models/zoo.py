@@ -169,11 +169,25 @@ _OWN_SIZES: dict[str, dict[str, Any]] = {
         "chunk_size": 16,
     },
 }
-_IMAGE_SIDE = 64
 _TORCHVISION_SIDES = {"swin_t": 64, "maxvit_t": 224, "vit_b_32": 224, "inception_v3": 96}
-_BATCH, _TOKENS = 2, 32
 # Of all results and gradients together, what rounding may change; one other mask changes a tenth.
 _ROUNDING = 1e-4
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Of a call. images: of transformers' models, of the size that those are made for; batch, side:
+    of torchvision's."""
+
+    texts: int = 2
+    tokens: int = 32
+    images: int = 1
+    batch: int = 2
+    side: int = 64
+
+
+SMALL = Sizes()
 
 
 @final
@@ -206,35 +220,35 @@ class SizesVerdict:
     causes: tuple[str, ...]
 
 
-def build(name: str, device: str = "cpu") -> tuple[nn.Module, dict[str, Any]]:
+def build(name: str, device: str = "cpu", sizes: Sizes = SMALL) -> tuple[nn.Module, dict[str, Any]]:
     """A model in eval mode and the keyword arguments of a call ("": a positional one)."""
-    model, given = _build(name)
+    model, given = _build(name, sizes)
     return model.to(device), {key: value.to(device) for key, value in given.items()}
 
 
-def _build(name: str) -> tuple[nn.Module, dict[str, Any]]:
+def _build(name: str, sizes: Sizes) -> tuple[nn.Module, dict[str, Any]]:
     torch.manual_seed(0)
     library, _, model = name.rpartition("/")
     if library:
         models = import_library(library)
-        side = _TORCHVISION_SIDES.get(model, _IMAGE_SIDE)
+        side = max(sizes.side, _TORCHVISION_SIDES.get(model, 0))
         without = {"weights_backbone": None} if model.startswith(("deeplab", "fcn")) else {}
         made = models.get_model(model, weights=None, **without)
-        return made.eval(), {"": torch.rand(_BATCH, 3, side, side)}
-    return _build_transformer(name)
+        return made.eval(), {"": torch.rand(sizes.batch, 3, side, side)}
+    return _build_transformer(name, sizes)
 
 
-def _build_transformer(name: str) -> tuple[nn.Module, dict[str, Any]]:
+def _build_transformer(name: str, sizes: Sizes) -> tuple[nn.Module, dict[str, Any]]:
     transformers = import_library("transformers")
     config = transformers.AutoConfig.for_model(name)
     wanted = {"num_hidden_layers": 2} if name in IMAGE else _SMALL
-    sizes = {field: size for field, size in wanted.items() if type(vars(config).get(field)) is int}
-    config = type(config)(**{**sizes, **_OWN_SIZES.get(name, {})})
+    small = {field: size for field, size in wanted.items() if type(vars(config).get(field)) is int}
+    config = type(config)(**{**small, **_OWN_SIZES.get(name, {})})
     model = transformers.AutoModel.from_config(config).eval()
     if name in IMAGE:
-        side = getattr(config, "image_size", None) or _IMAGE_SIDE
-        return model, {"pixel_values": torch.rand(1, 3, *_pair(side))}
-    return model, _tokens(model, _BATCH, _TOKENS)
+        side = getattr(config, "image_size", None) or SMALL.side
+        return model, {"pixel_values": torch.rand(sizes.images, 3, *_pair(side))}
+    return model, _tokens(model, sizes.texts, sizes.tokens)
 
 
 def _pair(side: Any) -> tuple[int, int]:
