@@ -219,7 +219,7 @@ static PyObject* prove(Snapshot* self, const Frame* frame, MakeValues make_value
         holds = values == NULL ? -1 : residual_holds(self, values, inputs);
         Py_XDECREF(values);
     }
-    if (holds == 0) self->unproven++;
+    if (holds == 1) self->proven++;
     Py_DECREF(self);
     if (holds == 1) return inputs;
     Py_DECREF(inputs);
@@ -485,7 +485,7 @@ static PyMethodDef snapshot_methods[] = {
     {NULL, NULL, 0, NULL},
 };
 static PyMemberDef snapshot_members[] = {
-    {"unproven", T_ULONGLONG, offsetof(Snapshot, unproven), READONLY, "Calls not answered."},
+    {"proven", T_ULONGLONG, offsetof(Snapshot, proven), READONLY, "Calls that it answered."},
     {NULL, 0, 0, 0, NULL},
 };
 static PyType_Slot slots[] = {

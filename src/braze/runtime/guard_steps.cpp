@@ -183,7 +183,7 @@ struct Snapshot {
     TensorCheck* locals;
     Facts* facts;
     Apart* aparts;
-    Version unproven;  // calls that this snapshot did not answer
+    Version proven;  // calls that this snapshot answered
 };
 
 // --- questions of C++ ----------------------------------------------------------------------------

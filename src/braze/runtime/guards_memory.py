@@ -8,6 +8,7 @@ passes leaves a snapshot.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, final
 
@@ -17,7 +18,8 @@ from braze.ir.guard import Guard
 from braze.ir.source import Source
 from braze.runtime.guard_kinds import explain_guard
 from braze.runtime.guards_native import LOADER, NativeLoader
-from braze.runtime.guards_snapshot import Check, CompileCheck, take_snapshot
+from braze.runtime.guards_pins import Place
+from braze.runtime.guards_snapshot import Check, CompileCheck, Taken, take_snapshot
 from braze.runtime.source_code import READ_FAILURES, read_source
 
 # A frame's objects that alternate (the layers of a model, one compiled function) need one each.
@@ -26,6 +28,8 @@ _SNAPSHOTS = 16
 _FREE_SNAPSHOTS = 16
 _CALLS_PER_SNAPSHOT = 32
 _ATTEMPTS = 2
+# How many that answered no call say that something comes with each call alone.
+_UNUSED_SNAPSHOTS = 2
 # Generating Python for a guard takes as long as asking it so many times.
 _QUESTIONS_PER_GUARD = 8
 
@@ -46,6 +50,7 @@ class SnapshotMemory:
         "_loader",
         "_made",
         "_passed",
+        "_passing",
         "_questions",
         "_snapshots",
         "checks",
@@ -63,7 +68,8 @@ class SnapshotMemory:
         self._inputs = inputs
         self._compile_check = compile_check
         self._loader = loader
-        self._snapshots: dict[tuple[Any, ...], Check] = {}
+        self._snapshots: dict[tuple[Any, ...], Taken] = {}
+        self._passing: frozenset[Place] = frozenset()
         self._generated: Any = None
         self._passed = self._made = self._failures = self._questions = 0
 
@@ -108,14 +114,38 @@ class SnapshotMemory:
         if native is None:
             return
         self._made += 1
+        passing = self._passing | self._found_passing()
+        if passing != self._passing:
+            self._passing, self._snapshots = passing, {}
         make = functools.partial(
-            take_snapshot, native, self._guards, self._inputs, frame, self._compile_check
+            take_snapshot, native, self._guards, self._inputs, frame, self._compile_check, passing
         )
         taken = without_collection(make)
         if taken is None:
             self._failures += 1
             return
-        snapshots = {key: check for key, check in self._snapshots.items() if key != taken.roots}
+        snapshots = {key: known for key, known in self._snapshots.items() if key != taken.roots}
         kept = list(snapshots.items())[-(_SNAPSHOTS - 1) :]
-        self._snapshots = {**dict(kept), taken.roots: taken.check}
-        self.checks = tuple(reversed(self._snapshots.values()))
+        self._snapshots = {**dict(kept), taken.roots: taken}
+        self.checks = tuple([t.snapshot.check for t in reversed(self._snapshots.values())])
+
+    def _found_passing(self) -> set[Place]:
+        """Roots that no frame brings again: of the last snapshots, which answered no call, they
+        were objects that are gone; or another one in each of as many as are kept, of which none
+        answered a call."""
+        kept = [*self._snapshots.values()]
+        last = kept[-_UNUSED_SNAPSHOTS:]
+        if len(last) < _UNUSED_SNAPSHOTS or any(map(_answered, last)):
+            return set()
+        gone = [{p for p, root in t.references.items() if root() is None} for t in last]
+        found = set.intersection(*gone)
+        if len(kept) == _SNAPSHOTS and not any(map(_answered, kept)):
+            rows = [row for taken in kept for row in taken.roots]
+            counts = Counter([(place, key) for place, key, _ in {*rows}])
+            found |= {place for place, count in counts.items() if count == _SNAPSHOTS}
+        return found
+
+
+def _answered(taken: Taken) -> bool:
+    """Whether it served any call but the one that it was made at."""
+    return bool(taken.snapshot.proven > 1)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import types
 from collections import OrderedDict, defaultdict
+from collections.abc import Collection
 from typing import Any, TypeAlias, final
 
 import torch
@@ -58,6 +59,8 @@ _MODULE_GETATTR = torch.nn.Module.__getattr__
 _MODULE_DICTS = ("_parameters", "_buffers", "_modules")
 
 Row: TypeAlias = tuple[Any, ...]
+# Where a frame brings a root along, and its name or number there.
+Place: TypeAlias = tuple[int, Any]
 
 
 def is_constant(value: Any) -> bool:
@@ -94,11 +97,13 @@ class Pins:
         step looks into. roots, steps, classes: rows for guard_native.cpp.
     """
 
-    def __init__(self, frame: FrameValues, absent: object) -> None:
+    def __init__(self, frame: FrameValues, absent: object, passing: Collection[Place] = ()) -> None:
+        """passing: roots that are other objects at each call: nothing of theirs is pinned."""
         self.frame = frame
         self.absent = absent
+        self.passing = passing
         self.keep: list[Any] = []
-        self.roots: dict[tuple[int, Any], Any] = {}
+        self.roots: dict[Place, Any] = {}
         self._found: dict[Source, tuple[Any] | None] = {}
         # A source hashes its whole chain: most are found by their identity.
         self._seen: dict[int, tuple[Source, tuple[Any] | None]] = {}
@@ -226,7 +231,7 @@ class Pins:
 
     def root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
         """An object that frames bring along; only one that is likely to come again is pinned."""
-        if isinstance(value, _FRESH):
+        if isinstance(value, _FRESH) or (place, key) in self.passing:
             return None
         self.roots[place, key] = value
         self.keep.append(key)

@@ -9,8 +9,10 @@ which stays generated Python.
 from __future__ import annotations
 
 import abc
+import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple, final
 
 import torch
@@ -22,7 +24,7 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.source import LocalSource, ObjectSource, Source
 from braze.runtime.guards_native import NativeGuards
-from braze.runtime.guards_pins import Pins, is_constant, is_plain_key
+from braze.runtime.guards_pins import Pins, Place, is_constant, is_plain_key
 
 Check = Callable[[FrameValues], "list[Any] | None"]
 # Makes generated Python of guards and of the inputs that it gives.
@@ -33,10 +35,13 @@ _APART_STORAGES = 4096
 
 
 class Taken(NamedTuple):
-    """roots: tells frames apart that one snapshot cannot serve."""
+    """snapshot: its `check(frame)` gives the graph's inputs where all guards hold, and None where
+    it does not know; its `proven` counts those that it gave. roots: tells frames apart that one
+    snapshot cannot serve. references: to the roots that can be referred to weakly."""
 
+    snapshot: Any
     roots: tuple[Any, ...]
-    check: Check
+    references: dict[Place, weakref.ref[Any]]
 
 
 def take_snapshot(
@@ -45,33 +50,41 @@ def take_snapshot(
     inputs: Sequence[Source],
     frame: FrameValues,
     compile_check: CompileCheck,
+    passing: Collection[Place] = (),
 ) -> Taken | None:
-    """A snapshot of guards that hold for the frame; None where it would prove nothing.
-
-    Its `check(frame)` gives the graph's inputs where all guards hold, and None where it does not
-    know.
-    """
-    builder = _Builder(native, frame, inputs)
+    """A snapshot of guards that hold for the frame; None where it would prove nothing. passing:
+    roots that no frame brings again."""
+    builder = _Builder(native, frame, inputs, passing)
     residual = [guard for guard in guards if not _COVER[guard.kind](builder, guard)]
     snapshot = builder.finish(residual, compile_check)
     # What cannot be proven at once will not be proven later.
     if snapshot.check(frame) is None:
         return None
-    return Taken(builder.pins.root_rows(), snapshot.check)
+    references = {}
+    for place, value in builder.pins.roots.items():
+        with suppress(TypeError):  # not every class allows it
+            references[place] = weakref.ref(value)
+    return Taken(snapshot, builder.pins.root_rows(), references)
 
 
 @final
 class _Builder:
     """Sorts guards into the arguments of a snapshot."""
 
-    def __init__(self, native: NativeGuards, frame: FrameValues, inputs: Sequence[Source]) -> None:
+    def __init__(
+        self,
+        native: NativeGuards,
+        frame: FrameValues,
+        inputs: Sequence[Source],
+        passing: Collection[Place],
+    ) -> None:
         self.native = native
         self.frame = frame
         self.inputs = inputs
         self.places: dict[Source, list[int]] = {}
         for place, source in enumerate(inputs):
             self.places.setdefault(source, []).append(place)
-        self.pins = Pins(frame, native.absent)
+        self.pins = Pins(frame, native.absent, passing)
         self.questions: list[tuple[Any, ...]] = []
         self.native_questions: list[NativeQuestion] = []
         self.functions: list[tuple[Any, ...]] = []

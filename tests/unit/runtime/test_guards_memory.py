@@ -1,0 +1,117 @@
+"""When snapshots of a frame's guards are made, and what they leave out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import torch
+
+from braze.interop.backends import Backend, Level
+from braze.options import config
+from braze.runtime.guards_memory import SnapshotMemory
+from braze.runtime.guards_native import LOADER
+from braze.targets import make_dispatcher
+from braze.trace import Journal
+
+pytestmark = pytest.mark.skipif(LOADER.wait() is None, reason="the extension cannot be built")
+_CALLS = 60
+
+
+class Layer:
+    """What every call has, and others after it."""
+
+    def __init__(self, scale: float) -> None:
+        self.scale = scale
+        self.weight = torch.full((3,), scale)
+
+
+class Cache:
+    """What one call has."""
+
+    def __init__(self, shift: float = 1.0) -> None:
+        self.shift = shift
+
+
+class Slotted:
+    """Nothing refers to it weakly."""
+
+    __slots__ = ("shift",)
+
+    def __init__(self, shift: float = 1.0) -> None:
+        self.shift = shift
+
+
+def forward(layer: Layer, cache: Any, x: torch.Tensor) -> torch.Tensor:
+    return x * layer.weight * layer.scale + cache.shift
+
+
+def _called(pairs: Iterator[tuple[Layer, Any]]) -> SnapshotMemory:
+    """The memory of the entry that serves all of these calls; each is right."""
+    dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
+    function: Callable[..., Any] = dispatcher.compiled(forward)
+    x = torch.arange(3.0)
+    for layer, cache in pairs:
+        assert torch.equal(function(layer, cache, x), forward(layer, cache, x))
+    (entry,) = dispatcher.caches()[0].entries
+    memory: SnapshotMemory = entry.check.memory  # type: ignore[attr-defined]
+    return memory
+
+
+def _made(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Each time that a snapshot is made."""
+    made: list[str] = []
+    remember = SnapshotMemory.remember
+
+    def noted(self: SnapshotMemory, frame: Any) -> None:
+        made.append("made")
+        remember(self, frame)
+
+    monkeypatch.setattr(SnapshotMemory, "remember", noted)
+    return made
+
+
+def test_what_comes_with_one_call_is_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cache that each call makes anew: the other guards are a snapshot all the same."""
+    made, layer = _made(monkeypatch), Layer(2.0)
+    memory = _called((layer, Cache()) for _ in range(_CALLS))
+    assert len(made) == 3
+    assert [[key for _, key, _ in t.roots] for t in memory._snapshots.values()] == [["layer"]]
+
+
+@pytest.mark.parametrize("cls", [Cache, Slotted])
+def test_what_is_kept_and_comes_no_more_is_not_pinned(
+    cls: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made, layer, kept = _made(monkeypatch), Layer(2.0), [cls() for _ in range(_CALLS)]
+    memory = _called((layer, cache) for cache in kept)
+    assert len(made) == 17
+    assert {key for t in memory._snapshots.values() for _, key, _ in t.roots} == {"layer"}
+
+
+def test_layers_that_alternate_have_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, layers, cache = _made(monkeypatch), [Layer(2.0) for _ in range(12)], Cache()
+    memory = _called((layers[n % 12], cache) for n in range(_CALLS))
+    assert len(made) == len(memory._snapshots) == 12
+
+
+def test_models_that_follow_each_other_are_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is gone when the next one comes, but served many calls."""
+    made = _made(monkeypatch)
+    cache = Cache()
+    memory = _called((layer, cache) for _ in range(6) for layer in [Layer(2.0)] for _ in range(9))
+    assert len(made) == 6 and not memory._passing
+
+
+def test_changes_of_what_is_not_pinned_are_noticed() -> None:
+    """Of another value there is another entry."""
+    layer = Layer(2.0)
+    dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
+    function: Callable[..., Any] = dispatcher.compiled(forward)
+    x = torch.arange(3.0)
+    for shift in (1.0,) * 9 + (True, 1.0, 5, 1.0, 7, 7):
+        cache = Cache(shift)
+        assert torch.equal(function(layer, cache, x), forward(layer, cache, x))
+    layer.scale = 3.0
+    assert torch.equal(function(layer, cache, x), forward(layer, cache, x))
