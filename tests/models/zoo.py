@@ -62,7 +62,6 @@ ALL = (*TEXT, *IMAGE, *TORCHVISION)
 
 # Why a model's forward pass is more than one graph, by name; all others are one graph.
 BREAKS: dict[str, str] = {
-    "ctrl": "numpy's power, on numbers",
     "flaubert": "compares a tensor's maximum",
     "led": "asks whether the attention is global anywhere",
     "longformer": "asks whether the attention is global anywhere",

@@ -26,6 +26,7 @@ from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked, call_w
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin, is_bound, way_to_call
 from braze.capture.native_tables import identifier
+from braze.capture.numpy_functions import guard_numpys_function
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
@@ -261,7 +262,7 @@ def _open_instance(
         raise BreakRequested("unseen-callable", f"{type(function).__qualname__}.__call__")
     if isinstance(method, types.WrapperDescriptorType):
         if id(function) in interpreter.world.known:
-            raise BreakRequested("unseen-callable", repr(type(function)))
+            guard_numpys_function(interpreter, function)
         return method, (function, *args)
     if interpreter.world.lookup(type(method), "__get__") is ABSENT:
         return method, args

@@ -37,6 +37,7 @@ from braze.capture.native_tables import (
     STATE_READERS,
     identifier,
 )
+from braze.capture.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.overlay import EXACT
 from braze.capture.shown_text import ShownText
@@ -216,6 +217,8 @@ def _call_method(
     owner, *rest = args
     if holder in KEEPING and id(owner) not in interpreter.world.known:
         return interpreter.native(function, *args, **kwargs)
+    if is_numpys_function(holder) and function.__name__ == "__call__":
+        return call_on_numbers(interpreter, owner, tuple(rest), kwargs)
     if holder.__module__ not in SAFE_MODULES and holder not in SAFE_CLASSES:
         raise BreakRequested("unseen-callable", describe(function))
     world = interpreter.world

@@ -1,0 +1,49 @@
+"""NumPy's functions of single numbers, as in `scores / np.sqrt(width)`: computed when a frame is
+captured, where they give one of NumPy's floats, which is a Python float, too."""
+
+from __future__ import annotations
+
+import math
+import sys
+from typing import Any
+
+from braze.capture.adopted_parts import is_numpys_float
+from braze.capture.signals import BreakRequested
+from braze.capture.world import NUMBERS
+from braze.ir.guard import GuardKind
+
+_PLAIN = frozenset({bool, int, float})
+
+
+def is_numpys_function(cls: type) -> bool:
+    """Whether instances are NumPy's functions of each element."""
+    return (cls.__module__, cls.__qualname__) == ("numpy", "ufunc")
+
+
+def guard_numpys_function(interpreter: Any, function: Any) -> None:
+    """What is called where this was found stays it. Breaks the graph for instances of another class
+    whose calls are C code."""
+    if not is_numpys_function(type(function)):
+        raise BreakRequested("unseen-callable", repr(type(function)))
+    world = interpreter.world
+    world.guard(world.source_of(function), GuardKind.ID_MATCH, function)
+
+
+def call_on_numbers(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """The function of numbers. Anything else, and what NumPy warns of, breaks the graph: a number
+    of NumPy's that is no Python number, and what is not finite."""
+    plain = [_plain(interpreter, value) for value in args]
+    if not kwargs and all(type(v) in _PLAIN or is_numpys_float(type(v)) for v in plain):
+        with sys.modules["numpy"].errstate(all="ignore"):  # it warns when it is really called
+            found = interpreter.native(function, *plain)
+        if is_numpys_float(type(found)) and math.isfinite(found):
+            return found
+    raise BreakRequested("unseen-callable", f"numpy.{function.__name__}")
+
+
+def _plain(interpreter: Any, value: Any) -> Any:
+    """The number at hand, of those that stand for several."""
+    convert = NUMBERS.get(type(value))
+    return value if convert is None else interpreter.native(convert, value)
