@@ -30,6 +30,10 @@ _CALLS_PER_SNAPSHOT = 32
 _ATTEMPTS = 2
 # How many that answered no call say that something comes with each call alone.
 _UNUSED_SNAPSHOTS = 2
+# So many in a row for the same frames, none of which answered a call, and the next one waits, each
+# time longer: a module writes to itself at each call.
+_VAIN_SNAPSHOTS = 3
+_LONGEST_WAIT = 1 << 14
 # Generating Python for a guard takes as long as asking it so many times.
 _QUESTIONS_PER_GUARD = 8
 
@@ -53,6 +57,8 @@ class SnapshotMemory:
         "_passing",
         "_questions",
         "_snapshots",
+        "_vain",
+        "_waits_until",
         "checks",
     )
 
@@ -72,6 +78,7 @@ class SnapshotMemory:
         self._passing: frozenset[Place] = frozenset()
         self._generated: Any = None
         self._passed = self._made = self._failures = self._questions = 0
+        self._vain = self._waits_until = 0
 
     @property
     def generated(self) -> Any:
@@ -106,7 +113,8 @@ class SnapshotMemory:
 
     def _may_make(self) -> bool:
         allowed = _FREE_SNAPSHOTS + self._passed // _CALLS_PER_SNAPSHOT
-        return self._made < allowed and self._failures < _ATTEMPTS
+        waits = self._passed < self._waits_until
+        return self._made < allowed and self._failures < _ATTEMPTS and not waits
 
     def remember(self, frame: FrameValues) -> None:
         """Take a snapshot of a frame that passes, once the extension is loaded."""
@@ -124,6 +132,11 @@ class SnapshotMemory:
         if taken is None:
             self._failures += 1
             return
+        before = self._snapshots.get(taken.roots)
+        self._vain = 0 if before is None or _answered(before) else self._vain + 1
+        if self._vain >= _VAIN_SNAPSHOTS:
+            wait = _CALLS_PER_SNAPSHOT << (self._vain - _VAIN_SNAPSHOTS)
+            self._waits_until = self._passed + min(wait, _LONGEST_WAIT)
         snapshots = {key: known for key, known in self._snapshots.items() if key != taken.roots}
         kept = list(snapshots.items())[-(_SNAPSHOTS - 1) :]
         self._snapshots = {**dict(kept), taken.roots: taken}

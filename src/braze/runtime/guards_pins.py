@@ -50,7 +50,11 @@ _LOCAL, _STACK, _GLOBALS = range(3)
 _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 _FACTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PLAIN_DICTS = (dict, OrderedDict)
-_FRESH = (*_ATOMS, *_FACTS, dict, list, tuple, set, frozenset, torch.Tensor, slice, range)
+# A cell is made anew for each frame that has one.
+_FRESH = (
+    *(*_ATOMS, *_FACTS, dict, list, tuple, set, frozenset, torch.Tensor, slice, range),
+    types.CellType,
+)
 _HEAP_TYPE = 1 << 9
 # Builtin objects that are borrowed and looked into, as those of heap types are: which of them are
 # of one depends on the version of Python.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,9 +10,12 @@ import pytest
 import torch
 
 from braze.interop.backends import Backend, Level
+from braze.ir.entry import FrameValues
+from braze.ir.source import LocalSource
 from braze.options import config
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.guards_native import LOADER
+from braze.runtime.guards_pins import Pins
 from braze.targets import make_dispatcher
 from braze.trace import Journal
 
@@ -88,6 +92,29 @@ def test_what_is_kept_and_comes_no_more_is_not_pinned(
     memory = _called((layer, cache) for cache in kept)
     assert len(made) == 17
     assert {key for t in memory._snapshots.values() for _, key, _ in t.roots} == {"layer"}
+
+
+def test_what_changes_at_each_call_is_asked_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And is a snapshot in the end, when it changes no more."""
+    made, layer, cache = _made(monkeypatch), Layer(2.0), Cache()
+
+    weights = [torch.full((3,), 2.0) for _ in range(150)]
+
+    def calls() -> Iterator[tuple[Layer, Cache]]:
+        for number in range(300):
+            layer.weight = weights[min(number, 149)]
+            yield layer, cache
+
+    memory = _called(calls())
+    (taken,) = memory._snapshots.values()
+    assert len(made) == 7 and taken.snapshot.proven > 20
+
+
+def test_cells_are_made_anew_for_each_frame() -> None:
+    cell = types.CellType(3)
+    pins = Pins(FrameValues({"cell": cell, "layer": Layer(1.0)}, (), {}), None)
+    assert pins.pin(LocalSource("cell")) is None
+    assert pins.pin(LocalSource("layer")) is not None
 
 
 def test_layers_that_alternate_have_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
