@@ -52,6 +52,8 @@ def backward(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
 def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`torch.autograd.grad(outputs, inputs, ...)`."""
     given = _bound(torch.autograd.grad, args, kwargs)
+    if given["outputs"] is None or given["inputs"] is None:
+        raise _needs_history("torch.autograd.grad of None")  # which raises
     outputs = _listed(interpreter, given["outputs"])
     inputs = _listed(interpreter, given["inputs"])
     check_checkpoints(interpreter, outputs, inputs, "torch.autograd.grad")
