@@ -1,6 +1,6 @@
 """Eager raises for gradients of None, and with respect to None; compiled programs went on without.
 
-Found by random programs: the loss was None where the branch that computes it was not taken.
+A random program shrank to it.
 """
 
 from __future__ import annotations

@@ -35,8 +35,11 @@ def call_on_numbers(
     """The function of numbers. Anything else, and what NumPy warns of, breaks the graph: a number
     of NumPy's that is no Python number, and what is not finite."""
     plain = [_plain(interpreter, value) for value in args]
-    if not kwargs and all(type(v) in _PLAIN or is_numpys_float(type(v)) for v in plain):
-        with sys.modules["numpy"].errstate(all="ignore"):  # it warns when it is really called
+    numpy: Any = sys.modules["numpy"]
+    # One that a program made of a Python function (`np.frompyfunc`) may do anything.
+    own = getattr(numpy, function.__name__, None) is function
+    if own and not kwargs and all(type(v) in _PLAIN or is_numpys_float(type(v)) for v in plain):
+        with numpy.errstate(all="ignore"):  # it warns when it is really called
             found = interpreter.native(function, *plain)
         if is_numpys_float(type(found)) and math.isfinite(found):
             return found

@@ -51,10 +51,8 @@ _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), typ
 _FACTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PLAIN_DICTS = (dict, OrderedDict)
 # A cell is made anew for each frame that has one.
-_FRESH = (
-    *(*_ATOMS, *_FACTS, dict, list, tuple, set, frozenset, torch.Tensor, slice, range),
-    types.CellType,
-)
+_CONTAINERS = (dict, list, tuple, set, frozenset, types.CellType)
+_FRESH = (*_ATOMS, *_FACTS, *_CONTAINERS, torch.Tensor, slice, range)
 _HEAP_TYPE = 1 << 9
 # Builtin objects that are borrowed and looked into, as those of heap types are: which of them are
 # of one depends on the version of Python.

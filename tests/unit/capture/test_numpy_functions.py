@@ -98,6 +98,15 @@ def test_what_is_no_finite_float_breaks(function: Any) -> None:
     assert _judge(function, torch.arange(6.0)) >= 1
 
 
+def test_functions_of_a_program_s_own_are_called_once_a_call() -> None:
+    seen: list[float] = []
+    noted = np.frompyfunc(lambda value: seen.append(value) or np.float64(value), 1, 1)
+    compiled = braze.compile(lambda x: x * noted(2.0))
+    for count in (1, 2, 3):
+        assert torch.equal(compiled(torch.ones(2)), torch.full((2,), 2.0))
+        assert len(seen) == count
+
+
 def test_sizes_that_vary() -> None:
     compiled = braze.compile(scaled, dynamic=True)
     for width in (3, 5, 5, 8):
