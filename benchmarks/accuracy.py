@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
+from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks.models import Case, place, tensors_in
@@ -111,12 +112,7 @@ def nearby_outputs(case: Case, seed: int, work: Work) -> list[list[torch.Tensor]
     found = []
     for draw in range(_DRAWS):
         own = work.case_for(case)
-        generator = torch.Generator().manual_seed(draw)
-        with torch.no_grad():
-            for parameter in own.model.parameters():
-                units = torch.randint(-1, 2, parameter.shape, generator=generator)
-                size = 2 * torch.finfo(parameter.dtype).eps
-                parameter.mul_(1 + units.to(parameter.device) * size)
+        move_parameters(own.model, draw)
         call = work.make(own, lambda function: function)
         torch.manual_seed(0)
         for each in (0, seed):
@@ -124,6 +120,16 @@ def nearby_outputs(case: Case, seed: int, work: Work) -> list[list[torch.Tensor]
             outputs = call(*args, **kwargs)
         found.append([tensor.clone() for tensor in tensors_in(outputs)])
     return found
+
+
+def move_parameters(model: nn.Module, draw: int) -> None:
+    """Each by up to two units in the last place, in place, otherwise for each `draw`."""
+    generator = torch.Generator().manual_seed(draw)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            units = torch.randint(-1, 2, parameter.shape, generator=generator)
+            size = 2 * torch.finfo(parameter.dtype).eps
+            parameter.mul_(1 + units.to(parameter.device) * size)
 
 
 def _widened(value: Any, device: torch.device) -> Any:
