@@ -318,17 +318,21 @@ def _layers(count: int) -> nn.Module:
     return nn.Sequential(*layers).cuda()
 
 
-@pytest.mark.parametrize("training", [False, True])
+@pytest.mark.parametrize(("training", "drops"), [(False, 0.0), (True, 0.0), (True, 0.2)])
 def test_what_takes_longer_to_start_is_recorded_unasked(
-    training: bool, journal: Journal, caplog: pytest.LogCaptureFixture
+    training: bool, drops: float, journal: Journal, caplog: pytest.LogCaptureFixture
 ) -> None:
-    model = _layers(12)
+    """And draws the random numbers that eager does."""
+    model = nn.Sequential(_layers(12), *[nn.Dropout(drops)][: drops > 0])
     compiled = braze.compile(model)
-    kept = []
+    kept: list[list[torch.Tensor]] = []
     with caplog.at_level(logging.INFO, "braze.perf_hints"), no_fallbacks(journal):
         for x in _inputs(8):
             with torch.set_grad_enabled(training):
-                kept.append((compiled(x), model(x)))
+                kept.append([])
+                for call in (compiled, model):
+                    torch.manual_seed(len(kept))
+                    kept[-1].append(call(x))
             if training:
                 gradients = []
                 for out in kept.pop():
