@@ -283,9 +283,10 @@ def judge(
     model, given = build(name, device)
     model.train(trains)
     gradients |= trains
-    untouched = copy.deepcopy(model)
     if trains:
-        _call(model, given)  # BigBird draws the weights of another attention in its first
+        with torch.no_grad():  # Griffin keeps a state, BigBird draws the weights of an attention
+            _call(model, given)
+    untouched = copy.deepcopy(model)
     with torch.set_grad_enabled(gradients):
         with recorded() as journal:
             options: dict[str, Any] = {"suppress_errors": False, "verify_replays": verify_replays}
@@ -317,7 +318,7 @@ def _compared(
     model: nn.Module, compiled: Any, given: Mapping[str, Any], untouched: nn.Module
 ) -> Accuracy:
     """A compiled call beside an eager one; where they differ by more than rounding, both are
-    compared with a float64 run of the model as it was before any call."""
+    compared with a float64 run of the model as it was before."""
     eager = _results(model, model, given)
     outputs = _results(compiled, model, given)
     accuracy = compare(outputs, eager)
@@ -326,7 +327,7 @@ def _compared(
     if outputs[0].is_cuda and torch.is_grad_enabled():
         # Where one finds zero and the other the number next to it gradients differ, batch norms of
         # few values amplify, and where a model draws float64 draws other numbers.
-        near = max(_distance(_results(m, m, given), eager) for m in _nearby(model))
+        near = max(_distance(_results(m, m, given), eager) for m in _nearby(untouched))
         right = _distance(outputs, eager) <= 2 * near
         if right or untouched.training:
             return dataclasses.replace(accuracy, right=right)

@@ -124,8 +124,6 @@ def _parts(
     facts = recording_facts(schedule, sources, device.type, role.saved_from)
     if not isinstance(facts, str) and (asked or not refuses):
         return None
-    if not asked and role.kept_from < len(schedule.outputs):
-        return None  # what is saved would stay in a recording's memory, and nobody asked for that
     if held_bytes(schedule) > most_held(asked, total_memory(device)):
         return None
     parts = recording_parts(schedule, sources, role, why_not, device)

@@ -109,7 +109,7 @@ def recording_facts(
 
 def step_refused(step: ExternStep, kind: str) -> str:
     """Why a library call cannot be recorded, or ""."""
-    if needs_data(step.call.op):
+    if needs_data(step.call.op) or _looks_for_bounds(step):
         return f"{step.call.op} waits for the device"
     if any(view.is_number for view in views_of(step)):
         return f"{step.call.op} takes a number that is computed on the CPU"
@@ -126,6 +126,12 @@ def step_refused(step: ExternStep, kind: str) -> str:
 # --- private ---------------------------------------------------------------------------------
 
 _COPIES = frozenset({"aten::_to_copy", "aten::copy", "aten::copy_"})
+
+
+def _looks_for_bounds(step: ExternStep) -> bool:
+    """A histogram without bounds asks for the least value and the largest."""
+    low, high, *_ = *step.call.args[2:], 0, 0
+    return step.call.op._schema.name == "aten::histc" and low == high
 
 
 def _refused(schedule: Schedule, kind: str) -> str:

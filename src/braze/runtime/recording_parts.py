@@ -158,22 +158,34 @@ def _is_symbolic(layout: Buffer | BufferView) -> bool:
 
 
 def _first(schedule: Schedule, device: torch.device) -> list[int]:
-    """The steps that are elsewhere and need nothing of the device: they may come first."""
+    """The steps that are elsewhere and need nothing of the device: they may come first. Those that
+    draw random numbers stay in their order, up to the first that has to wait."""
     known = {*schedule.inputs, *(buffer for buffer, _ in schedule.constants)}
     known = {buffer for buffer in known if buffer.device.type != device.type}
     first = []
+    drawn = False
     for number, step in enumerate(schedule.steps):
         if not isinstance(step, ExternStep) or step.call.computes is not None:
             continue
-        if torch.Tag.nondeterministic_seeded in step.call.op.tags or not _outputs(step):
+        touched = {view.buffer for view in views_of(step)} | {*_outputs(step)}
+        if all(buffer.device.type == device.type for buffer in touched):
             continue
-        if given_symbols(step.call):
-            continue  # numbers that are computed on the way
-        read = {view.buffer for view in views_of(step)}
-        if read <= known and all(b.device.type != device.type for b in _outputs(step)):
+        draws = torch.Tag.nondeterministic_seeded in step.call.op.tags
+        if _may_come_first(step, known, device) and not (draws and drawn):
             known |= {*_outputs(step)}
             first.append(number)
+        else:
+            drawn |= draws
     return first
+
+
+def _may_come_first(step: ExternStep, known: Collection[Buffer], device: torch.device) -> bool:
+    """known: what lies elsewhere and is there already."""
+    if not _outputs(step) or given_symbols(step.call):
+        return False  # numbers that are computed on the way
+    if any(buffer.device.type == device.type for buffer in _outputs(step)):
+        return False
+    return all(view.buffer in known for view in views_of(step))
 
 
 def _runs(order: Sequence[int], schedule: Schedule, why_not: WhyNot) -> list[_Run]:

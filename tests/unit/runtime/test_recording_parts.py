@@ -127,6 +127,44 @@ def test_the_host_comes_first_and_last() -> None:
             assert not isinstance(facts, str), facts
 
 
+def test_draws_of_the_host_keep_their_order() -> None:
+    """Up to the first that waits for the device they come first: a layer that BART's decoder may
+    leave out asks for one at each layer."""
+    x, w, chance = buffer("x", SHAPE), buffer("w", SHAPE), _number("chance")
+    draws = [_number(f"draw{n}") for n in range(4)]
+    back = Buffer("back", torch.float32, SHAPE, (8, 1), HOST)
+    drawn = Buffer("drawn", torch.float32, SHAPE, (8, 1), HOST)
+    first, middle = _links(x, w, 4, "a")
+    second, last = _links(middle, w, 4, "b")
+
+    def draw(number: int) -> ExternCall:
+        return ExternCall(ATEN.bernoulli.p, (view(chance), 0.5), (), (draws[number],))
+
+    statements = [
+        draw(0),
+        *first,
+        draw(1),
+        ExternCall(ATEN._to_copy.default, (view(middle),), (("device", HOST),), (back,)),
+        ExternCall(ATEN.bernoulli.p, (view(back), 0.5), (), (drawn,)),
+        *second,
+        draw(2),
+        ExternCall(ATEN.add.Tensor, (view(chance), 1), (), (draws[3],)),
+    ]
+    outputs = tuple([view(b) for b in (last, drawn, *draws)])
+    parts = _parts(
+        schedule(LoopProgram((x, w, chance), (), tuple(statements), outputs, ()), OPTIONS, CUDA)
+    )
+    assert parts is not None
+    links = ["aten::mm", "k"] * 4
+    assert [_kinds(part.schedule) for part in parts.parts] == [
+        ["aten::bernoulli", "aten::bernoulli", "aten::add"],
+        links,
+        ["aten::_to_copy", "aten::bernoulli"],
+        links,
+        ["aten::bernoulli"],
+    ]
+
+
 @pytest.mark.parametrize("saved_from", [99, 1])
 def test_parts_compute_what_the_whole_does(
     recorded: list[Schedule], caplog: pytest.LogCaptureFixture, saved_from: int
@@ -240,13 +278,18 @@ def test_exchanged_contents_stay_whole() -> None:
     assert _parts(schedule(swapped, OPTIONS, CUDA)) is None
 
 
-def test_what_is_saved_is_kept_only_where_it_is_asked_for(recorded: list[Schedule]) -> None:
+@pytest.mark.parametrize(("most", "recorded_steps"), [(1 << 20, [8, 8]), (8, [19])])
+def test_what_is_saved_is_kept_unasked_where_it_is_small(
+    recorded: list[Schedule],
+    most: int,
+    recorded_steps: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """most: bytes that may be held."""
+    monkeypatch.setattr(link_device, "most_held", lambda asked, memory: most)
     plan = schedule(_step(), OPTIONS, CUDA)
     _linked(plan, replace(OPTIONS, mode=None), Role(kept_from=1))
-    assert [len(part.steps) for part in recorded] == [19]
-    recorded.clear()
-    _linked(plan, replace(OPTIONS, mode=None), Role(kept_from=3))
-    assert [len(part.steps) for part in recorded] == [8, 8]
+    assert [len(part.steps) for part in recorded] == recorded_steps
 
 
 def test_a_default_mode_cuts_nothing(recorded: list[Schedule]) -> None:
@@ -389,3 +432,14 @@ def test_what_is_copied_from_the_host_is_not_recorded(
     step = ExternStep(ExternCall(op, given, (), (made,)))
     assert step_refused(step, "cuda").endswith(refused)
     assert bool(step_refused(step, "cuda")) is bool(refused)
+
+
+@pytest.mark.parametrize(
+    ("bounds", "waits"), [((), True), ((0,), True), ((2, 2.0), True), ((0, 7), False)]
+)
+def test_a_histogram_without_bounds_waits_for_the_device(
+    bounds: tuple[float, ...], waits: bool
+) -> None:
+    x, made = buffer("x", (8,)), buffer("y", (4,))
+    step = ExternStep(ExternCall(ATEN.histc.default, (view(x), 4, *bounds), (), (made,)))
+    assert step_refused(step, "cpu") == ("aten.histc.default waits for the device" * waits)
