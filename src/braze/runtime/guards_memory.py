@@ -17,7 +17,7 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard
 from braze.ir.source import Source
 from braze.runtime.guard_kinds import explain_guard
-from braze.runtime.guards_native import LOADER, NativeLoader
+from braze.runtime.guards_native import LOADER, NativeGuards, NativeLoader
 from braze.runtime.guards_pins import Place
 from braze.runtime.guards_snapshot import Check, CompileCheck, Taken, take_snapshot
 from braze.runtime.source_code import READ_FAILURES, read_source
@@ -31,8 +31,10 @@ _ATTEMPTS = 2
 # How many that answered no call say that something comes with each call alone.
 _UNUSED_SNAPSHOTS = 2
 # So many in a row for the same frames, none of which answered a call, and the next one waits, each
-# time longer: a module writes to itself at each call.
+# time longer. What leads elsewhere than the time before is left out of the next: a module writes to
+# itself at each call. It is left out at once where it is little, since it may have moved but once.
 _VAIN_SNAPSHOTS = 3
+_FEW_MOVED = 8
 _LONGEST_WAIT = 1 << 14
 # Generating Python for a guard takes as long as asking it so many times.
 _QUESTIONS_PER_GUARD = 8
@@ -53,6 +55,7 @@ class SnapshotMemory:
         "_inputs",
         "_loader",
         "_made",
+        "_moving",
         "_passed",
         "_passing",
         "_questions",
@@ -76,6 +79,7 @@ class SnapshotMemory:
         self._loader = loader
         self._snapshots: dict[tuple[Any, ...], Taken] = {}
         self._passing: frozenset[Place] = frozenset()
+        self._moving: frozenset[Source] = frozenset()
         self._generated: Any = None
         self._passed = self._made = self._failures = self._questions = 0
         self._vain = self._waits_until = 0
@@ -125,15 +129,18 @@ class SnapshotMemory:
         passing = self._passing | self._found_passing()
         if passing != self._passing:
             self._passing, self._snapshots = passing, {}
-        make = functools.partial(
-            take_snapshot, native, self._guards, self._inputs, frame, self._compile_check, passing
-        )
-        taken = without_collection(make)
+        taken = self._take(native, frame)
         if taken is None:
-            self._failures += 1
             return
         before = self._snapshots.get(taken.roots)
-        self._vain = 0 if before is None or _answered(before) else self._vain + 1
+        in_vain = before is not None and not _answered(before)
+        self._vain = self._vain + 1 if in_vain else 0
+        if before is not None and in_vain:
+            moved = {s for s, where in taken.found.items() if before.found.get(s, where) != where}
+            if moved and (len(moved) <= _FEW_MOVED or self._vain >= _VAIN_SNAPSHOTS):
+                self._moving |= moved
+                self._vain = 0
+                taken = self._take(native, frame) or taken
         if self._vain >= _VAIN_SNAPSHOTS:
             wait = _CALLS_PER_SNAPSHOT << (self._vain - _VAIN_SNAPSHOTS)
             self._waits_until = self._passed + min(wait, _LONGEST_WAIT)
@@ -141,6 +148,22 @@ class SnapshotMemory:
         kept = list(snapshots.items())[-(_SNAPSHOTS - 1) :]
         self._snapshots = {**dict(kept), taken.roots: taken}
         self.checks = tuple([t.snapshot.check for t in reversed(self._snapshots.values())])
+
+    def _take(self, native: NativeGuards, frame: FrameValues) -> Taken | None:
+        taken = without_collection(
+            functools.partial(
+                take_snapshot,
+                native,
+                self._guards,
+                self._inputs,
+                frame,
+                self._compile_check,
+                self._passing,
+                self._moving,
+            )
+        )
+        self._failures += taken is None
+        return taken
 
     def _found_passing(self) -> set[Place]:
         """Roots that no frame brings again: of the last snapshots, which answered no call, they

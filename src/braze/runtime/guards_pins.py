@@ -99,11 +99,19 @@ class Pins:
         step looks into. roots, steps, classes: rows for guard_native.cpp.
     """
 
-    def __init__(self, frame: FrameValues, absent: object, passing: Collection[Place] = ()) -> None:
-        """passing: roots that are other objects at each call: nothing of theirs is pinned."""
+    def __init__(
+        self,
+        frame: FrameValues,
+        absent: object,
+        passing: Collection[Place] = (),
+        moving: Collection[Source] = (),
+    ) -> None:
+        """passing: roots that are other objects at each call: nothing of theirs is pinned. moving:
+        sources that lead to other objects at each call: nor is anything behind them."""
         self.frame = frame
         self.absent = absent
         self.passing = passing
+        self.moving = moving
         self.keep: list[Any] = []
         self.roots: dict[Place, Any] = {}
         self._found: dict[Source, tuple[Any] | None] = {}
@@ -124,12 +132,17 @@ class Pins:
             return known[1]
         if source in self._found:
             return self._found[source]
-        found = _PIN[type(source)](self, source) if type(source) in _PIN else None
+        pins = None if source in self.moving else _PIN.get(type(source))
+        found = pins(self, source) if pins is not None else None
         if found is not None and not self._pin_class(found[0]):
             found = None
         self._found[source] = found
         self._seen[id(source)] = (source, found)
         return found
+
+    def found(self) -> dict[Source, int]:
+        """Where each pinned source leads to: addresses, while something refers to the objects."""
+        return {source: id(found[0]) for source, found in self._found.items() if found is not None}
 
     def dict_of(self, value: Any) -> PinnedDict | None:
         """The pinned `__dict__` of a pinned object, or the pinned object itself if it is a dict."""

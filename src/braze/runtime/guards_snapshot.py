@@ -37,11 +37,13 @@ _APART_STORAGES = 4096
 class Taken(NamedTuple):
     """snapshot: its `check(frame)` gives the graph's inputs where all guards hold, and None where
     it does not know; its `proven` counts those that it gave. roots: tells frames apart that one
-    snapshot cannot serve. references: to the roots that can be referred to weakly."""
+    snapshot cannot serve. references: to the roots that can be referred to weakly. found: where
+    its sources led to, as addresses."""
 
     snapshot: Any
     roots: tuple[Any, ...]
     references: dict[Place, weakref.ref[Any]]
+    found: dict[Source, int]
 
 
 def take_snapshot(
@@ -51,10 +53,11 @@ def take_snapshot(
     frame: FrameValues,
     compile_check: CompileCheck,
     passing: Collection[Place] = (),
+    moving: Collection[Source] = (),
 ) -> Taken | None:
     """A snapshot of guards that hold for the frame; None where it would prove nothing. passing:
-    roots that no frame brings again."""
-    builder = _Builder(native, frame, inputs, passing)
+    roots that no frame brings again; moving: sources that lead elsewhere at each call."""
+    builder = _Builder(native, frame, inputs, Pins(frame, native.absent, passing, moving))
     residual = [guard for guard in guards if not _COVER[guard.kind](builder, guard)]
     snapshot = builder.finish(residual, compile_check)
     # What cannot be proven at once will not be proven later.
@@ -64,7 +67,7 @@ def take_snapshot(
     for place, value in builder.pins.roots.items():
         with suppress(TypeError):  # not every class allows it
             references[place] = weakref.ref(value)
-    return Taken(snapshot, builder.pins.root_rows(), references)
+    return Taken(snapshot, builder.pins.root_rows(), references, builder.pins.found())
 
 
 @final
@@ -76,7 +79,7 @@ class _Builder:
         native: NativeGuards,
         frame: FrameValues,
         inputs: Sequence[Source],
-        passing: Collection[Place],
+        pins: Pins,
     ) -> None:
         self.native = native
         self.frame = frame
@@ -84,7 +87,7 @@ class _Builder:
         self.places: dict[Source, list[int]] = {}
         for place, source in enumerate(inputs):
             self.places.setdefault(source, []).append(place)
-        self.pins = Pins(frame, native.absent, passing)
+        self.pins = pins
         self.questions: list[tuple[Any, ...]] = []
         self.native_questions: list[NativeQuestion] = []
         self.functions: list[tuple[Any, ...]] = []

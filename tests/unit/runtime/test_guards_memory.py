@@ -94,9 +94,54 @@ def test_what_is_kept_and_comes_no_more_is_not_pinned(
     assert {key for t in memory._snapshots.values() for _, key, _ in t.roots} == {"layer"}
 
 
-def test_what_changes_at_each_call_is_asked_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
-    """And is a snapshot in the end, when it changes no more."""
+def test_what_is_replaced_at_each_call_is_compared_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An average that a module keeps: the other guards are a snapshot all the same."""
     made, layer, cache = _made(monkeypatch), Layer(2.0), Cache()
+
+    def calls() -> Iterator[tuple[Layer, Cache]]:
+        for _ in range(300):
+            layer.weight = torch.full((3,), 2.0)
+            yield layer, cache
+
+    memory = _called(calls())
+    (taken,) = memory._snapshots.values()
+    assert len(made) == 2 and taken.snapshot.proven > 290
+    assert [str(source) for source in memory._moving] == ["L['layer'].weight"]
+
+
+def test_what_moves_once_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As all parameters do when others are loaded behind the second call."""
+    monkeypatch.setattr("braze.runtime.guards_memory._FEW_MOVED", 0)
+    layer, cache = Layer(2.0), Cache()
+
+    def calls() -> Iterator[tuple[Layer, Cache]]:
+        for number in range(30):
+            if number in (2, 3):
+                layer.weight = torch.full((3,), 2.0)
+            yield layer, cache
+
+    memory = _called(calls())
+    (taken,) = memory._snapshots.values()
+    assert not memory._moving and taken.snapshot.proven > 20
+
+
+def test_what_is_replaced_at_each_call_is_still_compared() -> None:
+    """Another shape, another entry; a value of another kind, too."""
+    layer, cache = Layer(2.0), Cache()
+    dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
+    function: Callable[..., Any] = dispatcher.compiled(forward)
+    x = torch.arange(3.0)
+    others = [torch.ones(1), torch.ones(3, dtype=torch.float64), 2.0, torch.ones(3).double(), 3.0]
+    for weight in [torch.full((3,), float(n)) for n in range(40)] + others * 2:
+        layer.weight = weight  # type: ignore[assignment]
+        assert torch.equal(function(layer, cache, x), forward(layer, cache, x))
+        assert function(layer, cache, x).dtype == forward(layer, cache, x).dtype
+
+
+def test_what_changes_at_each_call_is_asked_for_seldom(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nobody knows what it is; and is a snapshot in the end, when it changes no more."""
+    made, layer, cache = _made(monkeypatch), Layer(2.0), Cache()
+    monkeypatch.setattr(Pins, "found", lambda self: {})
 
     weights = [torch.full((3,), 2.0) for _ in range(150)]
 
