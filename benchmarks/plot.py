@@ -117,8 +117,11 @@ def _draw_bars(
         for row, value, span, label in zip(rows, values, spans, labels, strict=True):
             end = _draw_whisker(axes, row, value, span)
             color = _FAILED if label.isalpha() or label.endswith("!") else _INK
-            place_of_text = {"textcoords": "offset points", "va": "center"}
-            axes.annotate(label, (end, row), (4, 0), fontsize=9, color=color, **place_of_text)
+            place_of_text = {"textcoords": "offset points", "va": "center", "zorder": 4}
+            behind = {"facecolor": "white", "edgecolor": "none", "pad": 0.8}  # eager's line
+            axes.annotate(
+                label, (end, row), (4, 0), fontsize=9, color=color, bbox=behind, **place_of_text
+            )
         bars[-1].set_alpha(0.85)
     _finish(axes, results)
 
