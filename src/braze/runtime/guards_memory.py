@@ -133,14 +133,11 @@ class SnapshotMemory:
         if taken is None:
             return
         before = self._snapshots.get(taken.roots)
-        in_vain = before is not None and not _answered(before)
-        self._vain = self._vain + 1 if in_vain else 0
-        if before is not None and in_vain:
-            moved = {s for s, where in taken.found.items() if before.found.get(s, where) != where}
-            if moved and (len(moved) <= _FEW_MOVED or self._vain >= _VAIN_SNAPSHOTS):
-                self._moving |= moved
-                self._vain = 0
-                taken = self._take(native, frame) or taken
+        if before is None or _answered(before):
+            self._vain = 0
+        else:
+            self._vain += 1
+            taken = self._without_moving(taken, before, native, frame)
         if self._vain >= _VAIN_SNAPSHOTS:
             wait = _CALLS_PER_SNAPSHOT << (self._vain - _VAIN_SNAPSHOTS)
             self._waits_until = self._passed + min(wait, _LONGEST_WAIT)
@@ -148,6 +145,19 @@ class SnapshotMemory:
         kept = list(snapshots.items())[-(_SNAPSHOTS - 1) :]
         self._snapshots = {**dict(kept), taken.roots: taken}
         self.checks = tuple([t.snapshot.check for t in reversed(self._snapshots.values())])
+
+    def _without_moving(
+        self, taken: Taken, before: Taken, native: NativeGuards, frame: FrameValues
+    ) -> Taken:
+        """Another snapshot, where sources led elsewhere than the time before: without them. Others
+        that served no call, of a model's other layers, would not serve one later, either."""
+        moved = {s for s, where in taken.found.items() if before.found.get(s, where) != where}
+        if not moved or (len(moved) > _FEW_MOVED and self._vain < _VAIN_SNAPSHOTS):
+            return taken
+        self._moving |= moved
+        self._vain = 0
+        self._snapshots = {key: t for key, t in self._snapshots.items() if _answered(t)}
+        return self._take(native, frame) or taken
 
     def _take(self, native: NativeGuards, frame: FrameValues) -> Taken | None:
         taken = without_collection(

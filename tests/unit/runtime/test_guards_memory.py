@@ -109,6 +109,21 @@ def test_what_is_replaced_at_each_call_is_compared_apart(monkeypatch: pytest.Mon
     assert [str(source) for source in memory._moving] == ["L['layer'].weight"]
 
 
+def test_layers_that_replace_theirs_have_one_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What one of them shows holds for all."""
+    made, layers, cache = _made(monkeypatch), [Layer(2.0) for _ in range(6)], Cache()
+
+    def calls() -> Iterator[tuple[Layer, Cache]]:
+        for number in range(120):
+            layer = layers[number % 6]
+            layer.weight = torch.full((3,), 2.0)
+            yield layer, cache
+
+    memory = _called(calls())
+    assert len(made) == 12 and len(memory._snapshots) == 6
+    assert sum(taken.snapshot.proven for taken in memory._snapshots.values()) > 100
+
+
 def test_what_moves_once_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """As all parameters do when others are loaded behind the second call."""
     monkeypatch.setattr("braze.runtime.guards_memory._FEW_MOVED", 0)
