@@ -52,6 +52,8 @@ PLAIN_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
 # These getters are C functions behind attributes of every tensor.
 REQUIRES_GRAD: Any = torch._C.TensorBase.__dict__["requires_grad"]
 IS_LEAF: Any = torch._C.TensorBase.__dict__["is_leaf"]
+GRAD: Any = torch._C.TensorBase.__dict__["grad"]
+GRAD_HOOKS: Any = torch._C.TensorBase.__dict__["_post_accumulate_grad_hooks"]
 
 
 def metadata_functions() -> tuple[int, ...] | None:

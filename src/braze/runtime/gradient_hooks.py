@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import importlib.resources
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -31,7 +31,7 @@ class GradientWatch:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._ask: Callable[..., int] | None = None
+        self._asked: _Asked | None = None
         self._tried = False
 
     def first_watched(self, leaves: Sequence[torch.Tensor]) -> int:
@@ -40,22 +40,26 @@ class GradientWatch:
             # Of a tensor without gradients libtorch must not be asked.
             if not leaf.requires_grad or leaf._post_accumulate_grad_hooks:
                 return number
-        if self._ask is None and not self._is_ready():
+        asked = self._asked or self._ready()
+        if asked is None:
             return 0 if leaves else -1
-        assert self._ask is not None
-        addresses = (ctypes.c_void_p * len(leaves))(*map(implementation_address, leaves))
-        return self._ask(addresses, len(leaves))
+        return asked(leaves)
 
     def is_watched(self, leaf: torch.Tensor) -> bool:
         """Whether somebody watches the gradient of one leaf."""
         return self.first_watched((leaf,)) == 0
 
-    def _is_ready(self) -> bool:
+    def addresses(self) -> tuple[int, int, int] | None:
+        """The C++ function's, and of its first two arguments; None without it."""
+        asked = self._ready()
+        return None if asked is None else (asked.address, *asked.functions)
+
+    def _ready(self) -> _Asked | None:
         with self._lock:
             if not self._tried:
-                self._ask = _load()
+                self._asked = _load()
                 self._tried = True
-        return self._ask is not None
+        return self._asked
 
 
 WATCH = GradientWatch()
@@ -69,7 +73,24 @@ def none_watched(leaves: Sequence[torch.Tensor]) -> bool:
 # --- private ---------------------------------------------------------------------------------
 
 
-def _load() -> Callable[..., int] | None:
+@final
+class _Asked:
+    """The function of gradient_hooks.cpp; functions: what it asks of libtorch."""
+
+    def __init__(self, function: Any, functions: tuple[int, int]) -> None:
+        function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long)
+        function.restype = ctypes.c_long
+        self.address: int = ctypes.cast(function, ctypes.c_void_p).value or 0
+        self.functions = functions
+        self._function = function
+
+    def __call__(self, leaves: Sequence[torch.Tensor]) -> int:
+        """The number of the first that is watched, or -1. All need gradients."""
+        addresses = (ctypes.c_void_p * len(leaves))(*map(implementation_address, leaves))
+        return int(self._function(*self.functions, addresses, len(leaves)))
+
+
+def _load() -> _Asked | None:
     options = config.snapshot()
     functions = hook_functions()
     toolchain = find_toolchain(options)
@@ -82,22 +103,16 @@ def _load() -> Callable[..., int] | None:
         library = load(build((SourceUnit("gradient_hooks", text),), plain, options))
     except (BuildFailed, OSError):
         return None
-    function: Any = library.first_watched
-    function.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_long)
-    function.restype = ctypes.c_long
-
-    def ask(addresses: Any, count: int) -> int:
-        return int(function(*functions, addresses, count))
-
-    return ask if call_untraced(_answers_right, (ask,), {}) else None
+    asked = _Asked(library.first_watched, functions)
+    return asked if call_untraced(_answers_right, (asked,), {}) else None
 
 
-def _answers_right(ask: Callable[..., int]) -> bool:
+def _answers_right(asked: _Asked) -> bool:
     """Whether the answers are right, time and again: before, with and after a history, and with
     a hook."""
 
     def is_watched(leaf: torch.Tensor) -> bool:
-        return ask((ctypes.c_void_p * 1)(implementation_address(leaf)), 1) == 0
+        return asked((leaf,)) == 0
 
     with torch.enable_grad():
         leaf = torch.empty(1, requires_grad=True, device="cpu")

@@ -7,14 +7,15 @@ static PyGetSetDef* definition_of(PyObject* descriptor) {
     return NULL;
 }
 
-// connect((address of each function), requires_grad, is_leaf, offset): the last two addresses may
-// be 0; the descriptors stand in for them.
+// connect((address of each function), requires_grad, is_leaf, grad, gradient hooks, (a plain class,
+// another), offset): the last two addresses may be 0; the first two descriptors stand in for them.
 static PyObject* connect(PyObject*, PyObject* args) {
-    PyObject *addresses, *requires_grad, *is_leaf;
+    PyObject *addresses, *requires_grad, *is_leaf, *grad, *grad_hooks, *tensor, *parameter;
     Py_ssize_t offset;
     void* found[11];
-    if (!PyArg_ParseTuple(args, "O!OOn", &PyTuple_Type, &addresses, &requires_grad, &is_leaf,
-                          &offset))
+    if (!PyArg_ParseTuple(args, "O!OOOO(O!O!)n", &PyTuple_Type, &addresses, &requires_grad,
+                          &is_leaf, &grad, &grad_hooks, &PyType_Type, &tensor, &PyType_Type,
+                          &parameter, &offset))
         return NULL;
     if (PyTuple_GET_SIZE(addresses) != 11) {
         PyErr_SetString(PyExc_ValueError, "eleven addresses are needed");
@@ -23,6 +24,8 @@ static PyObject* connect(PyObject*, PyObject* args) {
     for (int i = 0; i < 11; i++) found[i] = PyLong_AsVoidPtr(PyTuple_GET_ITEM(addresses, i));
     libtorch.get_requires_grad = definition_of(requires_grad);
     libtorch.get_is_leaf = definition_of(is_leaf);
+    libtorch.get_grad = definition_of(grad);
+    libtorch.get_grad_hooks = definition_of(grad_hooks);
     if (PyErr_Occurred()) return NULL;
     for (int i = 0; i < CODES; i++) libtorch.codes[i] = (AskInt32)found[i];
     libtorch.rank = (AskInt64)found[4];
@@ -32,6 +35,8 @@ static PyObject* connect(PyObject*, PyObject* args) {
     libtorch.data = (int (*)(void*, const char**))found[8];
     libtorch.requires_grad = (AskFlag)found[9];
     libtorch.is_leaf = (AskFlag)found[10];
+    libtorch.plain[0] = (PyTypeObject*)Py_NewRef(tensor);
+    libtorch.plain[1] = (PyTypeObject*)Py_NewRef(parameter);
     libtorch.offset = offset;
     Py_RETURN_NONE;
 }

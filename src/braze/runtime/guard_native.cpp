@@ -1,5 +1,5 @@
-// Snapshots as Python objects. One text with guard_steps.cpp, which comes first, guard_entrance.cpp
-// and guard_module.cpp.
+// Snapshots as Python objects. One text with guard_steps.cpp and guard_gradients.cpp, which come
+// first, guard_entrance.cpp and guard_module.cpp.
 
 // --- what comes before the steps; Python code may run ------------------------------------------
 
@@ -66,10 +66,6 @@ enum Place { LOCAL, STACK, GLOBALS };
 
 static PyObject *globals_name, *locals_name, *stack_name;
 
-struct Frame {
-    PyObject *locals, *stack, *globals;
-};
-
 static int locals_match(Snapshot* self, const Frame* frame, PyObject* inputs) {
     for (Py_ssize_t i = 0; i < self->local_count; i++) {
         TensorCheck* check = &self->locals[i];
@@ -125,48 +121,6 @@ static void prefetch(const TensorCheck* check) {
     for (int line = 0; line < 4; line++) __builtin_prefetch(implementation + 64 * line);
 }
 
-// Whether the objects in some locals are no two the same and none of the pinned ones.
-static int are_apart(const Apart* apart, const Frame* frame) {
-    PyObject* found[MAX_APART];
-    for (int i = 0; i < apart->name_count; i++) {
-        found[i] = PyDict_GetItemWithError(frame->locals, PyTuple_GET_ITEM(apart->names, i));
-        if (found[i] == NULL) {
-            PyErr_Clear();
-            return 0;
-        }
-        for (int other = 0; other < i; other++)
-            if (found[other] == found[i]) return 0;
-        for (int other = 0; other < apart->count; other++)
-            if (apart->objects[other] == found[i]) return 0;
-    }
-    return 1;
-}
-
-// Whether tensors have storages of their own: storages that begin at different addresses are
-// different. All of them have passed a check of their facts, dtype included. A storage without
-// memory is unknown. No Python code runs in between: one table serves all calls.
-static int storages_are_apart(const Apart* apart, const Frame* frame) {
-    const char** seen = apart->seen;
-    size_t slots = (size_t)1 << apart->slot_bits;
-    memset(seen, 0, slots * sizeof(*seen));
-    for (int i = 0; i < apart->name_count + apart->count; i++) {
-        PyObject* tensor = i < apart->name_count
-                               ? PyDict_GetItem(frame->locals, PyTuple_GET_ITEM(apart->names, i))
-                               : apart->objects[i - apart->name_count];
-        void* handle = (char*)tensor + libtorch.offset;
-        const char* start;
-        int64 offset;
-        if (libtorch.data(handle, &start) || start == NULL) return 0;
-        if (libtorch.storage_offset(handle, &offset)) return 0;
-        start -= offset * apart->item_sizes[i];
-        size_t slot = ((size_t)start >> 4) * 0x9E3779B97F4A7C15ull >> (64 - apart->slot_bits);
-        while (seen[slot] != NULL && seen[slot] != start) slot = (slot + 1) % slots;
-        if (seen[slot] == start) return 0;
-        seen[slot] = start;
-    }
-    return 1;
-}
-
 static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
     if (!PyDict_CheckExact(frame->locals)) return 0;
     if (!roots_hold(self->roots, frame) || !locals_match(self, frame, inputs)) return 0;
@@ -178,15 +132,18 @@ static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
         if (!step_holds(step)) return 0;
     }
     for (Py_ssize_t i = 0; i < self->apart_count; i++)
-        if (!are_apart(&self->aparts[i], frame)) return 0;
+        if (!self->aparts[i].gradient_count && !are_apart(&self->aparts[i], frame)) return 0;
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         TensorCheck* check = &self->tensors[i];
         prefetch(check);
         if (check->facts && !matches(check->tensor, check->facts)) return 0;
         if (check->place >= 0) PyList_SET_ITEM(inputs, check->place, Py_NewRef(check->tensor));
     }
-    for (Py_ssize_t i = 0; i < self->apart_count; i++)
-        if (self->aparts[i].item_sizes && !storages_are_apart(&self->aparts[i], frame)) return 0;
+    for (Py_ssize_t i = 0; i < self->apart_count; i++) {
+        const Apart* apart = &self->aparts[i];
+        if (!apart->gradient_count && apart->item_sizes && !storages_are_apart(self, apart, frame))
+            return 0;
+    }
     return 1;
 }
 
@@ -213,7 +170,7 @@ static PyObject* prove(Snapshot* self, const Frame* frame, MakeValues make_value
     PyObject* inputs = PyList_New(self->input_count);
     if (inputs == NULL) return NULL;
     Py_INCREF(self);
-    int holds = world_holds(self, frame, inputs);
+    int holds = world_holds(self, frame, inputs) && gradients_hold(self, frame, inputs);
     if (holds && self->residual != Py_None) {
         PyObject* values = make_values(given);
         holds = values == NULL ? -1 : residual_holds(self, values, inputs);
@@ -339,40 +296,58 @@ static TensorCheck* read_tensors(Snapshot* self, PyObject* rows, Py_ssize_t* cou
     return checks;
 }
 
-// At least twice as many slots as tensors: some always stay free.
-static int make_table(Apart* apart) {
-    apart->slot_bits = 3;
-    while (1 << apart->slot_bits < 2 * (apart->name_count + apart->count)) apart->slot_bits++;
-    apart->seen = (const char**)PyMem_Calloc((size_t)1 << apart->slot_bits, sizeof(char*));
-    return apart->seen ? 0 : -1;
-}
-
-// ((names, objects, item sizes or ()), ...)
+// ((names, objects, numbers of gradients, item sizes or ()), ...)
 static int read_aparts(Snapshot* self, PyObject* rows) {
     self->aparts = (Apart*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Apart));
     for (Py_ssize_t i = 0; self->aparts && i < PyTuple_GET_SIZE(rows); i++) {
         Apart* apart = &self->aparts[self->apart_count++];
-        PyObject *objects, *sizes;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!O!O!", &PyTuple_Type, &apart->names,
-                              &PyTuple_Type, &objects, &PyTuple_Type, &sizes))
+        PyObject *objects, *gradients, *sizes;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!O!O!O!", &PyTuple_Type, &apart->names,
+                              &PyTuple_Type, &objects, &PyTuple_Type, &gradients, &PyTuple_Type,
+                              &sizes))
             return -1;
         apart->name_count = (int)PyTuple_GET_SIZE(apart->names);
         apart->count = (int)PyTuple_GET_SIZE(objects);
+        apart->gradient_count = (int)PyTuple_GET_SIZE(gradients);
         apart->objects = addresses_of(objects);
+        apart->gradients = (Py_ssize_t*)read_sizes(gradients);
+        if (apart->objects == NULL || apart->gradients == NULL) return -1;
+        for (int n = 0; n < apart->gradient_count; n++)
+            if (apart->gradients[n] < 0 || apart->gradients[n] >= self->gradient_count)
+                apart->name_count = MAX_APART + 1;
         int size_count = (int)PyTuple_GET_SIZE(sizes);
         if (size_count && (apart->item_sizes = read_sizes(sizes)) == NULL) return -1;
-        int tensors = apart->name_count + apart->count;
-        if (size_count > MAX_STORAGES || (size_count && size_count != tensors))
+        if (size_count > MAX_STORAGES || (size_count && size_count != member_count(apart)))
             apart->name_count = MAX_APART + 1;
-        if (apart->name_count > MAX_APART) PyErr_SetString(PyExc_ValueError, "too many");
-        if (apart->name_count > MAX_APART || apart->objects == NULL) return -1;
-        if (size_count && make_table(apart) < 0) return -1;
+        if (apart->name_count > MAX_APART) {
+            PyErr_SetString(PyExc_ValueError, "too many, or not as many sizes as tensors");
+            return -1;
+        }
+        if ((size_count || apart->gradient_count) && make_table(apart) < 0) return -1;
     }
     return self->aparts ? 0 : -1;
 }
 
+// ((leaves, address of who is asked, of its first two arguments), ...)
+static int read_unwatched(Snapshot* self, PyObject* rows) {
+    self->unwatched = (Unwatched*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Unwatched));
+    for (Py_ssize_t i = 0; self->unwatched && i < PyTuple_GET_SIZE(rows); i++) {
+        Unwatched* group = &self->unwatched[self->unwatched_count++];
+        PyObject* leaves;
+        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "O!LLL", &PyTuple_Type, &leaves,
+                              (int64*)&group->first, (int64*)&group->find_node,
+                              (int64*)&group->find_hooks))
+            return -1;
+        group->count = PyTuple_GET_SIZE(leaves);
+        group->leaves = addresses_of(leaves);
+        group->implementations = (void**)PyMem_Calloc(group->count + 1, sizeof(void*));
+        if (group->leaves == NULL || group->implementations == NULL) return -1;
+    }
+    return self->unwatched ? 0 : -1;
+}
+
 static int fill(Snapshot* self, PyObject* steps, PyObject* facts, PyObject* locals,
-                PyObject* tensors, PyObject* aparts) {
+                PyObject* tensors, PyObject* gradients, PyObject* aparts, PyObject* unwatched) {
     self->class_count = PyTuple_GET_SIZE(self->classes);
     self->class_versions = (unsigned*)PyMem_Calloc(self->class_count + 1, sizeof(unsigned));
     self->facts = (Facts*)PyMem_Calloc(PyTuple_GET_SIZE(facts) + 1, sizeof(Facts));
@@ -385,21 +360,25 @@ static int fill(Snapshot* self, PyObject* steps, PyObject* facts, PyObject* loca
         if (read_step(&self->steps[self->step_count++], PyTuple_GET_ITEM(steps, i)) < 0) return -1;
     self->locals = read_tensors(self, locals, &self->local_count);
     self->tensors = read_tensors(self, tensors, &self->tensor_count);
-    if (!self->locals || !self->tensors || read_aparts(self, aparts) < 0) return -1;
+    self->gradients = read_tensors(self, gradients, &self->gradient_count);
+    self->grads = (PyObject**)PyMem_Calloc(self->gradient_count + 1, sizeof(PyObject*));
+    if (!self->locals || !self->tensors || !self->gradients || !self->grads) return -1;
+    if (read_aparts(self, aparts) < 0 || read_unwatched(self, unwatched) < 0) return -1;
     return PyErr_Occurred() ? -1 : 0;
 }
 
 // Snapshot(keep, input_count, questions, native_questions, classes, functions, roots, steps, facts,
-// locals, tensors, aparts, residual); a class is (class, recheck, a name).
+// locals, tensors, gradients, aparts, unwatched, residual); a class is (class, recheck, a name).
 static PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     PyObject *keep, *questions, *native_questions, *classes, *functions, *roots, *steps, *facts,
-        *locals, *tensors, *aparts, *residual;
+        *locals, *tensors, *gradients, *aparts, *unwatched, *residual;
     Py_ssize_t input_count;
     PyTypeObject* tuple = &PyTuple_Type;
-    if (!PyArg_ParseTuple(args, "O!nO!O!O!O!O!O!O!O!O!O!O", tuple, &keep, &input_count, tuple,
+    if (!PyArg_ParseTuple(args, "O!nO!O!O!O!O!O!O!O!O!O!O!O!O", tuple, &keep, &input_count, tuple,
                           &questions, tuple, &native_questions, tuple, &classes, tuple, &functions,
                           tuple, &roots, tuple, &steps, tuple, &facts, tuple, &locals, tuple,
-                          &tensors, tuple, &aparts, &residual))
+                          &tensors, tuple, &gradients, tuple, &aparts, tuple, &unwatched,
+                          &residual))
         return NULL;
     Snapshot* self = (Snapshot*)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
@@ -411,7 +390,8 @@ static PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     self->keep = Py_NewRef(keep);
     self->input_count = input_count;
     self->native_questions = read_questions(native_questions, &self->question_count);
-    if (!self->native_questions || fill(self, steps, facts, locals, tensors, aparts) < 0) {
+    if (!self->native_questions ||
+        fill(self, steps, facts, locals, tensors, gradients, aparts, unwatched) < 0) {
         if (!PyErr_Occurred()) PyErr_NoMemory();
         Py_DECREF(self);
         return NULL;
@@ -460,11 +440,19 @@ static void dealloc(PyObject* object) {
     }
     for (Py_ssize_t i = 0; i < self->apart_count; i++) {
         PyMem_Free(self->aparts[i].objects);
+        PyMem_Free(self->aparts[i].gradients);
         PyMem_Free(self->aparts[i].item_sizes);
         PyMem_Free((void*)self->aparts[i].seen);
     }
+    for (Py_ssize_t i = 0; i < self->unwatched_count; i++) {
+        PyMem_Free(self->unwatched[i].leaves);
+        PyMem_Free(self->unwatched[i].implementations);
+    }
     PyMem_Free(self->native_questions);
     PyMem_Free(self->aparts);
+    PyMem_Free(self->unwatched);
+    PyMem_Free(self->gradients);
+    PyMem_Free(self->grads);
     PyMem_Free(self->class_versions);
     PyMem_Free(self->facts);
     PyMem_Free(self->steps);

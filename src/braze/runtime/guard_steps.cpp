@@ -150,15 +150,31 @@ struct TensorCheck {
     Py_ssize_t place;  // among the graph's inputs; -1: none
 };
 
-// Objects that are all different: pinned ones, and those in the locals of these names.
+// Objects that are all different: those in the locals of these names, pinned ones, and gradients.
 struct Apart {
     PyObject* names;  // at most MAX_APART
     PyObject** objects;
-    int64* item_sizes;  // of tensors whose storages are apart too: names first; or NULL
-    const char** seen;  // a table of where storages begin, of 1 << slot_bits places; or NULL
-    int name_count, count, slot_bits;
+    Py_ssize_t* gradients;  // which of the snapshot's
+    int64* item_sizes;      // of tensors whose storages are apart too, in that order; or NULL
+    const char** seen;      // a table of addresses, of 1 << slot_bits places; or NULL
+    int name_count, count, gradient_count, slot_bits;
 };
 enum { MAX_APART = 16, MAX_STORAGES = 4096 };  // as in guards_snapshot.py
+
+// Leaves whose gradients nobody watches, and who is asked (gradient_hooks.cpp): the first that is
+// watched, or -1.
+struct Unwatched {
+    PyObject** leaves;
+    void** implementations;  // room for as many
+    Py_ssize_t count;
+    long (*first)(void* find_node, void* find_hooks, void* const* implementations, long count);
+    void *find_node, *find_hooks;
+};
+
+// What a frame brings along.
+struct Frame {
+    PyObject *locals, *stack, *globals;
+};
 
 // One of C++: a function, and the answer in the bits of the mask.
 struct Question {
@@ -175,14 +191,17 @@ struct Snapshot {
     PyObject* roots;      // ((place, key, address), ...)
     PyObject* residual;   // (check, places) or None
     Py_ssize_t input_count, question_count, step_count, tensor_count, local_count, facts_count,
-        class_count, apart_count;
+        class_count, apart_count, gradient_count, unwatched_count;
     Question* native_questions;
     unsigned* class_versions;
     Step* steps;
     TensorCheck* tensors;
     TensorCheck* locals;
+    TensorCheck* gradients;  // of a pinned tensor its `grad`, which is another object at each call
+    PyObject** grads;        // these, while they are compared
     Facts* facts;
     Apart* aparts;
+    Unwatched* unwatched;
     Version proven;  // calls that this snapshot answered
 };
 
@@ -230,8 +249,9 @@ static struct {
     int (*data)(void*, const char**);
     AskFlag requires_grad;  // of the implementation
     AskFlag is_leaf;        // of the handle
-    PyGetSetDef *get_requires_grad, *get_is_leaf;
-    Py_ssize_t offset;  // of the pointer to the implementation in the Python object
+    PyGetSetDef *get_requires_grad, *get_is_leaf, *get_grad, *get_grad_hooks;
+    PyTypeObject* plain[2];  // classes of tensors whose attributes are PyTorch's own
+    Py_ssize_t offset;       // of the pointer to the implementation in the Python object
     // Of the rank in the implementation, followed by INLINE_SIZES sizes and as many strides, the
     // storage offset, the number of elements and the bytes of a kind; 0: unknown.
     Py_ssize_t rank_offset;

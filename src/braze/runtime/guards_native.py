@@ -20,7 +20,10 @@ from typing import Any, NamedTuple, final
 import torch
 
 from braze.compat.tensor_interface import (
+    GRAD,
+    GRAD_HOOKS,
     IS_LEAF,
+    PLAIN_TENSOR_CLASSES,
     REQUIRES_GRAD,
     implementation_offset,
     metadata_functions,
@@ -42,7 +45,9 @@ _DTYPES = (
     torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
     torch.int64, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
 )  # fmt: skip
-_SOURCES = ("guard_steps.cpp", "guard_native.cpp", "guard_entrance.cpp", "guard_module.cpp")
+_SOURCES = tuple(
+    [f"guard_{name}.cpp" for name in ("steps", "gradients", "native", "entrance", "module")]
+)
 
 
 class NativeGuards(NamedTuple):
@@ -118,7 +123,8 @@ def load_native_guards(options: Options) -> NativeGuards | str:
     offset = implementation_offset()
     if offset is None:
         return "the layout of this build's tensor objects is unknown"
-    module.connect(functions, REQUIRES_GRAD, IS_LEAF, offset)
+    getters = (REQUIRES_GRAD, IS_LEAF, GRAD, GRAD_HOOKS)
+    module.connect(functions, *getters, PLAIN_TENSOR_CLASSES, offset)
     if not _answers_right(module.codes_of):
         return "the C interface to tensors of this build gives other answers than Python's"
     rank_offset = _rank_offset(module.bytes_of)

@@ -22,9 +22,11 @@ from braze.compat.modules import GLOBAL_HOOKS, INSTANCE_HOOKS
 from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
-from braze.ir.source import LocalSource, ObjectSource, Source
+from braze.ir.source import AttributeSource, LocalSource, ObjectSource, Source
+from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards_native import NativeGuards
 from braze.runtime.guards_pins import Pins, Place, is_constant, is_plain_key
+from braze.runtime.source_code import read_source
 
 Check = Callable[[FrameValues], "list[Any] | None"]
 # Makes generated Python of guards and of the inputs that it gives.
@@ -95,7 +97,10 @@ class _Builder:
         self.fact_rows: list[tuple[Any, ...]] = []
         self.local_rows: list[tuple[Any, ...]] = []
         self.tensor_rows: list[tuple[Any, ...]] = []
+        self.gradient_rows: list[tuple[Any, ...]] = []
+        self.gradients: dict[Source, int] = {}
         self.aparts: list[tuple[Any, ...]] = []
+        self.unwatched: list[tuple[Any, ...]] = []
         self.checked: set[int] = set()
 
     def add_tensor(self, source: Source, facts: int) -> bool:
@@ -103,6 +108,9 @@ class _Builder:
         it wherever it is an input."""
         local = type(source) is LocalSource
         found = None if local else self.pins.pin(source)
+        if found is None and facts >= 0 and self.leaf_of(source) is not None:
+            self.add_gradient(source, facts)
+            return True
         if not local and (found is None or not isinstance(found[0], torch.Tensor)):
             return False
         what = source.name if type(source) is LocalSource else found[0]  # type: ignore[index]
@@ -111,6 +119,21 @@ class _Builder:
         rows.append((what, facts, places[0]))
         rows.extend([(what, -1, place) for place in places[1:]])
         return True
+
+    def leaf_of(self, source: Source) -> torch.Tensor | None:
+        """The pinned tensor of whose `grad` the source tells: that is another one at each call."""
+        if type(source) is not AttributeSource or source.name != "grad":
+            return None
+        found = self.pins.pin(source.base)
+        is_plain = found is not None and type(found[0]) in PLAIN_TENSOR_CLASSES
+        return found[0] if is_plain and found is not None else None
+
+    def add_gradient(self, source: Source, facts: int) -> None:
+        """Check the `grad` of a leaf against the facts of that number (-1: that it is None), and
+        give it wherever it is an input."""
+        self.gradients.setdefault(source, len(self.gradient_rows))
+        leaf = self.leaf_of(source)
+        self.gradient_rows += [(leaf, facts, place) for place in self.places.pop(source, [-1])]
 
     def number_of(self, facts: TensorFacts, tensor: torch.Tensor) -> int | None:
         """The number of the facts in the snapshot; None where they are compared in Python."""
@@ -160,7 +183,9 @@ class _Builder:
             tuple(self.fact_rows),
             tuple(self.local_rows),
             tuple(self.tensor_rows),
+            tuple(self.gradient_rows),
             tuple(self.aparts),
+            tuple(self.unwatched),
             rest,
         )
 
@@ -173,10 +198,11 @@ def _cover_tensor(builder: _Builder, guard: Guard) -> bool:
     if type(source) is LocalSource:
         tensor = builder.frame.locals[source.name]
     else:
-        found = builder.pins.pin(source)
-        if found is None:
+        assert source is not None
+        found, leaf = builder.pins.pin(source), builder.leaf_of(source)
+        if found is None and leaf is None:
             return False
-        tensor = found[0]
+        tensor = leaf.grad if leaf is not None else found[0]  # type: ignore[index]
     if not isinstance(tensor, torch.Tensor):
         return False
     number = builder.number_of(guard.expected, tensor)
@@ -187,7 +213,12 @@ def _cover_tensor(builder: _Builder, guard: Guard) -> bool:
 
 
 def _cover_identity(builder: _Builder, guard: Guard) -> bool:
-    return builder.pins.pin(guard.source) is not None
+    if builder.pins.pin(guard.source) is not None:
+        return True
+    if guard.source is None or builder.leaf_of(guard.source) is None or guard.expected is not None:
+        return False
+    builder.add_gradient(guard.source, -1)
+    return True
 
 
 def _cover_type(builder: _Builder, guard: Guard) -> bool:
@@ -319,20 +350,39 @@ def _cover_overlap(builder: _Builder, guard: Guard) -> bool:
 
 def _add_apart(builder: _Builder, sources: Sequence[Source], *, storages: bool) -> bool:
     names = [source.name for source in sources if type(source) is LocalSource]
-    found = [builder.pins.pin(s) for s in sources if type(s) is not LocalSource]
+    gradients = [s for s in sources if builder.leaf_of(s) is not None]
+    if not builder.gradients.keys() >= {*gradients}:
+        return False
+    pinned = [s for s in sources if type(s) is not LocalSource and builder.leaf_of(s) is None]
+    found = [builder.pins.pin(s) for s in pinned]
     objects = [value[0] for value in found if value is not None]
     if len(names) > _APART_LOCALS or len(objects) < len(found):
         return False
-    if not names and not storages:  # pinned objects stay as many as they were
+    if not names and not gradients and not storages:  # pinned objects stay as many as they were
         return True
     sizes: list[int] = []
     if storages:
         tensors = [*[builder.frame.locals[name] for name in names], *objects]
+        tensors += [read_source(source, builder.frame) for source in gradients]
         # Only of tensors whose facts are compared is the item size certain.
         if len(tensors) > _APART_STORAGES or not builder.checked.issuperset(map(id, tensors)):
             return False
         sizes = [tensor.element_size() for tensor in tensors]
-    builder.aparts.append((tuple(names), tuple(objects), tuple(sizes)))
+    numbers = tuple([builder.gradients[source] for source in gradients])
+    builder.aparts.append((tuple(names), tuple(objects), numbers, tuple(sizes)))
+    return True
+
+
+def _cover_unwatched(builder: _Builder, guard: Guard) -> bool:
+    """Nobody watches the gradients of pinned leaves."""
+    leaves = [builder.pins.pin(source) for source in guard.expected]
+    found = [leaf[0] for leaf in leaves if leaf is not None]
+    addresses = WATCH.addresses()
+    if addresses is None or len(found) < len(leaves):
+        return False
+    if not all(type(leaf) in PLAIN_TENSOR_CLASSES for leaf in found):
+        return False
+    builder.unwatched.append((tuple(found), *addresses))
     return True
 
 
@@ -357,7 +407,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.DIFFERENT_OBJECT: _cover_pair,
     GuardKind.DISTINCT: _cover_distinct,
     GuardKind.STORAGE_OVERLAP: _cover_overlap,
-    GuardKind.NONE_WATCHED: _cover_nothing,
+    GuardKind.NONE_WATCHED: _cover_unwatched,
     GuardKind.SIZES: _cover_nothing,
     GuardKind.ITEMS_LEFT: _cover_nothing,
     GuardKind.AMBIENT: _cover_ambient,

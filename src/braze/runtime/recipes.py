@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard, final
 
+from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
 from braze.ir.entry import FrameValues
 from braze.ir.frame import (
     Call,
@@ -162,6 +163,14 @@ def delete_from_dict(target: Any, name: str) -> None:
 def set_slot(target: Any, name: str, value: Any) -> None:
     """Write what a descriptor of the class keeps, without the class's `__setattr__`."""
     _descriptor(target, name).__set__(target, value)
+
+
+def set_gradient(target: Any, value: Any) -> None:
+    """Write a tensor's `.grad`: a training step writes some hundreds."""
+    if type(target) in PLAIN_TENSOR_CLASSES:
+        target.grad = value
+    else:
+        set_slot(target, "grad", value)
 
 
 def empty_slot(target: Any, name: str) -> None:
@@ -484,8 +493,11 @@ def _set_attribute(builder: _Builder, effect: SetAttribute) -> list[str]:
     if effect.value is None:
         function = "delete_from_dict" if effect.through_dict else "empty_slot"
         return [f"{function}({target}, {name})"]
+    value = builder.build(effect.value)
+    if effect.name == "grad" and not effect.through_dict:
+        return [f"set_gradient({target}, {value})"]
     function = "set_in_dict" if effect.through_dict else "set_slot"
-    return [f"{function}({target}, {name}, {builder.build(effect.value)})"]
+    return [f"{function}({target}, {name}, {value})"]
 
 
 def _set_item(builder: _Builder, effect: SetItem) -> list[str]:
@@ -542,6 +554,7 @@ _CALLED = (
     set_in_dict,
     delete_from_dict,
     set_slot,
+    set_gradient,
     empty_slot,
     replace_contents,
     make_counter,
