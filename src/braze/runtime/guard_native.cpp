@@ -62,7 +62,7 @@ static int functions_hold(PyObject* functions) {
 
 // --- a snapshot ----------------------------------------------------------------------------------
 
-enum Place { LOCAL, STACK, GLOBALS };
+enum Place { LOCAL, STACK, GLOBALS, CONTENT };
 
 static PyObject *globals_name, *locals_name, *stack_name;
 
@@ -91,6 +91,10 @@ static PyObject* root_of(PyObject* row, const Frame* frame) {
             if (PyTuple_CheckExact(frame->stack) && index < PyTuple_GET_SIZE(frame->stack))
                 return PyTuple_GET_ITEM(frame->stack, index);
             return NULL;
+        }
+        case CONTENT: {
+            PyObject* cell = PyDict_GetItemWithError(frame->locals, key);
+            return cell != NULL && PyCell_Check(cell) ? PyCell_GET(cell) : NULL;
         }
         default: return frame->globals;
     }

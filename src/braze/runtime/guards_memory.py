@@ -177,14 +177,19 @@ class SnapshotMemory:
 
     def _found_passing(self) -> set[Place]:
         """Roots that no frame brings again: of the last snapshots, which answered no call, they
-        were objects that are gone; or another one in each of as many as are kept, of which none
-        answered a call."""
+        were objects that are gone, or closures that each call makes; or another object in each of
+        as many as are kept, of which none answered a call."""
         kept = [*self._snapshots.values()]
         last = kept[-_UNUSED_SNAPSHOTS:]
         if len(last) < _UNUSED_SNAPSHOTS or any(map(_answered, last)):
             return set()
         gone = [{p for p, root in t.references.items() if root() is None} for t in last]
         found = set.intersection(*gone)
+        first, second = (t.closures for t in last)
+        for place, (code, address) in first.items():
+            again = second.get(place, (None, address))
+            if again[0] is code and again[1] != address:
+                found.add(place)
         if len(kept) == _SNAPSHOTS and not any(map(_answered, kept)):
             rows = [row for taken in kept for row in taken.roots]
             counts = Counter([(place, key) for place, key, _ in {*rows}])

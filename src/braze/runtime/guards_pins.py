@@ -45,12 +45,11 @@ from braze.runtime.source_code import dict_of
 
 # The kinds of steps, and the places of roots, as guard_native.cpp numbers them.
 _INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL, _MEMBERS = range(6)
-_LOCAL, _STACK, _GLOBALS = range(3)
+_LOCAL, _STACK, _GLOBALS, _CONTENT = range(4)
 
 _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 _FACTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PLAIN_DICTS = (dict, OrderedDict)
-# A cell is made anew for each frame that has one.
 _CONTAINERS = (dict, list, tuple, set, frozenset, types.CellType)
 _FRESH = (*_ATOMS, *_FACTS, *_CONTAINERS, torch.Tensor, slice, range)
 _HEAP_TYPE = 1 << 9
@@ -246,7 +245,11 @@ class Pins:
 
     def root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
         """An object that frames bring along; only one that is likely to come again is pinned."""
-        if isinstance(value, _FRESH) or (place, key) in self.passing:
+        return None if isinstance(value, _FRESH) else self.any_root(place, key, value)
+
+    def any_root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
+        """Any object that frames bring along."""
+        if (place, key) in self.passing:
             return None
         self.roots[place, key] = value
         self.keep.append(key)
@@ -340,7 +343,7 @@ def _present(found: tuple[Any] | None) -> tuple[Any] | None:
     return None if found is None or found[0] is ABSENT else found
 
 
-def _pin_local(pins: Pins, source: LocalSource | CellObjectSource) -> tuple[Any] | None:
+def _pin_local(pins: Pins, source: LocalSource) -> tuple[Any] | None:
     locals = pins.frame.locals
     return pins.root(_LOCAL, source.name, locals[source.name]) if source.name in locals else None
 
@@ -352,9 +355,27 @@ def _pin_stack(pins: Pins, source: StackSource) -> tuple[Any] | None:
     )
 
 
+def _pin_cell_object(pins: Pins, source: CellObjectSource) -> tuple[Any] | None:
+    """A function's cell is the same at each call, one of a frame is not: `guards_memory.py` finds
+    out which it is."""
+    cell = pins.frame.locals.get(source.name)
+    return pins.any_root(_LOCAL, source.name, cell) if type(cell) is types.CellType else None
+
+
 def _pin_cell(pins: Pins, source: CellSource) -> tuple[Any] | None:
-    cell = pins.pin(CellObjectSource(source.name))
-    return None if cell is None else pins.cell(cell[0])
+    """What the cell holds, whichever cell it is; where that is nothing that is likely to come
+    again, what it holds while it is the same cell."""
+    cell = pins.frame.locals.get(source.name)
+    if type(cell) is not types.CellType:
+        return None
+    try:
+        content = cell.cell_contents
+    except ValueError:
+        return None
+    if not isinstance(content, _FRESH):
+        return pins.root(_CONTENT, source.name, content)
+    found = pins.pin(CellObjectSource(source.name))
+    return None if found is None else pins.cell(found[0])
 
 
 def _pin_global(pins: Pins, source: GlobalSource) -> tuple[Any] | None:
@@ -429,7 +450,7 @@ def _pin_function_global(pins: Pins, source: FunctionGlobalSource) -> tuple[Any]
 
 _PIN: dict[type, Any] = {
     LocalSource: _pin_local,
-    CellObjectSource: _pin_local,
+    CellObjectSource: _pin_cell_object,
     StackSource: _pin_stack,
     CellSource: _pin_cell,
     GlobalSource: _pin_global,

@@ -9,6 +9,7 @@ which stays generated Python.
 from __future__ import annotations
 
 import abc
+import types
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Sequence
@@ -39,12 +40,14 @@ _APART_STORAGES = 4096
 class Taken(NamedTuple):
     """snapshot: its `check(frame)` gives the graph's inputs where all guards hold, and None where
     it does not know; its `proven` counts those that it gave. roots: tells frames apart that one
-    snapshot cannot serve. references: to the roots that can be referred to weakly. found: where
-    its sources led to, as addresses."""
+    snapshot cannot serve. references: to the roots that can be referred to weakly. closures: of
+    roots that are cells or functions the code, which those of all calls have in common, and the
+    address. found: where its sources led to, as addresses."""
 
     snapshot: Any
     roots: tuple[Any, ...]
     references: dict[Place, weakref.ref[Any]]
+    closures: dict[Place, tuple[Any, int]]
     found: dict[Source, int]
 
 
@@ -65,11 +68,13 @@ def take_snapshot(
     # What cannot be proven at once will not be proven later.
     if snapshot.check(frame) is None:
         return None
-    references = {}
+    references, closures = {}, {}
     for place, value in builder.pins.roots.items():
+        if type(value) in (types.CellType, types.FunctionType):
+            closures[place] = (getattr(value, "__code__", None), id(value))
         with suppress(TypeError):  # not every class allows it
             references[place] = weakref.ref(value)
-    return Taken(snapshot, builder.pins.root_rows(), references, builder.pins.found())
+    return Taken(snapshot, builder.pins.root_rows(), references, closures, builder.pins.found())
 
 
 @final
