@@ -343,8 +343,12 @@ static int is_shared(PyObject* dict) {
 #endif
 }
 
+// Classes, functions and most other objects are compared by identity.
 static int is_plain_key(PyObject* key) {
-    return PyUnicode_CheckExact(key) || PyLong_CheckExact(key);
+    richcmpfunc compare = Py_TYPE(key)->tp_richcompare;
+    return compare == PyBaseObject_Type.tp_richcompare || compare == PyUnicode_Type.tp_richcompare ||
+           compare == PyLong_Type.tp_richcompare || compare == PyBytes_Type.tp_richcompare ||
+           key == Py_None;
 }
 
 // Comparing plain keys runs no Python code.

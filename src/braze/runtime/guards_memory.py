@@ -22,10 +22,12 @@ from braze.runtime.guards_pins import Place
 from braze.runtime.guards_snapshot import Check, CompileCheck, Taken, take_snapshot
 from braze.runtime.source_code import READ_FAILURES, read_source
 
-# A frame's objects that alternate (the layers of a model, one compiled function) need one each.
-_SNAPSHOTS = 16
+# A frame's objects that alternate (the layers of a model, one compiled function) need one each. So
+# many are made for nothing and kept, at least and at most, and of so many guards in all.
+_FEWEST_SNAPSHOTS = 16
+_MOST_SNAPSHOTS = 64
+_FREE_GUARDS = 8192
 # Making one costs about as much as 30 full checks; so many calls pay for another.
-_FREE_SNAPSHOTS = 16
 _CALLS_PER_SNAPSHOT = 32
 _ATTEMPTS = 2
 # How many that answered no call say that something comes with each call alone.
@@ -53,6 +55,8 @@ class SnapshotMemory:
         "_generated",
         "_guards",
         "_inputs",
+        "_last",
+        "_limit",
         "_loader",
         "_made",
         "_moving",
@@ -77,7 +81,10 @@ class SnapshotMemory:
         self._inputs = inputs
         self._compile_check = compile_check
         self._loader = loader
+        of_guards = _FREE_GUARDS // max(len(guards), 1)
+        self._limit = min(max(of_guards, _FEWEST_SNAPSHOTS), _MOST_SNAPSHOTS)
         self._snapshots: dict[tuple[Any, ...], Taken] = {}
+        self._last: tuple[Taken, ...] = ()
         self._passing: frozenset[Place] = frozenset()
         self._moving: frozenset[Source] = frozenset()
         self._generated: Any = None
@@ -116,7 +123,7 @@ class SnapshotMemory:
             return None
 
     def _may_make(self) -> bool:
-        allowed = _FREE_SNAPSHOTS + self._passed // _CALLS_PER_SNAPSHOT
+        allowed = self._limit + self._passed // _CALLS_PER_SNAPSHOT
         waits = self._passed < self._waits_until
         return self._made < allowed and self._failures < _ATTEMPTS and not waits
 
@@ -128,7 +135,7 @@ class SnapshotMemory:
         self._made += 1
         passing = self._passing | self._found_passing()
         if passing != self._passing:
-            self._passing, self._snapshots = passing, {}
+            self._passing, self._snapshots, self._last = passing, {}, ()
         taken = self._take(native, frame)
         if taken is None:
             return
@@ -142,8 +149,9 @@ class SnapshotMemory:
             wait = _CALLS_PER_SNAPSHOT << (self._vain - _VAIN_SNAPSHOTS)
             self._waits_until = self._passed + min(wait, _LONGEST_WAIT)
         snapshots = {key: known for key, known in self._snapshots.items() if key != taken.roots}
-        kept = list(snapshots.items())[-(_SNAPSHOTS - 1) :]
+        kept = list(snapshots.items())[-(self._limit - 1) :]
         self._snapshots = {**dict(kept), taken.roots: taken}
+        self._last = (*self._last, taken)[-_UNUSED_SNAPSHOTS:]
         self.checks = tuple([t.snapshot.check for t in reversed(self._snapshots.values())])
 
     def _without_moving(
@@ -176,25 +184,42 @@ class SnapshotMemory:
         return taken
 
     def _found_passing(self) -> set[Place]:
-        """Roots that no frame brings again: of the last snapshots, which answered no call, they
-        were objects that are gone, or closures that each call makes; or another object in each of
-        as many as are kept, of which none answered a call."""
-        kept = [*self._snapshots.values()]
-        last = kept[-_UNUSED_SNAPSHOTS:]
+        """Roots that no frame brings again, where the last snapshots answered no call: objects that
+        are gone; closures that each call makes; and others of which there was another one in each
+        of many: in as many as are kept of what is there still, as layers of a model are."""
+        last = self._last
         if len(last) < _UNUSED_SNAPSHOTS or any(map(_answered, last)):
             return set()
-        gone = [{p for p, root in t.references.items() if root() is None} for t in last]
-        found = set.intersection(*gone)
-        first, second = (t.closures for t in last)
-        for place, (code, address) in first.items():
-            again = second.get(place, (None, address))
+        first, second = last
+        found = {
+            p for p in first.references if _is_gone(first, p) and _is_replaced(p, first, second)
+        }
+        for place, (code, address) in first.closures.items():
+            again = second.closures.get(place, (None, address))
             if again[0] is code and again[1] != address:
                 found.add(place)
-        if len(kept) == _SNAPSHOTS and not any(map(_answered, kept)):
-            rows = [row for taken in kept for row in taken.roots]
-            counts = Counter([(place, key) for place, key, _ in {*rows}])
-            found |= {place for place, count in counts.items() if count == _SNAPSHOTS}
+        kept = [*self._snapshots.values()]
+        if len(kept) >= _FEWEST_SNAPSHOTS and not any(map(_answered, kept)):
+            rows = {row for taken in kept[-_FEWEST_SNAPSHOTS:] for row in taken.roots}
+            counts = Counter([(place, key) for place, key, _ in rows])
+            other = {place for place, count in counts.items() if count == _FEWEST_SNAPSHOTS}
+            is_full = len(kept) == self._limit
+            found |= {p for p in other if is_full or _is_gone(kept[-_FEWEST_SNAPSHOTS], p)}
         return found
+
+
+def _is_gone(taken: Taken, place: Place) -> bool:
+    """Whether a root of that snapshot is no more; nobody knows of what cannot be referred to."""
+    reference = taken.references.get(place)
+    return reference is None or reference() is None
+
+
+def _is_replaced(place: Place, before: Taken, after: Taken) -> bool:
+    """Whether the next snapshot has another root there, or one that is gone, too."""
+    if place not in after.references:
+        return False
+    addresses = [{(p, key): at for p, key, at in t.roots}.get(place) for t in (before, after)]
+    return addresses[0] != addresses[1] or _is_gone(after, place)
 
 
 def _answered(taken: Taken) -> bool:

@@ -48,6 +48,8 @@ _INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL, _MEMBERS = range(6)
 _LOCAL, _STACK, _GLOBALS, _CONTENT = range(4)
 
 _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
+_PLAIN_KEYS = frozenset({str, int, bytes, bool, type, type(None)})
+_COMPARING = ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__")
 _FACTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PLAIN_DICTS = (dict, OrderedDict)
 _CONTAINERS = (dict, list, tuple, set, frozenset, types.CellType)
@@ -73,8 +75,15 @@ def is_constant(value: Any) -> bool:
 
 
 def is_plain_key(key: Any) -> bool:
-    """Whether finding the key in a dict runs no Python code."""
-    return type(key) in (str, int)
+    """Whether finding the key in a dict with such keys runs no Python code."""
+    return type(key) in _PLAIN_KEYS
+
+
+def has_plain_keys(content: dict[Any, Any]) -> bool:
+    """Whether finding a plain key in the dict runs no Python code: the others are compared by
+    identity, as classes and functions are."""
+    others = {*map(type, content)} - _PLAIN_KEYS
+    return all(getattr(cls, name) is getattr(object, name) for cls in others for name in _COMPARING)
 
 
 @final
@@ -148,6 +157,8 @@ class Pins:
         if type(value) in _PLAIN_DICTS:
             node = self._nodes.get(id(value))
             if node is None:
+                if not has_plain_keys(value):
+                    return None
                 node = PinnedDict(value)
                 self._add(value, node)
             assert isinstance(node, PinnedDict)
@@ -244,8 +255,10 @@ class Pins:
     # --- private ---------------------------------------------------------------------------------
 
     def root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
-        """An object that frames bring along; only one that is likely to come again is pinned."""
-        return None if isinstance(value, _FRESH) else self.any_root(place, key, value)
+        """An object that frames bring along; only one that is likely to come again is pinned: no
+        iterator is."""
+        is_fresh = isinstance(value, _FRESH) or hasattr(type(value), "__next__")
+        return None if is_fresh else self.any_root(place, key, value)
 
     def any_root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
         """Any object that frames bring along."""

@@ -231,7 +231,7 @@ def _cover_type(builder: _Builder, guard: Guard) -> bool:
     if found is None or isinstance(found[0], torch.Tensor):
         return False
     if type(found[0]) in (dict, OrderedDict):
-        builder.pins.dict_of(found[0])
+        return builder.pins.dict_of(found[0]) is not None
     return True
 
 

@@ -162,6 +162,42 @@ def check_deaths(native):
         assert not holds(taken, frame)
 
 
+class Odd:
+    """What a lookup would run Python code for."""
+
+    def __eq__(self, other):
+        raise AssertionError("compared")
+
+    def __hash__(self):
+        return hash("a")
+
+
+def check_keys(native):
+    """Classes and the like are found as strings are; a dict with other keys is never known."""
+    one, two, key = object(), object(), b"key"
+    space = {Thing: one, key: two, None: one, Other: two, "a": one, check_keys: two, 3: one}
+    entries = (Thing, one, key, two, None, one, "a", one, int, native.ABSENT)
+    frame = Frame()
+    steps = ((DICT, space, dict, (None, None, entries)),)
+    taken = snapshot(native, steps, keep=(space, *entries))
+    assert holds(taken, frame)
+    for changed, value in ((Thing, two), (key, one), (None, two), ("a", two), (int, one)):
+        before = dict(space)
+        space[changed] = value
+        assert not holds(taken, frame), changed
+        space.clear()
+        space.update(before)
+        assert holds(taken, frame), changed
+    odd = Odd()
+    space.pop("a")
+    space[odd] = one
+    assert not holds(taken, frame)
+    del space[odd]
+    assert not holds(taken, frame)
+    space["a"] = one
+    assert holds(taken, frame)
+
+
 def check_other_steps(native):
     cell = (lambda: cell).__closure__[0]
     listed, paired, ordered = ["i", "j"], ("i", "j"), OrderedDict()
