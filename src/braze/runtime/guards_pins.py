@@ -270,15 +270,10 @@ class Pins:
 
     def cell(self, value: Any) -> tuple[Any] | None:
         """The contents of a pinned cell."""
-        if type(value) is not types.CellType:
-            return None
-        try:
-            content = value.cell_contents
-        except ValueError:
-            return None
-        if id(value) not in self._nodes:
-            self._add(value, [_CELL, value, types.CellType, content])
-        return (content,)
+        found = _held(value)
+        if found is not None and id(value) not in self._nodes:
+            self._add(value, [_CELL, value, types.CellType, found[0]])
+        return found
 
     def attribute(self, value: Any, name: str) -> tuple[Any] | None:
         """`value.name`, where it is found without running Python code of the class."""
@@ -356,6 +351,16 @@ def _present(found: tuple[Any] | None) -> tuple[Any] | None:
     return None if found is None or found[0] is ABSENT else found
 
 
+def _held(cell: Any) -> tuple[Any] | None:
+    """(what a cell holds,); None where it is empty, or none."""
+    if type(cell) is not types.CellType:
+        return None
+    try:
+        return (cell.cell_contents,)
+    except ValueError:
+        return None
+
+
 def _pin_local(pins: Pins, source: LocalSource) -> tuple[Any] | None:
     locals = pins.frame.locals
     return pins.root(_LOCAL, source.name, locals[source.name]) if source.name in locals else None
@@ -378,15 +383,11 @@ def _pin_cell_object(pins: Pins, source: CellObjectSource) -> tuple[Any] | None:
 def _pin_cell(pins: Pins, source: CellSource) -> tuple[Any] | None:
     """What the cell holds, whichever cell it is; where that is nothing that is likely to come
     again, what it holds while it is the same cell."""
-    cell = pins.frame.locals.get(source.name)
-    if type(cell) is not types.CellType:
+    content = _held(pins.frame.locals.get(source.name))
+    if content is None:
         return None
-    try:
-        content = cell.cell_contents
-    except ValueError:
-        return None
-    if not isinstance(content, _FRESH):
-        return pins.root(_CONTENT, source.name, content)
+    if not isinstance(content[0], _FRESH):
+        return pins.root(_CONTENT, source.name, content[0])
     found = pins.pin(CellObjectSource(source.name))
     return None if found is None else pins.cell(found[0])
 

@@ -10,13 +10,14 @@ import torch
 from torch import nn
 
 from braze.interop.backends import Backend, Level
+from braze.ir.guard import Guard
 from braze.options import config
-from braze.runtime import guards_snapshot
 from braze.runtime.entries import Entry
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.guards_native import LOADER
 from braze.targets import make_dispatcher
 from braze.trace import Journal
+from tests.unit.runtime.residual_guards import note_residual_guards
 
 pytestmark = pytest.mark.skipif(LOADER.wait() is None, reason="the extension cannot be built")
 _X = torch.arange(3.0)
@@ -53,17 +54,9 @@ class Closed:
 
 
 @pytest.fixture
-def made(monkeypatch: pytest.MonkeyPatch) -> list[list[Any]]:
+def made(monkeypatch: pytest.MonkeyPatch) -> list[list[Guard]]:
     """Of each snapshot the guards that it leaves to generated Python."""
-    found: list[list[Any]] = []
-    finish = guards_snapshot._Builder.finish
-
-    def noted(builder: Any, residual: Any, compile_check: Any) -> Any:
-        found.append([*residual])
-        return finish(builder, residual, compile_check)
-
-    monkeypatch.setattr(guards_snapshot._Builder, "finish", noted)
-    return found
+    return note_residual_guards(monkeypatch)
 
 
 def _compiled(function: Any) -> tuple[Callable[..., Any], Callable[[], list[Entry]]]:
@@ -77,7 +70,7 @@ def _proven(memory: SnapshotMemory) -> int:
     return sum(taken.snapshot.proven for taken in memory._snapshots.values())
 
 
-def test_what_a_closure_holds_is_read_by_the_snapshot(made: list[list[Any]]) -> None:
+def test_what_a_closure_holds_is_read_by_the_snapshot(made: list[list[Guard]]) -> None:
     closed = Closed()
     compiled, entries = _compiled(closed.function)
     for _ in range(20):
@@ -113,7 +106,7 @@ def test_every_change_behind_a_cell_is_noticed(change: str) -> None:
         assert torch.equal(compiled(_X), closed.function(_X))
 
 
-def test_closures_of_one_code_have_a_snapshot_each(made: list[list[Any]]) -> None:
+def test_closures_of_one_code_have_a_snapshot_each(made: list[list[Guard]]) -> None:
     """They share an entry as long as what they hold is alike."""
     closed = [Closed() for _ in range(3)]
     dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
@@ -126,7 +119,7 @@ def test_closures_of_one_code_have_a_snapshot_each(made: list[list[Any]]) -> Non
     assert len(made) <= 6
 
 
-def test_cells_that_each_call_makes_are_found_out(made: list[list[Any]]) -> None:
+def test_cells_that_each_call_makes_are_found_out(made: list[list[Guard]]) -> None:
     """Behind a break, a frame's own cell, and the function that has it: two snapshots in vain, and
     the next one leaves them out."""
     layer = Layer(2.0)

@@ -15,10 +15,10 @@ from braze.interop.backends import Backend, Level
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.options import config
-from braze.runtime import guards_snapshot
 from braze.runtime.guards_native import LOADER
 from braze.targets import make_dispatcher
 from braze.trace import Journal
+from tests.unit.runtime.residual_guards import note_residual_guards
 
 pytestmark = pytest.mark.skipif(LOADER.wait() is None, reason="the extension cannot be built")
 
@@ -126,17 +126,9 @@ HARMLESS: dict[str, Change] = {
 
 
 @pytest.fixture
-def left(monkeypatch: pytest.MonkeyPatch) -> list[Guard]:
-    """What snapshots leave to generated Python."""
-    found: list[Guard] = []
-    finish = guards_snapshot._Builder.finish
-
-    def noted(builder: Any, residual: Any, compile_check: Any) -> Any:
-        found.extend(residual)
-        return finish(builder, residual, compile_check)
-
-    monkeypatch.setattr(guards_snapshot._Builder, "finish", noted)
-    return found
+def made(monkeypatch: pytest.MonkeyPatch) -> list[list[Guard]]:
+    """Of each snapshot the guards that it leaves to generated Python."""
+    return note_residual_guards(monkeypatch)
 
 
 _OF_GRADIENTS = {
@@ -149,11 +141,11 @@ _OF_GRADIENTS = {
 
 
 @pytest.mark.parametrize("forgets", [True, False])
-def test_gradients_are_read_by_the_snapshot(forgets: bool, left: list[Guard]) -> None:
+def test_gradients_are_read_by_the_snapshot(forgets: bool, made: list[list[Guard]]) -> None:
     """None of them is left to generated Python, nor who watches them."""
     step = Step(forgets)
     assert step.compare()
-    assert not [guard for guard in left if guard.kind in _OF_GRADIENTS]
+    assert not [guard for guards in made for guard in guards if guard.kind in _OF_GRADIENTS]
     given = step.memory.checks[0](step.frame)
     assert any(x is step.leaves.first.grad for x in given) != forgets
 
@@ -184,7 +176,7 @@ def test_what_a_step_may_go_on_with_is_read_anew(change: str, forgets: bool) -> 
     assert step.compare()
 
 
-def test_gradients_that_are_none_are_read_by_the_snapshot(left: list[Guard]) -> None:
+def test_gradients_that_are_none_are_read_by_the_snapshot(made: list[list[Guard]]) -> None:
     """A step whose gradients are dropped outside of it."""
     dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
     leaves, function = Leaves(), _backward
@@ -198,7 +190,7 @@ def test_gradients_that_are_none_are_read_by_the_snapshot(left: list[Guard]) -> 
     assert check(frame) is None and entry.check(frame) is None
     leaves.first.grad = leaves.second.grad = None
     assert check(frame) is not None
-    assert not [guard for guard in left if guard.kind in _OF_GRADIENTS]
+    assert not [guard for guards in made for guard in guards if guard.kind in _OF_GRADIENTS]
 
 
 def _backward(leaves: Leaves) -> None:

@@ -16,12 +16,11 @@ from torch import nn
 
 from braze.interop.backends import Backend, Level
 from braze.ir.entry import FrameValues
-from braze.ir.guard import Guard
 from braze.options import config
-from braze.runtime import guards_snapshot
 from braze.runtime.guards_native import LOADER
 from braze.targets import make_dispatcher
 from braze.trace import Journal
+from tests.unit.runtime.residual_guards import note_residual_guards
 
 pytestmark = pytest.mark.skipif(LOADER.wait() is None, reason="the extension cannot be built")
 
@@ -223,16 +222,10 @@ HARMLESS: dict[str, Change] = {
 
 def test_the_state_of_an_optimizer_is_read_by_the_snapshot(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it is left to generated Python, but that tensors are no two the same."""
-    left: list[Guard] = []
-    finish = guards_snapshot._Builder.finish
-
-    def noted(builder: Any, residual: Any, compile_check: Any) -> Any:
-        left.extend(residual)
-        return finish(builder, residual, compile_check)
-
-    monkeypatch.setattr(guards_snapshot._Builder, "finish", noted)
+    made = note_residual_guards(monkeypatch)
     trained = Trained()
     assert trained.compare() and len(trained.memory.checks) == 1
+    left = [guard for guards in made for guard in guards]
     assert left and not [guard for guard in left if ".state" in str(guard.source)]
     state = trained.first
     assert any(x is state["exp_avg"] for x in trained.memory.checks[0](trained.frame))
