@@ -54,6 +54,7 @@ _FACTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PLAIN_DICTS = (dict, OrderedDict)
 _CONTAINERS = (dict, list, tuple, set, frozenset, types.CellType)
 _FRESH = (*_ATOMS, *_FACTS, *_CONTAINERS, torch.Tensor, slice, range)
+_ITERATING = ("builtins", "itertools")
 _HEAP_TYPE = 1 << 9
 # Builtin objects that are borrowed and looked into, as those of heap types are: which of them are
 # of one depends on the version of Python.
@@ -256,9 +257,11 @@ class Pins:
 
     def root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
         """An object that frames bring along; only one that is likely to come again is pinned: no
-        iterator is."""
-        is_fresh = isinstance(value, _FRESH) or hasattr(type(value), "__next__")
-        return None if is_fresh else self.any_root(place, key, value)
+        iterator of Python's own is."""
+        cls = type(value)
+        if isinstance(value, _FRESH) or (cls.__module__ in _ITERATING and hasattr(cls, "__next__")):
+            return None
+        return self.any_root(place, key, value)
 
     def any_root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
         """Any object that frames bring along."""

@@ -217,6 +217,20 @@ def test_what_the_last_result_holds_comes_no_more(monkeypatch: pytest.MonkeyPatc
     assert len(made) == 3 and taken.snapshot.proven > _CALLS - 6
 
 
+class Loader(Layer):
+    """What iterates, and is the same at each call."""
+
+    def __next__(self) -> float:
+        return 1.0
+
+
+def test_what_can_be_iterated_is_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
+    made, layer, cache = _made(monkeypatch), Loader(2.0), Cache()
+    memory = _called((layer, cache) for _ in range(_CALLS))
+    assert {key for t in memory._snapshots.values() for _, key, _ in t.roots} == {"layer", "cache"}
+    assert len(made) == 1
+
+
 def test_iterators_are_not_pinned(monkeypatch: pytest.MonkeyPatch) -> None:
     """Behind a break in a loop over layers."""
     made, layers, x = _made(monkeypatch), [Layer(float(n)) for n in range(3)], torch.arange(3.0)
