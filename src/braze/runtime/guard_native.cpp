@@ -1,5 +1,5 @@
-// Snapshots as Python objects. One text with guard_steps.cpp and guard_gradients.cpp, which come
-// first, guard_entrance.cpp and guard_module.cpp.
+// Snapshots as Python objects. One text with guard_steps.cpp, guard_apart.cpp and
+// guard_gradients.cpp, which come first, guard_entrance.cpp and guard_module.cpp.
 
 // --- what comes before the steps; Python code may run ------------------------------------------
 

@@ -45,9 +45,7 @@ _DTYPES = (
     torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
     torch.int64, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
 )  # fmt: skip
-_SOURCES = tuple(
-    [f"guard_{name}.cpp" for name in ("steps", "gradients", "native", "entrance", "module")]
-)
+_PARTS = ("steps", "apart", "gradients", "native", "entrance", "module")
 
 
 class NativeGuards(NamedTuple):
@@ -155,7 +153,7 @@ def build_extension(options: Options) -> Path | str:
 def extension_text() -> str:
     """The extension's source."""
     folder = importlib.resources.files(__package__)
-    return "\n".join(folder.joinpath(name).read_text() for name in _SOURCES)
+    return "\n".join(folder.joinpath(f"guard_{part}.cpp").read_text() for part in _PARTS)
 
 
 def load_extension(path: Path) -> Any:

@@ -54,7 +54,8 @@ _FACTS = (torch.dtype, torch.device, torch.layout, torch.memory_format)
 _PLAIN_DICTS = (dict, OrderedDict)
 _CONTAINERS = (dict, list, tuple, set, frozenset, types.CellType)
 _FRESH = (*_ATOMS, *_FACTS, *_CONTAINERS, torch.Tensor, slice, range)
-_ITERATING = ("builtins", "itertools")
+# Whose iterators are Python's own.
+_ITERATOR_MODULES = ("builtins", "itertools")
 _HEAP_TYPE = 1 << 9
 # Builtin objects that are borrowed and looked into, as those of heap types are: which of them are
 # of one depends on the version of Python.
@@ -259,7 +260,8 @@ class Pins:
         """An object that frames bring along; only one that is likely to come again is pinned: no
         iterator of Python's own is."""
         cls = type(value)
-        if isinstance(value, _FRESH) or (cls.__module__ in _ITERATING and hasattr(cls, "__next__")):
+        iterates = cls.__module__ in _ITERATOR_MODULES and hasattr(cls, "__next__")
+        if iterates or isinstance(value, _FRESH):
             return None
         return self.any_root(place, key, value)
 
