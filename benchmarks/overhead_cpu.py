@@ -14,7 +14,7 @@ import argparse
 import statistics
 import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -54,24 +54,40 @@ def nothing(module: torch.fx.GraphModule, inputs: list[Any]) -> Callable[..., An
     return lambda *_: made
 
 
+def add_all(tensors: Sequence[torch.Tensor]) -> torch.Tensor:
+    """A function of a list."""
+    return sum(tensors[1:], tensors[0])
+
+
+def add_pairs(pairs: Sequence[tuple[torch.Tensor, torch.Tensor]]) -> torch.Tensor:
+    """A function of a tuple of pairs, as keys and values of a model's layers are kept."""
+    return add_all([first + second for first, second in pairs])
+
+
+def add_named(batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
+    """A function of a dict, as batches are."""
+    return batch["words"] + batch["mask"] + batch["labels"]
+
+
 def dispatch_only(gradients: bool) -> dict[str, dict[str, Call]]:
     """Calls by program and system, with graphs that do nothing."""
-    model, x, one = Linears().eval(), torch.randn(2, 8), torch.ones(4)
-    torch_model = torch.compile(Linears().eval(), backend=nothing)
-    braze_model = braze.compile(model, backend=nothing)
-    torch_one = torch.compile(add_one, backend=nothing)
-    braze_one = braze.compile(add_one, backend=nothing)
-    one.requires_grad_(gradients)
-    return {
-        "300 parameters": {
-            "torch.compile": lambda: torch_model(x),
-            "Braze": lambda: braze_model(x),
-        },
-        "one operator": {
-            "torch.compile": lambda: torch_one(one),
-            "Braze": lambda: braze_one(one),
-        },
+    many = [torch.ones(4, requires_grad=gradients) for _ in range(60)]
+    pairs = tuple(zip(many[:24:2], many[1:24:2], strict=True))
+    batch = dict(zip(("words", "mask", "labels"), many, strict=False))
+    programs: dict[str, tuple[Callable[[], Any], Any]] = {
+        "300 parameters": (lambda: Linears().eval(), torch.randn(2, 8)),
+        "one operator": (lambda: add_one, many[0]),
+        "a dict of 3 tensors": (lambda: add_named, batch),
+        "12 pairs of tensors": (lambda: add_pairs, pairs),
+        "a list of 60 tensors": (lambda: add_all, many),
     }
+    return {name: _dispatches(make, given) for name, (make, given) in programs.items()}
+
+
+def _dispatches(make: Callable[[], Any], given: Any) -> dict[str, Call]:
+    of_torch = torch.compile(make(), backend=nothing)
+    of_braze = braze.compile(make(), backend=nothing)
+    return {"torch.compile": lambda: of_torch(given), "Braze": lambda: of_braze(given)}
 
 
 def whole_calls(gradients: bool) -> dict[str, dict[str, Call]]:

@@ -5,14 +5,26 @@ static int member_count(const Apart* apart) {
     return apart->name_count + apart->count + apart->gradient_count;
 }
 
+// What a call brings along, by a local's name or by its slot; NULL where there is no such local.
+static PyObject* place_of(const Snapshot* self, PyObject* where, const Frame* frame) {
+    if (PyLong_CheckExact(where)) return self->brought[PyLong_AsSsize_t(where)];
+    PyObject* found = PyDict_GetItemWithError(frame->locals, where);
+    if (found == NULL) PyErr_Clear();
+    return found;
+}
+
+// Whether it is a name, or a slot that the containers read so far have filled; else an exception.
+static int is_place(const Snapshot* self, PyObject* where) {
+    if (PyUnicode_CheckExact(where)) return 1;
+    Py_ssize_t slot = PyLong_AsSsize_t(where);
+    if (slot >= 0 && slot < self->brought_count) return 1;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such slot");
+    return 0;
+}
+
 // One of them; NULL where there is no such local.
 static PyObject* member(const Snapshot* self, const Apart* apart, const Frame* frame, int i) {
-    if (i < apart->name_count) {
-        PyObject* name = PyTuple_GET_ITEM(apart->names, i);
-        PyObject* found = PyDict_GetItemWithError(frame->locals, name);
-        if (found == NULL) PyErr_Clear();
-        return found;
-    }
+    if (i < apart->name_count) return place_of(self, PyTuple_GET_ITEM(apart->names, i), frame);
     i -= apart->name_count;
     return i < apart->count ? apart->objects[i] : self->grads[apart->gradients[i - apart->count]];
 }
@@ -40,11 +52,11 @@ static int is_new(const Apart* apart, const char* address) {
     return 1;
 }
 
-// Whether the objects in some locals are no two the same and none of the pinned ones.
-static int are_apart(const Apart* apart, const Frame* frame) {
+// Whether a few objects that calls bring along are no two the same and none of the pinned ones.
+static int few_are_apart(const Snapshot* self, const Apart* apart, const Frame* frame) {
     PyObject* found[MAX_APART];
     for (int i = 0; i < apart->name_count; i++) {
-        found[i] = member(NULL, apart, frame, i);
+        found[i] = member(self, apart, frame, i);
         if (found[i] == NULL) return 0;
         for (int other = 0; other < i; other++)
             if (found[other] == found[i]) return 0;
@@ -54,7 +66,7 @@ static int are_apart(const Apart* apart, const Frame* frame) {
     return 1;
 }
 
-// The same with gradients among them.
+// The same of many, or with gradients among them.
 static int all_are_apart(const Snapshot* self, const Apart* apart, const Frame* frame) {
     empty_table(apart);
     for (int i = 0; i < member_count(apart); i++) {
@@ -62,6 +74,11 @@ static int all_are_apart(const Snapshot* self, const Apart* apart, const Frame* 
         if (found == NULL || !is_new(apart, found)) return 0;
     }
     return 1;
+}
+
+static int are_apart(const Snapshot* self, const Apart* apart, const Frame* frame) {
+    bool few = apart->name_count <= MAX_APART && !apart->gradient_count;
+    return few ? few_are_apart(self, apart, frame) : all_are_apart(self, apart, frame);
 }
 
 // Whether tensors have storages of their own: storages that begin at different addresses are

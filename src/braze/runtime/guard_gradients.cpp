@@ -59,7 +59,7 @@ static int compare_gradients(Snapshot* self, const Frame* frame, PyObject* input
         const Apart* apart = &self->aparts[i];
         if (!apart->gradient_count) continue;
         holds = apart->item_sizes ? storages_are_apart(self, apart, frame)
-                                  : all_are_apart(self, apart, frame);
+                                  : are_apart(self, apart, frame);
     }
     for (Py_ssize_t i = 0; holds && i < self->unwatched_count; i++)
         holds = is_unwatched(&self->unwatched[i]);

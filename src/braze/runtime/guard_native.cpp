@@ -1,4 +1,4 @@
-// Snapshots as Python objects. One text with guard_steps.cpp, guard_apart.cpp and
+// Snapshots as Python objects. One text with guard_steps.cpp, guard_apart.cpp, guard_brought.cpp and
 // guard_gradients.cpp, which come first, guard_entrance.cpp and guard_module.cpp.
 
 // --- what comes before the steps; Python code may run ------------------------------------------
@@ -130,13 +130,13 @@ static int world_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
     if (!roots_hold(self->roots, frame) || !locals_match(self, frame, inputs)) return 0;
     if (!answers_hold(self->native_questions, self->question_count)) return 0;
     if (!questions_hold(self->questions) || !functions_hold(self->functions)) return 0;
-    if (!classes_hold(self)) return 0;
+    if (!classes_hold(self) || !brought_holds(self, frame, inputs)) return 0;
     for (Step *step = self->steps, *end = step + self->step_count; step < end; step++) {
         __builtin_prefetch(step[AHEAD].object);
         if (!step_holds(step)) return 0;
     }
     for (Py_ssize_t i = 0; i < self->apart_count; i++)
-        if (!self->aparts[i].gradient_count && !are_apart(&self->aparts[i], frame)) return 0;
+        if (!self->aparts[i].gradient_count && !are_apart(self, &self->aparts[i], frame)) return 0;
     for (Py_ssize_t i = 0; i < self->tensor_count; i++) {
         TensorCheck* check = &self->tensors[i];
         prefetch(check);
@@ -300,7 +300,7 @@ static TensorCheck* read_tensors(Snapshot* self, PyObject* rows, Py_ssize_t* cou
     return checks;
 }
 
-// ((names, objects, numbers of gradients, item sizes or ()), ...)
+// ((names and slots, objects, numbers of gradients, item sizes or ()), ...)
 static int read_aparts(Snapshot* self, PyObject* rows) {
     self->aparts = (Apart*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Apart));
     for (Py_ssize_t i = 0; self->aparts && i < PyTuple_GET_SIZE(rows); i++) {
@@ -316,18 +316,19 @@ static int read_aparts(Snapshot* self, PyObject* rows) {
         apart->objects = addresses_of(objects);
         apart->gradients = (Py_ssize_t*)read_sizes(gradients);
         if (apart->objects == NULL || apart->gradients == NULL) return -1;
-        for (int n = 0; n < apart->gradient_count; n++)
-            if (apart->gradients[n] < 0 || apart->gradients[n] >= self->gradient_count)
-                apart->name_count = MAX_APART + 1;
         int size_count = (int)PyTuple_GET_SIZE(sizes);
         if (size_count && (apart->item_sizes = read_sizes(sizes)) == NULL) return -1;
-        if (size_count > MAX_STORAGES || (size_count && size_count != member_count(apart)))
-            apart->name_count = MAX_APART + 1;
-        if (apart->name_count > MAX_APART) {
+        bool right = size_count <= MAX_STORAGES && (!size_count || size_count == member_count(apart));
+        for (int n = 0; n < apart->gradient_count; n++)
+            right = right && apart->gradients[n] >= 0 && apart->gradients[n] < self->gradient_count;
+        if (!right) {
             PyErr_SetString(PyExc_ValueError, "too many, or not as many sizes as tensors");
             return -1;
         }
-        if ((size_count || apart->gradient_count) && make_table(apart) < 0) return -1;
+        for (int n = 0; n < apart->name_count; n++)
+            if (!is_place(self, PyTuple_GET_ITEM(apart->names, n))) return -1;
+        bool few = apart->name_count <= MAX_APART && !apart->gradient_count;
+        if ((size_count || !few) && make_table(apart) < 0) return -1;
     }
     return self->aparts ? 0 : -1;
 }
@@ -351,7 +352,8 @@ static int read_unwatched(Snapshot* self, PyObject* rows) {
 }
 
 static int fill(Snapshot* self, PyObject* steps, PyObject* facts, PyObject* locals,
-                PyObject* tensors, PyObject* gradients, PyObject* aparts, PyObject* unwatched) {
+                PyObject* containers, PyObject* items, PyObject* tensors, PyObject* gradients,
+                PyObject* aparts, PyObject* unwatched) {
     self->class_count = PyTuple_GET_SIZE(self->classes);
     self->class_versions = (unsigned*)PyMem_Calloc(self->class_count + 1, sizeof(unsigned));
     self->facts = (Facts*)PyMem_Calloc(PyTuple_GET_SIZE(facts) + 1, sizeof(Facts));
@@ -367,21 +369,23 @@ static int fill(Snapshot* self, PyObject* steps, PyObject* facts, PyObject* loca
     self->gradients = read_tensors(self, gradients, &self->gradient_count);
     self->grads = (PyObject**)PyMem_Calloc(self->gradient_count + 1, sizeof(PyObject*));
     if (!self->locals || !self->tensors || !self->gradients || !self->grads) return -1;
+    if (read_containers(self, containers) < 0 || read_items(self, items, absent) < 0) return -1;
     if (read_aparts(self, aparts) < 0 || read_unwatched(self, unwatched) < 0) return -1;
     return PyErr_Occurred() ? -1 : 0;
 }
 
 // Snapshot(keep, input_count, questions, native_questions, classes, functions, roots, steps, facts,
-// locals, tensors, gradients, aparts, unwatched, residual); a class is (class, recheck, a name).
+// locals, containers, items, tensors, gradients, aparts, unwatched, residual); a class is (class,
+// recheck, a name).
 static PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     PyObject *keep, *questions, *native_questions, *classes, *functions, *roots, *steps, *facts,
-        *locals, *tensors, *gradients, *aparts, *unwatched, *residual;
+        *locals, *containers, *items, *tensors, *gradients, *aparts, *unwatched, *residual;
     Py_ssize_t input_count;
     PyTypeObject* tuple = &PyTuple_Type;
-    if (!PyArg_ParseTuple(args, "O!nO!O!O!O!O!O!O!O!O!O!O!O!O", tuple, &keep, &input_count, tuple,
+    if (!PyArg_ParseTuple(args, "O!nO!O!O!O!O!O!O!O!O!O!O!O!O!O!O", tuple, &keep, &input_count, tuple,
                           &questions, tuple, &native_questions, tuple, &classes, tuple, &functions,
                           tuple, &roots, tuple, &steps, tuple, &facts, tuple, &locals, tuple,
-                          &tensors, tuple, &gradients, tuple, &aparts, tuple, &unwatched,
+                          &containers, tuple, &items, tuple, &tensors, tuple, &gradients, tuple, &aparts, tuple, &unwatched,
                           &residual))
         return NULL;
     Snapshot* self = (Snapshot*)type->tp_alloc(type, 0);
@@ -395,7 +399,7 @@ static PyObject* make(PyTypeObject* type, PyObject* args, PyObject*) {
     self->input_count = input_count;
     self->native_questions = read_questions(native_questions, &self->question_count);
     if (!self->native_questions ||
-        fill(self, steps, facts, locals, tensors, gradients, aparts, unwatched) < 0) {
+        fill(self, steps, facts, locals, containers, items, tensors, gradients, aparts, unwatched) < 0) {
         if (!PyErr_Occurred()) PyErr_NoMemory();
         Py_DECREF(self);
         return NULL;
@@ -461,6 +465,9 @@ static void dealloc(PyObject* object) {
     PyMem_Free(self->facts);
     PyMem_Free(self->steps);
     PyMem_Free(self->locals);
+    PyMem_Free(self->containers);
+    PyMem_Free(self->brought);
+    PyMem_Free(self->items);
     PyMem_Free(self->tensors);
     Py_XDECREF(self->questions);
     Py_XDECREF(self->classes);

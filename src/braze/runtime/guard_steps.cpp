@@ -150,16 +150,34 @@ struct TensorCheck {
     Py_ssize_t place;  // among the graph's inputs; -1: none
 };
 
-// Objects that are all different: those in the locals of these names, pinned ones, and gradients.
+// A list, tuple or dict that a call brings along, and how much is in it.
+struct Container {
+    PyObject* where;  // a local's name, or a slot of `brought`
+    PyTypeObject* type;
+    PyObject* keys;  // of a dict: a tuple; else NULL
+    Py_ssize_t count;
+};
+
+// What must be in a slot of `brought`: a tensor, or a constant; with neither, anything.
+struct Item {
+    Py_ssize_t slot;
+    Facts* facts;
+    PyObject* constant;
+    Py_ssize_t place;  // among the graph's inputs; -1: none
+};
+
+// Objects that are all different: those that a call brings along, pinned ones, and gradients.
 struct Apart {
-    PyObject* names;  // at most MAX_APART
+    PyObject* names;  // of locals, or slots of `brought`
     PyObject** objects;
     Py_ssize_t* gradients;  // which of the snapshot's
     int64* item_sizes;      // of tensors whose storages are apart too, in that order; or NULL
     const char** seen;      // a table of addresses, of 1 << slot_bits places; or NULL
     int name_count, count, gradient_count, slot_bits;
 };
-enum { MAX_APART = 16, MAX_STORAGES = 4096 };  // as in guards_snapshot.py
+// So few are compared each with each; so many tensors' storages are compared at most, as in
+// guards_snapshot.py.
+enum { MAX_APART = 16, MAX_STORAGES = 4096 };
 
 // Leaves whose gradients nobody watches, and who is asked (gradient_hooks.cpp): the first that is
 // watched, or -1.
@@ -191,7 +209,8 @@ struct Snapshot {
     PyObject* roots;      // ((place, key, address), ...)
     PyObject* residual;   // (check, places) or None
     Py_ssize_t input_count, question_count, step_count, tensor_count, local_count, facts_count,
-        class_count, apart_count, gradient_count, unwatched_count;
+        class_count, apart_count, gradient_count, unwatched_count, container_count, item_count,
+        brought_count;
     Question* native_questions;
     unsigned* class_versions;
     Step* steps;
@@ -202,6 +221,9 @@ struct Snapshot {
     Facts* facts;
     Apart* aparts;
     Unwatched* unwatched;
+    Container* containers;
+    PyObject** brought;  // what is in the containers, one behind the other, while it is compared
+    Item* items;
     Version proven;  // calls that this snapshot answered
 };
 

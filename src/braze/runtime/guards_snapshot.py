@@ -23,8 +23,9 @@ from braze.compat.modules import GLOBAL_HOOKS, INSTANCE_HOOKS
 from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
-from braze.ir.source import AttributeSource, LocalSource, ObjectSource, Source
+from braze.ir.source import AttributeSource, ItemSource, LocalSource, ObjectSource, Source
 from braze.runtime.gradient_hooks import WATCH
+from braze.runtime.guards_brought import Brought, is_compared
 from braze.runtime.guards_native import NativeGuards
 from braze.runtime.guards_pins import Pins, Place, is_constant, is_plain_key
 from braze.runtime.source_code import read_source
@@ -33,8 +34,7 @@ Check = Callable[[FrameValues], "list[Any] | None"]
 # Makes generated Python of guards and of the inputs that it gives.
 CompileCheck = Callable[[Sequence[Guard], Sequence[Source]], Check]
 
-_APART_LOCALS = 16
-_APART_STORAGES = 4096
+_MOST_APART = 4096
 
 
 class Taken(NamedTuple):
@@ -95,12 +95,14 @@ class _Builder:
         for place, source in enumerate(inputs):
             self.places.setdefault(source, []).append(place)
         self.pins = pins
+        self.brought = Brought(frame.locals)
         self.questions: list[tuple[Any, ...]] = []
         self.native_questions: list[NativeQuestion] = []
         self.functions: list[tuple[Any, ...]] = []
         self.facts: dict[TensorFacts, int] = {}
         self.fact_rows: list[tuple[Any, ...]] = []
         self.local_rows: list[tuple[Any, ...]] = []
+        self.item_rows: list[tuple[Any, ...]] = []
         self.tensor_rows: list[tuple[Any, ...]] = []
         self.gradient_rows: list[tuple[Any, ...]] = []
         self.gradients: dict[Source, int] = {}
@@ -115,6 +117,9 @@ class _Builder:
         found = None if local else self.pins.pin(source)
         if found is None and facts >= 0 and self.leaf_of(source) is not None:
             self.add_gradient(source, facts)
+            return True
+        if found is None and not local and self.brought.find(source) is not None:
+            self.add_item(source, facts)
             return True
         if not local and (found is None or not isinstance(found[0], torch.Tensor)):
             return False
@@ -139,6 +144,15 @@ class _Builder:
         self.gradients.setdefault(source, len(self.gradient_rows))
         leaf = self.leaf_of(source)
         self.gradient_rows += [(leaf, facts, place) for place in self.places.pop(source, [-1])]
+
+    def add_item(self, source: Source, facts: int, constant: Any = ABSENT) -> None:
+        """Check what a container of the call's holds against facts or a constant, and give it
+        wherever it is an input."""
+        found = self.brought.find(source)
+        assert found is not None
+        expected = self.native.absent if constant is ABSENT else constant
+        places = self.places.pop(source, [-1])
+        self.item_rows += [(found.where, facts, expected, place) for place in places]
 
     def number_of(self, facts: TensorFacts, tensor: torch.Tensor) -> int | None:
         """The number of the facts in the snapshot; None where they are compared in Python."""
@@ -176,6 +190,7 @@ class _Builder:
         keep = [*pins.keep, *self.questions, *self.functions, *self.fact_rows, *classes]
         keep += [row[0] for row in self.local_rows]
         keep += [row[0] for row in self.aparts]
+        keep += [*self.item_rows, *self.brought.containers]
         return self.native.snapshot(
             tuple(keep),
             len(self.inputs),
@@ -187,6 +202,8 @@ class _Builder:
             steps,
             tuple(self.fact_rows),
             tuple(self.local_rows),
+            tuple(self.brought.containers),
+            tuple(self.item_rows),
             tuple(self.tensor_rows),
             tuple(self.gradient_rows),
             tuple(self.aparts),
@@ -200,35 +217,58 @@ class _Builder:
 
 def _cover_tensor(builder: _Builder, guard: Guard) -> bool:
     source = guard.source
-    if type(source) is LocalSource:
-        tensor = builder.frame.locals[source.name]
-    else:
-        assert source is not None
-        found, leaf = builder.pins.pin(source), builder.leaf_of(source)
-        if found is None and leaf is None:
-            return False
-        tensor = leaf.grad if leaf is not None else found[0]  # type: ignore[index]
+    assert source is not None
+    tensor = _tensor_at(builder, source)
     if not isinstance(tensor, torch.Tensor):
         return False
     number = builder.number_of(guard.expected, tensor)
-    if number is None or source is None or not builder.add_tensor(source, number):
+    if number is None or not builder.add_tensor(source, number):
         return False
     builder.checked.add(id(tensor))
     return True
 
 
+def _tensor_at(builder: _Builder, source: Source) -> Any:
+    """What is there, if it is found without generated Python; else None."""
+    found = None if type(source) is LocalSource else builder.pins.pin(source)
+    if found is not None:
+        return found[0]
+    leaf, brought = builder.leaf_of(source), builder.brought.find(source)
+    if leaf is not None:
+        return leaf.grad
+    return None if brought is None else brought.value
+
+
 def _cover_identity(builder: _Builder, guard: Guard) -> bool:
-    if builder.pins.pin(guard.source) is not None:
+    source = guard.source
+    if builder.pins.pin(source) is not None:
         return True
-    if guard.source is None or builder.leaf_of(guard.source) is None or guard.expected is not None:
+    if source is None or type(guard.expected) not in (bool, type(None)):
         return False
-    builder.add_gradient(guard.source, -1)
-    return True
+    if guard.expected is None and builder.leaf_of(source) is not None:
+        builder.add_gradient(source, -1)
+        return True
+    return _cover_constant(builder, source)
+
+
+def _cover_constant(builder: _Builder, source: Source) -> bool:
+    """A constant in a container of the call's; a tuple is such a container, too."""
+    found = builder.brought.find(source)
+    if type(source) is not ItemSource or found is None:
+        return False
+    if type(found.value) is tuple:
+        items = [ItemSource(source, index) for index in range(len(found.value))]
+        return builder.brought.holds(found) and all(_cover_constant(builder, s) for s in items)
+    if is_compared(found.value):
+        builder.add_item(source, -1, found.value)
+    return is_compared(found.value)
 
 
 def _cover_type(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
-    if found is None or isinstance(found[0], torch.Tensor):
+    if found is None:
+        return builder.brought.container(guard.source) is not None
+    if isinstance(found[0], torch.Tensor):
         return False
     if type(found[0]) in (dict, OrderedDict):
         return builder.pins.dict_of(found[0]) is not None
@@ -237,13 +277,15 @@ def _cover_type(builder: _Builder, guard: Guard) -> bool:
 
 def _cover_equals(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
-    return found is not None and is_constant(found[0])
+    if found is None:
+        return guard.source is not None and _cover_constant(builder, guard.source)
+    return is_constant(found[0])
 
 
 def _cover_length(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
     if found is None:
-        return False
+        return builder.brought.container(guard.source) is not None
     if type(found[0]) in (dict, OrderedDict):
         node = builder.pins.dict_of(found[0])
         if node is not None:
@@ -254,12 +296,19 @@ def _cover_length(builder: _Builder, guard: Guard) -> bool:
 
 def _cover_keys(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
-    if found is None or type(found[0]) is not dict or not all(map(is_plain_key, found[0])):
+    if found is None:
+        return _is_brought_dict(builder, guard)
+    if type(found[0]) is not dict or not all(map(is_plain_key, found[0])):
         return False
     node = builder.pins.dict_of(found[0])
     if node is not None:
         node.keys = tuple(found[0])
     return node is not None
+
+
+def _is_brought_dict(builder: _Builder, guard: Guard) -> bool:
+    """Whether it is a dict of the call's, of which all keys are compared."""
+    return type(builder.brought.container(guard.source)) is dict
 
 
 def _cover_entries(builder: _Builder, guard: Guard, keys: Sequence[Any]) -> bool:
@@ -277,14 +326,18 @@ def _cover_entries(builder: _Builder, guard: Guard, keys: Sequence[Any]) -> bool
 def _cover_contains(builder: _Builder, guard: Guard) -> bool:
     key, present = guard.expected
     found = builder.pins.pin(guard.source)
-    if present or found is None or type(found[0]) not in (dict, OrderedDict):
+    if found is None:
+        return _is_brought_dict(builder, guard)
+    if present or type(found[0]) not in (dict, OrderedDict):
         return False  # a key may stay while its value is another at each call
     return _cover_entries(builder, guard, [key])
 
 
 def _cover_lacks(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
-    if found is None or type(found[0]) not in (dict, OrderedDict):
+    if found is None:
+        return _is_brought_dict(builder, guard)
+    if type(found[0]) not in (dict, OrderedDict):
         return False
     return _cover_entries(builder, guard, sorted(guard.expected, key=repr))
 
@@ -354,27 +407,33 @@ def _cover_overlap(builder: _Builder, guard: Guard) -> bool:
 
 
 def _add_apart(builder: _Builder, sources: Sequence[Source], *, storages: bool) -> bool:
-    names = [source.name for source in sources if type(source) is LocalSource]
     gradients = [s for s in sources if builder.leaf_of(s) is not None]
-    if not builder.gradients.keys() >= {*gradients}:
+    if not builder.gradients.keys() >= {*gradients} or len(sources) > _MOST_APART:
         return False
-    pinned = [s for s in sources if type(s) is not LocalSource and builder.leaf_of(s) is None]
-    found = [builder.pins.pin(s) for s in pinned]
-    objects = [value[0] for value in found if value is not None]
-    if len(names) > _APART_LOCALS or len(objects) < len(found):
-        return False
-    if not names and not gradients and not storages:  # pinned objects stay as many as they were
+    others = [s for s in sources if builder.leaf_of(s) is None]
+    objects, brought = [], []
+    for source in others:
+        pinned = None if type(source) is LocalSource else builder.pins.pin(source)
+        found = builder.brought.find(source) if pinned is None else None
+        if pinned is not None:
+            objects.append(pinned[0])
+        elif found is not None:
+            brought.append(found)
+        else:
+            return False
+    if not brought and not gradients and not storages:  # pinned objects stay as many as they were
         return True
     sizes: list[int] = []
     if storages:
-        tensors = [*[builder.frame.locals[name] for name in names], *objects]
+        tensors = [*[found.value for found in brought], *objects]
         tensors += [read_source(source, builder.frame) for source in gradients]
         # Only of tensors whose facts are compared is the item size certain.
-        if len(tensors) > _APART_STORAGES or not builder.checked.issuperset(map(id, tensors)):
+        if not builder.checked.issuperset(map(id, tensors)):
             return False
         sizes = [tensor.element_size() for tensor in tensors]
     numbers = tuple([builder.gradients[source] for source in gradients])
-    builder.aparts.append((tuple(names), tuple(objects), numbers, tuple(sizes)))
+    places = tuple([found.where for found in brought])
+    builder.aparts.append((places, tuple(objects), numbers, tuple(sizes)))
     return True
 
 

@@ -48,7 +48,7 @@ class Other(Thing):
 def snapshot(native, steps=(), roots=(), classes=(), functions=(), questions=(), keep=(), asked=()):
     """A snapshot without tensors."""
     asked = (questions, asked)
-    return native.Snapshot(keep, 0, *asked, classes, functions, roots, steps, *[()] * 6, None)
+    return native.Snapshot(keep, 0, *asked, classes, functions, roots, steps, *[()] * 8, None)
 
 
 def thing_snapshot(native, thing, frame):
