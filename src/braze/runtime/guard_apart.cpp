@@ -13,7 +13,7 @@ static PyObject* place_of(const Snapshot* self, PyObject* where, const Frame* fr
     return found;
 }
 
-// Whether it is a name, or a slot that the containers read so far have filled; else an exception.
+// Whether it is a name or a slot; else an exception.
 static int is_place(const Snapshot* self, PyObject* where) {
     if (PyUnicode_CheckExact(where)) return 1;
     Py_ssize_t slot = PyLong_AsSsize_t(where);

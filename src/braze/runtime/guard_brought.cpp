@@ -2,34 +2,45 @@
 // with guard_steps.cpp, which comes first.
 //
 // What is in them is borrowed from containers that the frame holds, and used before any Python code
-// runs. Keys are compared in order: nothing is hashed.
+// runs: keys of the user's classes are unknown.
 
-// Puts the values of a dict with these keys, in this order.
-static int put_values(PyObject* dict, PyObject* keys, PyObject** room) {
-    PyObject *key, *value;
-    Py_ssize_t position = 0;
-    if (!has_keys(dict, keys)) return 0;
-    while (PyDict_Next(dict, &position, &key, &value)) *room++ = value;
+static int pick_values(PyObject* dict, const Container* container, PyObject** brought) {
+    if (container->keys ? !has_keys(dict, container->keys) : !has_plain_keys(dict)) return 0;
+    PyObject** picked = PySequence_Fast_ITEMS(container->picked);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(container->picked); i += 2) {
+        PyObject* found = PyDict_GetItemWithError(dict, picked[i]);
+        if (found == NULL) {
+            PyErr_Clear();
+            return 0;
+        }
+        brought[PyLong_AsSsize_t(picked[i + 1])] = found;
+    }
     return 1;
 }
 
-static int put_items(PyObject* sequence, Py_ssize_t count, PyObject** room) {
-    if (Py_SIZE(sequence) != count) return 0;
-    memcpy(room, PySequence_Fast_ITEMS(sequence), count * sizeof(PyObject*));
+static int pick_items(PyObject* sequence, const Container* container, PyObject** brought) {
+    Py_ssize_t size = Py_SIZE(sequence);
+    if (container->size >= 0 && size != container->size) return 0;
+    PyObject **items = PySequence_Fast_ITEMS(sequence),
+             **picked = PySequence_Fast_ITEMS(container->picked);
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(container->picked); i += 2) {
+        Py_ssize_t index = PyLong_AsSsize_t(picked[i]);
+        if (index >= size) return 0;
+        brought[PyLong_AsSsize_t(picked[i + 1])] = items[index];
+    }
     return 1;
 }
 
-// Whether containers are as many and as large as they were; what they hold is in `brought` then.
+// Whether the containers are as they were; what is looked for in them is in `brought` then.
 static int containers_hold(Snapshot* self, const Frame* frame) {
-    PyObject** room = self->brought;
     for (Py_ssize_t i = 0; i < self->container_count; i++) {
         const Container* container = &self->containers[i];
         PyObject* object = place_of(self, container->where, frame);
         if (object == NULL || Py_TYPE(object) != container->type) return 0;
-        int put = container->keys ? put_values(object, container->keys, room)
-                                  : put_items(object, container->count, room);
-        if (!put) return 0;
-        room += container->count;
+        int holds = container->type == &PyDict_Type
+                        ? pick_values(object, container, self->brought)
+                        : pick_items(object, container, self->brought);
+        if (!holds) return 0;
     }
     return 1;
 }
@@ -58,31 +69,52 @@ static int brought_holds(Snapshot* self, const Frame* frame, PyObject* inputs) {
     return 1;
 }
 
-// ((name or slot, class, count or keys), ...)
-static int read_containers(Snapshot* self, PyObject* rows) {
-    self->containers = (Container*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Container));
-    for (Py_ssize_t i = 0; self->containers && i < PyTuple_GET_SIZE(rows); i++) {
-        Container* container = &self->containers[self->container_count++];
-        PyObject *type, *shape;
-        if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "OO!O", &container->where, &PyType_Type,
-                              &type, &shape))
-            return -1;
-        if (!is_place(self, container->where)) return -1;
-        container->type = (PyTypeObject*)type;
-        container->keys = type == (PyObject*)&PyDict_Type ? shape : NULL;
-        bool sequence = type == (PyObject*)&PyList_Type || type == (PyObject*)&PyTuple_Type;
-        if (container->keys ? !PyTuple_Check(shape) : !sequence || !PyLong_Check(shape)) {
-            PyErr_SetString(PyExc_ValueError, "a dict with its keys, or a list or tuple with a count");
-            return -1;
-        }
-        container->count = container->keys ? PyTuple_GET_SIZE(shape) : PyLong_AsSsize_t(shape);
-        self->brought_count += container->count;
+// Whether these are keys, or indices, each with a slot.
+static int are_picks(const Snapshot* self, PyObject* picked, bool are_indices) {
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(picked); i++) {
+        bool is_number = i % 2 || are_indices;
+        Py_ssize_t number = is_number ? PyLong_AsSsize_t(PyTuple_GET_ITEM(picked, i)) : 0;
+        if (number < 0 || (i % 2 && number >= self->brought_count)) return 0;
     }
-    self->brought = (PyObject**)PyMem_Calloc(self->brought_count + 1, sizeof(PyObject*));
-    return self->containers && self->brought ? 0 : -1;
+    return PyTuple_GET_SIZE(picked) % 2 == 0;
 }
 
-// ((slot, index of facts or -1, constant or NULL as `absent`, place or -1), ...)
+static int read_container(Snapshot* self, Container* container, PyObject* row) {
+    PyObject *type, *shape;
+    if (!PyArg_ParseTuple(row, "OO!OO!", &container->where, &PyType_Type, &type, &shape,
+                          &PyTuple_Type, &container->picked))
+        return -1;
+    container->type = (PyTypeObject*)type;
+    bool is_dict = container->type == &PyDict_Type, any = shape == Py_None;
+    bool known = is_dict || container->type == &PyList_Type || container->type == &PyTuple_Type;
+    bool right = any || (is_dict ? PyTuple_Check(shape) : PyLong_Check(shape));
+    container->keys = is_dict && !any ? shape : NULL;
+    container->size = is_dict || any || !right ? -1 : PyLong_AsSsize_t(shape);
+    if (known && right && are_picks(self, container->picked, !is_dict))
+        return is_place(self, container->where) ? 0 : -1;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "a dict, list or tuple is needed");
+    return -1;
+}
+
+// ((name or slot, class, count, keys or None, (key or index, slot, ...)), ...)
+static int read_containers(Snapshot* self, PyObject* rows) {
+    self->containers = (Container*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Container));
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows); i++) {
+        PyObject* row = PyTuple_GET_ITEM(rows, i);
+        if (!PyTuple_Check(row) || PyTuple_GET_SIZE(row) != 4) return -1;
+        if (PyTuple_Check(PyTuple_GET_ITEM(row, 3)))
+            self->brought_count += PyTuple_GET_SIZE(PyTuple_GET_ITEM(row, 3)) / 2;
+    }
+    self->brought = (PyObject**)PyMem_Calloc(self->brought_count + 1, sizeof(PyObject*));
+    if (!self->containers || !self->brought) return -1;
+    for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows); i++) {
+        Container* container = &self->containers[self->container_count++];
+        if (read_container(self, container, PyTuple_GET_ITEM(rows, i)) < 0) return -1;
+    }
+    return 0;
+}
+
+// ((slot, index of facts or -1, constant or `absent`, place or -1), ...)
 static int read_items(Snapshot* self, PyObject* rows, PyObject* absent) {
     self->items = (Item*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Item));
     for (Py_ssize_t i = 0; self->items && i < PyTuple_GET_SIZE(rows); i++) {
@@ -92,7 +124,7 @@ static int read_items(Snapshot* self, PyObject* rows, PyObject* absent) {
         if (!PyArg_ParseTuple(PyTuple_GET_ITEM(rows, i), "nnOn", &item->slot, &facts, &constant,
                               &item->place))
             return -1;
-        if (item->slot >= self->brought_count || facts >= self->facts_count ||
+        if (item->slot < 0 || item->slot >= self->brought_count || facts >= self->facts_count ||
             item->place >= self->input_count) {
             PyErr_SetString(PyExc_ValueError, "no such slot, facts or place");
             return -1;

@@ -150,12 +150,13 @@ struct TensorCheck {
     Py_ssize_t place;  // among the graph's inputs; -1: none
 };
 
-// A list, tuple or dict that a call brings along, and how much is in it.
+// A list, tuple or dict that a call brings along.
 struct Container {
     PyObject* where;  // a local's name, or a slot of `brought`
     PyTypeObject* type;
-    PyObject* keys;  // of a dict: a tuple; else NULL
-    Py_ssize_t count;
+    PyObject* keys;    // all of a dict's, a tuple; NULL: any
+    Py_ssize_t size;   // of a list or tuple; -1: any
+    PyObject* picked;  // key or index, slot, key or index, slot, ...: what is put into `brought`
 };
 
 // What must be in a slot of `brought`: a tensor, or a constant; with neither, anything.
@@ -222,7 +223,7 @@ struct Snapshot {
     Apart* aparts;
     Unwatched* unwatched;
     Container* containers;
-    PyObject** brought;  // what is in the containers, one behind the other, while it is compared
+    PyObject** brought;  // what is picked from the containers, while it is compared
     Item* items;
     Version proven;  // calls that this snapshot answered
 };

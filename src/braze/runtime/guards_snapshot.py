@@ -190,7 +190,8 @@ class _Builder:
         keep = [*pins.keep, *self.questions, *self.functions, *self.fact_rows, *classes]
         keep += [row[0] for row in self.local_rows]
         keep += [row[0] for row in self.aparts]
-        keep += [*self.item_rows, *self.brought.containers]
+        containers = self.brought.rows()
+        keep += [*self.item_rows, *containers]
         return self.native.snapshot(
             tuple(keep),
             len(self.inputs),
@@ -202,7 +203,7 @@ class _Builder:
             steps,
             tuple(self.fact_rows),
             tuple(self.local_rows),
-            tuple(self.brought.containers),
+            containers,
             tuple(self.item_rows),
             tuple(self.tensor_rows),
             tuple(self.gradient_rows),
@@ -258,7 +259,8 @@ def _cover_constant(builder: _Builder, source: Source) -> bool:
         return False
     if type(found.value) is tuple:
         items = [ItemSource(source, index) for index in range(len(found.value))]
-        return builder.brought.holds(found) and all(_cover_constant(builder, s) for s in items)
+        known = builder.brought.container(source, is_exact=True)
+        return known is not None and all(_cover_constant(builder, s) for s in items)
     if is_compared(found.value):
         builder.add_item(source, -1, found.value)
     return is_compared(found.value)
@@ -267,7 +269,7 @@ def _cover_constant(builder: _Builder, source: Source) -> bool:
 def _cover_type(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
     if found is None:
-        return builder.brought.container(guard.source) is not None
+        return builder.brought.container(guard.source, is_exact=False) is not None
     if isinstance(found[0], torch.Tensor):
         return False
     if type(found[0]) in (dict, OrderedDict):
@@ -285,7 +287,7 @@ def _cover_equals(builder: _Builder, guard: Guard) -> bool:
 def _cover_length(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
     if found is None:
-        return builder.brought.container(guard.source) is not None
+        return builder.brought.container(guard.source, is_exact=True) is not None
     if type(found[0]) in (dict, OrderedDict):
         node = builder.pins.dict_of(found[0])
         if node is not None:
@@ -308,7 +310,7 @@ def _cover_keys(builder: _Builder, guard: Guard) -> bool:
 
 def _is_brought_dict(builder: _Builder, guard: Guard) -> bool:
     """Whether it is a dict of the call's, of which all keys are compared."""
-    return type(builder.brought.container(guard.source)) is dict
+    return type(builder.brought.container(guard.source, is_exact=True)) is dict
 
 
 def _cover_entries(builder: _Builder, guard: Guard, keys: Sequence[Any]) -> bool:
@@ -326,6 +328,8 @@ def _cover_entries(builder: _Builder, guard: Guard, keys: Sequence[Any]) -> bool
 def _cover_contains(builder: _Builder, guard: Guard) -> bool:
     key, present = guard.expected
     found = builder.pins.pin(guard.source)
+    if found is None and present and guard.source is not None:
+        return builder.brought.find(ItemSource(guard.source, key)) is not None
     if found is None:
         return _is_brought_dict(builder, guard)
     if present or type(found[0]) not in (dict, OrderedDict):

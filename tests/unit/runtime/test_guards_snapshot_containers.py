@@ -204,3 +204,23 @@ def test_one_of_them_is_there_twice(count: int, writes: bool) -> None:
                 tensors[1] = tensors[0].view(3)
             calls.append(tensors)
         assert torch.equal(compiled(calls[0]), add_all(calls[1])), seed
+
+
+def test_sizes_that_nothing_depends_on_are_free(made: list[list[Guard]]) -> None:
+    def some(tensors: list[torch.Tensor], batch: dict[str, Any]) -> torch.Tensor:
+        return tensors[1] * batch["x"] if "x" in batch else tensors[0]
+
+    compiled = _compiled(some)
+    for count in range(2, 14):
+        tensors = [torch.full((3,), float(i)) for i in range(count)]
+        batch = {**{f"k{i}": i for i in range(count % 3)}, "x": torch.ones(3) * count}
+        assert torch.equal(compiled(tensors, batch), some(tensors, batch))
+    assert made == [[]]
+    with pytest.raises(IndexError):
+        compiled(tensors[:1], batch)
+    assert torch.equal(compiled(tensors, {"y": 1}), tensors[0])
+    assert torch.equal(compiled(tensors, {"x": 2.0}), tensors[1] * 2)
+    backwards = _compiled(lambda tensors: tensors[-1] + 1)
+    for count in (3, 3, 3, 4, 2, 3):
+        tensors = [torch.full((3,), float(i)) for i in range(count)]
+        assert torch.equal(backwards(tensors), tensors[-1] + 1), count
