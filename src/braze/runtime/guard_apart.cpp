@@ -1,25 +1,9 @@
 // Which objects are no two the same, and which tensors share no memory. One text with
-// guard_steps.cpp, which comes first.
+// guard_steps.cpp and guard_brought.cpp, which
+// come first.
 
 static int member_count(const Apart* apart) {
     return apart->name_count + apart->count + apart->gradient_count;
-}
-
-// What a call brings along, by a local's name or by its slot; NULL where there is no such local.
-static PyObject* place_of(const Snapshot* self, PyObject* where, const Frame* frame) {
-    if (PyLong_CheckExact(where)) return self->brought[PyLong_AsSsize_t(where)];
-    PyObject* found = PyDict_GetItemWithError(frame->locals, where);
-    if (found == NULL) PyErr_Clear();
-    return found;
-}
-
-// Whether it is a name or a slot; else an exception.
-static int is_place(const Snapshot* self, PyObject* where) {
-    if (PyUnicode_CheckExact(where)) return 1;
-    Py_ssize_t slot = PyLong_AsSsize_t(where);
-    if (slot >= 0 && slot < self->brought_count) return 1;
-    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such slot");
-    return 0;
 }
 
 // One of them; NULL where there is no such local.
@@ -76,9 +60,12 @@ static int all_are_apart(const Snapshot* self, const Apart* apart, const Frame* 
     return 1;
 }
 
+static bool is_few(const Apart* apart) {
+    return apart->name_count <= MAX_APART && !apart->gradient_count;
+}
+
 static int are_apart(const Snapshot* self, const Apart* apart, const Frame* frame) {
-    bool few = apart->name_count <= MAX_APART && !apart->gradient_count;
-    return few ? few_are_apart(self, apart, frame) : all_are_apart(self, apart, frame);
+    return is_few(apart) ? few_are_apart(self, apart, frame) : all_are_apart(self, apart, frame);
 }
 
 // Whether tensors have storages of their own: storages that begin at different addresses are

@@ -4,6 +4,23 @@
 // What is in them is borrowed from containers that the frame holds, and used before any Python code
 // runs: keys of the user's classes are unknown.
 
+// What a call brings along, by a local's name or by its slot; NULL where there is no such local.
+static PyObject* place_of(const Snapshot* self, PyObject* where, const Frame* frame) {
+    if (PyLong_CheckExact(where)) return self->brought[PyLong_AsSsize_t(where)];
+    PyObject* found = PyDict_GetItemWithError(frame->locals, where);
+    if (found == NULL) PyErr_Clear();
+    return found;
+}
+
+// Whether it is a name or a slot; else an exception.
+static int is_place(const Snapshot* self, PyObject* where) {
+    if (PyUnicode_CheckExact(where)) return 1;
+    Py_ssize_t slot = PyLong_AsSsize_t(where);
+    if (slot >= 0 && slot < self->brought_count) return 1;
+    if (!PyErr_Occurred()) PyErr_SetString(PyExc_ValueError, "no such slot");
+    return 0;
+}
+
 static int pick_values(PyObject* dict, const Container* container, PyObject** brought) {
     if (container->keys ? !has_keys(dict, container->keys) : !has_plain_keys(dict)) return 0;
     PyObject** picked = PySequence_Fast_ITEMS(container->picked);
@@ -96,7 +113,7 @@ static int read_container(Snapshot* self, Container* container, PyObject* row) {
     return -1;
 }
 
-// ((name or slot, class, count, keys or None, (key or index, slot, ...)), ...)
+// ((name or slot, class, count or keys or None, (key or index, slot, ...)), ...)
 static int read_containers(Snapshot* self, PyObject* rows) {
     self->containers = (Container*)PyMem_Calloc(PyTuple_GET_SIZE(rows) + 1, sizeof(Container));
     for (Py_ssize_t i = 0; i < PyTuple_GET_SIZE(rows); i++) {

@@ -1,4 +1,4 @@
-// Snapshots as Python objects. One text with guard_steps.cpp, guard_apart.cpp, guard_brought.cpp and
+// Snapshots as Python objects. One text with guard_steps.cpp, guard_brought.cpp, guard_apart.cpp and
 // guard_gradients.cpp, which come first, guard_entrance.cpp and guard_module.cpp.
 
 // --- what comes before the steps; Python code may run ------------------------------------------
@@ -327,8 +327,7 @@ static int read_aparts(Snapshot* self, PyObject* rows) {
         }
         for (int n = 0; n < apart->name_count; n++)
             if (!is_place(self, PyTuple_GET_ITEM(apart->names, n))) return -1;
-        bool few = apart->name_count <= MAX_APART && !apart->gradient_count;
-        if ((size_count || !few) && make_table(apart) < 0) return -1;
+        if ((size_count || !is_few(apart)) && make_table(apart) < 0) return -1;
     }
     return self->aparts ? 0 : -1;
 }

@@ -45,7 +45,7 @@ _DTYPES = (
     torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
     torch.int64, torch.bool, torch.float8_e4m3fn, torch.float8_e5m2,
 )  # fmt: skip
-_PARTS = ("steps", "apart", "brought", "gradients", "native", "entrance", "module")
+_PARTS = ("steps", "brought", "apart", "gradients", "native", "entrance", "module")
 
 
 class NativeGuards(NamedTuple):
