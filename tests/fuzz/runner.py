@@ -145,7 +145,8 @@ def _without_names(text: str) -> str:
 @contextmanager
 def time_limit(seconds: float) -> Iterator[None]:
     """By the processor's clock, since the process may have to wait for one; and by the wall's, for
-    what waits without end."""
+    what waits without end. It raises each second until the block ends: Python only prints what is
+    raised in a destructor or a weak reference's callback, and goes on."""
 
     def stop(signum: int, frame: Any) -> None:
         raise TimedOut(f"no end after {seconds} s of computing or {PATIENCE} s")
@@ -155,8 +156,8 @@ def time_limit(seconds: float) -> Iterator[None]:
         (signal.SIGALRM, signal.ITIMER_REAL, PATIENCE),
     )
     previous = [signal.signal(number, stop) for number, _, _ in timers]
-    for _, timer, seconds in timers:
-        signal.setitimer(timer, seconds)
+    for _, timer, first in timers:
+        signal.setitimer(timer, first, 1.0)
     try:
         yield
     finally:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import contextlib
+import time
 from typing import Any
 
 import pytest
@@ -12,7 +14,7 @@ from tests.fuzz.generator import generate
 from tests.fuzz.hosts import with_hosts
 from tests.fuzz.isolation import Checker
 from tests.fuzz.program import Program, in_float64, on_device, parse
-from tests.fuzz.runner import check
+from tests.fuzz.runner import TimedOut, check, time_limit
 from tests.fuzz.shrink import shrink
 from tests.fuzz.state import first_difference
 from tests.fuzz.world import run_world
@@ -135,6 +137,16 @@ def test_a_program_that_kills_its_process_is_a_difference() -> None:
     assert found is not None and found.kind == "crash"
     assert checker(0) is None or checker(1) is None
     checker.close()
+
+
+def test_a_time_limit_that_a_callback_swallowed_comes_again() -> None:
+    with pytest.raises(TimedOut, match=r"after 0\.1 s of computing"), time_limit(0.1):
+        with contextlib.suppress(TimedOut):  # as Python does in a weak reference's callback
+            while True:
+                pass
+        deadline = time.process_time() + 30
+        while time.process_time() < deadline:
+            pass
 
 
 def test_a_program_without_a_difference() -> None:

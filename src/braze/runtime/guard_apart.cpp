@@ -1,6 +1,5 @@
 // Which objects are no two the same, and which tensors share no memory. One text with
-// guard_steps.cpp and guard_brought.cpp, which
-// come first.
+// guard_steps.cpp and guard_brought.cpp, which come first.
 
 static int member_count(const Apart* apart) {
     return apart->name_count + apart->count + apart->gradient_count;
