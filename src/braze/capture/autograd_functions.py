@@ -23,7 +23,7 @@ from braze.capture.histories import holds_all_gradients
 from braze.capture.leaf_calls import traced
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import TENSORS
-from braze.compat.backward import quick_apply
+from braze.compat.backward import FUNCTION_APPLY, quick_apply
 from braze.compat.compiler_questions import (
     BACKWARD_NAMES,
     ONCE_DIFFERENTIABLE,
@@ -79,7 +79,7 @@ class OperatorFunction(torch.autograd.Function):
     operator: Any
 
 
-@answers(torch.autograd.Function.apply.__func__)  # type: ignore[attr-defined]
+@answers(FUNCTION_APPLY)
 def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Function.apply`."""
     cls, *values = args

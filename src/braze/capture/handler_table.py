@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -46,10 +47,9 @@ def answer(
 ) -> Any:
     """Call a handler. Arguments that do not fit the function it stands for are the program's
     mistake, and raise what Python raises."""
-    owner = getattr(function, "__objclass__", None)
-    wrong = owner is not None and not (args and isinstance(args[0], owner))
     least, most = _bounds(function)
-    if wrong or len(args) > most or (not kwargs and len(args) < least):
+    fits = _is_bound_to_fitting(function, args) and len(args) <= most
+    if not fits or (not kwargs and len(args) < least):
         error = _misfit(function, args, kwargs)
         if error is not None:
             raise ProgramRaised(error)
@@ -103,10 +103,19 @@ def _signature(function: Any) -> inspect.Signature | None:
         return None
 
 
+def _is_bound_to_fitting(function: Any, args: tuple[Any, ...]) -> bool:
+    """Whether the first argument is what a method in C is a method of: an instance, or a class."""
+    owner = getattr(function, "__objclass__", None)
+    if owner is None:
+        return True
+    if type(function) is types.ClassMethodDescriptorType:
+        return bool(args) and issubclass(type(args[0]), type) and issubclass(args[0], owner)
+    return bool(args) and isinstance(args[0], owner)
+
+
 def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> TypeError | None:
     """The error of a call that fails while arguments are bound; None if they can be."""
-    owner = getattr(function, "__objclass__", None)
-    if owner is None or (args and isinstance(args[0], owner)):
+    if _is_bound_to_fitting(function, args):
         signature = _signature(function)
         least, most = _bounds(function)
         if signature is None and least <= len(args) <= most:

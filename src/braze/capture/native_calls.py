@@ -141,6 +141,9 @@ def _call_bound(
     """A builtin method bound to a value: as the class's method with the value first."""
     owner = function.__self__
     if issubclass(type(owner), type):
+        method = _answered_class_method(function, owner)
+        if method is not None:
+            return answer(interpreter, method, CALL_HANDLERS[method], (owner, *args), kwargs)
         if is_leaf_builtin(function):
             return leaf_call(interpreter, function, args, kwargs)
         if function.__name__ == "__new__":
@@ -166,6 +169,14 @@ def _descriptor_of(function: Any, cls: type) -> Any:
         if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
             return found
     return None
+
+
+def _answered_class_method(function: Any, owner: type) -> Any:
+    """The descriptor of a class method in C that capture answers itself, or None."""
+    name = function.__name__
+    found = next((vars(base)[name] for base in owner.__mro__ if name in vars(base)), None)
+    is_it = type(found) is types.ClassMethodDescriptorType and found in CALL_HANDLERS
+    return found if is_it and found.__get__(None, owner) == function else None
 
 
 def _call_of_class(

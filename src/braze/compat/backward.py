@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import inspect
 import operator
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
@@ -13,6 +14,11 @@ import torch
 # A Function's `apply` below the Python part that only function transforms need: that part looks
 # at every argument (some 30 us for 300 parameters).
 _FUNCTION_BASE: Any = torch.autograd.function._SingleLevelFunction
+
+
+# What `Function.apply` is a class method of: a function of Python's up to 2.13, C's from 2.14.
+_APPLY: Any = inspect.getattr_static(torch.autograd.Function, "apply")
+FUNCTION_APPLY: Any = _APPLY.__func__ if isinstance(_APPLY, classmethod) else _APPLY
 
 
 def quick_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
