@@ -49,6 +49,8 @@ def answer(
     mistake, and raise what Python raises."""
     least, most = _bounds(function)
     fits = _is_bound_to_fitting(function, args) and len(args) <= most
+    if kwargs:
+        fits = fits and _takes_keywords(function, len(args), tuple(kwargs))
     if not fits or (not kwargs and len(args) < least):
         error = _misfit(function, args, kwargs)
         if error is not None:
@@ -103,6 +105,32 @@ def _signature(function: Any) -> inspect.Signature | None:
         return None
 
 
+@functools.lru_cache(maxsize=4096)
+def _takes_keywords(function: Any, count: int, names: tuple[str, ...]) -> bool:
+    """Whether a call with `count` positional arguments and these keywords can be bound; True
+    where a function has no signature: the handler knows."""
+    signature = _signature(function)
+    if signature is None:
+        if function is type and count == 1:
+            return False
+        taken = _KEYWORDS.get(function, () if function in _BOUNDS else None)
+        return taken is None or set(names) <= set(taken)
+    try:
+        signature.bind(*[None] * count, **dict.fromkeys(names))
+    except TypeError:
+        return False
+    return True
+
+
+# Keywords that builtins take which have bounds and no signature; None: any.
+_KEYWORDS: dict[Any, tuple[str, ...] | None] = {
+    dict: None,
+    dict.update: None,
+    max: ("key", "default"),
+    min: ("key", "default"),
+}
+
+
 def _is_bound_to_fitting(function: Any, args: tuple[Any, ...]) -> bool:
     """Whether the first argument is what a method in C is a method of: an instance, or a class."""
     owner = getattr(function, "__objclass__", None)
@@ -118,7 +146,8 @@ def _misfit(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Typ
     if _is_bound_to_fitting(function, args):
         signature = _signature(function)
         least, most = _bounds(function)
-        if signature is None and least <= len(args) <= most:
+        takes = not kwargs or _takes_keywords(function, len(args), tuple(kwargs))
+        if signature is None and takes and least <= len(args) <= most:
             return None
         try:
             if signature is None:
