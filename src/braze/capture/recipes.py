@@ -100,6 +100,8 @@ class RecipeWriter:
         self._result_index: dict[int, int] = {}
         self.results: list[Any] = []
         self.fills: list[Effect] = []
+        self._unfilled: list[tuple[Recipe, types.CellType]] = []
+        self._depth = 0
 
     def recipe(self, value: Any) -> Recipe:
         """The recipe of a value; CannotRebuild if there is none."""
@@ -122,12 +124,26 @@ class RecipeWriter:
         found = self._recipes.get(id(value))
         if found is None:
             self._kept.append(value)
+            self._depth += 1
             try:
                 found = self._make(value, cls)
             except RecursionError:
                 raise CannotRebuild(f"a deeply nested {cls.__qualname__}") from None
+            finally:
+                self._depth -= 1
             self._recipes[id(value)] = found
+            while self._unfilled and not self._depth:
+                self._fill_cell(*self._unfilled.pop())
         return found
+
+    def _fill_cell(self, made: Recipe, cell: types.CellType) -> None:
+        """Give a new cell its contents: a function's own name among them leads to the recipe of
+        that function, which has been written by now."""
+        try:
+            contents = cell.cell_contents
+        except ValueError:
+            return
+        self.fills.append(SetCell(made, self.recipe(contents)))
 
     def made(self) -> collections.abc.Iterable[Recipe]:
         """Every recipe so far, of what is no constant."""
@@ -271,12 +287,7 @@ class RecipeWriter:
     def cell(self, value: types.CellType) -> Recipe:
         """A cell made in this frame: made empty, filled later, so that cycles can be built."""
         made = NewCall(types.CellType, ())
-        self._recipes[id(value)] = made
-        try:
-            contents = value.cell_contents
-        except ValueError:
-            return made
-        self.fills.append(SetCell(made, self.recipe(contents)))
+        self._unfilled.append((made, value))
         return made
 
     def iterator(self, value: Any) -> Recipe:
