@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tests.architecture.tree import SourceFile, dotted, layer_of, listed, source_files
 
-BASE = frozenset({"frozen", "errors", "options", "trace", "marks", "compat"})
+BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks", "compat"})
 DATA = BASE | {"ir", "shapes"}
 STAGES = frozenset(
     "capture autograd rewrite lower schedule codegen runtime cache report debug".split()
@@ -21,7 +21,8 @@ ALLOWED: dict[str, frozenset[str]] = {
     "options": frozenset({"frozen", "errors"}),
     "trace": frozenset({"frozen", "errors"}),
     "marks": frozenset({"frozen", "errors"}),
-    "compat": frozenset({"frozen", "errors"}),
+    "class_facts": frozenset(),
+    "compat": frozenset({"class_facts", "frozen", "errors"}),
     "shapes": frozenset({"frozen", "errors", "compat"}),
     "ir": frozenset({"frozen", "errors", "compat", "shapes"}),
     "standins": DATA,

@@ -6,6 +6,8 @@ import statistics
 
 from tests.architecture.tree import length, listed, python_files, source_files
 
+# Beyond these, ask whether two concepts live there; where it is one, it stays whole, with a row in
+# the list of exceptions. Beyond the second number of lines there is no exception.
 FILE_LINES = 600
 MEDIAN_FILE_LINES = 250
 FUNCTION_LINES = 60
@@ -13,9 +15,22 @@ SHORT_FUNCTION_LINES = 30
 SHORT_SHARE = 0.9
 
 
+MOST_FILE_LINES = 800
+# file -> why it is one concept.
+LONG_FILES: dict[str, str] = {
+    "src/braze/capture/world.py": "all reads of the world outside, and the guards that they need",
+    "src/braze/pipeline.py": "the compiler on one page",
+    "src/braze/standins/tracer.py": "the dispatch mode: one class",
+}
+
+
 def test_files_are_short() -> None:
-    long = [f"{f.name}: {f.lines} lines" for f in python_files() if f.lines > FILE_LINES]
-    assert not long, f"split by subject:{listed(long)}"
+    long = [
+        f"{f.name}: {f.lines} lines"
+        for f in python_files()
+        if f.lines > (MOST_FILE_LINES if f.name in LONG_FILES else FILE_LINES)
+    ]
+    assert not long, f"split by subject, or give the reason in LONG_FILES:{listed(long)}"
 
 
 def test_functions_are_short() -> None:

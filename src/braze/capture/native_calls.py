@@ -8,7 +8,6 @@ the first Python frame: that call would be unseen.
 from __future__ import annotations
 
 import collections
-import functools
 import operator
 import sys
 import types
@@ -53,6 +52,7 @@ from braze.capture.world import (
     is_identity_class,
     raw_lookup,
 )
+from braze.class_facts import fact_of_class
 from braze.compat.code_swap import target_of
 from braze.ir.guard import ABSENT
 
@@ -481,13 +481,13 @@ def _note_classes(
                 objects.append(value)
 
 
-@functools.lru_cache(maxsize=4096)
+@fact_of_class
 def _is_flat(cls: Any) -> bool:
     """Whether instances are all treated alike: they are neither containers nor functions."""
     return not (cls in MAYBE_BOUND or issubclass(cls, tuple(base for base, _ in _ITEMS)))
 
 
-@functools.lru_cache(maxsize=4096)
+@fact_of_class
 def _runs_python(cls: Any) -> bool:
     """Whether C code may run Python code of instances, which are no containers."""
     if cls in CONSTANTS or cls in TENSORS or is_identity_class(cls):

@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from braze.capture.signals import BreakRequested
+from braze.class_facts import fact_of_class
 
 _OF_C = (
     types.MethodDescriptorType,
@@ -52,7 +53,7 @@ _MADE_BY_PYTHON = frozenset({"__dict__", "__weakref__"})
 _HEAP_TYPE = 1 << 9
 
 
-@functools.lru_cache(maxsize=4096)
+@fact_of_class
 def keeps_state_in_c(cls: type) -> bool:
     """Whether a class, or one that it extends, is written in C and not among those that capture
     reads through."""

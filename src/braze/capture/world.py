@@ -25,6 +25,7 @@ from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
+from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
 from braze.frozen import frozen
 from braze.ir.frame import NULL
@@ -123,7 +124,7 @@ def is_constant(value: Any) -> bool:
     return cls in (tuple, frozenset) and all(map(is_constant, value))
 
 
-@functools.lru_cache(maxsize=4096)
+@fact_of_class
 def _is_plain_class(cls: type) -> bool:
     """Whether instances are all guarded by their class, and read through Python."""
     special = cls in (slice, tuple, frozenset) or cls in MAYBE_BOUND or is_identity_class(cls)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import inspect
 import operator
 from collections.abc import Callable, Sequence
@@ -10,6 +9,8 @@ from contextlib import ExitStack
 from typing import Any, TypeAlias, final
 
 import torch
+
+from braze.class_facts import fact_of_class
 
 # A Function's `apply` below the Python part that only function transforms need: that part looks
 # at every argument (some 30 us for 300 parameters).
@@ -149,7 +150,7 @@ def _saves_tensors(node: Any) -> bool:
         return any(_holds(node, name) for name in _saved_names(kind))
 
 
-@functools.cache
+@fact_of_class
 def _always_saves(kind: type) -> bool | None:
     """None: each node is asked."""
     if issubclass(kind, torch.autograd.function.BackwardCFunction):
@@ -158,7 +159,7 @@ def _always_saves(kind: type) -> bool | None:
     return True if kind.__name__ == "CopySlices" else None
 
 
-@functools.cache
+@fact_of_class
 def _saved_names(kind: type) -> tuple[str, ...]:
     """Of the tensors that a node may save, each for a gradient that somebody may need."""
     raw = "_raw_saved_"

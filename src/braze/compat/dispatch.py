@@ -15,6 +15,7 @@ from typing import Any, final
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
+from braze.class_facts import fact_of_class
 from braze.compat.backward import note_write
 from braze.compat.torch_versions import TORCH
 
@@ -78,7 +79,7 @@ class TorchFunction(enum.Enum):
     OWN = "its own Python code runs"
 
 
-@functools.cache
+@fact_of_class
 def torch_function_of(tensor_class: type) -> TorchFunction:
     """By what the class inherits."""
     if tensor_class is torch.Tensor:
