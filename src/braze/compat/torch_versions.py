@@ -17,9 +17,12 @@ LACKED_DTYPES: Mapping[str, frozenset[torch.dtype]] = {
 }
 
 # The backends that a version registers itself without a tag. Another version's registry is asked.
+_PLAIN = frozenset({"cudagraphs", "inductor", "openxla", "tvm"})
 _UNTAGGED: Mapping[tuple[int, ...], frozenset[str]] = {
-    (2, 11): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
-    (2, 12): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
-    (2, 13): frozenset({"cudagraphs", "inductor", "openxla", "tvm"}),
+    (2, 11): _PLAIN,
+    (2, 12): _PLAIN,
+    (2, 13): _PLAIN,
+    (2, 14): _PLAIN,
+    (2, 15): _PLAIN,
 }
 UNTAGGED_BACKENDS: frozenset[str] | None = _UNTAGGED.get(TORCH)
