@@ -47,12 +47,12 @@ def _divides_by_zero(call: OperatorCall, divisor: Any) -> bool:
     return not call.output().dtype.is_floating_point and divisor == 0
 
 
-@rule("div.Tensor", "div.Scalar", "true_divide.Tensor")
+@rule("div.Tensor", "div.Scalar", "true_divide.Tensor", takes_numbers=True)
 def lower_div(call: OperatorCall, self: Any, other: Any) -> Lowered:
     return elementwise(call, divide, self, other)
 
 
-@rule("div.Tensor_mode", "div.Scalar_mode")
+@rule("div.Tensor_mode", "div.Scalar_mode", takes_numbers=True)
 def lower_div_mode(
     call: OperatorCall, self: Any, other: Any, *, rounding_mode: str | None
 ) -> Lowered:
@@ -67,17 +67,17 @@ def lower_div_mode(
     return _lower_division(call, "truncdiv", self, other)
 
 
-@rule("floor_divide", "floor_divide.Scalar")
+@rule("floor_divide", "floor_divide.Scalar", takes_numbers=True)
 def lower_floor_divide(call: OperatorCall, self: Any, other: Any) -> Lowered:
     return _lower_division(call, "floordiv", self, other)
 
 
-@rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor")
+@rule("remainder.Tensor", "remainder.Scalar", "remainder.Scalar_Tensor", takes_numbers=True)
 def lower_remainder(call: OperatorCall, self: Any, other: Any) -> Lowered:
     return _lower_division(call, "mod", self, other)
 
 
-@rule("fmod.Tensor", "fmod.Scalar")
+@rule("fmod.Tensor", "fmod.Scalar", takes_numbers=True)
 def lower_fmod(call: OperatorCall, self: Any, other: Any) -> Lowered:
     return _lower_division(call, "fmod", self, other)
 
@@ -108,7 +108,7 @@ def _power(x: Scalar, exponent: float) -> Scalar:
     return x if exponent == 1 else apply("pow", x, exponent)
 
 
-@rule("pow.Tensor_Scalar")
+@rule("pow.Tensor_Scalar", takes_numbers=True)
 def lower_pow(call: OperatorCall, self: Value, exponent: Any) -> Lowered:
     dtype = call.output().dtype
     if isinstance(exponent, Value) or dtype == torch.bool:
@@ -118,7 +118,7 @@ def lower_pow(call: OperatorCall, self: Value, exponent: Any) -> Lowered:
     return elementwise(call, lambda x: _power(x, exponent), self)
 
 
-@rule("pow.Tensor_Tensor", "pow.Scalar")
+@rule("pow.Tensor_Tensor", "pow.Scalar", takes_numbers=True)
 def lower_pow_tensor(call: OperatorCall, self: Any, exponent: Value) -> Lowered:
     dtype = call.output().dtype
     if dtype.is_floating_point:

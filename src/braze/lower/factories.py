@@ -38,20 +38,22 @@ def _register_constants() -> None:
     for form in ("empty_strided", "new_empty_strided", "_efficientzerotensor"):
         add_rule(form, lambda call, *_, **__: _constant(call, 0))
     for form in ("full_like", "fill.Scalar", "fill.Tensor", "full"):
-        add_rule(form, lambda call, _, fill_value, **__: _constant(call, fill_value))
+        add_rule(
+            form, lambda call, _, fill_value, **__: _constant(call, fill_value), takes_numbers=True
+        )
 
 
 _register_constants()
 
 
-@rule("new_full")
+@rule("new_full", takes_numbers=True)
 def lower_new_full(
     call: OperatorCall, self: Value, size: Any, fill_value: Any, **_: Any
 ) -> Lowered:
     return _constant(call, fill_value)
 
 
-@rule("scalar_tensor")
+@rule("scalar_tensor", takes_numbers=True)
 def lower_scalar_tensor(call: OperatorCall, s: Any, **_: Any) -> Lowered:
     return _constant(call, s)
 

@@ -385,10 +385,13 @@ class OperatorCall:
     node: Node
 
     def fits(self, row: Any) -> bool:
-        """Whether loops can compute with every dtype in sight (views can carry any)."""
+        """Whether loops can compute with every dtype in sight (views can carry any), and with
+        numbers that the graph computes, if there are any."""
+        values = operands(self.node)
+        if not row.takes_numbers and any(map(_is_number, values)):
+            return False
         if row.any_dtype:
             return True
-        values = operands(self.node)
         values += [value for value in self.node.outputs if value is not None]
         dtypes = {_dtype_of(value) for value in values}
         if not dtypes.isdisjoint(FLOAT8) and str(self.node.op) not in _CONVERSIONS:

@@ -229,12 +229,13 @@ def lower_selu(call: OperatorCall, self: Value) -> Lowered:
     return elementwise(call, lambda x: formulas.elu(x, alpha, scale, 1.0), self)
 
 
-@rule("leaky_relu")
+@rule("leaky_relu", takes_numbers=True)
 def lower_leaky_relu(call: OperatorCall, self: Value, negative_slope: float = 0.01) -> Lowered:
     return elementwise(
         call,
-        lambda x: where(apply("gt", x, 0), x, apply("mul", x, negative_slope)),
+        lambda x, slope: where(apply("gt", x, 0), x, apply("mul", x, slope)),
         self,
+        negative_slope,
     )
 
 
@@ -257,9 +258,11 @@ def lower_relu6(call: OperatorCall, self: Value) -> Lowered:
     return elementwise(call, lambda x: formulas.clamped(x, 0, 6), self)
 
 
-@rule("threshold")
+@rule("threshold", takes_numbers=True)
 def lower_threshold(call: OperatorCall, self: Value, threshold: float, value: float) -> Lowered:
-    return elementwise(call, lambda x: where(apply("le", x, threshold), value, x), self)
+    return elementwise(
+        call, lambda x, least, other: where(apply("le", x, least), other, x), self, threshold, value
+    )
 
 
 @rule("softshrink")
@@ -382,22 +385,22 @@ def scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
     return x if alpha == 1 else apply("mul", x, alpha)
 
 
-@rule("add.Tensor", "add.Scalar")
+@rule("add.Tensor", "add.Scalar", takes_numbers=True)
 def lower_add(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
     return elementwise(call, lambda x, y: apply("add", x, scaled(y, alpha, call)), self, other)
 
 
-@rule("sub.Tensor", "sub.Scalar")
+@rule("sub.Tensor", "sub.Scalar", takes_numbers=True)
 def lower_sub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
     return elementwise(call, lambda x, y: apply("sub", x, scaled(y, alpha, call)), self, other)
 
 
-@rule("rsub.Tensor", "rsub.Scalar")
+@rule("rsub.Tensor", "rsub.Scalar", takes_numbers=True)
 def lower_rsub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
     return elementwise(call, lambda x, y: apply("sub", y, scaled(x, alpha, call)), self, other)
 
 
-@rule("mul.Tensor", "mul.Scalar")
+@rule("mul.Tensor", "mul.Scalar", takes_numbers=True)
 def lower_mul(call: OperatorCall, self: Any, other: Any) -> Lowered:
     return elementwise(call, lambda x, y: apply("mul", x, y), self, other)
 
@@ -485,10 +488,10 @@ def _register_binary() -> None:
         return lower
 
     for name, formula in _BINARY.items():
-        add_rule(name, binary(formula))
+        add_rule(name, binary(formula), takes_numbers=True)
     for op in ("eq", "ne", "lt", "le", "gt", "ge"):
         for form in ("Tensor", "Scalar"):
-            add_rule(f"{op}.{form}", comparison(op))
+            add_rule(f"{op}.{form}", comparison(op), takes_numbers=True)
     for op in ("and", "or", "xor"):
         add_rule(f"logical_{op}", logical(op))
 

@@ -15,7 +15,7 @@ from braze.lower.pointwise import elementwise, scaled, truth
 from braze.lower.rules import Lowered, add_rule, rule
 
 
-@rule("clamp")
+@rule("clamp", takes_numbers=True)
 def lower_clamp(call: OperatorCall, self: Value, min: Any = None, max: Any = None) -> Lowered:
     bounds = [bound for bound in (min, max) if bound is not None]
     if any(isinstance(bound, complex) for bound in bounds):
@@ -32,17 +32,17 @@ def lower_clamp(call: OperatorCall, self: Value, min: Any = None, max: Any = Non
 add_rule("clamp.Tensor", lower_clamp)
 
 
-@rule("clamp_min", "clamp_min.Tensor")
+@rule("clamp_min", "clamp_min.Tensor", takes_numbers=True)
 def lower_clamp_min(call: OperatorCall, self: Value, min: Any) -> Lowered:
     return lower_clamp(call, self, min=min)
 
 
-@rule("clamp_max", "clamp_max.Tensor")
+@rule("clamp_max", "clamp_max.Tensor", takes_numbers=True)
 def lower_clamp_max(call: OperatorCall, self: Value, max: Any) -> Lowered:
     return lower_clamp(call, self, max=max)
 
 
-@rule("addcmul")
+@rule("addcmul", takes_numbers=True)
 def lower_addcmul(
     call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
 ) -> Lowered:
@@ -52,7 +52,7 @@ def lower_addcmul(
     return elementwise(call, formula, self, tensor1, tensor2)
 
 
-@rule("addcdiv")
+@rule("addcdiv", takes_numbers=True)
 def lower_addcdiv(
     call: OperatorCall, self: Value, tensor1: Value, tensor2: Value, *, value: Any = 1
 ) -> Lowered:
@@ -62,7 +62,7 @@ def lower_addcdiv(
     return elementwise(call, formula, self, tensor1, tensor2)
 
 
-@rule("lerp.Scalar", "lerp.Tensor")
+@rule("lerp.Scalar", "lerp.Tensor", takes_numbers=True)
 def lower_lerp(call: OperatorCall, self: Value, end: Value, weight: Any) -> Lowered:
     def formula(start: Scalar, stop: Scalar, part: Scalar) -> Scalar:
         gap = apply("sub", stop, start)
@@ -73,7 +73,7 @@ def lower_lerp(call: OperatorCall, self: Value, end: Value, weight: Any) -> Lowe
     return elementwise(call, formula, self, end, weight)
 
 
-@rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar")
+@rule("where.self", "where.ScalarOther", "where.ScalarSelf", "where.Scalar", takes_numbers=True)
 def lower_where(call: OperatorCall, condition: Value, self: Any, other: Any) -> Lowered:
     dtype = call.output().dtype
 
@@ -84,6 +84,6 @@ def lower_where(call: OperatorCall, condition: Value, self: Any, other: Any) -> 
     return body
 
 
-@rule("masked_fill.Scalar", "masked_fill.Tensor")
+@rule("masked_fill.Scalar", "masked_fill.Tensor", takes_numbers=True)
 def lower_masked_fill(call: OperatorCall, self: Value, mask: Value, value: Any) -> Lowered:
     return lower_where(call, mask, value, self)

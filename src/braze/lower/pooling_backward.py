@@ -189,7 +189,7 @@ def _upsample_nearest_backward(rank: int) -> Any:
         factors = [factor for factor in found if factor is not None]
         if len(factors) < rank:
             return None
-        if any(scale is not None and scale not in factors for scale in scales):
+        if any(s is not None and s != factor for s, factor in zip(scales, factors)):
             return None
         dtype = call.compute_dtype
 

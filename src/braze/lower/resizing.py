@@ -59,6 +59,27 @@ def _nearest(c: Coordinate, size: Size, output: Size, scale: float | None) -> Co
     return apply("minimum", place, index(as_expr(size) - 1))
 
 
+def _is_one_formula(size: Size, output: Size, scale: float | None) -> bool:
+    """Whether all of ATen's kernels find the same positions. Some of them (two dimensions, channels
+    last) take a result of the input's size for a copy, and one of twice the size for pairs,
+    whatever the scale says; others compute with the scale."""
+    if scale is None or scale <= 0:
+        return True
+    if isinstance(size, int) and isinstance(output, int):
+        if output not in (size, 2 * size):
+            return True
+        return torch.equal(
+            _positions(size, output, scale), torch.arange(output, device="cpu") * size // output
+        )
+    factor = whole_factor(size, output)
+    return scale == factor if factor in (1, 2) else scale < 1 or scale >= 3 or scale == 2
+
+
+def _positions(size: int, output: int, scale: float | None) -> torch.Tensor:
+    places = torch.arange(output, device="cpu").float() * _ratio(scale, size, output)
+    return places.floor().long().clamp(max=size - 1)
+
+
 def _size_ratio(size: Size, output: Size, dtype: torch.dtype) -> Scalar:
     numbers = (cast(index(n), dtype) for n in (size, output))
     return apply("truediv", *numbers)
@@ -69,9 +90,7 @@ def _nearest_of_numbers(c: Coordinate, size: int, output: int, scale: float | No
         return c
     ratio = _ratio(scale, size, output)
     positions = torch.arange(output, device="cpu")
-    wanted = (positions.float() * ratio).floor().long().clamp(max=size - 1)
-    if output == 2 * size:
-        wanted = positions // 2
+    wanted = _positions(size, output, scale)
     if output % size == 0 and torch.equal(wanted, positions // (output // size)):
         return quotient(c, output // size)
     if torch.equal(wanted, positions * size // output):
@@ -87,6 +106,8 @@ def _upsample_nearest(rank: int) -> Any:
         if 0 in (*sizes, *outputs):
             return None
         factors = scales if len(scales) == rank else (None,) * rank
+        if not all(map(_is_one_formula, sizes, outputs, factors)):
+            return None
 
         def body(at: Coordinates) -> Scalar:
             moved = zip(at[-rank:], sizes, outputs, factors, strict=True)
@@ -145,6 +166,8 @@ def _upsample_linear(rank: int) -> Any:
         if not dtype.is_floating_point:
             return None
         factors = scales if len(scales) == rank else (None,) * rank
+        if not all(map(_is_one_formula, sizes, outputs, factors)):
+            return None
 
         def body(at: Coordinates) -> Scalar:
             ends = [

@@ -79,30 +79,41 @@ _R = TypeVar("_R", bound=Rule)
 @frozen
 class RuleRow:
     """exact: results are bit for bit those of the ATen kernel; other rules are not used where
-    options ask for eager numerics. any_dtype: moves elements without computing with them."""
+    options ask for eager numerics. any_dtype: moves elements without computing with them.
+    takes_numbers: a Python number among the arguments may be one that the graph computes, a
+    `Value`; with such a number other operators are left to ATen."""
 
     rule: Any
     exact: bool
     any_dtype: bool
+    takes_numbers: bool
 
 
 RULES: dict[str, RuleRow] = {}
 
 
-def rule(*names: str, exact: bool = True, any_dtype: bool = False) -> Callable[[_R], _R]:
+def rule(
+    *names: str, exact: bool = True, any_dtype: bool = False, takes_numbers: bool = False
+) -> Callable[[_R], _R]:
     """Register a rule for the named operators; "exp" stands for "exp.default"."""
 
     def register(function: _R) -> _R:
         for name in names:
-            add_rule(name, function, exact, any_dtype)
+            add_rule(name, function, exact, any_dtype, takes_numbers)
         return function
 
     return register
 
 
-def add_rule(name: str, function: Rule, exact: bool = True, any_dtype: bool = False) -> None:
+def add_rule(
+    name: str,
+    function: Rule,
+    exact: bool = True,
+    any_dtype: bool = False,
+    takes_numbers: bool = False,
+) -> None:
     """Register one rule; raises ValueError where the operator has one already."""
     key = f"aten.{name}" if "." in name else f"aten.{name}.default"
     if key in RULES:
         raise ValueError(f"two lowering rules for {key}")
-    RULES[key] = RuleRow(function, exact, any_dtype)
+    RULES[key] = RuleRow(function, exact, any_dtype, takes_numbers)

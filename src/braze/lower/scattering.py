@@ -140,7 +140,7 @@ def _scatter(
     return _scattered(call, self, points, place, value, kind)
 
 
-@rule("scatter.src", "scatter.value")
+@rule("scatter.src", "scatter.value", takes_numbers=True)
 def lower_scatter(
     call: OperatorCall, self: Value, dim: int, index: Value, source: Readable
 ) -> Lowered:
