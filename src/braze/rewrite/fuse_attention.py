@@ -150,6 +150,8 @@ class _Writer:
 
     def replace(self, attention: Attention) -> str | None:
         """Put a call in the place of attention, or say why not."""
+        if not self._gone.isdisjoint(attention.nodes):
+            return "one of its products is that of another one"
         operands = (attention.query, attention.keys, attention.values)
         flows = attention.softmax.grad_enabled and any(v in self._carrying for v in operands)
         if attention.is_shared and flows:

@@ -20,7 +20,7 @@ from braze.codegen.cpp.scatter import emit_scatter
 from braze.codegen.cpp.scope import Scope, Term
 from braze.codegen.cpp.text import indented
 from braze.ir.loops import Buffer, Guarded, Load, Scalar, Scatter
-from braze.ir.scalars import children
+from braze.ir.scalars import children, walk
 from braze.ir.schedule import Accumulate, Kernel, Loop, Phase, Store, offset, scalar_of
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value
 
@@ -64,10 +64,26 @@ class PhaseWriter:
         if others or not phase.body:
             lines += self._pass(f"v{number}_", phase.loops, others, number > 0) if others else []
         for position, search in enumerate(searches):
-            lines += self._pass(f"x{number}_{position}_", phase.loops, [search], False)
+            given = [*self._values_for(search, others), search]
+            lines += self._pass(f"x{number}_{position}_", phase.loops, given, False)
         if phase.row:
             lines += self._row_section(f"w{number}_", phase.row)
         return lines
+
+    def _values_for(
+        self, search: Accumulate, others: Sequence[Store | Accumulate]
+    ) -> list[Store | Accumulate]:
+        """The stores into no memory, a value an element, that a search reads: its pass over the
+        loops computes them once more."""
+        wanted = _read(search.body)
+        found: list[Store | Accumulate] = []
+        for statement in reversed(others):
+            target = statement.target
+            kept = target in self.names or target in self.pointers
+            if isinstance(statement, Store) and target in wanted and not kept:
+                found.insert(0, statement)
+                wanted |= _read(scalar_of(statement))
+        return found
 
     def _scope(self, prefix: str, loops: Sequence[Loop]) -> Scope:
         levels = {symbol: 0 for symbol, _ in self.kernel.rows}
@@ -253,6 +269,10 @@ def certain_loads(scalar: Scalar) -> Iterator[Load]:
         yield scalar
     for child in children(scalar):
         yield from certain_loads(child)
+
+
+def _read(scalar: Scalar) -> set[Buffer]:
+    return {node.buffer for node in walk(scalar) if isinstance(node, Load)}
 
 
 def _runs_along(place: Expr, across: Symbol, along: Symbol) -> bool:
