@@ -174,7 +174,7 @@ def _descriptor_of(function: Any, cls: type) -> Any:
 def _answered_class_method(function: Any, owner: type) -> Any:
     """The descriptor of a class method in C that capture answers itself, or None."""
     name = function.__name__
-    found = next((vars(base)[name] for base in owner.__mro__ if name in vars(base)), None)
+    found: Any = next((vars(base)[name] for base in owner.__mro__ if name in vars(base)), None)
     is_it = type(found) is types.ClassMethodDescriptorType and found in CALL_HANDLERS
     return found if is_it and found.__get__(None, owner) == function else None
 

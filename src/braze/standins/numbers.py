@@ -218,6 +218,8 @@ def number_of(tracer: Tracer, tensor: Standin) -> SymbolicFloat:
     assert isinstance(number.type, TensorType)
     if number.type.dtype is not torch.float64:
         number = tracer.recorder.emit(aten._to_copy.default, (number,), {"dtype": torch.float64})
+    else:  # the number stays what it is when the tensor is written to
+        number = tracer.recorder.emit(aten.clone.default, (number,), {})
     return number_at(tracer, number)
 
 
