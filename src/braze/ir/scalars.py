@@ -67,6 +67,17 @@ def literal(value: bool | int | float | Expr, dtype: torch.dtype) -> Scalar:
     return Literal(_wrapped(int(value), dtype), dtype)
 
 
+def stored_number(value: bool | int | float | Expr, dtype: torch.dtype) -> Scalar:
+    """What a tensor of `dtype` holds of a number, in the dtype of its arithmetic: of 0.1 bfloat16
+    holds 0.10009765625."""
+    wide = compute_dtype(dtype)
+    if wide == dtype:
+        return literal(value, dtype)
+    if type(value) is Expr:
+        return cast(cast(index(value), dtype), wide)
+    return literal(float(torch.tensor(value, dtype=dtype, device="cpu")), wide)
+
+
 def cast(operand: Scalar, dtype: torch.dtype) -> Scalar:
     """`operand` converted to `dtype`, without steps that change nothing."""
     if operand.dtype == dtype:
@@ -187,7 +198,8 @@ def index(expr: Expr | int | Symbol) -> Scalar:
 
 
 def without_round_trips(scalar: Scalar) -> Scalar:
-    """Cast(f32, Cast(bf16, x)) becomes x for x of float32: one rounding less than eager's."""
+    """Cast(f32, Cast(bf16, x)) becomes x for x of float32: one rounding less than eager's. Not of a
+    0-dim tensor: there the rounding is promotion's, and comparisons depend on it."""
     return rebuild(scalar, _without_round_trip)
 
 
@@ -199,6 +211,7 @@ def _without_round_trip(scalar: Scalar, below: Callable[[Scalar], Scalar]) -> Sc
             and inner.dtype in COMPUTE_DTYPES
             and inner.dtype not in FLOAT8  # who rounds to those means it
             and inner.operand.dtype == scalar.dtype == COMPUTE_DTYPES[inner.dtype]
+            and not (isinstance(inner.operand, Load) and not inner.operand.coordinates)
         ):
             return below(inner.operand)
     return replace_children(scalar, below) if children(scalar) else scalar

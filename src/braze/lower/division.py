@@ -8,11 +8,11 @@ import torch
 
 from braze.ir.graph import Value
 from braze.ir.loops import InRange, Literal, Scalar
-from braze.ir.scalars import apply, cast, literal
+from braze.ir.scalars import apply, cast, compute_dtype, literal
 from braze.lower import formulas
 from braze.lower.formulas import divide, where
 from braze.lower.lowering import OperatorCall
-from braze.lower.pointwise import elementwise
+from braze.lower.pointwise import binary_body, elementwise, multiplied
 from braze.lower.rules import Lowered, rule
 
 
@@ -49,7 +49,7 @@ def _divides_by_zero(call: OperatorCall, divisor: Any) -> bool:
 
 @rule("div.Tensor", "div.Scalar", "true_divide.Tensor", takes_numbers=True)
 def lower_div(call: OperatorCall, self: Any, other: Any) -> Lowered:
-    return elementwise(call, divide, self, other)
+    return multiplied(call, divide, self, other)
 
 
 @rule("div.Tensor_mode", "div.Scalar_mode", takes_numbers=True)
@@ -63,7 +63,7 @@ def lower_div_mode(
     if rounding_mode == "floor":
         return lower_floor_divide(call, self, other)
     if call.output().dtype.is_floating_point:
-        return elementwise(call, lambda x, y: apply("trunc", divide(x, y)), self, other)
+        return multiplied(call, lambda x, y: apply("trunc", divide(x, y)), self, other)
     return _lower_division(call, "truncdiv", self, other)
 
 
@@ -85,7 +85,8 @@ def lower_fmod(call: OperatorCall, self: Any, other: Any) -> Lowered:
 def _lower_division(call: OperatorCall, op: str, self: Any, other: Any) -> Lowered:
     if _divides_by_zero(call, other) or call.output().dtype == torch.bool:
         return None
-    return elementwise(call, lambda x, y: _divided(call, op, x, y), self, other)
+    body = multiplied if op in ("floordiv", "truncdiv") else binary_body
+    return body(call, lambda x, y: _divided(call, op, x, y), self, other)
 
 
 def _power(x: Scalar, exponent: float) -> Scalar:
@@ -115,6 +116,8 @@ def lower_pow(call: OperatorCall, self: Value, exponent: Any) -> Lowered:
         return None
     if not dtype.is_floating_point and exponent < 0:
         return None
+    if call.rounds_numbers and compute_dtype(dtype) != dtype and type(exponent) is float:
+        exponent = float(torch.tensor(exponent, dtype=dtype, device="cpu"))
     return elementwise(call, lambda x: _power(x, exponent), self)
 
 
@@ -122,7 +125,7 @@ def lower_pow(call: OperatorCall, self: Value, exponent: Any) -> Lowered:
 def lower_pow_tensor(call: OperatorCall, self: Any, exponent: Value) -> Lowered:
     dtype = call.output().dtype
     if dtype.is_floating_point:
-        return elementwise(call, lambda x, y: apply("pow", x, y), self, exponent)
+        return binary_body(call, lambda x, y: apply("pow", x, y), self, exponent)
     return None if dtype == torch.bool else elementwise(call, _integer_power, self, exponent)
 
 

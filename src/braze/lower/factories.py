@@ -8,7 +8,7 @@ import torch
 
 from braze.ir.graph import Value
 from braze.ir.loops import Scalar
-from braze.ir.scalars import apply, cast, compute_dtype, index, literal
+from braze.ir.scalars import apply, cast, compute_dtype, index, literal, stored_number
 from braze.lower.coordinates import Coordinates, as_scalar, minus
 from braze.lower.formulas import NUMBERS, where
 from braze.lower.lowering import OperatorCall
@@ -19,7 +19,7 @@ from braze.shapes.expr import Expr
 def _constant(call: OperatorCall, value: Any) -> Lowered:
     dtype = call.output().dtype
     if isinstance(value, NUMBERS):
-        scalar = cast(literal(value, compute_dtype(dtype)), dtype)
+        scalar = cast(stored_number(value, dtype), dtype)
         return Folded(lambda at: scalar)
     if isinstance(value, Value):
         return lambda at: call.read(value, ())

@@ -19,6 +19,7 @@ from braze.ir.loops import (
     Definition,
     ExternCall,
     InRange,
+    Literal,
     Load,
     LoopProgram,
     Reduce,
@@ -33,6 +34,7 @@ from braze.ir.scalars import (
     literal,
     rebuild,
     replace_children,
+    stored_number,
     walk,
     without_round_trips,
 )
@@ -418,15 +420,39 @@ class OperatorCall:
         scalar = self.lowering.read(source, at, dtype)
         return scalar if dtype is None else cast(scalar, dtype)
 
-    def read_as(self, source: Readable, at: Coordinates, dtype: torch.dtype) -> Scalar:
+    def read_as(
+        self, source: Readable, at: Coordinates, dtype: torch.dtype, rounds_number: bool = False
+    ) -> Scalar:
         """An element broadcast to the coordinates, converted to `dtype` and then to the dtype of
-        its arithmetic, as eager's promotion does it. Numbers are not rounded to a half type."""
+        its arithmetic, as eager's promotion does it. rounds_number: a number becomes what a tensor
+        of a half type holds of it; else it stays as it is."""
         if isinstance(source, (bool, int, float, Expr)):
-            return literal(source, compute_dtype(dtype))
+            number = literal(source, compute_dtype(dtype))
+            return stored_number(source, dtype) if rounds_number else number
         here = self.broadcast(source, at)
         if isinstance(source, Value) and _is_number(source):
-            return cast(self.lowering.read(source, here), compute_dtype(dtype))
-        return cast(cast(self.lowering.read(source, here), dtype), compute_dtype(dtype))
+            number = self.lowering.read(source, here)
+            number = cast(number, dtype) if rounds_number else number
+            return cast(number, compute_dtype(dtype))
+        element = self.lowering.read(source, here)
+        if rounds_number and isinstance(element, Literal):
+            return stored_number(element.value, dtype)
+        return cast(cast(element, dtype), compute_dtype(dtype))
+
+    @property
+    def rounds_numbers(self) -> bool:
+        """Whether ATen's kernel for two operands makes a tensor of its dtype of a number: those for
+        CPUs do, others compute with the number as it is."""
+        return self.output().device.type == "cpu"
+
+    def read_factor(self, source: Readable, at: Coordinates, dtype: torch.dtype) -> Scalar:
+        """The second operand of a product or quotient: what is one element on the CPU is not
+        rounded to a half type."""
+        kind = source.type if isinstance(source, Value) else None
+        is_one = isinstance(kind, TensorType) and kind.shape == () and kind.device.type == "cpu"
+        if is_one and dtype.is_floating_point:
+            return cast(self.lowering.read(source, ()), compute_dtype(dtype))
+        return self.read_as(source, at, dtype)
 
     def shape_of(self, source: Readable) -> tuple[Size, ...]:
         """The shape of a value or place; () of a number."""

@@ -10,7 +10,7 @@ import torch
 
 from braze.ir.graph import Value
 from braze.ir.loops import Scalar
-from braze.ir.scalars import apply, cast, literal
+from braze.ir.scalars import apply, cast, compute_dtype, literal, stored_number
 from braze.lower import formulas
 from braze.lower.coordinates import Coordinates
 from braze.lower.dtypes import result_dtype
@@ -24,13 +24,15 @@ def elementwise(
     formula: Callable[..., Scalar],
     *operands: Any,
     dtype: torch.dtype | None = None,
+    rounds_numbers: bool = False,
 ) -> Body:
     """A body that applies the formula to operands broadcast and promoted to `dtype` (by default
-    that of the first result)."""
+    that of the first result). rounds_numbers: numbers among them are what a tensor holds."""
     promoted = dtype or call.output().dtype
 
     def body(at: Coordinates) -> Scalar:
-        return formula(*(call.read_as(operand, at, promoted) for operand in operands))
+        read = (call.read_as(operand, at, promoted, rounds_numbers) for operand in operands)
+        return formula(*read)
 
     return body
 
@@ -276,11 +278,12 @@ def lower_softshrink(call: OperatorCall, self: Value, lambd: float = 0.5) -> Low
 
 @rule("hardshrink")
 def lower_hardshrink(call: OperatorCall, self: Value, lambd: float = 0.5) -> Lowered:
-    def formula(x: Scalar) -> Scalar:
-        inside = apply("and", apply("ge", x, -lambd), apply("le", x, lambd))
+    def formula(x: Scalar, least: Scalar, most: Scalar) -> Scalar:
+        inside = apply("and", apply("ge", x, least), apply("le", x, most))
         return where(inside, 0.0, x)
 
-    return elementwise(call, formula, self)
+    rounds = call.rounds_numbers
+    return elementwise(call, formula, self, -lambd, lambd, rounds_numbers=rounds)
 
 
 @rule("logit")
@@ -378,6 +381,33 @@ def lower_copy(call: OperatorCall, self: Value, src: Value, non_blocking: bool =
 # --- two operands ----------------------------------------------------------------------------
 
 
+def binary_body(
+    call: OperatorCall,
+    formula: Callable[[Scalar, Scalar], Scalar],
+    self: Any,
+    other: Any,
+    dtype: torch.dtype | None = None,
+) -> Body:
+    """A formula of two operands one of which may be a number, rounded where ATen rounds it."""
+    rounds = call.rounds_numbers
+    return elementwise(call, formula, self, other, dtype=dtype, rounds_numbers=rounds)
+
+
+def multiplied(
+    call: OperatorCall, formula: Callable[[Scalar, Scalar], Scalar], self: Any, other: Any
+) -> Body:
+    """A product or a quotient, of which ATen's kernels take a number as it is."""
+    dtype = call.output().dtype
+    return lambda at: formula(call.read_as(self, at, dtype), call.read_factor(other, at, dtype))
+
+
+def _times_alpha(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
+    """x * alpha where ATen rounds the number to the dtype of the result on CPUs."""
+    if alpha == 1 or isinstance(alpha, Value) or not call.rounds_numbers:
+        return scaled(x, alpha, call)
+    return apply("mul", x, stored_number(alpha, call.output().dtype))
+
+
 def scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
     """x * alpha, a number or a scalar that the graph computes."""
     if isinstance(alpha, Value):
@@ -387,22 +417,48 @@ def scaled(x: Scalar, alpha: Any, call: OperatorCall) -> Scalar:
 
 @rule("add.Tensor", "add.Scalar", takes_numbers=True)
 def lower_add(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
-    return elementwise(call, lambda x, y: apply("add", x, scaled(y, alpha, call)), self, other)
+    return binary_body(
+        call, lambda x, y: apply("add", x, _times_alpha(y, alpha, call)), self, other
+    )
 
 
 @rule("sub.Tensor", "sub.Scalar", takes_numbers=True)
 def lower_sub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
-    return elementwise(call, lambda x, y: apply("sub", x, scaled(y, alpha, call)), self, other)
+    return binary_body(
+        call, lambda x, y: apply("sub", x, _times_alpha(y, alpha, call)), self, other
+    )
 
 
 @rule("rsub.Tensor", "rsub.Scalar", takes_numbers=True)
 def lower_rsub(call: OperatorCall, self: Any, other: Any, alpha: Any = 1) -> Lowered:
-    return elementwise(call, lambda x, y: apply("sub", y, scaled(x, alpha, call)), self, other)
+    return binary_body(
+        call, lambda x, y: apply("sub", y, _times_alpha(x, alpha, call)), self, other
+    )
 
 
 @rule("mul.Tensor", "mul.Scalar", takes_numbers=True)
 def lower_mul(call: OperatorCall, self: Any, other: Any) -> Lowered:
-    return elementwise(call, lambda x, y: apply("mul", x, y), self, other)
+    return multiplied(call, lambda x, y: apply("mul", x, y), self, other)
+
+
+@rule("nextafter")
+def lower_nextafter(call: OperatorCall, self: Value, other: Value) -> Lowered:
+    """Half types have neighbours of their own, which arithmetic of float32 does not find."""
+    if compute_dtype(call.output().dtype) != call.output().dtype:
+        return None
+    return binary_body(call, lambda x, y: apply("nextafter", x, y), self, other)
+
+
+@rule("heaviside")
+def lower_heaviside(call: OperatorCall, self: Value, other: Value) -> Lowered:
+    """ATen takes operands of one dtype only, and its kernel says so."""
+    if call.dtype_of(self) != call.dtype_of(other):
+        return None
+
+    def formula(x: Scalar, y: Scalar) -> Scalar:
+        return where(apply("eq", x, 0), y, where(apply("gt", x, 0), literal(1, y.dtype), 0))
+
+    return elementwise(call, formula, self, other)
 
 
 _Formula: TypeAlias = Callable[[Scalar, Scalar], Scalar]
@@ -432,7 +488,7 @@ _POLYNOMIALS = """
 """.split()
 # Operators of ATen that one scalar operator computes.
 _ONE_OPERATOR: dict[str, Sequence[str]] = {
-    **{name: [name] for name in "maximum minimum atan2 hypot nextafter gcd".split()},
+    **{name: [name] for name in "maximum minimum atan2 hypot gcd".split()},
     "copysign": _forms("copysign", "Tensor Scalar"),
     "shl": [
         *_forms("bitwise_left_shift", "Tensor Tensor_Scalar"),
@@ -458,9 +514,6 @@ _BINARY: dict[str, _Formula] = {
     "lcm": formulas.least_common_multiple,
     "logaddexp": lambda x, y: formulas.log_add(x, y, "exp", "log1p"),
     "logaddexp2": lambda x, y: formulas.log_add(x, y, "exp2", "log2"),
-    "heaviside": lambda x, y: where(
-        apply("eq", x, 0), y, where(apply("gt", x, 0), literal(1, y.dtype), 0)
-    ),
     **{name: _times_log("log") for name in _forms("xlogy", "Tensor Scalar_Self Scalar_Other")},
     **{f"special_xlog1py.{form}".rstrip("."): _times_log("log1p") for form in _SPECIAL_FORMS},
 }
@@ -474,11 +527,11 @@ for _name in _POLYNOMIALS:
 
 def _register_binary() -> None:
     def binary(formula: Callable[[Scalar, Scalar], Scalar]) -> Any:
-        return lambda call, self, other: elementwise(call, formula, self, other)
+        return lambda call, self, other: binary_body(call, formula, self, other)
 
     def comparison(op: str) -> Any:
-        return lambda call, self, other: elementwise(
-            call, lambda x, y: apply(op, x, y), self, other, dtype=result_dtype(self, other)
+        return lambda call, self, other: binary_body(
+            call, lambda x, y: apply(op, x, y), self, other, result_dtype(self, other)
         )
 
     def logical(op: str) -> Any:

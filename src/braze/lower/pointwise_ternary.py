@@ -26,7 +26,7 @@ def lower_clamp(call: OperatorCall, self: Value, min: Any = None, max: Any = Non
         low = rest.pop(0) if min is not None else None
         return formulas.clamped(x, low, rest.pop(0) if max is not None else None)
 
-    return elementwise(call, formula, self, *bounds)
+    return elementwise(call, formula, self, *bounds, rounds_numbers=True)
 
 
 add_rule("clamp.Tensor", lower_clamp)
@@ -78,7 +78,7 @@ def lower_where(call: OperatorCall, condition: Value, self: Any, other: Any) -> 
     dtype = call.output().dtype
 
     def body(at: Coordinates) -> Scalar:
-        chosen, rest = call.read_as(self, at, dtype), call.read_as(other, at, dtype)
+        chosen, rest = (call.read_as(source, at, dtype, True) for source in (self, other))
         return apply("where", truth(call, condition, at), chosen, rest)
 
     return body

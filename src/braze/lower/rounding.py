@@ -9,7 +9,7 @@ from braze.ir.scalars import walk
 _ROUNDED_ALIKE = frozenset({"add", "sub", "mul", "truediv", "sqrt"})
 _WITHOUT_ROUNDING = frozenset(
     "floor ceil trunc round isnan isinf signbit neg abs sign not copysign nextafter maximum "
-    "minimum fmax fmin and or xor shl shr eq ne lt le gt ge where fmod".split()
+    "minimum and or xor shl shr eq ne lt le gt ge where".split()
 )
 
 

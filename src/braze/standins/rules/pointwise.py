@@ -89,14 +89,30 @@ def _pow_scalar(x: TensorType, exponent: Any) -> TensorType:
 
 def _register(names: str, dtype_of: Callable[[tuple[Any, ...]], torch.dtype]) -> None:
     def binary(a: Any, b: Any, *alpha: Any, **options: Any) -> TensorType:
+        dtype = dtype_of((a, b))
+        for factor in (*alpha, *options.values()):
+            _check_alpha(dtype, factor)
         if type(a) is TensorType and a is b:
-            return pointwise((a,), dtype_of((a, b)))
-        return pointwise((a, b), dtype_of((a, b)))
+            return pointwise((a,), dtype)
+        return pointwise((a, b), dtype)
 
     for op in _overloads(names):
         if op in RULES:
             raise ValueError(f"two shape rules for {op}")
         RULES[op] = binary
+
+
+def _check_alpha(dtype: torch.dtype, alpha: Any) -> None:
+    """Raise where ATen's `add` and `sub` refuse the factor of their second operand."""
+    kind = type(alpha)
+    if kind is bool and dtype is not torch.bool:
+        raise RuntimeError("Boolean alpha only supported for Boolean results.")
+    if kind in (float, complex) and not (dtype.is_floating_point or dtype.is_complex):
+        message = "For integral input tensors, argument alpha must not be a floating point number."
+        raise RuntimeError(message)
+    if kind is complex and not dtype.is_complex:
+        message = "For non-complex input tensors, argument alpha must not be a complex number."
+        raise RuntimeError(message)
 
 
 def _floating_promoted(operands: tuple[Any, ...]) -> torch.dtype:
@@ -149,7 +165,9 @@ _register(
 
 @rule(aten.rsub.Scalar, aten.rsub.Tensor)
 def _rsub(a: Any, b: Any, alpha: Any = 1) -> TensorType:
-    return pointwise((b, a), _difference((a, b)))
+    dtype = _difference((a, b))
+    _check_alpha(dtype, alpha)
+    return pointwise((b, a), dtype)
 
 
 @rule(aten.pow.Scalar)
