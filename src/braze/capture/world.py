@@ -27,6 +27,7 @@ from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
+from braze.compat.tensor_interface import dispatch_keys
 from braze.frozen import frozen
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
@@ -149,11 +150,12 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
         stride=tuple(tensor.stride()) if tensor.layout is torch.strided else (),
         layout=tensor.layout,
         is_leaf=tensor.is_leaf,
+        keys=dispatch_keys(tensor),
     )
 
 
 # What differs between TensorFacts of one class.
-_COMPARED = ("dtype", "device", "requires_grad", "shape", "stride", "layout", "is_leaf")
+_COMPARED = ("dtype", "device", "requires_grad", "shape", "stride", "layout", "is_leaf", "keys")
 
 
 @final

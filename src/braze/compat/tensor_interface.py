@@ -79,6 +79,18 @@ def exported_address(library: str, name: str) -> int:
     return ctypes.cast(function, ctypes.c_void_p).value or 0
 
 
+def dispatch_keys(tensor: torch.Tensor) -> int:
+    """The set of a tensor's dispatch keys, a bit each. All that PyTorch decides by a flag of the
+    tensor is in it: a lazy conjugate or negation, zeros without memory, inference mode (whose
+    tensors lack `ADInplaceOrView`)."""
+    return int(torch._C._dispatch_keys(tensor).raw_repr())
+
+
+def key_names(keys: int) -> str:
+    """The names of a set of dispatch keys."""
+    return str(torch._C.DispatchKeySet.from_raw_repr(keys))
+
+
 def implementation_address(tensor: torch.Tensor) -> int:
     """The address of the C++ object behind a tensor."""
     return int(tensor._cdata)

@@ -80,7 +80,12 @@ ABSENT = _Absent()
 @final
 @frozen
 class TensorFacts:
-    """What TENSOR_MATCH compares. A None in shape or stride matches any size there."""
+    """What TENSOR_MATCH compares. A None in shape or stride matches any size there.
+
+    keys: the set of dispatch keys as an integer: beside device and layout, it says whether the
+        tensor is lazily conjugated or negated, all zeros without memory, an inference tensor, or
+        wrapped by a function transform. 0 matches any.
+    """
 
     tensor_class: type
     dtype: torch.dtype
@@ -90,6 +95,7 @@ class TensorFacts:
     stride: tuple[int | None, ...]
     layout: torch.layout = torch.strided
     is_leaf: bool | None = None
+    keys: int = 0
 
 
 @final

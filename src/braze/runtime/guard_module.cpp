@@ -68,11 +68,19 @@ static PyObject* set_rank_offset(PyObject*, PyObject* offset) {
     Py_RETURN_NONE;
 }
 
+// set_keys_offset(offset): where an implementation keeps its set of dispatch keys.
+static PyObject* set_keys_offset(PyObject*, PyObject* offset) {
+    libtorch.keys_offset = PyLong_AsSsize_t(offset);
+    if (PyErr_Occurred()) return NULL;
+    Py_RETURN_NONE;
+}
+
 static PyMethodDef methods[] = {
     {"connect", connect, METH_VARARGS, "Tell where tensors are asked."},
     {"codes_of", codes_of, METH_O, "What is compared beside the sizes, or None."},
     {"bytes_of", bytes_of, METH_VARARGS, "Bytes of a tensor's implementation."},
     {"set_rank_offset", set_rank_offset, METH_O, "Tell where the rank is."},
+    {"set_keys_offset", set_keys_offset, METH_O, "Tell where the dispatch keys are."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -265,12 +265,12 @@ static int64* read_sizes(PyObject* sizes) {
     return numbers;
 }
 
-// (type, (dtype, device, index, layout), requires_grad, is_leaf, sizes, strides)
+// (type, (dtype, device, index, layout), keys, requires_grad, is_leaf, sizes, strides)
 static int read_facts(Facts* facts, PyObject* row) {
     PyObject *type, *sizes, *strides;
     int* codes = facts->codes;
-    if (!PyArg_ParseTuple(row, "O(iiii)iiO!O!", &type, &codes[0], &codes[1], &codes[2], &codes[3],
-                          &facts->requires_grad, &facts->is_leaf, &PyTuple_Type, &sizes,
+    if (!PyArg_ParseTuple(row, "O(iiii)KiiO!O!", &type, &codes[0], &codes[1], &codes[2], &codes[3],
+                          &facts->keys, &facts->requires_grad, &facts->is_leaf, &PyTuple_Type, &sizes,
                           &PyTuple_Type, &strides))
         return -1;
     facts->type = (PyTypeObject*)type;

@@ -137,6 +137,7 @@ struct Facts {
     int codes[CODES];  // dtype, kind of device, index of device (-1: any), layout
     char kind[KIND_BYTES];  // how an implementation that matched says the same
     bool has_kind;
+    unsigned long long keys;  // the set of dispatch keys; 0: any
     int requires_grad;
     int is_leaf;
     int rank;
@@ -278,6 +279,7 @@ static struct {
     // Of the rank in the implementation, followed by INLINE_SIZES sizes and as many strides, the
     // storage offset, the number of elements and the bytes of a kind; 0: unknown.
     Py_ssize_t rank_offset;
+    Py_ssize_t keys_offset;  // of the set of dispatch keys in the implementation
 } libtorch;
 
 // 1, 0, or -2 where the getter fails.
@@ -306,6 +308,11 @@ static int same_sizes(const int64* actual, const int64* expected, int rank) {
     for (int i = 0; i < rank; i++)
         if (expected[i] != actual[i] && expected[i] != -1) return 0;
     return 1;
+}
+
+// What a tensor's flags (conjugate, negative, zero, inference) are bits of.
+static unsigned long long keys_of(const char* implementation) {
+    return *(const unsigned long long*)(implementation + libtorch.keys_offset);
 }
 
 // The same without a call: 1, or 0 for unknown. Bytes of one kind mean one dtype, device and
@@ -344,6 +351,7 @@ static int matches(PyObject* tensor, Facts* facts) {
     void* handle = (char*)tensor + libtorch.offset;
     const char* implementation = *(const char**)handle;
     if (implementation == NULL) return 0;
+    if (facts->keys && keys_of(implementation) != facts->keys) return 0;
     if (!is_known_to_match(implementation, facts)) {
         if (!metadata_matches(handle, facts)) return 0;
         remember_kind(implementation, facts);

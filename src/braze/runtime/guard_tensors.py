@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from braze.compat.backward import view_kind
+from braze.compat.tensor_interface import dispatch_keys, key_names
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, TensorFacts
 from braze.runtime.gradient_hooks import WATCH, none_watched
@@ -27,6 +28,9 @@ def tensor_condition(writer: SourceWriter, value: str, facts: TensorFacts) -> st
         _write_device(writer, value, facts.device),
         f"{value}.requires_grad" if facts.requires_grad else f"not {value}.requires_grad",
     ]
+    if facts.keys:
+        writer.namespace["dispatch_keys"] = dispatch_keys
+        terms.append(f"dispatch_keys({value}) == {facts.keys}")
     if facts.layout is torch.strided:
         terms.append(_write_stride(writer, value, facts))
     if facts.layout is not torch.strided or facts.device.type != "cpu":
@@ -87,6 +91,9 @@ def _tensor_difference(facts: TensorFacts, value: Any) -> str | None:
         expected, actual = getattr(facts, name), getattr(value, name)
         if expected is not None and expected != actual:
             return f"{name} mismatch. expected {expected}, actual {actual}"
+    if facts.keys and facts.keys != dispatch_keys(value):
+        expected, actual = key_names(facts.keys), key_names(dispatch_keys(value))
+        return f"dispatch key set mismatch. expected {expected}, actual {actual}"
     if len(facts.shape) != value.dim():
         return f"rank mismatch. expected {len(facts.shape)}, actual {value.dim()}"
     pairs = [("size", facts.shape, value.shape)]

@@ -25,6 +25,7 @@ from braze.compat.tensor_interface import (
     IS_LEAF,
     PLAIN_TENSOR_CLASSES,
     REQUIRES_GRAD,
+    dispatch_keys,
     implementation_offset,
     metadata_functions,
 )
@@ -39,7 +40,7 @@ TensorCodes = tuple[tuple[int, int, int, int], int, int]
 
 
 # Implementations have more bytes than that.
-_SEARCHED = 128
+_SEARCHED = 184
 _DTYPES = (
     torch.float16, torch.bfloat16, torch.float32, torch.float64, torch.complex64, torch.complex128,
     torch.uint8, torch.uint16, torch.uint32, torch.uint64, torch.int8, torch.int16, torch.int32,
@@ -125,6 +126,10 @@ def load_native_guards(options: Options) -> NativeGuards | str:
     module.connect(functions, *getters, PLAIN_TENSOR_CLASSES, offset)
     if not _answers_right(module.codes_of):
         return "the C interface to tensors of this build gives other answers than Python's"
+    keys_offset = _keys_offset(module.bytes_of)
+    if keys_offset is None:
+        return "where this build's tensors keep their dispatch keys is unknown"
+    module.set_keys_offset(keys_offset)
     rank_offset = _rank_offset(module.bytes_of)
     module.set_rank_offset(rank_offset)
     return NativeGuards(
@@ -195,6 +200,27 @@ def _rank_offset(bytes_of: Callable[[torch.Tensor, int, int], bytes]) -> int:
         ):
             return 0
     return start
+
+
+def _keys_offset(bytes_of: Callable[[torch.Tensor, int, int], bytes]) -> int | None:
+    """Where the implementations of tensors keep their set of dispatch keys; None where no single
+    place holds those of tensors that differ in nothing else."""
+    places = set(range(0, _SEARCHED, 8))
+    samples = [*_samples(), *_flagged_samples()]
+    for sample in samples:
+        found = struct.unpack(f"{_SEARCHED // 8}Q", bytes_of(sample, 0, _SEARCHED))
+        keys = dispatch_keys(sample)
+        places = {place for place in places if found[place // 8] == keys}
+    return places.pop() if len(places) == 1 else None
+
+
+def _flagged_samples() -> list[torch.Tensor]:
+    """Tensors that are conjugated, negated or zero by a flag, or made in inference mode."""
+    numbers = torch.empty(2, dtype=torch.complex64, device="cpu")
+    with torch.inference_mode():
+        inference = torch.empty(2, device="cpu")
+    lazy = numbers.conj()
+    return [numbers, lazy, lazy.imag, torch._efficientzerotensor((2,), device="cpu"), inference]
 
 
 def _samples() -> list[torch.Tensor]:

@@ -170,7 +170,7 @@ class _Builder:
         always_leaf = facts.is_leaf is True and not facts.requires_grad
         is_leaf = -1 if facts.is_leaf is None or always_leaf else int(facts.is_leaf)
         grad = int(facts.requires_grad)
-        row = (facts.tensor_class, codes, grad, is_leaf, facts.shape, facts.stride)
+        row = (facts.tensor_class, codes, facts.keys, grad, is_leaf, facts.shape, facts.stride)
         number = self.facts[facts] = len(self.fact_rows)
         self.fact_rows.append(row)
         return number

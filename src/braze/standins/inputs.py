@@ -46,6 +46,8 @@ def check_traceable(tensor: torch.Tensor) -> None:
         raise Untraceable("a quantized or nested tensor")
     if tensor.is_conj() or tensor.is_neg():
         raise Untraceable("a lazily conjugated or negated tensor: call resolve_conj() first")
+    if tensor._is_zerotensor():
+        raise Untraceable("a tensor of zeros without memory")
     if is_functorch_wrapped(tensor) or is_batched(tensor):
         raise Untraceable("a tensor of a function transform that is active outside")
 
