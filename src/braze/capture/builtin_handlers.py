@@ -27,6 +27,7 @@ from braze.capture.operators import COMPARISONS, OPERATORS, binary
 from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import extremum
+from braze.capture.tensor_classes import note_abstract, tensor_is_instance
 from braze.capture.truth import length, truth
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.compat.compiler_questions import is_optimizer
@@ -62,7 +63,7 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
     if isinstance(classes, types.UnionType):
         return is_instance_of(interpreter, value, classes.__args__)
     if type(value) in TENSORS:
-        return _tensor_is_instance(interpreter, value, classes)
+        return tensor_is_instance(interpreter, value, classes)
     if type(value) is InlinedGenerator:
         return issubclass(types.GeneratorType, classes)
     if type(value) in (ProgramInt, SymbolicFloat):
@@ -75,24 +76,6 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, type(value), classes)
     return call_seen(interpreter, isinstance, (value, classes), {})
-
-
-def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
-    """Guard what an abstract class says of a class that does not derive from it."""
-    if abstract not in type.__dict__["__mro__"].__get__(cls):
-        interpreter.world.guard_abstract(cls, abstract)
-
-
-def _tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
-    actual, kind = interpreter.world.type_of(value), type(cls)
-    if issubclass(kind, type) and kind.__instancecheck__ is not type.__instancecheck__:
-        real = interpreter.tracer.real_of(value)
-        if real is not None:
-            return isinstance(real, cls)
-        if cls is torch.nn.Parameter or cls is torch.nn.Buffer:
-            return issubclass(actual, cls)
-        return issubclass(type(value), cls)
-    return interpreter.native(issubclass, actual, cls)
 
 
 @answers(issubclass)

@@ -10,6 +10,7 @@ import torch
 
 from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.tensor_questions import check_answer, check_foreign, check_question
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.text_passing import settle_read
 from braze.capture.world import CONSTANTS, TENSORS
@@ -45,6 +46,7 @@ def leaf_call(
             rest = {name: value for name, value in kwargs.items() if name != "requires_grad"}
             return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
         kwargs = {name: native(value) for name, value in kwargs.items()}
+    check_question(function, args, kwargs)
     if interpreter.shows_text:
         traced(settle_read, (function, args, kwargs), {})
     name = call_name(function)
@@ -54,7 +56,9 @@ def leaf_call(
     if interpreter.transforms:
         if facts is not None and facts.free_copies:
             raise CopySeen  # the tensors are wrapped: which one is looked at is not seen
-        return traced(function, args, kwargs, interpreter.callers.seen_by(function))
+        result = traced(function, args, kwargs, interpreter.callers.seen_by(function))
+        check_answer(function, args, kwargs, result, wrapped=True)
+        return result
     subclass = result_class(interpreter, args, kwargs) if interpreter.world.has_subclasses else None
     note = interpreter.tensor_names.noted
     noted_args = note(args)
@@ -69,6 +73,8 @@ def leaf_call(
         with symbolic_dispatch(function):
             result = traced(function, args, kwargs, callers)
     did_nothing = recorder.progress == before
+    if type(result) is not Standin:
+        check_answer(function, args, kwargs, result, wrapped=False)
     if facts is not None and facts.free_copies:
         check_call(facts.free_copies, name, (*args, *kwargs.values()), result, did_nothing)
     noted_result = note(result, True)
@@ -158,6 +164,7 @@ def unnoted_call(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Call C code that is not torch's on values among which are stand-ins."""
+    check_foreign(function, args)
     if interpreter.world.opaque and not only_keeps(function):
         check_opaque(interpreter, function, args, kwargs)
     if interpreter.shows_text:

@@ -16,46 +16,18 @@ from braze.compat.backward import refuses_changed_memory
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource
 from braze.standins.free_copies import CopySeen, is_free
+from braze.standins.questions import QUESTIONS, Kept, unknown_names
 from braze.standins.standin import Standin
 
-METADATA = frozenset(
-    {
-        "shape",
-        "dtype",
-        "device",
-        "ndim",
-        "layout",
-        "requires_grad",
-        "is_leaf",
-        "is_cuda",
-        "is_cpu",
-        "is_sparse",
-        "is_quantized",
-        "is_meta",
-        "is_mps",
-        "is_xpu",
-        "is_nested",
-        "is_mkldnn",
-        "itemsize",
-        "nbytes",
-        "names",
-        "output_nr",
-        "is_vulkan",
-        "is_ipu",
-        "is_maia",
-        "is_mtia",
-        "is_xla",
-        "is_sparse_csr",
-    }
-)
-# What a stand-in's answer would be wrong for, or what hands out its memory.
-FORBIDDEN = frozenset({"data_ptr", "untyped_storage", "storage", "numpy", "__array__", "grad_fn"})
+# What a program gets at the attribute, where the stand-in would refuse the call: the reason names
+# the line that reads it.
+FORBIDDEN = frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}
 _SETTABLE = frozenset({"data", "grad"})
 
 
 def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     """`tensor.name`."""
-    if name in METADATA:
+    if name in _ATTRIBUTES:
         return interpreter.native(getattr, tensor, name)
     if name in ("__class__", "__dict__"):
         return _class_or_dict(interpreter, tensor, name)
@@ -69,6 +41,8 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
         raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
     if name == "_version":
         return _version(interpreter, tensor)
+    if name in ("output_nr", "retains_grad"):
+        return _of_history(interpreter, tensor, name)
     if name == "_base" and _is_of_a_view(interpreter, tensor):
         raise BreakRequested("unsupported-tensor", "Tensor._base of a view")
     if name == "data" and _refuses_changes(interpreter, tensor):
@@ -100,6 +74,14 @@ def _version(interpreter: Any, tensor: Any) -> Any:
     return interpreter.native(getattr, tensor, "_version")
 
 
+def _of_history(interpreter: Any, tensor: Any, name: str) -> Any:
+    """What autograd knows of a tensor that an operation made; nothing of a leaf."""
+    needs_gradients = interpreter.native(getattr, tensor, "requires_grad")
+    if needs_gradients and not interpreter.native(getattr, tensor, "is_leaf"):
+        raise BreakRequested("unsupported-tensor", f"Tensor.{name} of what has a history")
+    return interpreter.native(getattr, tensor, name)
+
+
 def _is_of_a_view(interpreter: Any, tensor: Any) -> bool:
     """Whether a tensor's memory is that of an input which is a view itself. Guarded."""
     real = interpreter.tracer.owner_of(tensor)
@@ -119,6 +101,13 @@ def is_view(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))
+_ATTRIBUTES = frozenset(
+    {
+        name
+        for name, kept in QUESTIONS.items()
+        if kept is Kept.METADATA and not callable(getattr(torch.Tensor, name, len))
+    }
+)
 
 
 def _refuses_changes(interpreter: Any, tensor: Any) -> bool:

@@ -149,3 +149,7 @@ def dtype_code(dtype: torch.dtype) -> int:
     if ask(ctypes.byref(place), ctypes.byref(code)):
         raise TypeError(f"PyTorch has no number for {dtype}")
     return int(code.value)
+
+
+# The metaclass of `torch.FloatTensor` and the like.
+LEGACY_TYPE: type = type(torch.FloatTensor)

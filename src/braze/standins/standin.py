@@ -12,6 +12,7 @@ from braze.ir.graph import Argument, Value
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import program_value
 from braze.standins.errors import DataDependent, Untraceable
+from braze.standins.questions import unknown_names
 
 
 @final
@@ -229,19 +230,45 @@ def _needs_data(name: str) -> Any:
     return method
 
 
+def _refused(name: str) -> NoReturn:
+    raise Untraceable(f"Tensor.{name}: nothing would keep its answer true at later calls")
+
+
+def _refused_method(name: str) -> Any:
+    def method(self: Standin, *args: Any, **kwargs: Any) -> NoReturn:
+        _refused(name)
+
+    method.__name__ = name
+    return method
+
+
+def _refused_attribute(name: str) -> property:
+    return property(lambda self: _refused(name))
+
+
 # `__repr__` stays harmless, for messages; what a program would print needs the data.
-for _name in (
-    "__str__",
-    "__format__",
-    "__deepcopy__",
-    "numpy",
-    "tolist",
-    "data_ptr",
-    "untyped_storage",
-    "storage",
-    "_typed_storage",
-    "__array__",
-    "__dlpack__",
-    "share_memory_",
-):
+_READING_DATA = frozenset(
+    {
+        "__str__",
+        "__format__",
+        "__deepcopy__",
+        "numpy",
+        "tolist",
+        "data_ptr",
+        "untyped_storage",
+        "storage",
+        "_typed_storage",
+        "__array__",
+        "__dlpack__",
+        "share_memory_",
+    }
+)
+# Python, and code of PyTorch's that registers hooks, reads and writes these of stand-ins.
+_LEFT = frozenset({"__dict__", "__weakref__", "_backward_hooks", "_post_accumulate_grad_hooks"})
+for _name in _READING_DATA:
     setattr(Standin, _name, _needs_data(_name))
+# Whoever asks a stand-in what no row of the table knows is refused, Python code of PyTorch's that
+# is called whole included.
+for _name in set(unknown_names(torch.Tensor)) - _READING_DATA - _LEFT:
+    _is_method = callable(getattr(torch.Tensor, _name, None))
+    setattr(Standin, _name, (_refused_method if _is_method else _refused_attribute)(_name))

@@ -1,0 +1,80 @@
+"""`isinstance(tensor, C)`: what each kind of class looks at.
+
+torch.Tensor, a subclass   the tensor's class
+torch.FloatTensor          dtype, layout and device: a stand-in's own dispatch keys differ
+nn.Parameter, nn.Buffer    the class, or a mark on the tensor
+an abstract class          the tensor's class, which may be registered later
+a metaclass in Python      its `__instancecheck__` is interpreted: what it reads is guarded
+typing's protocols         the tensor's class, by a tensor of that class
+"""
+
+from __future__ import annotations
+
+import abc
+import types
+from typing import Any
+
+import torch
+
+from braze.capture.signals import BreakRequested
+from braze.capture.truth import truth
+from braze.compat.tensor_interface import LEGACY_TYPE
+
+# Tensors with nothing of their own, by class: what typing's protocols are asked about.
+_SAMPLES: dict[type, torch.Tensor] = {
+    torch.Tensor: torch.empty(0, device="cpu"),
+    torch.nn.Parameter: torch.nn.Parameter(torch.empty(0, device="cpu")),
+}
+_MARKED = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
+
+
+def tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
+    """`isinstance(value, cls)` of a stand-in, as the program sees it."""
+    actual = interpreter.world.type_of(value)
+    if actual is cls:
+        return True
+    if type(cls) is LEGACY_TYPE:
+        return _is_of_legacy_type(interpreter, value, cls)
+    if cls in _MARKED:
+        return issubclass(actual, cls) or _is_marked(interpreter, value, _MARKED[cls])
+    check = interpreter.world.lookup(type(cls), "__instancecheck__")
+    if check is abc.ABCMeta.__instancecheck__:
+        note_abstract(interpreter, actual, cls)
+    elif isinstance(check, types.FunctionType) and not check.__module__.startswith("torch"):
+        if check.__module__ == "typing":
+            return _ask_sample(interpreter, value, actual, cls)
+        return truth(interpreter, interpreter.call(check, cls, value))
+    answer: bool = interpreter.native(issubclass, actual, cls)
+    return answer
+
+
+def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
+    """Guard what an abstract class says of a class that does not derive from it."""
+    if abstract not in type.__dict__["__mro__"].__get__(cls):
+        interpreter.world.guard_abstract(cls, abstract)
+
+
+def _is_of_legacy_type(interpreter: Any, value: Any, cls: Any) -> bool:
+    device = value.device.type
+    if device not in ("cpu", "cuda"):
+        raise BreakRequested("unsupported-tensor", f"a tensor on {device} and {cls.__name__}")
+    same = value.dtype is cls.dtype and value.layout is cls.layout
+    return same and cls.is_cuda is (device == "cuda")
+
+
+def _is_marked(interpreter: Any, value: Any, mark: str) -> bool:
+    """Whether a tensor of another class says that it is a parameter, as those of subclasses do."""
+    real = interpreter.tracer.real_of(value)
+    return bool(getattr(real, "__dict__", {}).get(mark, False))
+
+
+def _ask_sample(interpreter: Any, value: Any, actual: type, cls: Any) -> bool:
+    """Protocols ask the object itself for their members: a tensor that has none of its own."""
+    real = interpreter.tracer.real_of(value)
+    sample = _SAMPLES.get(actual)
+    if sample is None or getattr(real, "__dict__", None):
+        raise BreakRequested("unsupported-tensor", f"a {actual.__qualname__} and a typing class")
+    answer: bool = interpreter.native(isinstance, sample, cls)
+    if not answer and real is not None:  # another call's tensor may have the member
+        raise BreakRequested("unsupported-tensor", "an input that a protocol asks for a member")
+    return answer
