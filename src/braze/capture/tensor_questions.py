@@ -101,7 +101,9 @@ def _refused_name(function: Any) -> str | None:
     label = _label(function)
     if isinstance(function, types.FunctionType):
         is_asked = label.startswith("torch._tensor.") and function.__qualname__[:7] == "Tensor."
-        return f"Tensor.{function.__name__}" if is_asked and not is_known(function.__name__) else None
+        return (
+            f"Tensor.{function.__name__}" if is_asked and not is_known(function.__name__) else None
+        )
     if isinstance(function, _OPERATORS):
         home, _, name = label.partition(".")
         return label if home == "aten" and not is_known(name) else None

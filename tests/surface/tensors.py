@@ -1,0 +1,192 @@
+"""The sweep: each question is put to tensors of all kinds, compiled and eagerly.
+
+One compiled function is asked about all kinds one after the other, and then again from the first:
+what an entry for one tensor says of the next one is compared as well.
+
+    python -m tests.surface.tensors                     all of it, an hour on a core
+    python -m tests.surface.tensors --part 0/8 --only is_
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import warnings
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+
+import braze
+from braze.options import config
+from tests.recorded import recorded
+from tests.surface.tensor_kinds import EVERY, FEW
+from tests.surface.tensor_questions import Question, namespace, questions
+
+# What the question is put to.
+WAYS = {
+    "the input": "x",
+    "made of it": "x * 2",
+    "a view of it": "x.unsqueeze(0)",
+    "detached": "x.detach()",
+}
+
+
+class Difference(NamedTuple):
+    """What eager and Braze answered."""
+
+    question: str
+    way: str
+    kind: str
+    eager: str
+    compiled: str
+
+    def __str__(self) -> str:
+        return (
+            f"{self.question} of {self.way}, {self.kind}: eager {self.eager}, braze {self.compiled}"
+        )
+
+
+class Tally:
+    """asked: answers that were compared. compiled: frames that became graphs."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.compiled = 0
+        self.differences: list[Difference] = []
+
+
+def sweep(
+    asked: Iterable[Question], ways: Iterable[str] = WAYS, tally: Tally | None = None
+) -> Tally:
+    """Put questions to tensors of all kinds."""
+    tally = tally or Tally()
+    for question in asked:
+        for way in ways:
+            _ask_all(question, way, tally)
+    return tally
+
+
+def _ask_all(question: Question, way: str, tally: Tally) -> None:
+    function = _function_of(question, way)
+    kinds = list(EVERY) if way == "the input" and not question.is_operator else list(FEW)
+    found: dict[tuple[str, str], Difference] = {}
+    braze.reset()
+    with recorded() as journal, config.patch(recompile_limit=256, dynamic=False):
+        compiled = braze.compile(function, backend="eager")
+        for kind in (*kinds, *kinds):
+            expected, actual = _answer(function, kind), _answer(compiled, kind)
+            tally.asked += 1
+            if expected != actual:
+                difference = Difference(question.text, way, kind, expected, actual)
+                found.setdefault((kind, actual), difference)
+        tally.compiled += sum(record.outcome == "graph" for record in journal.records())
+    tally.differences += found.values()
+
+
+def _function_of(question: Question, way: str) -> Callable[[Any], Any]:
+    """The question as a function whose graph has an operator, whatever the answer."""
+    text = (
+        f"def ask(x):\n    more = x + 1\n    x = {WAYS[way]}\n    return ({question.text}), more\n"
+    )
+    space = namespace()
+    exec(compile(text, f"<{question.text}>", "exec"), space)
+    ask: Callable[[Any], Any] = space["ask"]
+    return ask
+
+
+def _answer(function: Callable[[Any], Any], kind: str) -> str:
+    """The answer for a tensor of its own, as text; what became of that tensor."""
+    x = EVERY[kind]()
+    torch.manual_seed(0)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        handles = _handles(x)
+        try:
+            answer = _text(function(x)[0], x, handles)
+        except Exception as error:
+            answer = type(error).__name__
+        return f"{answer}; {_text(x, None, handles)}, version {_version(x)}"
+
+
+def _version(x: Any) -> int:
+    return 0 if x.is_inference() else int(x._version)
+
+
+def _handles(x: Any) -> dict[Any, str]:
+    """Numbers that a tensor has by being where it is, by name."""
+    found = {id(x): "id(x)", x._cdata: "x._cdata"}
+    try:
+        found[x.data_ptr() or -1] = "x.data_ptr()"
+        found[x.untyped_storage().data_ptr() or -1] = "storage data_ptr()"
+        found[x.untyped_storage()._cdata] = "storage _cdata"
+    except RuntimeError:  # of a layout without a storage
+        pass
+    return found
+
+
+_ADDRESS = 1 << 32
+
+
+def _text(value: Any, x: Any, handles: dict[Any, str]) -> str:
+    """A value in words that two processes would share."""
+    if x is not None and value is x:
+        return "x"
+    if isinstance(value, torch.Tensor):
+        return _text_of_tensor(value)
+    if isinstance(value, (list, tuple)):
+        return f"{type(value).__name__}({', '.join([_text(v, x, handles) for v in value])})"
+    if isinstance(value, dict):
+        return f"{type(value).__name__}({', '.join(map(str, value))})"
+    if type(value) is int and value in handles:
+        return handles[value]
+    if type(value) is int and value > _ADDRESS:
+        return "an address"
+    if value is None or isinstance(value, (bool, int, float, complex, str, *_CONSTANTS)):
+        return f"{type(value).__name__} {value}"
+    return f"a {type(value).__name__}"
+
+
+_CONSTANTS = (torch.dtype, torch.device, torch.layout, torch.Size, torch.memory_format, type)
+
+
+def _text_of_tensor(value: torch.Tensor) -> str:
+    facts = f"{type(value).__name__} {value.dtype} {tuple(value.shape)} {value.requires_grad}"
+    if value.layout is not torch.strided or value.is_meta or value.is_quantized:
+        return facts
+    numbers = "zeros" if value._is_zerotensor() else _numbers(value)
+    return f"{facts} {value.stride()} {value.is_inference()} {numbers}"
+
+
+def _numbers(value: torch.Tensor) -> Any:
+    with torch.inference_mode():
+        return value.detach().resolve_conj().resolve_neg().tolist()
+
+
+def part_of(asked: Iterable[Question], part: str) -> list[Question]:
+    """Every n-th question: "2/8" is the third of eight parts."""
+    number, count = map(int, part.split("/"))
+    return list(asked)[number::count]
+
+
+def main() -> int:
+    """Print the differences as they are found."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--part", default="0/1", help="which of how many parts: 0/8")
+    parser.add_argument("--only", default="", help="a piece of the questions' text")
+    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    options = parser.parse_args()
+    tally = Tally()
+    for question in part_of(questions(), options.part):
+        if options.only not in question.text:
+            continue
+        before = len(tally.differences)
+        sweep([question], options.ways, tally)
+        for difference in tally.differences[before:]:
+            print(str(difference)[:400], flush=True)
+    print(f"{tally.asked} answers, {tally.compiled} graphs, {len(tally.differences)} differences")
+    return bool(tally.differences)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
