@@ -21,7 +21,7 @@ class Question(NamedTuple):
 
 
 # Arguments that are tried one after the other, until eager takes them for a plain tensor.
-_ARGUMENTS = ("", "0", "x", "1, 0", "0, 0", "torch.float64", "x, x", "'cpu'", "2.0", "(3, 2)")
+_ARGUMENTS = ("", "0", "x", "{}", "1, 0", "0, 0", "torch.float64", "x, x", "'cpu'", "2.0", "(3, 2)")
 # What ends or changes the process, waits, writes files, or asks nothing of a tensor.
 _LEFT_OUT = re.compile(
     r"__init__|__new__|__init_subclass__|__subclasshook__|__setattr__|__delattr__|__class__$"

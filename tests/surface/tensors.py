@@ -42,17 +42,16 @@ class Difference(NamedTuple):
     compiled: str
 
     def __str__(self) -> str:
-        return (
-            f"{self.question} of {self.way}, {self.kind}: eager {self.eager}, braze {self.compiled}"
-        )
+        where = f"{self.question} of {self.way}, {self.kind}"
+        return f"{where}:\n    eager {self.eager}\n    braze {self.compiled}"
 
 
 class Tally:
-    """asked: answers that were compared. compiled: frames that became graphs."""
+    """asked: answers that were compared. graphs: that were captured."""
 
     def __init__(self) -> None:
         self.asked = 0
-        self.compiled = 0
+        self.graphs = 0
         self.differences: list[Difference] = []
 
 
@@ -70,7 +69,7 @@ def sweep(
 def _ask_all(question: Question, way: str, tally: Tally) -> None:
     function = _function_of(question, way)
     kinds = list(EVERY) if way == "the input" and not question.is_operator else list(FEW)
-    found: dict[tuple[str, str], Difference] = {}
+    found: dict[str, Difference] = {}
     braze.reset()
     with recorded() as journal, config.patch(recompile_limit=256, dynamic=False):
         compiled = braze.compile(function, backend="eager")
@@ -78,9 +77,8 @@ def _ask_all(question: Question, way: str, tally: Tally) -> None:
             expected, actual = _answer(function, kind), _answer(compiled, kind)
             tally.asked += 1
             if expected != actual:
-                difference = Difference(question.text, way, kind, expected, actual)
-                found.setdefault((kind, actual), difference)
-        tally.compiled += sum(record.outcome == "graph" for record in journal.records())
+                found.setdefault(way, Difference(question.text, way, kind, expected, actual))
+        tally.graphs += sum(record.outcome == "graph" for record in journal.records())
     tally.differences += found.values()
 
 
@@ -137,7 +135,8 @@ def _text(value: Any, x: Any, handles: dict[Any, str]) -> str:
     if isinstance(value, (list, tuple)):
         return f"{type(value).__name__}({', '.join([_text(v, x, handles) for v in value])})"
     if isinstance(value, dict):
-        return f"{type(value).__name__}({', '.join(map(str, value))})"
+        keys = [key for key in value if type(key) is not int]  # hooks are numbered as they come
+        return f"{type(value).__name__}({len(value)}: {', '.join(map(str, keys))})"
     if type(value) is int and value in handles:
         return handles[value]
     if type(value) is int and value > _ADDRESS:
@@ -183,8 +182,8 @@ def main() -> int:
         before = len(tally.differences)
         sweep([question], options.ways, tally)
         for difference in tally.differences[before:]:
-            print(str(difference)[:400], flush=True)
-    print(f"{tally.asked} answers, {tally.compiled} graphs, {len(tally.differences)} differences")
+            print(str(difference)[:800], flush=True)
+    print(f"{tally.asked} answers, {tally.graphs} graphs, {len(tally.differences)} differences")
     return bool(tally.differences)
 
 

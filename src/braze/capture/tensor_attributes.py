@@ -61,7 +61,9 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
         return found
     if isinstance(meta, property):
         return leaf_call(interpreter, meta.fget, (tensor,), {})
-    return interpreter.native(getattr, tensor, name)
+    if hasattr(type(meta), "__get__"):
+        raise BreakRequested("unsupported-tensor", f"Tensor.{name}")
+    return interpreter.world.class_value(cls, name, meta)
 
 
 def _version(interpreter: Any, tensor: Any) -> Any:

@@ -13,6 +13,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.compat.ambient import ambient_state
+from braze.compat.tensor_interface import dispatch_keys
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
 from braze.ir.source import (
@@ -61,6 +62,7 @@ def facts(tensor: torch.Tensor, **changes: Any) -> TensorFacts:
         "shape": tuple(tensor.shape),
         "stride": tuple(tensor.stride()) if tensor.layout is torch.strided else (),
         "layout": tensor.layout,
+        "keys": dispatch_keys(tensor),
     }
     return TensorFacts(**{**known, **changes})
 
@@ -121,6 +123,15 @@ def test_tensor_size_message() -> None:
 )
 def test_tensor_messages(other: Any, message: str) -> None:
     assert outcome(match(torch.empty(3, 2)), x=other) == f"tensor 'L['x']' {message}"
+
+
+def test_flags_are_dispatch_keys() -> None:
+    complex_numbers = torch.zeros(3, 2, dtype=torch.complex64)
+    words = outcome(match(complex_numbers), x=complex_numbers.conj())
+    assert "dispatch key set mismatch" in words and "Conjugate" in words
+    with torch.inference_mode():
+        inference = torch.empty(3, 2)
+    assert "ADInplaceOrView" in outcome(match(torch.empty(3, 2)), x=inference)
 
 
 def test_tensor_with_dimensions_that_match_any_size() -> None:

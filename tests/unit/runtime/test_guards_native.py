@@ -82,6 +82,11 @@ def test_implementations_are_read_where_their_layout_is_known() -> None:
     assert native.reads_tensors
 
 
+def _inference() -> torch.Tensor:
+    with torch.inference_mode():
+        return torch.zeros(2, 3)
+
+
 DTYPES = [torch.float32, torch.float64, torch.int32, torch.int64, torch.complex64, torch.bool]
 KINDS: list[torch.Tensor] = [
     *[torch.zeros(2, 3, dtype=dtype) for dtype in DTYPES],
@@ -96,6 +101,11 @@ KINDS: list[torch.Tensor] = [
     torch.zeros(2, 3, requires_grad=True).exp(),
     torch.nn.Parameter(torch.zeros(2, 3)),
     torch.zeros(2, 3, dtype=torch.complex64).conj(),
+    torch.zeros(2, 3, dtype=torch.complex64).conj().imag,
+    torch.zeros(2, 3, dtype=torch.complex64).imag,
+    torch.zeros(2, 3).as_subclass(torch.nn.Parameter),
+    torch._efficientzerotensor((2, 3)),
+    _inference(),
     torch.empty(0, 3),
     torch.empty_strided((1, 3), (17, 1)),
 ]
@@ -116,7 +126,7 @@ def test_tensors_of_many_kinds_are_told_apart() -> None:
                 assert (known(frame) is not None) is expected, (sample, other)
 
 
-@pytest.mark.parametrize("lack", ["headers", "compiler", "libtorch", "layout", "cache"])
+@pytest.mark.parametrize("lack", ["headers", "compiler", "libtorch", "layout", "keys", "cache"])
 def test_without_it_guards_are_python_and_a_hint_says_why(
     lack: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -132,6 +142,8 @@ def test_without_it_guards_are_python_and_a_hint_says_why(
         monkeypatch.setattr(guards_native, "build", fail)
     elif lack == "libtorch":
         monkeypatch.setattr(guards_native, "metadata_functions", lambda: None)
+    elif lack == "keys":
+        monkeypatch.setattr(guards_native, "dispatch_keys", lambda tensor: 1)
     else:
         monkeypatch.setattr(guards_native, "implementation_offset", lambda: None)
     reason = load_native_guards(config.snapshot())
