@@ -18,13 +18,9 @@ import torch
 
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
+from braze.compat.dispatch import WithoutMode
 from braze.compat.tensor_interface import LEGACY_TYPE
 
-# Tensors with nothing of their own, by class: what typing's protocols are asked about.
-_SAMPLES: dict[type, torch.Tensor] = {
-    torch.Tensor: torch.empty(0, device="cpu"),
-    torch.nn.Parameter: torch.nn.Parameter(torch.empty(0, device="cpu")),
-}
 _MARKED = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
 
@@ -71,9 +67,10 @@ def _is_marked(interpreter: Any, value: Any, mark: str) -> bool:
 def _ask_sample(interpreter: Any, value: Any, actual: type, cls: Any) -> bool:
     """Protocols ask the object itself for their members: a tensor that has none of its own."""
     real = interpreter.tracer.real_of(value)
-    sample = _SAMPLES.get(actual)
-    if sample is None or getattr(real, "__dict__", None):
+    if actual not in (torch.Tensor, torch.nn.Parameter) or getattr(real, "__dict__", None):
         raise BreakRequested("unsupported-tensor", f"a {actual.__qualname__} and a typing class")
+    with WithoutMode(interpreter.tracer):
+        sample = actual(torch.empty(0, device="cpu"))
     answer: bool = interpreter.native(isinstance, sample, cls)
     if not answer and real is not None:  # another call's tensor may have the member
         raise BreakRequested("unsupported-tensor", "an input that a protocol asks for a member")

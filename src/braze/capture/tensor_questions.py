@@ -15,7 +15,7 @@ from typing import Any
 import torch
 
 from braze.capture.signals import BreakRequested
-from braze.standins.questions import QUESTIONS, QUESTIONS_OF_MODULES, is_known
+from braze.standins.questions import QUESTIONS, QUESTIONS_OF_MODULES, gives_nothing, is_known
 from braze.standins.standin import Standin
 
 # Where PyTorch binds its operators, under ATen's names.
@@ -125,18 +125,13 @@ def _may_answer(function: Any) -> bool:
     label = _label(function)
     if isinstance(function, _OPERATORS):
         home, _, name = label.partition(".")
-        return home != "aten" or name in QUESTIONS or _gives_nothing(name)
+        return home != "aten" or name in QUESTIONS or gives_nothing(name)
     if isinstance(function, types.FunctionType) and function.__qualname__.startswith("Tensor."):
         return function.__name__ in QUESTIONS
     if not label.startswith("torch") or label in QUESTIONS_OF_MODULES:
         return True
     home, _, name = label.rpartition(".")
-    return home in _OPERATOR_HOMES and (name in QUESTIONS or _gives_nothing(name))
-
-
-def _gives_nothing(name: str) -> bool:
-    found: list[Any] = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
-    return bool(found) and any(not schema.returns for schema in found)
+    return home in _OPERATOR_HOMES and (name in QUESTIONS or gives_nothing(name))
 
 
 def _label(function: Any) -> str:

@@ -7,7 +7,6 @@ is not known was made in this frame and may be used freely.
 from __future__ import annotations
 
 import builtins
-import dataclasses
 import enum
 import functools
 import re
@@ -23,11 +22,11 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.opaque_objects import keeps_state_in_c
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
+from braze.capture.tensor_facts import COMPARED, tensor_facts
 from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
-from braze.compat.tensor_interface import dispatch_keys
 from braze.frozen import frozen
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
@@ -130,32 +129,6 @@ def _is_plain_class(cls: type) -> bool:
     """Whether instances are all guarded by their class, and read through Python."""
     special = cls in (slice, tuple, frozenset) or cls in MAYBE_BOUND or is_identity_class(cls)
     return not (special or keeps_state_in_c(cls))
-
-
-def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
-    """The metadata that a compiled entry may rely on. layout: sizes and strides, where some of
-    them are symbolic; those are guarded apart."""
-    if layout is not None:
-        return dataclasses.replace(
-            tensor_facts(tensor),
-            shape=tuple([n if type(n) is int else None for n in layout[0]]),
-            stride=tuple([n if type(n) is int else None for n in layout[1]]),
-        )
-    return TensorFacts(
-        tensor_class=type(tensor),
-        dtype=tensor.dtype,
-        device=tensor.device,
-        requires_grad=tensor.requires_grad,
-        shape=tuple(tensor.shape),
-        stride=tuple(tensor.stride()) if tensor.layout is torch.strided else (),
-        layout=tensor.layout,
-        is_leaf=tensor.is_leaf,
-        keys=dispatch_keys(tensor),
-    )
-
-
-# What differs between TensorFacts of one class.
-_COMPARED = ("dtype", "device", "requires_grad", "shape", "stride", "layout", "is_leaf", "keys")
 
 
 @final
@@ -475,7 +448,7 @@ class World:
             facts = tensor_facts(real, layout)
         except RuntimeError as problem:  # a view whose base was written to as autograd forbids
             raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
-        same = (id(cls), *[getattr(facts, name) for name in _COMPARED])
+        same = (id(cls), *[getattr(facts, name) for name in COMPARED])
         facts = self._facts.setdefault(same, facts)  # of a parameter and its optimizer's state
         self.guard(source, GuardKind.TENSOR_MATCH, facts)
         try:

@@ -145,6 +145,12 @@ def overloads(namespace: str, name: str) -> list[torch._ops.OpOverload]:
     return [getattr(packet, overload) for overload in packet.overloads()]
 
 
+def schemas_of(name: str) -> list[Any]:
+    """The schemas of `aten::name`, those that only TorchScript knows included."""
+    found: list[Any] = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+    return found
+
+
 def find_overload(qualified_name: str, overload: str) -> torch._ops.OpOverload:
     """`find_overload("aten::add", "Tensor")`; raises AttributeError where there is none."""
     namespace, name = qualified_name.split("::")

@@ -91,6 +91,15 @@ def key_names(keys: int) -> str:
     return str(torch._C.DispatchKeySet.from_raw_repr(keys))
 
 
+def flagged_samples() -> list[torch.Tensor]:
+    """Tensors that are conjugated, negated or zero by a flag, or made in inference mode."""
+    numbers = torch.empty(2, dtype=torch.complex64, device="cpu")
+    with torch.inference_mode():
+        inference = torch.empty(2, device="cpu")
+    lazy = numbers.conj()
+    return [numbers, lazy, lazy.imag, torch._efficientzerotensor((2,), device="cpu"), inference]
+
+
 def implementation_address(tensor: torch.Tensor) -> int:
     """The address of the C++ object behind a tensor."""
     return int(tensor._cdata)

@@ -26,6 +26,7 @@ from braze.compat.tensor_interface import (
     PLAIN_TENSOR_CLASSES,
     REQUIRES_GRAD,
     dispatch_keys,
+    flagged_samples,
     implementation_offset,
     metadata_functions,
 )
@@ -206,21 +207,12 @@ def _keys_offset(bytes_of: Callable[[torch.Tensor, int, int], bytes]) -> int | N
     """Where the implementations of tensors keep their set of dispatch keys; None where no single
     place holds those of tensors that differ in nothing else."""
     places = set(range(0, _SEARCHED, 8))
-    samples = [*_samples(), *_flagged_samples()]
+    samples = [*_samples(), *flagged_samples()]
     for sample in samples:
         found = struct.unpack(f"{_SEARCHED // 8}Q", bytes_of(sample, 0, _SEARCHED))
         keys = dispatch_keys(sample)
         places = {place for place in places if found[place // 8] == keys}
     return places.pop() if len(places) == 1 else None
-
-
-def _flagged_samples() -> list[torch.Tensor]:
-    """Tensors that are conjugated, negated or zero by a flag, or made in inference mode."""
-    numbers = torch.empty(2, dtype=torch.complex64, device="cpu")
-    with torch.inference_mode():
-        inference = torch.empty(2, device="cpu")
-    lazy = numbers.conj()
-    return [numbers, lazy, lazy.imag, torch._efficientzerotensor((2,), device="cpu"), inference]
 
 
 def _samples() -> list[torch.Tensor]:

@@ -14,7 +14,7 @@ import functools
 import types
 from typing import Any
 
-import torch
+from braze.compat.dispatch import schemas_of
 
 
 class Kept(enum.Enum):
@@ -110,12 +110,13 @@ def is_operator(name: str) -> bool:
         plain = name[2:-2]
         if not _ARITHMETIC.isdisjoint((plain, plain[1:])):
             return True
-    return any(_gives_tensors(schema) for schema in _schemas(name))
+    return any(_gives_tensors(schema) for schema in schemas_of(name))
 
 
-def _schemas(name: str) -> list[Any]:
-    found: list[Any] = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
-    return found
+@functools.cache
+def gives_nothing(name: str) -> bool:
+    """Whether ATen has an operator of this name that returns nothing."""
+    return any(not schema.returns for schema in schemas_of(name))
 
 
 def _gives_tensors(schema: Any) -> bool:
@@ -141,7 +142,7 @@ def unknown_names(cls: type) -> list[str]:
         if is_known(name) or name in _PROTOCOL:
             continue
         meta = next(vars(base)[name] for base in cls.__mro__ if name in vars(base))
-        if callable(meta) or isinstance(meta, (property, types.GetSetDescriptorType)):
-            if not isinstance(meta, _OF_CLASSES):
-                found.append(name)
+        is_read = callable(meta) or isinstance(meta, (property, types.GetSetDescriptorType))
+        if is_read and not isinstance(meta, _OF_CLASSES):
+            found.append(name)
     return found
