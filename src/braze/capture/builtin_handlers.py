@@ -119,7 +119,7 @@ def _of_this_call(interpreter: Any, function: Any, value: Any, number: int) -> i
     return number
 
 
-@answers(hash, torch.Tensor.__hash__)
+@answers(hash, object.__hash__)
 def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (value,) = args
     interpreter.world.harden(value)

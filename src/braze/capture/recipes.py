@@ -84,6 +84,9 @@ _OVER_DEQUES = frozenset({type(iter(_A_DEQUE)), type(reversed(_A_DEQUE))})
 _OVER_LISTS = frozenset({type(iter([])), type(reversed([])), type(iter(bytearray()))})
 
 
+_OF_INSTANCES = (types.MethodDescriptorType, types.WrapperDescriptorType)
+
+
 @final
 class RecipeWriter:
     """Recipes for values, one a Python object; `results` are the tensors the graph must give.
@@ -276,8 +279,13 @@ class RecipeWriter:
         return NewCall(types.MethodType, self.recipes((value.__func__, value.__self__)))
 
     def bound_builtin(self, value: Any) -> Recipe:
-        """A builtin method bound to an object."""
-        return NewCall(getattr, (self.recipe(value.__self__), FromConstant(value.__name__)))
+        """A builtin method bound to an object, which its class may override (`super().name`)."""
+        owner, name = self.recipe(value.__self__), value.__name__
+        found = [vars(base)[name] for base in type(value.__self__).__mro__ if name in vars(base)]
+        if found and type(found[0]) is types.FunctionType:
+            builtin = [meta for meta in found if isinstance(meta, _OF_INSTANCES)]
+            return NewCall(builtin[0].__get__, (owner,))
+        return NewCall(getattr, (owner, FromConstant(name)))
 
     def partial(self, value: Any) -> Recipe:
         """functools.partial."""

@@ -102,6 +102,12 @@ def is_view(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return leaf_call(interpreter, torch.Tensor._is_view, args, kwargs)
 
 
+@answers(torch.Tensor.__hash__)
+def hash_of_tensor(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A stand-in has another address than its tensor."""
+    return interpreter.call(hash, *args)
+
+
 _TENSOR_NAMES = frozenset(dir(torch.Tensor))
 _ATTRIBUTES = frozenset(
     {
