@@ -7,8 +7,6 @@ import functools
 import types
 from typing import Any
 
-import torch
-
 from braze.capture.attribute_writes import (
     delete_attribute,
     delete_generic,
