@@ -30,6 +30,7 @@ _LEFT_OUT = re.compile(
     r"|_rev_view_func|_view_func|record_stream|_nccl|empty|rand|bernoulli|multinomial|poisson"
     r"|normal|cauchy_|exponential_|geometric_|random_|uniform_|dropout|_cuda_|cuda$|xpu|ipu"
     r"|hpu|mtia|from_file|_sobol|vmap|fork|wait|import|cond$|_standard_gamma|_sample_dirichlet"
+    r"|multilabel_margin_loss"  # of no rows it is what the memory held
     r"|binomial|_flash|_efficient_att|_set_|set_grad|set_warn|_assert|autocast_|clear_"
 )
 _ASKING = re.compile(

@@ -32,12 +32,18 @@ _OPERATOR_HOMES = frozenset(
     }
 )
 _OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_LASTING = frozenset(
+    {
+        *(types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType),
+        *(types.MethodWrapperType, types.FunctionType, *_OPERATORS),
+    }
+)
 _DESCRIPTORS = (types.MethodDescriptorType, types.WrapperDescriptorType)
 
 
 def check_question(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Break before a call of PyTorch's C code on tensors that is neither an operator nor known."""
-    refused = _refused_name(function)
+    refused = _refused_name(function) if type(function) in _LASTING else None
     if refused is not None and (_has_tensor(args) or _has_tensor(tuple(kwargs.values()))):
         raise BreakRequested("unsupported-tensor", refused)
 
@@ -63,7 +69,13 @@ def check_answer(
 ) -> None:
     """Break where a call on tensors gave something that neither the tracer recorded nor a row
     knows. wrapped: results may be functorch's wrappers of stand-ins."""
-    if _is_of_tensors(result, wrapped) or _may_answer(function):
+    if _is_of_tensors(result, wrapped):
+        return
+    if type(function) in _LASTING:
+        is_believed = _may_answer(function)
+    else:  # a scripted function is the program's: no cache keeps it alive
+        is_believed = type(function) is not torch.jit.ScriptFunction
+    if is_believed:
         return
     if _has_tensor(args) or _has_tensor(tuple(kwargs.values())):
         kind = type(result).__qualname__
