@@ -72,11 +72,11 @@ def hides_effects(op: torch._ops.OpOverload) -> bool:
     schema = op._schema
     if schema.name in HIDDEN_WRITES or schema.name in _STATE_OF_PROCESS:
         return True
-    if op.namespace == _COLLECTIVES:
+    if _namespace(op) == _COLLECTIVES:
         return False
     values = [*schema.arguments, *schema.returns]
     is_opaque = any(_OPAQUE_TYPE.search(str(value.type)) for value in values)
-    return is_opaque or op.namespace in _COMMUNICATING
+    return is_opaque or _namespace(op) in _COMMUNICATING
 
 
 @functools.cache
@@ -86,22 +86,33 @@ def has_effects(op: torch._ops.OpOverload) -> bool:
     schema = op._schema
     if is_random(op) or schema.is_mutable or not schema.returns or schema.name in _CHECKS:
         return True
-    return op.namespace not in _PURE
+    return _namespace(op) not in _PURE
 
 
 def is_collective(op: torch._ops.OpOverload) -> bool:
     """Whether the operator is one of PyTorch's functional collectives, or their wait."""
-    return op.namespace == _COLLECTIVES
+    return _namespace(op) == _COLLECTIVES
 
 
 @functools.cache
 def is_asynchronous(op: torch._ops.OpOverload) -> bool:
     """Whether the operator reads its operands after the call returned: until the wait for what it
     gives, wherever that is."""
-    return op.namespace == _COLLECTIVES and op._opname not in _NOT_BEGINNING
+    return is_collective(op) and _name(op) not in _NOT_BEGINNING
 
 
 @functools.cache
 def is_wait(op: torch._ops.OpOverload) -> bool:
     """Whether the operator waits for what is written to its operand, and gives that itself."""
-    return op.namespace == _COLLECTIVES and op._opname == "wait_tensor"
+    return is_collective(op) and _name(op) == "wait_tensor"
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _namespace(op: torch._ops.OpOverload) -> str:
+    return op._schema.name.partition("::")[0]
+
+
+def _name(op: torch._ops.OpOverload) -> str:
+    return op._schema.name.partition("::")[2]
