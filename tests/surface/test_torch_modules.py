@@ -59,6 +59,7 @@ def test_answers_are_those_of_eager(journal: Journal) -> None:
     assert graphs >= len(asked) * 0.95  # something was compiled of nearly each
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_changes_are_noticed() -> None:
     asked = all_questions()

@@ -98,7 +98,9 @@ _Attempt = tuple[str, Callable[[], Any], Callable[[], Any]]
 _FUNCTIONS = (types.FunctionType, types.BuiltinFunctionType)
 
 
-def _attempts(questions: dict[str, Callable[[], Any]], before: dict[str, str]) -> Iterator[_Attempt]:
+def _attempts(
+    questions: dict[str, Callable[[], Any]], before: dict[str, str]
+) -> Iterator[_Attempt]:
     seen: set[int] = set()
     kept = [(owner, name, getattr(owner, name)) for _, owner, name in flags()]
 
@@ -153,9 +155,7 @@ def _search(setter: Any, calls: list[tuple[Any, ...]], is_as_before: Callable[[]
     raise AssertionError(f"{setter} has no value that puts all back")
 
 
-def _flags(
-    full: str, owner: Any, name: str, put_back: Callable[[], Any]
-) -> Iterator[_Attempt]:
+def _flags(full: str, owner: Any, name: str, put_back: Callable[[], Any]) -> Iterator[_Attempt]:
     """Other values of a flag, of its class."""
     old = getattr(owner, name)
     others: dict[type, Any] = {bool: (old is False,), str: _WORDS}

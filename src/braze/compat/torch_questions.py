@@ -109,7 +109,9 @@ ASKED_AGAIN: frozenset[Any] = frozenset(
     )
 )
 # Methods of C++ objects of torch's that say the same of an object as long as it lives.
-FACTS_OF_OBJECTS: frozenset[Any] = frozenset(_methods("_distributed_c10d.ProcessGroup", "rank size"))
+FACTS_OF_OBJECTS: frozenset[Any] = frozenset(
+    _methods("_distributed_c10d.ProcessGroup", "rank size")
+)
 # Facts of the build, the machine, or the arguments alone.
 CONSTANT_QUESTIONS: frozenset[Any] = frozenset(
     _functions(
