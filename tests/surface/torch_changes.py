@@ -1,4 +1,4 @@
-"""What programs can set in torch's modules, generated from `dir()` of them, each with its undoing."""
+"""What programs can set in torch's modules, generated from `dir()` of them, and how it is undone."""
 
 from __future__ import annotations
 

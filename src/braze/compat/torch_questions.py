@@ -43,7 +43,8 @@ AMBIENT_QUESTIONS: frozenset[Any] = frozenset(
             "get_default_dtype _get_deterministic_algorithms is_anomaly_enabled "
             "_get_deterministic_algorithms_warn_only _get_flash_sdp_enabled "
             "_get_mem_efficient_sdp_enabled _get_math_sdp_enabled _get_cudnn_sdp_enabled "
-            "_get_overrideable_sdp_enabled _get_cudnn_enabled _len_torch_function_stack _is_torch_function_mode_enabled"
+            "_get_overrideable_sdp_enabled _get_cudnn_enabled "
+            "_len_torch_function_stack _is_torch_function_mode_enabled"
         }
     )
 )
@@ -94,7 +95,8 @@ ASKED_AGAIN: frozenset[Any] = frozenset(
             "_is_view_replay_enabled _is_grad_layout_enforcement_enabled _is_fwd_grad_enabled "
             "_is_torch_function_enabled _is_torch_function_all_disabled "
             "_check_sparse_tensor_invariants _only_lift_cpu_tensors _parallel_info "
-            "_debug_only_are_vmap_fallback_warnings_enabled _warn_on_accumulate_grad_stream_mismatch "
+            "_debug_only_are_vmap_fallback_warnings_enabled "
+            "_warn_on_accumulate_grad_stream_mismatch "
             "_cuda_getDeviceCount _cuda_getDevice _cuda_isInBadFork _cuda_hasPrimaryContext "
             "_cuda_isCurrentStreamCapturing _cuda_getCurrentRawStream _cuda_getCurrentStream "
             "_cuda_getDefaultStream _cuda_tunableop_is_enabled _cuda_tunableop_tuning_is_enabled "
@@ -121,7 +123,8 @@ CONSTANT_QUESTIONS: frozenset[Any] = frozenset(
             "_supported_qengines _autocast_supported_devices _is_autocast_available "
             "_valgrind_supported_platform _llvm_enabled _mtia_isBuilt _infer_size "
             "_has_mkldnn _should_allow_numbers_as_tensors _get_schema _demangle "
-            "_get_accelerator _accelerator_getAccelerator _cuda_getCompiledVersion _cuda_getArchFlags _get_cudnn_batch_norm_reserve_space_size",
+            "_get_accelerator _accelerator_getAccelerator _cuda_getCompiledVersion "
+            "_cuda_getArchFlags _get_cudnn_batch_norm_reserve_space_size",
             "_cpu": "_get_cpu_capability",
             "_itt": "is_available",
             "_autograd": "kineto_available",
