@@ -1,4 +1,4 @@
-"""What programs can set in torch's modules, generated from `dir()` of them, and how it is undone."""
+"""What programs set in torch's modules, generated from `dir()` of them, and what undoes it."""
 
 from __future__ import annotations
 

@@ -24,13 +24,11 @@ from braze.compat.torch_questions import (
     AUTOCAST_CALLS,
     CONSTANT_QUESTIONS,
     FACTS_OF_OBJECTS,
+    OPERATOR_HOMES,
 )
 from braze.ir.guard import GuardKind
 from braze.ir.source import ObjectSource
 
-# Modules of C whose functions are ATen's operators.
-_OPERATOR_MODULES = ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
-_HOMES = frozenset({id(getattr(torch._C, name)) for name in _OPERATOR_MODULES})
 _GUARDED_DEVICES = ("cpu", "cuda")
 _PLAIN = (bool, int, str, type(None), torch.device, torch.dtype)
 
@@ -42,7 +40,7 @@ def is_question(function: Any) -> bool:
         return False
     home = function.__self__
     if type(home) is types.ModuleType:
-        return id(home) not in _HOMES or function in CONSTANT_QUESTIONS
+        return id(home) not in OPERATOR_HOMES or function in CONSTANT_QUESTIONS
     return is_binding_record(home)
 
 

@@ -34,6 +34,13 @@ def _methods(owner: str, names: str) -> Iterator[Any]:
             yield getattr(method, "__func__", method)
 
 
+# Modules of C, by identity, whose functions make calls of ATen's operators.
+OPERATOR_HOMES: frozenset[int] = frozenset(
+    {
+        id(getattr(torch._C, name))
+        for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
+    }
+)
 # Facts of the ambient vector, which every entry compares; the program may have changed them since.
 AMBIENT_QUESTIONS: frozenset[Any] = frozenset(
     _functions(
