@@ -160,7 +160,14 @@ CATALOGUE: dict[str, BreakReason] = {
         "the program communicates with other processes: {detail}",
         "communicate outside of the compiled function, or by the operators of "
         "torch.ops._c10d_functional",
-        example=("def f(x):\n    torch.distributed.all_reduce(x)\n    return x * 2"),
+        example=(
+            "def f(x):\n"
+            "    try:\n"
+            "        torch.distributed.all_reduce(x)\n"
+            "    except ValueError:  # there is no process group\n"
+            "        pass\n"
+            "    return x * 2"
+        ),
     ),
     "autograd-function": BreakReason(
         "an autograd function that a graph cannot hold: {detail}",
