@@ -20,16 +20,18 @@ from braze.capture.world import CONSTANTS, TENSORS
 from braze.compat.torch_questions import (
     AMBIENT_QUESTIONS,
     AMBIENT_SETTERS,
+    ANY_AUTOCAST,
     ASKED_AGAIN,
     AUTOCAST_CALLS,
     CONSTANT_QUESTIONS,
     FACTS_OF_OBJECTS,
+    GUARDED_DEVICES,
     OPERATOR_HOMES,
+    autocast_elsewhere,
 )
 from braze.ir.guard import GuardKind
 from braze.ir.source import ObjectSource
 
-_GUARDED_DEVICES = ("cpu", "cuda")
 _PLAIN = (bool, int, str, type(None), torch.device, torch.dtype)
 
 
@@ -52,8 +54,11 @@ def ask_torch(
         return leaf_call(interpreter, function, args, kwargs)
     if function in AMBIENT_QUESTIONS or function in AMBIENT_SETTERS:
         return interpreter.native(function, *args, **kwargs)
+    if function is ANY_AUTOCAST:
+        here = any(interpreter.native(torch.is_autocast_enabled, d) for d in GUARDED_DEVICES)
+        return here or _ask_again(interpreter, autocast_elsewhere, ())
     if function in AUTOCAST_CALLS and not kwargs:
-        if not args or args[0] in _GUARDED_DEVICES or type(args[0]) is bool:
+        if not args or args[0] in GUARDED_DEVICES or type(args[0]) is bool:
             return interpreter.native(function, *args)
     elif _compares_enums(function, args) and not kwargs:
         return interpreter.native(function, *args)

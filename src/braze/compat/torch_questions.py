@@ -76,6 +76,17 @@ AUTOCAST_CALLS: frozenset[Any] = frozenset(
         torch.set_autocast_dtype,
     )
 )
+# Whether autocast is on for any device: the vector's, or another one.
+ANY_AUTOCAST: Any = getattr(torch._C, "_is_any_autocast_enabled", None)
+GUARDED_DEVICES = ("cpu", "cuda")
+_OTHER_DEVICES = ("xpu", "mps", "mtia", "xla", "ipu", "hpu", "maia", "privateuseone")
+
+
+def autocast_elsewhere() -> bool:
+    """Whether autocast is on for a device type of which the ambient vector has nothing."""
+    return any(map(torch.is_autocast_enabled, _OTHER_DEVICES))
+
+
 # State that a program, or its environment, may change: asked again at each call of an entry whose
 # frame asked.
 ASKED_AGAIN: frozenset[Any] = frozenset(
