@@ -18,7 +18,7 @@ import torch
 
 from braze.ir.graph import Graph, Node, Output, Value, operands
 from braze.ir.graph_sizes import told_sizes
-from braze.ir.random_ops import is_random
+from braze.ir.op_effects import has_effects
 from braze.ir.training import Backward, JointGraph, joint_as_graph
 from braze.ir.types import TensorType
 from braze.standins.layout import channels_last_stride
@@ -143,7 +143,7 @@ def _make(value: Value, makers: dict[Value, Node], ready: set[Value], nodes: lis
             pending.pop()
             continue
         node = makers.get(wanted)
-        if node is None or is_random(node.op):
+        if node is None or has_effects(node.op):
             raise NotSaved(f"{wanted} of {node.op if node else 'the inputs'} was not saved")
         missing = [operand for operand in operands(node) if operand not in ready]
         if missing:

@@ -16,8 +16,8 @@ from dataclasses import replace
 import torch
 
 from braze.ir.graph import Alias, Graph, Node, Value, computed_symbol, operands, replace_operands
+from braze.ir.op_effects import has_effects
 from braze.ir.training import JointGraph
-from braze.standins.finish import has_effect
 
 aten = torch.ops.aten
 _SAME = frozenset({aten.detach.default, aten.alias.default})
@@ -83,7 +83,7 @@ def _alive(nodes: tuple[Node, ...], wanted: set[Value]) -> tuple[Node, ...]:
     for node in reversed(nodes):
         if (
             computed_symbol(node)
-            or has_effect(node.op)
+            or has_effects(node.op)
             or any(value in wanted for value in node.outputs)
         ):
             kept.append(node)

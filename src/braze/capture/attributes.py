@@ -387,7 +387,9 @@ def load_class_attribute(interpreter: Any, owner: type, name: str) -> Any:
     world = interpreter.world
     meta = world.lookup(type(owner), name)
     if meta is not ABSENT and _is_data_descriptor(world, meta, type(meta)):
-        return _load_of_type(interpreter, owner, name)
+        if type(meta) in _DESCRIPTORS_IN_C:
+            return _load_of_type(interpreter, owner, name)
+        return bind_attribute(interpreter, meta, owner, type(owner), name)
     value = world.lookup(owner, name)
     if value is ABSENT:
         return _load_from_metaclass(interpreter, owner, name, meta)
@@ -430,6 +432,7 @@ def _load_of_type(interpreter: Any, owner: type, name: str) -> Any:
     return value
 
 
+_DESCRIPTORS_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
 _SHARED_TUPLES = frozenset({"__bases__", "__mro__"})
 _GUARDED_OF_TYPES = frozenset({str, type(None), dict})
 _HEAP_TYPE = 1 << 9

@@ -27,7 +27,7 @@ from braze.compat.bytecode import Instruction, meeting_point
 from braze.compat.compiler_questions import BOTH_SIDES
 from braze.frozen import frozen
 from braze.ir.graph import Value
-from braze.ir.random_ops import is_random
+from braze.ir.op_effects import has_effects
 from braze.standins.numbers import SymbolicFloat, compared, number_at, number_value
 from braze.standins.standin import Place
 
@@ -127,7 +127,7 @@ def written_by(interpreter: Any, run: Callable[[], Any]) -> tuple[Any, Written]:
         raise _refused() from None
     finally:
         recorder.first_values = outer
-    if interpreter.marks() != marks or any(is_random(c[0]) for c in recorder.calls[calls:]):
+    if interpreter.marks() != marks or any(has_effects(c[0]) for c in recorder.calls[calls:]):
         raise _refused()
     return result, written
 

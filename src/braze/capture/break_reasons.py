@@ -156,6 +156,19 @@ CATALOGUE: dict[str, BreakReason] = {
         "do it before the compiled function is called",
         example=("def f(x):\n    torch.manual_seed(0)\n    return x + torch.rand(3)"),
     ),
+    "communication": BreakReason(
+        "the program communicates with other processes: {detail}",
+        "communicate outside of the compiled function, or by the operators of "
+        "torch.ops._c10d_functional",
+        example=(
+            "def f(x):\n"
+            "    try:\n"
+            "        torch.distributed.all_reduce(x)\n"
+            "    except ValueError:  # there is no process group\n"
+            "        pass\n"
+            "    return x * 2"
+        ),
+    ),
     "autograd-function": BreakReason(
         "an autograd function that a graph cannot hold: {detail}",
         "let its backward depend on what it saved, and change nothing but its `ctx`",

@@ -17,7 +17,7 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, TENSORS
-from braze.ir.random_ops import is_random
+from braze.ir.op_effects import has_effects
 
 _COSTLY = (
     "mm addmm bmm baddbmm addmv mv dot convolution _convolution _scaled_dot_product linalg_ "
@@ -54,8 +54,8 @@ def _pure_result(interpreter: Any, branch: Callable[..., Any], operands: tuple[A
     if _effects(interpreter) != effects:
         raise BreakRequested("condition", "a branch logs, raises or draws numbers of Python's")
     ops = [call[0] for call in recorder.calls[calls:]]
-    if any(is_random(op) for op in ops):
-        raise BreakRequested("condition", "a branch draws random numbers")
+    if any(has_effects(op) for op in ops):
+        raise BreakRequested("condition", "a branch draws random numbers, or has other effects")
     options = interpreter.request.options
     names = [op.name().partition("::")[2] for op in ops]
     costly = [name for name in names if any(_is_costly(name, word) for word in _COSTLY)]

@@ -19,8 +19,6 @@ _LEAF_MODULES = frozenset(
         "torch._tensor",
         "torch.nn.init",
         "torch.special",
-        "torch._jit_internal",
-        "torch.overrides",
         "torch._VF",
         "torch.linalg",
         "torch.fft",
@@ -28,11 +26,11 @@ _LEAF_MODULES = frozenset(
         "torch.nn.utils.rnn",
     }
 )
-# Functions of torch proper, defined in its package file, that only compute or ask.
+# Functions of torch proper, defined in its package file, that only compute, or ask what the
+# ambient vector has.
 _TORCH_FUNCTIONS = frozenset(
     {
         "is_tensor",
-        "is_storage",
         "sym_int",
         "sym_float",
         "sym_max",
@@ -40,25 +38,7 @@ _TORCH_FUNCTIONS = frozenset(
         "sym_not",
         "sym_sum",
         "get_default_device",
-        "get_device",
-        "is_warn_always_enabled",
-        "is_deterministic_algorithms_warn_only_enabled",
         "_check",
-    }
-)
-_QUERIES = frozenset(
-    {
-        "torch.backends.cuda",
-        "torch.backends.cudnn",
-        "torch.backends.mkldnn",
-        "torch.backends.mps",
-        "torch.cuda",
-        "torch.amp.autocast_mode",
-        "torch.mps",
-        "torch.xpu",
-        "torch.version",
-        "torch.distributed.distributed_c10d",
-        "torch.distributed",
     }
 )
 # What a function bound by pybind11 has for its `__self__`: it is a free function all the same.
@@ -76,7 +56,7 @@ def may_be_leaf(function: types.FunctionType) -> bool:
         return False
     if module == "torch":
         return function.__name__ in _TORCH_FUNCTIONS
-    return module in _LEAF_MODULES or module in _QUERIES
+    return module in _LEAF_MODULES
 
 
 def takes_as_leaf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:

@@ -42,6 +42,7 @@ from braze.capture.overlay import EXACT
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.text_passing import handed_over, settle_read
+from braze.capture.torch_questions import ask_torch, is_question
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
 from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import (
@@ -87,7 +88,7 @@ def way_to_call(function: Any) -> Way:
     if is_bound(function) and not is_binding_record(function.__self__):
         return _call_bound
     if is_leaf_builtin(function):
-        return leaf_call
+        return ask_torch if is_question(function) else leaf_call
     holder = getattr(function, "__objclass__", None)
     return _call_function if holder is None else partial(_call_method, holder)
 

@@ -18,6 +18,7 @@ import braze.capture.conditions
 import braze.capture.container_handlers
 import braze.capture.copying
 import braze.capture.data_numbers
+import braze.capture.distributed_handlers
 import braze.capture.frame_views
 import braze.capture.global_pooling
 import braze.capture.grad_scaler

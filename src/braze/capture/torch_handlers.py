@@ -17,6 +17,7 @@ from braze.compat.compiler_questions import (
     AMBIENT_MANAGERS,
     COMPILING,
     LABELS,
+    NO_MODES,
     NOT_TRACING,
     NOTHING,
     is_optimizer,
@@ -44,7 +45,7 @@ def is_compiling(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return frame.function is not MODULE_CALL
 
 
-for _functions, _value in ((NOT_TRACING, False), (NOTHING, None)):
+for _functions, _value in ((NOT_TRACING, False), (NOTHING, None), (NO_MODES, 0)):
     for _function in _functions:
         answers(_function)(_constant(_value))
 

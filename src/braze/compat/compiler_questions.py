@@ -48,6 +48,8 @@ NOT_TRACING: tuple[Any, ...] = (
     torch.overrides.has_torch_function_variadic,
     torch._C._is_tracing,
 )
+# How many dispatch modes are active: the program's own, of which a compiled entry needs none.
+NO_MODES: tuple[Any, ...] = (torch._C._len_torch_dispatch_stack,)
 NOTHING: tuple[Any, ...] = (
     torch._C._get_tracing_state,
     torch.utils._python_dispatch._get_current_dispatch_mode,  # ours is no business of a program's

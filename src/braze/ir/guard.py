@@ -50,6 +50,10 @@ class GuardKind(enum.Enum):
     STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
     SIZES = "SIZES"  # a relation between sizes and numbers; source is None [SizeCondition]
     AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]
+    ANSWER = (
+        "ANSWER"  # what a C function says of the process, or of the object at source [(function,
+    )
+    #   further arguments, answer)]: only of what the program asked and no other guard has
     # The following gather many reads of one thing into one guard, at most one a source.
     NAMESPACE = "NAMESPACE"  # entries of a dict (or a module's dict) [tuple of (name, object or
     #   ABSENT)]: each is that very object

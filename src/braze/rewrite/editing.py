@@ -11,7 +11,6 @@ from typing import Any
 import torch
 
 from braze.ir.graph import Alias, Graph, Node, Value, operands, values_in
-from braze.ir.random_ops import is_random
 from braze.ir.types import Size, TensorType
 from braze.shapes.expr import as_expr, constant_value, simplified, symbols
 from braze.shapes.substitution import evaluate
@@ -40,16 +39,6 @@ def is_view(op: torch._ops.OpOverload) -> bool:
         argument.alias_info is not None and not argument.alias_info.is_write
         for argument in op._schema.arguments
     )
-
-
-@functools.cache
-def has_effects(op: torch._ops.OpOverload) -> bool:
-    """Whether a call does something besides returning: random numbers, writes, an assertion, or
-    an operator of which nothing is known."""
-    schema = op._schema
-    if is_random(op) or schema.is_mutable or not schema.returns:
-        return True
-    return not schema.name.startswith(("aten::", "prims::", "torchvision::"))
 
 
 def escaping_values(graph: Graph) -> set[Value]:

@@ -13,9 +13,9 @@ from __future__ import annotations
 from typing import Any
 
 from braze.ir.graph import Graph, Node, Value, replace_operands
+from braze.ir.op_effects import has_effects
 from braze.rewrite.editing import (
     escaping_values,
-    has_effects,
     present,
     with_nodes,
 )

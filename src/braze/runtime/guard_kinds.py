@@ -15,6 +15,7 @@ from braze.compat.modules import INSTANCE_HOOKS, has_global_hooks, instance_hook
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.runtime.guard_abstract_classes import explain_abstract, write_abstract
+from braze.runtime.guard_answers import explain_answer, write_answer
 from braze.runtime.guard_iterators import explain_items_left, write_items_left
 from braze.runtime.guard_namespaces import (
     explain_lookups,
@@ -169,6 +170,7 @@ def _identity(w: SourceWriter, g: Guard) -> str:
 
 GUARD_KINDS: dict[GuardKind, GuardRow] = {
     GuardKind.AMBIENT: GuardRow(0, _write_ambient, _explain_ambient),
+    GuardKind.ANSWER: GuardRow(200, write_answer, explain_answer),
     GuardKind.ID_MATCH: GuardRow(10, _identity, _explain_identity),
     GuardKind.TYPE_MATCH: GuardRow(
         20,

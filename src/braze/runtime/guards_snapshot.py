@@ -25,6 +25,7 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.source import AttributeSource, ItemSource, LocalSource, ObjectSource, Source
 from braze.runtime.gradient_hooks import WATCH
+from braze.runtime.guard_answers import same_answer
 from braze.runtime.guards_brought import Brought, is_compared
 from braze.runtime.guards_native import NativeGuards
 from braze.runtime.guards_pins import Pins, Place, is_constant, is_plain_key
@@ -395,6 +396,13 @@ def _cover_ambient(builder: _Builder, guard: Guard) -> bool:
     return True
 
 
+def _cover_answer(builder: _Builder, guard: Guard) -> bool:
+    if guard.source is not None:
+        return False
+    builder.questions.append((same_answer, guard.expected, True))
+    return True
+
+
 def _cover_pair(builder: _Builder, guard: Guard) -> bool:
     return all(builder.pins.pin(source) is not None for source in (guard.source, guard.expected))
 
@@ -479,6 +487,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.SIZES: _cover_nothing,
     GuardKind.ITEMS_LEFT: _cover_nothing,
     GuardKind.AMBIENT: _cover_ambient,
+    GuardKind.ANSWER: _cover_answer,
     GuardKind.NAMESPACE: _cover_namespace,
     GuardKind.CLASS_LOOKUPS: _cover_lookups,
     GuardKind.DICT_LACKS: _cover_lacks,

@@ -44,7 +44,7 @@ from braze.schedule.extern import IN_PLACE_FORMS
 from braze.schedule.normalise import Names
 from braze.schedule.scatters import is_scatter
 from braze.schedule.target import Target
-from braze.schedule.use import extern_reads
+from braze.schedule.use import extern_reads, may_alias
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, symbols
 
 
@@ -144,7 +144,7 @@ class _Search:
         if any(buffer is source for buffer, _ in program.constants):
             return False
         for statement in self.statements:
-            if not isinstance(statement, ExternCall) or not _may_alias(statement):
+            if not isinstance(statement, ExternCall) or not may_alias(statement):
                 continue
             if source in statement.outputs or source in _read(statement):
                 return False
@@ -212,10 +212,6 @@ def _scatters_into(statement: Statement, target: Buffer) -> bool:
 def _is_all(view: BufferView, buffer: Buffer) -> bool:
     whole = (buffer.shape, buffer.stride, buffer.dtype)
     return view.offset == 0 and (view.shape, view.stride, view.dtype) == whole
-
-
-def _may_alias(call: ExternCall) -> bool:
-    return any(r.alias_info is not None for r in call.op._schema.returns)
 
 
 def _read(statement: Statement) -> Iterator[Buffer]:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from braze.ir.loops import Buffer, BufferView, Definition, ExternCall, LoopProgram, Statement
+from braze.ir.op_effects import is_asynchronous
 from braze.ir.scalars import loads
 
 
@@ -61,8 +62,10 @@ def find_uses(program: LoopProgram, statements: Sequence[Statement]) -> Uses:
 
 
 def may_alias(call: ExternCall) -> bool:
-    """Whether its results may be views of what it reads."""
-    return any(r.alias_info is not None for r in call.op._schema.returns)
+    """Whether somebody may refer to what it reads after the call: its results may be views of
+    that, or it is a collective under way."""
+    op = call.op
+    return is_asynchronous(op) or any(r.alias_info is not None for r in op._schema.returns)
 
 
 def extern_reading(call: ExternCall, others: dict[Buffer, Buffer]) -> ExternCall:

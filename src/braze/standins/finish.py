@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any, final
@@ -18,7 +17,7 @@ from braze.compat.backward import (
 )
 from braze.frozen import frozen
 from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
-from braze.ir.random_ops import is_random
+from braze.ir.op_effects import has_effects
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
 from braze.shapes.unknowns import Unknown
@@ -294,7 +293,7 @@ def _live_calls(
             if value in used:
                 break
         else:
-            if not (has_effect(op) or (results and _is_counted(results[0]))):
+            if not (has_effects(op) or (results and _is_counted(results[0]))):
                 continue
         kept.append(call)
         _use(args, used)
@@ -323,17 +322,6 @@ def used_values(calls: Sequence[Call]) -> set[Value]:
 def _is_counted(value: Value | None) -> bool:
     """Whether sizes depend on a number that a call computed."""
     return value is not None and getattr(value.type, "symbol", None) is not None
-
-
-@functools.cache
-def has_effect(op: torch._ops.OpOverload) -> bool:
-    """Whether a call must stay, in its order, even if nothing reads its results."""
-    if is_random(op):
-        return True
-    schema = op._schema
-    if not schema.returns:
-        return True
-    return any(a.alias_info is not None and a.alias_info.is_write for a in schema.arguments)
 
 
 def _use(arguments: Iterable[Any], used: set[Value]) -> None:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import torch
 
 from braze.ir.graph import Value
-from braze.ir.random_ops import is_random
+from braze.ir.op_effects import has_effects
 from braze.ir.types import TensorType
 from braze.shapes.expr import Expr
 from braze.standins.recorder import Call, Recorder
@@ -54,7 +54,7 @@ def _evaluate(
     if call is None:
         return None
     op, args, kwargs, outputs = call[:4]
-    if is_random(op) or any(a.alias_info and a.alias_info.is_write for a in op._schema.arguments):
+    if has_effects(op):
         return None
     try:
         given = [_bind(argument, known, maker, most) for argument in args]

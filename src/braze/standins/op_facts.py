@@ -11,6 +11,7 @@ import torch
 
 from braze.compat import dispatch
 from braze.frozen import frozen
+from braze.ir.op_effects import hides_effects, is_collective
 from braze.ir.random_ops import is_random
 
 
@@ -25,6 +26,8 @@ class Kind(enum.Enum):
     DATA = "data"  # needs values
     COMPOSITE = "composite"
     SIZES = "sizes"  # C++ that needs the numbers of sizes
+    HIDDEN = "hidden"  # does, or may do, what its schema does not say
+    COLLECTIVE = "collective"  # begins or awaits what a process group does
 
 
 @final
@@ -101,6 +104,10 @@ def _without_numbers(op: torch._ops.OpOverload) -> OpFacts:
         return OpFacts(op, Kind.DATA, argument_names=names)
     if dispatch.needs_data(op) and qualified not in _STATIC_AFTER_ALL:
         return OpFacts(op, Kind.DATA, argument_names=names)
+    if is_collective(op):
+        return OpFacts(op, Kind.COLLECTIVE, argument_names=names)
+    if hides_effects(op):
+        return OpFacts(op, Kind.HIDDEN, argument_names=names)
     if dispatch.is_of_lists(op):
         return OpFacts(op, Kind.COMPOSITE, argument_names=names)
     written = tuple(

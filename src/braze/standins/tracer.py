@@ -19,7 +19,13 @@ from braze.ir.origin import Origin
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
 from braze.standins.arguments import place_type, place_types, scalar_name, with_plain_sizes
-from braze.standins.errors import DataDependent, UnknownTensor, Untraceable
+from braze.standins.collectives import (
+    record_collective,
+    refuse_data,
+    refuse_hidden,
+    refuse_metadata,
+)
+from braze.standins.errors import UnknownTensor, Untraceable
 from braze.standins.finish import FinishedTrace, finish_trace, writes_of
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
 from braze.standins.known_data import known_data
@@ -564,14 +570,6 @@ def _opaque_write(
     return _results_of_write(facts, written, fresh, differentiable)
 
 
-def _metadata(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise Untraceable(f"{facts.op} changes the sizes or the storage of an existing tensor")
-
-
-def _data(tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    raise DataDependent(str(facts.op), "its result depends on the values of a tensor")
-
-
 def _composite(
     tracer: Tracer, facts: OpFacts, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -591,8 +589,10 @@ _HANDLERS: dict[Kind, Callable[..., Any]] = {
     Kind.VIEW: _view,
     Kind.WRITE: _write,
     Kind.OPAQUE_WRITE: _opaque_write,
-    Kind.METADATA: _metadata,
-    Kind.DATA: _data,
+    Kind.METADATA: refuse_metadata,
+    Kind.DATA: refuse_data,
+    Kind.HIDDEN: refuse_hidden,
+    Kind.COLLECTIVE: record_collective,
     Kind.COMPOSITE: _composite,
     Kind.SIZES: _sizes,
 }
