@@ -78,6 +78,7 @@ from braze.runtime.checks import with_checks
 from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
+from braze.runtime.hooks_around import with_hooks_checked
 from braze.runtime.ready_leaves import with_leaves_ready
 from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
@@ -540,12 +541,11 @@ def entry_of(
     captured: CapturedFrame, graph: GraphCallable, draws_on: tuple[torch.device, ...]
 ) -> CompiledEntry:
     """What the dispatcher keeps of a captured frame. draws_on: devices that the graph draws on."""
+    run = with_checks(with_hooks_checked(graph, captured), captured.checks)
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
-        graph=with_leaves_ready(
-            with_draws(with_checks(graph, captured.checks), captured.draws), captured
-        ),
+        graph=with_leaves_ready(with_draws(run, captured.draws), captured),
         effects=captured.effects,
         exit=captured.exit,
         draws_on=draws_on,

@@ -101,6 +101,7 @@ from braze.ir.frame import (
     Refused,
     Return,
 )
+from braze.ir.graph import needs_gradients
 from braze.ir.guard import GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
@@ -299,6 +300,7 @@ def _finish(
         checks=checks,
         dropped=dropped_leaves(interpreter, trace.inputs, writer.made()),
         switched=switched,
+        saves=needs_gradients(trace.graph),
     )
 
 

@@ -349,6 +349,7 @@ class CapturedFrame:
     draws: random numbers of Python's that each call begins with.
     checks: what has to be true of the graph's results before anything is done with them.
     dropped: inputs of the graph whose `.grad` the frame drops before it computes anything.
+    saves: whether autograd saves tensors in eager, for a backward in the frame or after it.
     switched: inputs that begin to need gradients (True), or cease to (False), before it computes
         anything with them."""
 
@@ -370,6 +371,7 @@ class CapturedFrame:
     checks: tuple[Check, ...] = ()
     dropped: tuple[int, ...] = ()
     switched: tuple[tuple[int, bool], ...] = ()
+    saves: bool = False
 
     @property
     def grad_enabled(self) -> bool:

@@ -29,9 +29,11 @@ from braze.compat.backward import (
     preset_context,
     quick_apply,
     saved_data,
+    saved_hooks,
 )
 from braze.compat.gradmode import is_autocast_on
-from braze.ir.entry import GraphCallable
+from braze.compat.saved_hooks import shows_saved_tensors
+from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun
 from braze.ir.graph import Alias, operands
 from braze.ir.picking import items_at
 from braze.ir.run_graph import compile_graph_runner, write_back
@@ -49,9 +51,11 @@ from braze.runtime.cheap_views import cheap_view_for
 from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
 from braze.runtime.size_values import compile_reader, compile_sizes
+from braze.runtime.tracebacks import has_come_through
 
 # (which tangents are given, autocast) -> the backward for them, compiled.
 CompileBackward: TypeAlias = Callable[[tuple[bool, ...], Casts], tuple[Backward, GraphCallable]]
+FOREIGN_HOOKS = "the program's own hooks on saved tensors are in force"
 Gradients: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
@@ -121,7 +125,10 @@ class TrainingGraph:
             if written.retains_grad and not written.is_leaf:
                 raise RuntimeError("an input of the graph retains its gradient and is written to")
         wanting = self._want(inputs)
-        results = _apply(self, inputs, *wanting)
+        if saved_hooks() is None:
+            results = _apply(self, inputs, *wanting)
+        else:
+            results = self._apply_with_hooks(inputs, wanting)
         if self.nodes is not None:
             *results, last = results
             results = with_nodes(
@@ -131,6 +138,18 @@ class TrainingGraph:
             return results  # type: ignore[no-any-return]
         count = self.result_count
         return self._outside(inputs, results[:count], results[count:])
+
+    def _apply_with_hooks(self, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]) -> Any:
+        """The Function where hooks on saved tensors are in force. What they raise goes to whoever
+        set them: so `torch.utils.checkpoint` ends a recomputation early."""
+        if shows_saved_tensors():
+            raise HooksInForce(FOREIGN_HOOKS)
+        try:
+            return _apply(self, inputs, *wanting)
+        except Exception as problem:
+            if has_come_through(problem, CompiledFunction.forward.__code__):
+                raise  # a fault of the graph
+            raise PartlyRun(problem) from None
 
     def backward_for(self, given: tuple[bool, ...], casts: Casts = ()) -> _CompiledBackward:
         """The compiled backward for the tangents that are defined and the autocast that is active;

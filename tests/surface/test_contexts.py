@@ -1,0 +1,226 @@
+"""Every context manager of torch, entered inside of compiled functions and around them: values,
+dtypes, gradients, hooks and exceptions are eager's, and so is the state that is left behind."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import pytest
+import torch
+
+import braze
+from tests.surface.contexts import WEIGHTS, log, ways
+
+Program = Callable[[Any], Callable[..., Any]]
+
+
+def body(x: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """Operators whose results, or what they save, some manager changes."""
+    made = torch.sin(x @ w) * x
+    fresh = torch.ones(4) + 1
+    return made, fresh, x[0], WEIGHTS(x).relu(), w.exp() * x.detach()
+
+
+def inside(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with manager():
+            made = body(x, w)
+        return (*made, (x @ w).sin(), torch.ones(2))
+
+    return f
+
+
+def twice(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = x * 2
+        with manager():
+            y = torch.sin(y @ w)
+            with manager():
+                y = torch.cos(y @ w) * y
+        with manager():
+            return (y * w).tanh(), torch.is_grad_enabled(), torch.is_autocast_enabled("cpu")
+
+    return f
+
+
+def raising(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        y = x @ w
+        try:
+            with manager():
+                y = torch.sin(y @ w)
+                raise ValueError("of the program's")
+        except ValueError as error:
+            y = (y @ w) * len(str(error))
+        return y.cos(), torch.zeros(2)
+
+    return f
+
+
+def breaking(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with manager():
+            y = torch.sin(x @ w)
+            braze.graph_break()
+            y = y @ w
+        return y.exp(), torch.zeros(2)
+
+    return f
+
+
+def stepping(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with manager():
+            y = torch.sin(x @ w)
+            (y * y).sum().backward()
+        return x.grad, w.grad
+
+    return f
+
+
+def asking(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with manager():
+            y = torch.sin(x @ w)
+            return torch.autograd.grad((y * y).sum(), [x, w])
+
+    return f
+
+
+def in_generator(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        with contextlib.ExitStack() as stack:
+            stack.enter_context(manager())
+            made = body(x, w)
+        return made
+
+    return f
+
+
+def decorated(manager: Any) -> Callable[..., Any]:
+    def f(x: torch.Tensor, w: torch.Tensor) -> Any:
+        return manager()(body)(x, w)
+
+    return f
+
+
+INSIDE: tuple[Program, ...] = (
+    inside,
+    twice,
+    raising,
+    breaking,
+    stepping,
+    asking,
+    in_generator,
+    decorated,
+)
+
+
+def shown(value: Any) -> Any:
+    """What is compared of a result."""
+    if isinstance(value, (tuple, list)):
+        return tuple(map(shown, value))
+    if not isinstance(value, torch.Tensor):
+        return value
+    numbers = None if value.is_meta else value.detach().double().round(decimals=3).tolist()
+    facts = (value.dtype, value.device, value.requires_grad, value.is_inference(), value.is_leaf)
+    return tuple(value.shape), numbers, *facts, value._is_view()
+
+
+def state() -> Any:
+    """What a manager may leave changed."""
+    return (
+        torch.is_grad_enabled(),
+        torch.is_inference_mode_enabled(),
+        torch.is_autocast_enabled("cpu"),
+        torch.get_autocast_dtype("cpu"),
+        torch.is_anomaly_enabled(),
+        torch.get_default_device(),
+        torch._C._len_torch_function_stack(),
+        torch._C._len_torch_dispatch_stack(),
+        torch._C._autograd._saved_tensors_hooks_is_enabled(),
+        torch._C._autograd._top_saved_tensors_default_hooks(True),
+        torch.autograd.forward_ad._current_level,
+        torch.backends.cuda.math_sdp_enabled(),
+        torch.backends.cuda.flash_sdp_enabled(),
+        torch.backends.mkldnn.enabled,
+        torch.get_num_threads(),
+    )
+
+
+def made_inputs() -> tuple[torch.Tensor, torch.Tensor]:
+    x = torch.linspace(-1, 1, 16).reshape(4, 4).requires_grad_()
+    return x, torch.linspace(0, 2, 16).reshape(4, 4).requires_grad_()
+
+
+def outcome(call: Callable[..., Any], around: Callable[[], Any] = contextlib.nullcontext) -> Any:
+    """Results, gradients, what hooks and modes noted, and what is left changed."""
+    x, w = made_inputs()
+    log.clear()
+    WEIGHTS.zero_grad(set_to_none=True)
+    before = state()
+    torch.manual_seed(3)
+    try:
+        with contextlib.redirect_stdout(io.StringIO()):
+            with around():
+                made = call(x, w)
+            results = shown(made)
+            roots = [r for r in _tensors(made) if r.requires_grad and not r.is_meta]
+            roots = [root for root in roots if root.grad_fn is not None]
+            if roots:
+                torch.autograd.backward(roots, [torch.ones_like(root) for root in roots])
+    except Exception as error:
+        results = (type(error), str(error)[:60])
+    gradients = shown([x.grad, w.grad, WEIGHTS.weight.grad])
+    noted = tuple(log)
+    assert state() == before
+    return results, gradients, noted
+
+
+def _tensors(made: Any) -> Sequence[torch.Tensor]:
+    if isinstance(made, torch.Tensor):
+        return (made,)
+    return [t for one in made for t in _tensors(one)] if isinstance(made, (tuple, list)) else ()
+
+
+WAYS = dict(ways())
+
+
+def own_backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
+    """A backend of a user's: runs what the text of the graph says."""
+    return graph.forward
+
+
+BACKENDS: tuple[Any, ...] = ("aot_eager", "eager")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("program", INSIDE, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("label", WAYS)
+def test_entered_inside_as_eager(label: str, program: Program, backend: Any) -> None:
+    f = program(WAYS[label])
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        expected = outcome(f)
+        compiled = braze.compile(f, backend=backend)
+        assert outcome(compiled) == expected
+        assert outcome(compiled) == expected
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("label", WAYS)
+def test_entered_around_as_eager(label: str, backend: Any) -> None:
+    """Around a call and not around the next: what was compiled before serves no other state."""
+    manager = WAYS[label]
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        plain, within = outcome(body), outcome(body, manager)
+        for order in ((0, 1, 0, 1), (1, 0, 1, 0)):
+            compiled = braze.compile(body, backend=backend)
+            for entered in order:
+                made = outcome(compiled, manager) if entered else outcome(compiled)
+                assert made == (within if entered else plain)
