@@ -66,6 +66,8 @@ def _manager_method(function: Any, enters: bool) -> Any:
         if interpreter.world.source_of(manager) is not None:
             return interpreter.call_python(function, args, kwargs)
         last = next((n for n in reversed(range(len(entered))) if entered[n] is manager), -1)
+        if enters and _changes_inference(manager):
+            raise BreakRequested("global-state", "inference mode, in which tensors are of a kind")
         if enters:
             entered.append(manager)
             interpreter.devices_entered[id(manager)] = interpreter.outer_step
@@ -77,6 +79,13 @@ def _manager_method(function: Any, enters: bool) -> Any:
         return result
 
     return run
+
+
+def _changes_inference(manager: Any) -> bool:
+    """Whether what is made in a manager is an inference tensor, and outside not, or the reverse: a
+    graph runs as a whole in one mode or the other."""
+    is_mode = type(manager) is torch.inference_mode
+    return is_mode and bool(manager.mode) is not torch.is_inference_mode_enabled()
 
 
 for _cls in AMBIENT_MANAGERS:
