@@ -590,7 +590,7 @@ def capture_whole(
     asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
     is_watched = (lambda leaf: False) if asked else None
     whole = frame_request(request, options, policy, is_watched)
-    captured = run_isolated(lambda: capture_frame(whole))
+    captured = run_isolated(lambda: capture_frame(dataclasses.replace(whole, keeps_calls=True)))
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()

@@ -120,13 +120,31 @@ INSIDE: tuple[Program, ...] = (
 )
 
 
+class Close:
+    """Numbers that equal those that differ by what a cast to half precision loses."""
+
+    def __init__(self, numbers: torch.Tensor) -> None:
+        self.numbers = numbers
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Close):
+            return False
+        return torch.allclose(self.numbers, other.numbers, rtol=2e-2, atol=2e-2, equal_nan=True)
+
+    def __hash__(self) -> int:
+        return 0
+
+    def __repr__(self) -> str:
+        return str(self.numbers.round(decimals=3).tolist())
+
+
 def shown(value: Any) -> Any:
     """What is compared of a result."""
     if isinstance(value, (tuple, list)):
         return tuple(map(shown, value))
     if not isinstance(value, torch.Tensor):
         return value
-    numbers = None if value.is_meta else value.detach().double().round(decimals=3).tolist()
+    numbers = None if value.is_meta else Close(value.detach().double().clone())
     facts = (value.dtype, value.device, value.requires_grad, value.is_inference(), value.is_leaf)
     return tuple(value.shape), numbers, *facts, value._is_view()
 
@@ -162,7 +180,6 @@ def outcome(call: Callable[..., Any], around: Callable[[], Any] = contextlib.nul
     x, w = made_inputs()
     log.clear()
     WEIGHTS.zero_grad(set_to_none=True)
-    before = state()
     torch.manual_seed(3)
     try:
         with contextlib.redirect_stdout(io.StringIO()):
@@ -176,9 +193,11 @@ def outcome(call: Callable[..., Any], around: Callable[[], Any] = contextlib.nul
     except Exception as error:
         results = (type(error), str(error)[:60])
     gradients = shown([x.grad, w.grad, WEIGHTS.weight.grad])
-    noted = tuple(log)
-    assert state() == before
-    return results, gradients, noted
+    left = state()
+    torch.set_anomaly_enabled(False)  # these are changed by whoever makes a manager
+    torch._C._set_fwd_grad_enabled(True)
+    torch.set_grad_enabled(True)
+    return results, gradients, tuple(log), left
 
 
 def _tensors(made: Any) -> Sequence[torch.Tensor]:

@@ -99,7 +99,9 @@ def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if any(map(_needs_gradient, returned)):
         traced(application.note_results, (returned, before), {})
     del interpreter.calls[first:]
-    call = TorchCall(_applied(cls), given, (), noted(made, True), application.origin, True)
+    state = interpreter.state_of_call()
+    result = noted(made, True)
+    call = TorchCall(_applied(cls), given, (), result, application.origin, *state)
     interpreter.calls.append(call)
     return made
 

@@ -15,6 +15,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+import torch
+
 from braze.capture.assertions import assume_computable
 from braze.capture.attributes import load_attribute
 from braze.capture.callers import C_FUNCTIONS, Callers
@@ -35,7 +37,7 @@ from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, cha
 from braze.capture.text_passing import settle_read
 from braze.capture.truth import length
 from braze.capture.world import World
-from braze.compat.ambient import autocast_depth
+from braze.compat.ambient import ambient_state, autocast_depth
 from braze.compat.bytecode import decode
 from braze.compat.callers import call_later_from
 from braze.errors import CaptureError
@@ -148,6 +150,7 @@ class Interpreter:
         self.entered: list[Any] = []
         self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
+        self.entered_settings = ambient_state().settings()
         self.known_counts: dict[Any, int] = {}
         self.masks: dict[Any, Any] = {}
         self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}
@@ -217,6 +220,14 @@ class Interpreter:
             origin = Origin(code.co_filename, instruction.line, code.co_qualname)
             found = self._origins[id(instruction)] = origin, instruction
         return found[0]
+
+    def state_of_call(self) -> tuple[Any, ...]:
+        """The grad mode in which a torch-level call is made; for user backends also autocast, and
+        whether all else is as at the frame's entry."""
+        if not self.request.keeps_calls:
+            return (torch.is_grad_enabled(),)
+        state = ambient_state()
+        return state.grad, state.casts(), state.settings() == self.entered_settings
 
     def put_off(self, function: Any, values: tuple[Any, ...], count: int = 1) -> None:
         """Call `function(*values)` after the graph ran. count: of how many callers it may ask."""

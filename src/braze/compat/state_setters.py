@@ -9,6 +9,7 @@ called, not listed.
 from __future__ import annotations
 
 import re
+import types
 from typing import Any
 
 import torch
@@ -93,3 +94,9 @@ def _found() -> frozenset[Any]:
 
 
 STATE_SETTERS: frozenset[Any] = _found()
+_NAMES = frozenset({setter.__name__ for setter in STATE_SETTERS})
+
+
+def names_setter(code: types.CodeType) -> bool:
+    """Whether a Python function of torch's calls such a function by its name."""
+    return not _NAMES.isdisjoint(code.co_names)

@@ -18,6 +18,7 @@ from torch import fx
 
 from braze.compat.backward import as_piece, copy_uncounted
 from braze.compat.dispatch import set_grad_enabled
+from braze.interop.fx_casts import CastNodes, CastsOf
 from braze.interop.fx_sizes import SizeNodes
 from braze.ir.frame import CapturedFrame, TorchCall
 from braze.ir.graph import (
@@ -56,33 +57,36 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
     names = [placeholder_name(str(source)) for source in frame.inputs]
     is_sized = bool(bindings_of(frame.graph))
     if _computes_numbers(frame.graph) or (is_sized and not frame.calls):
-        return aten_to_fx(frame.graph, names, frame.grad_enabled)
+        return aten_to_fx(frame.graph, names, frame.grad_enabled, frame.casts)
     try:
         return _torch_level(frame, names)
     except _NotNamed:
-        return aten_to_fx(frame.graph, names, frame.grad_enabled)
+        return aten_to_fx(frame.graph, names, frame.grad_enabled, frame.casts)
 
 
 def _torch_level(frame: CapturedFrame, names: Sequence[str]) -> fx.GraphModule:
     builder = _Builder(frame.graph, names, frame.written_names)
-    builder.gradients = frame.grad_enabled
+    builder.gradients, builder.casts.entered = frame.grad_enabled, frame.casts
     producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
     for call in _live_calls(frame):
-        builder.switch_gradients(call.grad_enabled)
+        if not call.is_plain:
+            raise _NotNamed(call.result)  # it would be another one under the state outside
+        builder.switch(call.grad_enabled, call.casts)
         builder.add_call(call, producers)
-    builder.switch_gradients(frame.grad_enabled)
+    builder.switch(frame.grad_enabled, frame.casts)
     results = frame.call_results or [output.value for output in frame.graph.outputs]
     return builder.finish([builder.value(result, producers) for result in results])
 
 
 def aten_to_fx(
-    graph: Graph, names: Sequence[str] = (), entered_with: bool = True
+    graph: Graph, names: Sequence[str] = (), entered_with: bool = True, casts: CastsOf = ()
 ) -> fx.GraphModule:
     """The ATen graph as a GraphModule; `names` for the placeholders; `entered_with`: the grad
-    mode in which it is called."""
+    mode in which it is called; `casts`: what autocast does there, whose casts the graph has."""
     count = len(graph.inputs) + len(graph.sizes.numbers)
     builder = _Builder(graph, names or [f"arg{i}_1" for i in range(count)])
-    builder.gradients = entered_with
+    builder.gradients, builder.casts.entered = entered_with, casts
+    builder.casts.switch(())
     builder.own_reads = _reads_of_in_place_operators(graph)
     builder.add_nodes(graph.nodes)
     for mutation in graph.mutations:
@@ -91,7 +95,7 @@ def aten_to_fx(
             torch.ops.aten.copy_.default if mutation.count else copy_uncounted,
             (builder.known[mutation.input], builder.known[mutation.value]),
         )
-    builder.switch_gradients(entered_with)
+    builder.switch(entered_with, casts)
     return builder.finish([builder.output(output) for output in graph.outputs])
 
 
@@ -118,6 +122,7 @@ class _Builder:
         self.graph = fx.Graph()
         self.known: dict[Value, fx.Node] = {}
         self.gradients = True
+        self.casts = CastNodes(self.graph)
         self.own_reads: frozenset[Node] = frozenset()
         inputs = [self.graph.placeholder(name) for name in names]
         self.known.update(zip(graph.inputs, inputs))
@@ -138,6 +143,11 @@ class _Builder:
         return self.graph.call_function(target, args, kwargs or {})
 
     # --- ATen nodes
+
+    def switch(self, gradients: bool, casts: CastsOf) -> None:
+        """Let what follows be called in this grad mode and under this autocast."""
+        self.switch_gradients(gradients)
+        self.casts.switch(casts)
 
     def switch_gradients(self, enabled: bool) -> None:
         if enabled is not self.gradients:
@@ -252,10 +262,11 @@ class _Builder:
             if needed in self._written:
                 raise _NotNamed(value)
             self.value(needed, producers)
-        mode = self.gradients  # of the call that needs it, which may come long after
-        self.switch_gradients(node.grad_enabled)
+        # Of the call that needs it, which may come long after.
+        mode, casts = self.gradients, self.casts.now
+        self.switch(node.grad_enabled, ())
         self.add_node(node)
-        self.switch_gradients(mode)
+        self.switch(mode, casts)
         return self.known[value]
 
     def add_call(self, call: TorchCall, producers: dict[Value, Node]) -> None:

@@ -7,10 +7,16 @@ the program does; where a later call raises, the frame is run again from its sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.ambient import (
+    ENTER_AUTOCAST,
+    ambient_state,
+    autocast_depth,
+    set_ambient_state,
+)
 from braze.compat.backward import VERSION, set_versions
 from braze.compat.dispatch import set_grad_enabled
 from braze.ir.entry import PartlyRun
@@ -39,6 +45,23 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
             raise
 
     return run_or_undo
+
+
+def leaving_regions(module: torch.fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
+    """What was made of a graph; where it raises in the middle of a region of autocast, the region
+    is left."""
+    if not module.graph.find_nodes(op="call_function", target=ENTER_AUTOCAST):
+        return run
+
+    def run_or_leave(*inputs: Any) -> Any:
+        before, depth = ambient_state(), autocast_depth()
+        try:
+            return run(*inputs)
+        except BaseException:
+            set_ambient_state(before, depth - autocast_depth())
+            raise
+
+    return run_or_leave
 
 
 @final

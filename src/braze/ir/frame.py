@@ -299,7 +299,10 @@ class TorchCall:
     tensor method with the tensor as first argument. Tensors in args, kwargs and result are
     `braze.ir.graph.Value` of the graph's numbering: for each tensor object the value that it held
     when a call first named it, also after a call in place (whose result is its argument).
-    grad_enabled: whether the call was made under grad mode."""
+    grad_enabled: whether the call was made under grad mode.
+    casts: what autocast did then: (device type, dtype, whether casts are remembered) of each device
+        for which it was on.
+    is_plain: whether all else that changes what a call does was as at the frame's entry."""
 
     target: Any
     args: tuple[Any, ...]
@@ -307,6 +310,8 @@ class TorchCall:
     result: Any
     origin: Origin
     grad_enabled: bool = True
+    casts: tuple[tuple[str, torch.dtype, bool], ...] = ()
+    is_plain: bool = True
 
 
 @final
@@ -377,3 +382,9 @@ class CapturedFrame:
     def grad_enabled(self) -> bool:
         """The grad mode at the frame's entry."""
         return all(g.expected.grad for g in self.guards if g.kind is GuardKind.AMBIENT)
+
+    @property
+    def casts(self) -> tuple[tuple[str, torch.dtype, bool], ...]:
+        """What autocast does at the frame's entry, as in `TorchCall.casts`."""
+        states = [g.expected for g in self.guards if g.kind is GuardKind.AMBIENT]
+        return states[0].casts() if states else ()
