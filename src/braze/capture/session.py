@@ -86,6 +86,7 @@ from braze.capture.signals import (
 from braze.capture.transforms import ForwardLevel
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
+from braze.compat.dispatch import is_python_dispatch_off
 from braze.errors import ConstraintViolated
 from braze.ir.frame import (
     NULL,
@@ -132,7 +133,8 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         kind = graph_break("unsupported-function", f"the generator {name}", frame_origin(request))
         return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
     modes = ambient_state()
-    if modes.function_modes > (modes.default_device is not None) or modes.dispatch_modes:
+    has_modes = modes.function_modes > (modes.default_device is not None) or modes.dispatch_modes
+    if has_modes or is_python_dispatch_off():
         kind = graph_break(
             "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
         )
