@@ -8,7 +8,12 @@ from typing import Any
 
 import torch.utils.checkpoint
 
-from braze.capture.checkpoints import leave_refusing, note_checkpoint
+from braze.capture.checkpoints import (
+    call_checkpointed,
+    check_options,
+    leave_refusing,
+    note_checkpoint,
+)
 from braze.capture.handler_table import answers
 from braze.capture.late_calls import call_later
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -175,17 +180,18 @@ def checkpoint(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     The reentrant kind records no gradients unless an argument needs one, and it has none for
     `torch.autograd.grad`."""
     rest = {name: value for name, value in kwargs.items() if name not in _CHECKPOINT_OPTIONS}
+    check_options(kwargs)
     reentrant = kwargs.get("use_reentrant")
     if reentrant is None:
         interpreter.call(warnings.warn, _SAY_WHICH_KIND)
     elif not reentrant:
-        return interpreter.call(*args, **rest)
+        return call_checkpointed(interpreter, args, rest, kwargs)
     if rest:
         problem = f"Unexpected keyword arguments: {','.join(rest)}"
         raise ProgramRaised(ValueError(problem))
     if any(type(arg) is Standin and arg.requires_grad for arg in args):
         leave_refusing(interpreter)
-        made = interpreter.call(*args)
+        made = call_checkpointed(interpreter, args, {}, kwargs)
         note_checkpoint(interpreter, made)
         return made
     interpreter.call(warnings.warn, _NO_GRADIENTS)

@@ -52,6 +52,20 @@ def shows_saved_tensors() -> bool:
     return hooks is not None and not are_of_torch(hooks)
 
 
+def raised_by_hooks(problem: BaseException) -> bool:
+    """Whether an exception came out of the hooks in force: it is for whoever set them."""
+    hooks = saved_hooks()
+    if hooks is None:
+        return False
+    codes = {_code_of(hook) for hook in hooks}
+    place = problem.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code in codes:
+            return True
+        place = place.tb_next
+    return False
+
+
 def _code_of(hook: Any) -> Any:
     """The code of a hook; one of the checkpoint's is wrapped by torch's own compiler."""
     if type(hook) is types.FunctionType and is_compiler_function(hook):

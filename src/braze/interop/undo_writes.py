@@ -19,6 +19,7 @@ from braze.compat.ambient import (
 )
 from braze.compat.backward import VERSION, set_versions
 from braze.compat.dispatch import set_grad_enabled
+from braze.compat.saved_hooks import raised_by_hooks
 from braze.ir.entry import PartlyRun
 from braze.ir.graph import Graph
 
@@ -38,6 +39,8 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
             return run(inputs)
         except Exception as fault:
             set_grad_enabled(gradients)  # which the graph switches where the program does
+            if raised_by_hooks(fault):
+                raise PartlyRun(fault) from None
             if not all(one.can_be_restored() for one in kept):
                 raise PartlyRun(fault) from fault
             for one in kept:

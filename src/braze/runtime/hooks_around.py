@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from braze.compat.saved_hooks import is_in_checkpoint, shows_saved_tensors
-from braze.ir.entry import GraphCallable, HooksInForce
+from braze.compat.saved_hooks import is_in_checkpoint, raised_by_hooks, shows_saved_tensors
+from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun
 from braze.ir.frame import CapturedFrame, FillInstance
 from braze.runtime.training import FOREIGN_HOOKS, TrainingGraph
 
@@ -28,6 +28,11 @@ def with_hooks_checked(graph: GraphCallable, captured: CapturedFrame) -> GraphCa
             raise HooksInForce(FOREIGN_HOOKS)
         if writes and is_in_checkpoint():
             raise HooksInForce("torch.utils.checkpoint calls a function that writes Python state")
-        return graph(inputs)
+        try:
+            return graph(inputs)
+        except Exception as problem:
+            if raised_by_hooks(problem):
+                raise PartlyRun(problem) from None
+            raise
 
     return run

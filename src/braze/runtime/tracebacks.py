@@ -57,13 +57,3 @@ def without_driver_frames(exception: _Exception, known: int = 0) -> _Exception:
         line = -1 if line is None else line
         chain = types.TracebackType(chain, entry.tb_frame, entry.tb_lasti, line)
     return exception.with_traceback(chain)
-
-
-def has_come_through(problem: BaseException, code: types.CodeType) -> bool:
-    """Whether an exception was raised in a call of this code."""
-    place = problem.__traceback__
-    while place is not None:
-        if place.tb_frame.f_code is code:
-            return True
-        place = place.tb_next
-    return False

@@ -32,7 +32,7 @@ from braze.compat.backward import (
     saved_hooks,
 )
 from braze.compat.gradmode import is_autocast_on
-from braze.compat.saved_hooks import shows_saved_tensors
+from braze.compat.saved_hooks import raised_by_hooks, shows_saved_tensors
 from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun
 from braze.ir.graph import Alias, operands
 from braze.ir.picking import items_at
@@ -51,7 +51,6 @@ from braze.runtime.cheap_views import cheap_view_for
 from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
 from braze.runtime.size_values import compile_reader, compile_sizes
-from braze.runtime.tracebacks import has_come_through
 
 # (which tangents are given, autocast) -> the backward for them, compiled.
 CompileBackward: TypeAlias = Callable[[tuple[bool, ...], Casts], tuple[Backward, GraphCallable]]
@@ -147,9 +146,9 @@ class TrainingGraph:
         try:
             return _apply(self, inputs, *wanting)
         except Exception as problem:
-            if has_come_through(problem, CompiledFunction.forward.__code__):
-                raise  # a fault of the graph
-            raise PartlyRun(problem) from None
+            if raised_by_hooks(problem):
+                raise PartlyRun(problem) from None
+            raise  # a fault of the graph
 
     def backward_for(self, given: tuple[bool, ...], casts: Casts = ()) -> _CompiledBackward:
         """The compiled backward for the tangents that are defined and the autocast that is active;
