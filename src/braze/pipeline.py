@@ -361,8 +361,7 @@ class FrameCompiler:
 
     def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
-        watch = None if foreign else WATCH.is_watched
-        asked = frame_request(request, self.options, policy, watch)
+        asked = frame_request(request, self.options, policy, WATCH.is_watched)
         asked = dataclasses.replace(asked, long_loops=self.loops, refusing=self.refusing)
         return capture_frame(dataclasses.replace(asked, keeps_calls=foreign))
 

@@ -29,6 +29,7 @@ from braze.ir.graph import (
     Output,
     Value,
     computed_symbol,
+    needs_gradients,
     operands,
     values_in,
 )
@@ -56,7 +57,8 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
     """
     names = [placeholder_name(str(source)) for source in frame.inputs]
     is_sized = bool(bindings_of(frame.graph))
-    if _computes_numbers(frame.graph) or (is_sized and not frame.calls):
+    holds_backward = frame.saves and not needs_gradients(frame.graph)  # no call of torch says it
+    if holds_backward or _computes_numbers(frame.graph) or (is_sized and not frame.calls):
         return aten_to_fx(frame.graph, names, frame.grad_enabled, frame.casts)
     try:
         return _torch_level(frame, names)
