@@ -437,7 +437,7 @@ def checkpoint():
     return f, (Net(), tensor(2, 3))
 
 
-LEVELS = ["unseen-python", "unseen-python", "unsupported-tensor", "unseen-callable"]
+LEVELS = ["unseen-python", "unseen-python", "global-state", "unseen-callable"]
 USUAL = [(1, []), (0, [])]
 # Programs that compile more or less than one graph at the first call and nothing at the second:
 # graphs and breaks of both.
