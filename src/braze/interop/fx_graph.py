@@ -19,6 +19,7 @@ from torch import fx
 from braze.compat.backward import as_piece, copy_uncounted
 from braze.compat.dispatch import set_grad_enabled
 from braze.interop.fx_casts import CastNodes, CastsOf
+from braze.interop.fx_constants import said_constant, said_dtype, said_target
 from braze.interop.fx_sizes import SizeNodes
 from braze.ir.frame import CapturedFrame, TorchCall
 from braze.ir.graph import (
@@ -248,7 +249,9 @@ class _Builder:
             return self.known[argument]
         if isinstance(argument, (tuple, list)):
             return [self._bound(a) for a in argument]
-        return self.sizes.number(argument) if isinstance(argument, (Expr, Symbol)) else argument
+        if isinstance(argument, (Expr, Symbol)):
+            return self.sizes.number(argument)
+        return said_constant(self.root, self.graph, argument)
 
     # --- torch-level calls
 
@@ -272,14 +275,16 @@ class _Builder:
         return self.known[value]
 
     def add_call(self, call: TorchCall, producers: dict[Value, Node]) -> None:
-        args = tuple(self._argument(a, producers) for a in call.args)
-        kwargs = {name: self._argument(a, producers) for name, a in call.kwargs}
+        is_own = getattr(call.target, "__module__", "torch") == _APPLYING  # takes types as such
+        dtype = _same if is_own else said_dtype
+        args = tuple(self._argument(dtype(a), producers) for a in call.args)
+        kwargs = {name: self._argument(dtype(a), producers) for name, a in call.kwargs}
         if isinstance(call.target, str):
             made = self.graph.call_method(call.target, args, kwargs)
         elif type(call.target) is types.MethodWrapperType:  # x.data, x.T: a descriptor's __get__
             made = self.call(getattr, (*args, call.target.__self__.__name__))  # type: ignore[attr-defined]
         else:
-            made = self.call(_target_for(call.target, args), args, kwargs)
+            made = self.call(_target_for(said_target(call.target), args), args, kwargs)
         _note_origin(made, call.origin)
         self._name_result(call.result, made)
 
@@ -300,7 +305,7 @@ class _Builder:
             if not self.sizes.knows(argument):
                 raise _NotNamed(argument)
             return self.sizes.number(argument)
-        return argument
+        return said_constant(self.root, self.graph, argument)
 
     def _name_result(self, result: Any, made: fx.Node) -> None:
         if type(result) is Value:
@@ -356,6 +361,14 @@ _SCATTERS = frozenset(
     }
 )
 """`(tensor, source, ...)`: what a write to a view becomes."""
+
+
+# The module of what applies a program's own autograd function.
+_APPLYING = "braze.capture.autograd_functions"
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _note_origin(node: fx.Node, origin: Origin) -> None:
