@@ -44,7 +44,7 @@ from braze.errors import CaptureError
 from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
 from braze.shapes.data_symbols import Undecidable
-from braze.standins import DataDependent
+from braze.standins import DataDependent, UnknownTensor, Untraceable
 from braze.standins.numbers import SymbolicFloat
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
@@ -443,6 +443,8 @@ class Interpreter:
             raise
         except (DataDependent, Undecidable) as problem:
             raise _as_break(problem) from None
+        except (Untraceable, UnknownTensor) as problem:  # no exception of the program's
+            raise BreakRequested("unsupported-tensor", str(problem)) from None
         except BaseException as exception:
             refused = isinstance(exception, (TypeError, AttributeError))
             if refused and SymbolicFloat in map(type, args):

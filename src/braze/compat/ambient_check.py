@@ -30,6 +30,7 @@ _SDPA = (
     torch._C._get_mem_efficient_sdp_enabled,
     torch._C._get_math_sdp_enabled,
     torch._C._get_cudnn_sdp_enabled,
+    torch._C._get_overrideable_sdp_enabled,
 )
 
 
@@ -84,6 +85,7 @@ _NATIVE: dict[str, tuple[_Native, ...]] = {
         _of_context("26userEnabledMemEfficientSDP"),
         _of_context("18userEnabledMathSDP"),
         _of_context("19userEnabledCuDNNSDP"),
+        _of_context("26userEnabledOverrideableSDP"),
     ),
     "convolutions": (
         _of_context("16userEnabledCuDNN"),
