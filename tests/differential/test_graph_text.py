@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import torch
 import pytest
+import torch
 
 from tests.differential.graph_text import check_text
 from tests.differential.op_sweep import operators

@@ -13,7 +13,7 @@ import pytest
 import torch
 
 import braze
-from tests.surface.contexts import WEIGHTS, log, ways
+from tests.surface.contexts import ARGUMENTS, LEFT_OUT, WEIGHTS, found_managers, log, ways
 
 Program = Callable[[Any], Callable[..., Any]]
 
@@ -91,12 +91,11 @@ def asking(manager: Any) -> Callable[..., Any]:
     return f
 
 
-def in_generator(manager: Any) -> Callable[..., Any]:
+def on_a_stack(manager: Any) -> Callable[..., Any]:
     def f(x: torch.Tensor, w: torch.Tensor) -> Any:
         with contextlib.ExitStack() as stack:
             stack.enter_context(manager())
-            made = body(x, w)
-        return made
+            return body(x, w)
 
     return f
 
@@ -115,7 +114,7 @@ INSIDE: tuple[Program, ...] = (
     breaking,
     stepping,
     asking,
-    in_generator,
+    on_a_stack,
     decorated,
 )
 
@@ -214,13 +213,19 @@ def own_backend(graph: torch.fx.GraphModule, inputs: Any) -> Callable[..., Any]:
     return graph.forward
 
 
-BACKENDS: tuple[Any, ...] = ("aot_eager", "eager")
+BACKENDS: tuple[Any, ...] = ("aot_eager", "eager", own_backend)
+# The other half of what follows is for a whole run: programs with one backend, and one with all.
+FAST = [(program, "eager") for program in (inside, breaking)] + [(asking, "aot_eager")]
+ALL = [(program, backend) for program in INSIDE for backend in BACKENDS]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("program", INSIDE, ids=lambda program: program.__name__)
-@pytest.mark.parametrize("label", WAYS)
-def test_entered_inside_as_eager(label: str, program: Program, backend: Any) -> None:
+def _named(case: Any) -> str:
+    program, backend = case
+    return f"{program.__name__}-{backend if isinstance(backend, str) else backend.__name__}"
+
+
+def check_inside(label: str, program: Program, backend: Any) -> None:
+    """The same manager entered by the same program: eagerly, and compiled, twice."""
     f = program(WAYS[label])
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
@@ -230,16 +235,47 @@ def test_entered_inside_as_eager(label: str, program: Program, backend: Any) -> 
         assert outcome(compiled) == expected
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("case", FAST, ids=_named)
 @pytest.mark.parametrize("label", WAYS)
-def test_entered_around_as_eager(label: str, backend: Any) -> None:
+def test_entered_inside_as_eager(label: str, case: Any) -> None:
+    check_inside(label, *case)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", [case for case in ALL if case not in FAST], ids=_named)
+@pytest.mark.parametrize("label", WAYS)
+def test_entered_inside_in_all_programs(label: str, case: Any) -> None:
+    check_inside(label, *case)
+
+
+def check_around(label: str, backend: Any, orders: Sequence[Sequence[int]]) -> None:
     """Around a call and not around the next: what was compiled before serves no other state."""
     manager = WAYS[label]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         plain, within = outcome(body), outcome(body, manager)
-        for order in ((0, 1, 0, 1), (1, 0, 1, 0)):
+        for order in orders:
             compiled = braze.compile(body, backend=backend)
             for entered in order:
                 made = outcome(compiled, manager) if entered else outcome(compiled)
                 assert made == (within if entered else plain)
+
+
+@pytest.mark.parametrize("label", WAYS)
+def test_entered_around_as_eager(label: str) -> None:
+    check_around(label, "aot_eager", [(0, 1, 0)])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("label", WAYS)
+def test_entered_around_in_each_order(label: str, backend: Any) -> None:
+    check_around(label, backend, [(0, 1, 0, 1), (1, 0, 1, 0)])
+
+
+def test_managers_are_found() -> None:
+    """The sweep is of what torch has, and every reason for leaving one out is of one that exists."""
+    found = found_managers()
+    assert len(WAYS) > 60
+    assert {"torch.autocast", "torch.autograd.graph.saved_tensors_hooks"} <= found.keys()
+    assert not LEFT_OUT.keys() & ARGUMENTS.keys()

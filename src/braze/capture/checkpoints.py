@@ -1,5 +1,5 @@
-"""Checkpoints of a frame: what a second call of their function would do, and what the reentrant kind
-refuses.
+"""Checkpoints of a frame: what a second call of their function would do, and the gradients that the
+reentrant kind refuses.
 
     y = checkpoint(layer, x, use_reentrant=True)
     torch.autograd.grad(y.sum(), x)     eager: RuntimeError, since the checkpoint's own backward

@@ -42,13 +42,13 @@ class CastNodes:
         while self._open:
             self._graph.call_function(EXIT_AUTOCAST, (self._open.pop(),))
         self._now = wanted
-        outside = {device: rest for device, *rest in self.entered}
-        inside = {device: rest for device, *rest in wanted}
-        for device, (dtype, remembers) in inside.items():
-            if outside.get(device) != [dtype, remembers]:
+        for device, dtype, remembers in wanted:
+            if (device, dtype, remembers) not in self.entered:
                 self._enter(device, dtype, True, remembers)
-        for device in outside.keys() - inside.keys():
-            self._enter(device, None, False, None)
+        inside = [device for device, _, _ in wanted]
+        for device, _, _ in self.entered:
+            if device not in inside:
+                self._enter(device, None, False, None)
 
     def _enter(
         self, device: str, dtype: torch.dtype | None, enabled: bool, remembers: bool | None

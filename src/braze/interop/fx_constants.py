@@ -1,4 +1,4 @@
-"""Constants in `torch.fx` graphs: what the text of a graph can say, and what it takes from its module.
+"""Constants in `torch.fx` graphs: in the text where that can say them, else attributes of the module.
 
 x.to(bool)                 l_x_.to(torch.bool)
 Scale.apply(x, config)     _constant0 = self._constant0;  Scale(l_x_, _constant0)
@@ -70,7 +70,7 @@ def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> Any:
 def said_target(target: Callable[..., Any]) -> Callable[..., Any]:
     """What a node calls. What has no name of its own (a scripted function) is called by a function
     that has."""
-    if isinstance(target, _NAMED) or isinstance(target, type):
+    if isinstance(target, (*_NAMED, type)):
         return target
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -10,6 +10,8 @@ import random
 import types
 from typing import Any, TypeAlias, final
 
+import torch
+
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Value
 from braze.ir.guard import Guard, GuardKind
