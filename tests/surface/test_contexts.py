@@ -274,7 +274,7 @@ def test_entered_around_in_each_order(label: str, backend: Any) -> None:
 
 
 def test_managers_are_found() -> None:
-    """The sweep is of what torch has, and every reason for leaving one out is of one that exists."""
+    """The sweep is of what torch has; none is both tried and left out."""
     found = found_managers()
     assert len(WAYS) > 60
     assert {"torch.autocast", "torch.autograd.graph.saved_tensors_hooks"} <= found.keys()

@@ -1,4 +1,4 @@
-"""Constants in `torch.fx` graphs: in the text where that can say them, else attributes of the module.
+"""Constants in `torch.fx` graphs: in the text where that can say them, else in the module.
 
 x.to(bool)                 l_x_.to(torch.bool)
 Scale.apply(x, config)     _constant0 = self._constant0;  Scale(l_x_, _constant0)
