@@ -92,10 +92,12 @@ class Interpreter:
     walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
     objects were known then.
     shows_text: whether a text that shows a size was made; reader: the real code that runs.
+    entered_settings: what changes calls of torch's, as it was at the frame's entry.
     """
 
     shows_text = False
     reader: Any = None
+    entered_settings: tuple[Any, ...] = ()
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.outer_step = 0
@@ -150,7 +152,6 @@ class Interpreter:
         self.entered: list[Any] = []
         self.devices_entered: dict[int, int] = {}
         self.autocast_depth = autocast_depth()
-        self.entered_settings = ambient_state().settings()
         self.known_counts: dict[Any, int] = {}
         self.masks: dict[Any, Any] = {}
         self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}

@@ -196,6 +196,7 @@ def _attempt(
 def _interpret(
     interpreter: Interpreter, reason: GraphBreak | None, before: AmbientState
 ) -> CapturedFrame | Refused | BreakRequested:
+    interpreter.entered_settings = before.settings()
     interpreter.world.guard(None, GuardKind.AMBIENT, before)
     frame = _root_frame(interpreter, interpreter.request)
     try:
@@ -268,8 +269,7 @@ def _finish(
     alone = holds_all_gradients(interpreter, writer.results)
     sources = interpreter.world.input_sources
     reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]
-    problem = guard_written_inputs(interpreter.world, trace.graph, reals)
-    if problem is not None:
+    if (problem := guard_written_inputs(interpreter.world, trace.graph, reals)) is not None:
         return _unsupported(interpreter, problem)
     guard_distinct(interpreter.world)
     interpreter.sizes.check_marks()
