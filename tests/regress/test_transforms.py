@@ -444,7 +444,7 @@ USUAL = [(1, []), (0, [])]
 COMPILES = {
     "vmap_item": [(0, []), (0, [])],
     "linearize": [(1, ["unseen-python"]), (1, [])],
-    "level_itself": [(0, LEVELS), (0, ["unsupported-tensor"])],
+    "level_itself": [(0, LEVELS), (0, ["global-state"])],
     "vectorised_jacobian": [(2, ["unseen-python"] * 2), (0, ["unseen-python"])],
     "forward_mode_broken": [(0, ["explicit", "unsupported-tensor"]), (0, [])],
     "script_module": [(1, ["unseen-callable"]), (0, [])],
