@@ -166,9 +166,9 @@ LEFT_OUT: dict[str, str] = {
     "torch.accelerator.Graph": _DEVICE,
     "torch.accelerator.device_index": _DEVICE,
 }
-_ABSTRACT_MODULES = ("typing", "contextlib", "urllib", "pathlib", "torch.cuda", "torch.hub")
+# Not torch's own, or of devices that the machine may not have.
+_OTHER_MODULES = ("typing", "contextlib", "urllib", "pathlib", "torch.cuda", "torch.hub")
 _OWN = {"own modes": Doubling, "own dispatch": Counting, "own manager": Mine}
-_SETTINGS = ("cudnn", "mkldnn", "nnpack", "opt_einsum", "mha", "xnnpack", "miopen", "kleidiai")
 
 
 def found_managers() -> dict[str, Any]:
@@ -184,9 +184,13 @@ def found_managers() -> dict[str, Any]:
         for owner in (module, getattr(module, "m", None)):
             for attribute in dir(owner) if owner is not None else ():
                 value = getattr(owner, attribute, None)
-                if _is_manager(value) and not value.__module__.startswith(_ABSTRACT_MODULES):
+                if _is_manager(value) and _is_tried(value.__module__):
                     found.setdefault(id(value), (f"{name}.{attribute}", value))
     return dict(found.values())
+
+
+def _is_tried(module: str) -> bool:
+    return module.startswith("torch.cuda.amp") or not module.startswith(_OTHER_MODULES)
 
 
 def _is_manager(value: Any) -> bool:
