@@ -78,6 +78,7 @@ from braze.runtime.checks import with_checks
 from braze.runtime.draws import with_draws
 from braze.runtime.gradient_hooks import WATCH
 from braze.runtime.guards import compile_entry_check
+from braze.runtime.hooks_around import with_hooks_checked
 from braze.runtime.ready_leaves import with_leaves_ready
 from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
@@ -360,8 +361,7 @@ class FrameCompiler:
 
     def _captured(self, request: CompileRequest, policy: SizePolicy) -> CapturedFrame | Refused:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
-        watch = None if foreign else WATCH.is_watched
-        asked = frame_request(request, self.options, policy, watch)
+        asked = frame_request(request, self.options, policy, WATCH.is_watched)
         asked = dataclasses.replace(asked, long_loops=self.loops, refusing=self.refusing)
         return capture_frame(dataclasses.replace(asked, keeps_calls=foreign))
 
@@ -540,12 +540,11 @@ def entry_of(
     captured: CapturedFrame, graph: GraphCallable, draws_on: tuple[torch.device, ...]
 ) -> CompiledEntry:
     """What the dispatcher keeps of a captured frame. draws_on: devices that the graph draws on."""
+    run = with_checks(with_hooks_checked(graph, captured), captured.checks)
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
-        graph=with_leaves_ready(
-            with_draws(with_checks(graph, captured.checks), captured.draws), captured
-        ),
+        graph=with_leaves_ready(with_draws(run, captured.draws), captured),
         effects=captured.effects,
         exit=captured.exit,
         draws_on=draws_on,
@@ -590,7 +589,7 @@ def capture_whole(
     asked = options.capture_scalar_outputs or options.capture_dynamic_output_shape_ops
     is_watched = (lambda leaf: False) if asked else None
     whole = frame_request(request, options, policy, is_watched)
-    captured = run_isolated(lambda: capture_frame(whole))
+    captured = run_isolated(lambda: capture_frame(dataclasses.replace(whole, keeps_calls=True)))
     if isinstance(captured, Refused):
         if captured.kind == "raises":
             run_eagerly()

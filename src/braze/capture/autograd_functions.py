@@ -22,10 +22,11 @@ from braze.capture.handler_table import answers
 from braze.capture.histories import holds_all_gradients
 from braze.capture.leaf_calls import traced
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import TENSORS
+from braze.capture.transforms import ForwardLevel
 from braze.compat.backward import FUNCTION_APPLY, quick_apply
 from braze.compat.compiler_questions import (
     BACKWARD_NAMES,
+    OF_NODES,
     ONCE_DIFFERENTIABLE,
     PLAIN_BACKWARD,
     PLAIN_SETUP_CONTEXT,
@@ -44,14 +45,20 @@ _FEW = 3
 
 
 class InlinedContext(torch.autograd.function.FunctionCtx):
-    """`ctx` of a custom autograd function whose methods are interpreted."""
+    """`ctx` of a custom autograd function whose methods are interpreted. What autograd's node has
+    besides is asked for by `__getattr__`, which breaks."""
 
-    def __init__(self, needs_input_grad: tuple[bool, ...]) -> None:
+    def __init__(self, needs_input_grad: tuple[bool, ...], name: str) -> None:
+        self._said_name = name
         self.needs_input_grad = needs_input_grad
-        self.materialize_grads = True
         self.saved_tensors: tuple[Any, ...] = ()
-        self.dirty_tensors: tuple[Any, ...] = ()
-        self.non_differentiable: tuple[Any, ...] = ()
+        self._said_materialize = True
+        self._said_dirty: tuple[Any, ...] = ()
+        self._said_non_differentiable: tuple[Any, ...] = ()
+
+    def __getattr__(self, name: str) -> Any:
+        """What the program has not set."""
+        raise AttributeError(name)
 
     def save_for_backward(self, *tensors: Any) -> None:
         """Keep tensors for the backward."""
@@ -62,15 +69,24 @@ class InlinedContext(torch.autograd.function.FunctionCtx):
 
     def mark_non_differentiable(self, *tensors: Any) -> None:
         """Say which outputs have no gradients."""
-        self.non_differentiable = tensors
+        self._said_non_differentiable = tensors
 
     def mark_dirty(self, *tensors: Any) -> None:
         """Say which inputs are written to."""
-        self.dirty_tensors = tensors
+        self._said_dirty = tensors
 
     def set_materialize_grads(self, value: bool) -> None:
         """Say how the backward gets missing gradients."""
-        self.materialize_grads = value
+        self._said_materialize = value
+
+
+@answers(InlinedContext.__getattr__)
+def ask_node(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """An attribute of `ctx` that the program has not set: autograd's node may have it."""
+    context, name = args
+    if name in OF_NODES:
+        raise BreakRequested("autograd-function", f"ctx.{name}")
+    raise ProgramRaised(AttributeError(f"{context._said_name!r} object has no attribute {name!r}"))
 
 
 class OperatorFunction(torch.autograd.Function):
@@ -83,8 +99,7 @@ class OperatorFunction(torch.autograd.Function):
 def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`Function.apply`."""
     cls, *values = args
-    if interpreter.transforms:
-        return _forward_alone(interpreter, cls, values, kwargs)
+    _leave_transformed(interpreter, cls)
     values = _positional(interpreter, cls, values, kwargs)
     application = Application(interpreter, cls, values)
     inputs = list(filter(_needs_gradient, values))
@@ -99,7 +114,9 @@ def apply_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     if any(map(_needs_gradient, returned)):
         traced(application.note_results, (returned, before), {})
     del interpreter.calls[first:]
-    call = TorchCall(_applied(cls), given, (), noted(made, True), application.origin, True)
+    state = interpreter.state_of_call()
+    result = noted(made, True)
+    call = TorchCall(_applied(cls), given, (), result, application.origin, *state)
     interpreter.calls.append(call)
     return made
 
@@ -167,7 +184,8 @@ class Application:
     def forward(self, node: Any, values: Sequence[Any]) -> Any:
         """The program's forward, and what it says of it, told to autograd's node."""
         interpreter, world = self.interpreter, self.interpreter.world
-        context = self.context = InlinedContext(node.needs_input_grad[1:])
+        given = node.needs_input_grad[1:]
+        context = self.context = InlinedContext(given, f"{self.cls.__name__}Backward")
         setup = _plain(world.lookup(self.cls, "setup_context"))
         forward = _plain(world.lookup(self.cls, "forward"))
         if setup is PLAIN_SETUP_CONTEXT:
@@ -176,13 +194,17 @@ class Application:
             result = interpreter.call_raising(forward, *values)
             interpreter.call_raising(setup, context, tuple(values), result)
         said = vars(context)
+        if (named := said.keys() & OF_NODES - _OWN_NAMES) or (
+            said["needs_input_grad"] is not given
+        ):
+            raise BreakRequested("autograd-function", f"ctx.{', '.join(named)} is set")
         if not any(node.needs_input_grad):
             return result
         self.node = node
         node.save_for_backward(*said["saved_tensors"])
-        node.mark_dirty(*said["dirty_tensors"])
-        node.mark_non_differentiable(*said["non_differentiable"])
-        node.set_materialize_grads(said["materialize_grads"])
+        node.mark_dirty(*said["_said_dirty"])
+        node.mark_non_differentiable(*said["_said_non_differentiable"])
+        node.set_materialize_grads(said["_said_materialize"])
         return result
 
     def backward(self, call: Callable[..., Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
@@ -259,11 +281,11 @@ class Application:
         captured: dict[Value, int] = {}
         formulas = tuple([self._formula(given, captured) for given in self._choices(len(results))])
         once = getattr(self._method(), "__code__", None) is ONCE_DIFFERENTIABLE
-        op = CustomGradient(op.name, formulas, self.context.materialize_grads, once)
+        op = CustomGradient(op.name, formulas, self.context._said_materialize, once)
         calls[self.call] = (op, (*args[:2], tuple(captured)), kwargs, results, origin, grad)
 
     def _choices(self, count: int) -> list[tuple[bool, ...]]:
-        if self.context.materialize_grads or count > _FEW:
+        if self.context._said_materialize or count > _FEW:
             return [(True,) * count]
         choices = [tuple([bool(n >> k & 1) for k in range(count)]) for n in range(1, 1 << count)]
         return sorted(choices, reverse=True)
@@ -302,7 +324,7 @@ class Application:
         """What the backward gets for one thing that the forward returned."""
         if number >= 0:
             return tangents[number]
-        if kind is None or not self.context.materialize_grads:
+        if kind is None or not self.context._said_materialize:
             return None
         return torch.zeros(kind.shape, dtype=kind.dtype, device=kind.device)
 
@@ -345,6 +367,8 @@ class Application:
 
 # --- private -------------------------------------------------------------------------------------
 
+# What the program may set or read of `ctx` by a name that autograd's node has.
+_OWN_NAMES = frozenset({"needs_input_grad", "saved_tensors"})
 _PROBLEMS = (DataDependent, Untraceable, UnknownTensor, RuntimeError)
 
 
@@ -403,19 +427,14 @@ def _positional(interpreter: Any, cls: Any, values: list[Any], kwargs: dict[str,
     return list(bound.args)
 
 
-def _forward_alone(interpreter: Any, cls: Any, values: list[Any], kwargs: dict[str, Any]) -> Any:
-    """Inside of torch.func's transforms: where no gradient is recorded, the forward."""
-    if torch.is_grad_enabled() and any(type(v) in TENSORS and v.requires_grad for v in values):
+def _leave_transformed(interpreter: Any, cls: Any) -> None:
+    """Break before what PyTorch calls other methods of a function for than its forward and its
+    backward: `jvp`, `vmap`, `generate_vmap_rule` and `setup_context` are asked by the levels of
+    torch.func's transforms and of forward mode."""
+    levels = any(type(entered) is ForwardLevel for entered in interpreter.entered)
+    if interpreter.transforms or levels:
         name = f"{cls.__qualname__} under a transform of torch.func"
         raise BreakRequested("autograd-function", name)
-    context = InlinedContext((False,) * len(values))
-    setup = _plain(interpreter.world.lookup(cls, "setup_context"))
-    forward = _plain(interpreter.world.lookup(cls, "forward"))
-    if setup is PLAIN_SETUP_CONTEXT:
-        return interpreter.call(forward, context, *values, **kwargs)
-    result = interpreter.call(forward, *values, **kwargs)
-    interpreter.call(setup, context, tuple(values), result)
-    return result
 
 
 def _plain(method: Any) -> Any:

@@ -1,4 +1,5 @@
-"""Reentrant checkpoints of a frame, and the backwards that they refuse.
+"""Checkpoints of a frame: what a second call of their function would do, and the gradients that the
+reentrant kind refuses.
 
     y = checkpoint(layer, x, use_reentrant=True)
     torch.autograd.grad(y.sum(), x)     eager: RuntimeError, since the checkpoint's own backward
@@ -12,11 +13,15 @@ frame was about to inline it breaks, too. Not seen: what is called after the fun
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Mapping, Sequence
 from typing import Any
+
+from torch.utils.checkpoint import create_selective_checkpoint_contexts, noop_context_fn
 
 from braze.capture.signals import BreakRequested
 from braze.compat.backward import history_nodes
+from braze.ir.random_ops import is_random
 from braze.standins.standin import Standin
 
 
@@ -24,9 +29,44 @@ def note_checkpoint(interpreter: Any, made: Any) -> None:
     """Remember what a reentrant checkpoint gave: autograd's node, the step before which the frame
     can be left, and the checkpoint's call."""
     place = _call(interpreter)
-    for result in made if type(made) in (tuple, list) else (made,):
-        if type(result) is Standin and result.grad_fn is not None:
+    for result in _standins(made):
+        if result.grad_fn is not None:
             interpreter.checkpoints.append((result.grad_fn, interpreter.outer_step, place))
+
+
+def check_options(options: Mapping[str, Any]) -> None:
+    """Break where a checkpoint's options ask for more than that less is kept for the backward."""
+    contexts = options.get("context_fn", noop_context_fn)
+    if contexts is not noop_context_fn and not _only_selects(contexts):
+        raise BreakRequested("unsupported-tensor", "torch.utils.checkpoint(context_fn=)")
+    if options.get("debug", False) is not False:
+        raise BreakRequested("unsupported-tensor", "torch.utils.checkpoint(debug=True)")
+    if options.get("determinism_check", "default") not in ("default", "none"):
+        raise BreakRequested("unsupported-tensor", "torch.utils.checkpoint(determinism_check=)")
+
+
+def call_checkpointed(
+    interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: Mapping[str, Any]
+) -> Any:
+    """The function of a checkpoint, whose results carry gradients: eager calls it once more in the
+    backward. What it writes then is written twice, and numbers that it draws are others unless the
+    checkpoint keeps the state of the generators: the frame breaks before such a call."""
+    place, step = _call(interpreter), interpreter.outer_step
+    if place in interpreter.request.refusing:
+        raise _refused("the second call of a function")
+    before, calls = _writes(interpreter), interpreter.tracer.recorder.calls
+    start = len(calls)
+    made = interpreter.call(*args, **kwargs)
+    if not any(result.requires_grad for result in _standins(made)):
+        return made
+    draws = any(is_random(call[0]) for call in calls[start:])
+    loses_state = draws and not options.get("preserve_rng_state", True)
+    if loses_state or _writes(interpreter) != before:
+        interpreter.request.refusing.add(place)
+        signal = _refused("the second call of a function that writes or draws")
+        signal.step = step
+        raise signal
+    return made
 
 
 def leave_refusing(interpreter: Any) -> None:
@@ -53,6 +93,24 @@ def check_checkpoints(
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _standins(made: Any) -> list[Any]:
+    results = made if type(made) in (tuple, list) else (made,)
+    return [result for result in results if type(result) is Standin]
+
+
+def _writes(interpreter: Any) -> tuple[Any, ...]:
+    """What has been written so far, of Python state and of tensors from outside."""
+    places = [standin.place for standin, _ in interpreter.tracer.inputs]
+    return interpreter.marks(), sum([(place.base or place).version for place in places])
+
+
+def _only_selects(contexts: Any) -> bool:
+    """Whether a `context_fn` only chooses what is kept: selective checkpoint."""
+    if not isinstance(contexts, functools.partial):
+        return False
+    return contexts.func is create_selective_checkpoint_contexts
 
 
 def _call(interpreter: Any) -> tuple[Any, int]:

@@ -21,6 +21,7 @@ from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.known_sizes import known_size
 
+_MOST_WHOLE = 1 << 53  # below it each whole number is a float
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 _FLOATS = frozenset({torch.float64, torch.float32, torch.float16, torch.bfloat16})
 
@@ -48,6 +49,16 @@ def read_number(interpreter: Any, cls: type, tensor: Any) -> Any:
     if (cls is int) is (tensor.dtype in _FLOATS):
         tensor = leaf_call(interpreter, torch.Tensor.to, (tensor, wanted), {})
     return interpreter.call(torch.Tensor.item, tensor)
+
+
+def read_whole_number(interpreter: Any, tensor: Any) -> Any:
+    """`int(tensor.item())` of a float. Of NaN, infinities and what 64 bits do not hold eager raises
+    or counts further: checked when the program runs."""
+    number = read_number(interpreter, int, tensor)
+    for holds in (number > -_MOST_WHOLE, number < _MOST_WHOLE):
+        if type(holds) is SymbolicTruth:
+            promise(interpreter, holds)
+    return number
 
 
 @answers(torch.Tensor.tolist)

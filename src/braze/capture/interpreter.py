@@ -15,6 +15,8 @@ import types
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+import torch
+
 from braze.capture.assertions import assume_computable
 from braze.capture.attributes import load_attribute
 from braze.capture.callers import C_FUNCTIONS, Callers
@@ -35,14 +37,14 @@ from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, cha
 from braze.capture.text_passing import settle_read
 from braze.capture.truth import length
 from braze.capture.world import World
-from braze.compat.ambient import autocast_depth
+from braze.compat.ambient import ambient_state, autocast_depth
 from braze.compat.bytecode import decode
 from braze.compat.callers import call_later_from
 from braze.errors import CaptureError
 from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
 from braze.shapes.data_symbols import Undecidable
-from braze.standins import DataDependent
+from braze.standins import DataDependent, UnknownTensor, Untraceable
 from braze.standins.numbers import SymbolicFloat
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
@@ -90,10 +92,12 @@ class Interpreter:
     walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
     objects were known then.
     shows_text: whether a text that shows a size was made; reader: the real code that runs.
+    entered_settings: what changes calls of torch's, as it was at the frame's entry.
     """
 
     shows_text = False
     reader: Any = None
+    entered_settings: tuple[Any, ...] = ()
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.outer_step = 0
@@ -217,6 +221,14 @@ class Interpreter:
             origin = Origin(code.co_filename, instruction.line, code.co_qualname)
             found = self._origins[id(instruction)] = origin, instruction
         return found[0]
+
+    def state_of_call(self) -> tuple[Any, ...]:
+        """The grad mode in which a torch-level call is made; for user backends also autocast, and
+        whether all else is as at the frame's entry."""
+        if not self.request.keeps_calls:
+            return (torch.is_grad_enabled(),)
+        state = ambient_state()
+        return state.grad, state.casts(), state.settings() == self.entered_settings
 
     def put_off(self, function: Any, values: tuple[Any, ...], count: int = 1) -> None:
         """Call `function(*values)` after the graph ran. count: of how many callers it may ask."""
@@ -432,6 +444,8 @@ class Interpreter:
             raise
         except (DataDependent, Undecidable) as problem:
             raise _as_break(problem) from None
+        except (Untraceable, UnknownTensor) as problem:  # no exception of the program's
+            raise BreakRequested("unsupported-tensor", str(problem)) from None
         except BaseException as exception:
             refused = isinstance(exception, (TypeError, AttributeError))
             if refused and SymbolicFloat in map(type, args):

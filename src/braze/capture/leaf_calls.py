@@ -63,7 +63,7 @@ def leaf_call(
     note = interpreter.tensor_names.noted
     noted_args = note(args)
     noted_kwargs = tuple([(key, note(value)) for key, value in kwargs.items()])
-    gradients = torch.is_grad_enabled()
+    state = interpreter.state_of_call()
     recorder = interpreter.tracer.recorder
     before = recorder.progress
     callers = interpreter.callers.seen_by(function)
@@ -81,7 +81,7 @@ def leaf_call(
     if not did_nothing or values_in(noted_result):
         target = _target(function)
         interpreter.calls.append(
-            TorchCall(target, noted_args, noted_kwargs, noted_result, origin, gradients)
+            TorchCall(target, noted_args, noted_kwargs, noted_result, origin, *state)
         )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
 

@@ -9,6 +9,7 @@ import torch
 
 from braze.capture.overlay import EXACT
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.state_setters import names_setter
 
 # Python modules of torch whose functions only compute: leaves when their arguments are tensors
 # and constants.
@@ -52,7 +53,7 @@ _STARTS_KERNELS = ("_cuda_jiterator_", "_nccl_")
 def may_be_leaf(function: types.FunctionType) -> bool:
     """Whether a Python function is called natively where its arguments are plain."""
     module = function.__module__
-    if module is None or not module.startswith("torch"):
+    if module is None or not module.startswith("torch") or names_setter(function.__code__):
         return False
     if module == "torch":
         return function.__name__ in _TORCH_FUNCTIONS

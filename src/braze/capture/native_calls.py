@@ -55,6 +55,7 @@ from braze.capture.world import (
 )
 from braze.class_facts import fact_of_class
 from braze.compat.code_swap import target_of
+from braze.compat.state_setters import STATE_SETTERS
 from braze.ir.guard import ABSENT
 
 
@@ -87,10 +88,19 @@ def way_to_call(function: Any) -> Way:
         return partial(_answer, handler)
     if is_bound(function) and not is_binding_record(function.__self__):
         return _call_bound
+    if function in STATE_SETTERS:
+        return _leave_to_program
     if is_leaf_builtin(function):
         return ask_torch if is_question(function) else leaf_call
     holder = getattr(function, "__objclass__", None)
     return _call_function if holder is None else partial(_call_method, holder)
+
+
+def _leave_to_program(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A function of torch's that sets state: a graph would run under the state outside."""
+    raise BreakRequested("global-state", describe(function))
 
 
 def is_bound(function: Any) -> bool:

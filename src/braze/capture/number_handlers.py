@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from braze.capture.data_numbers import read_number, reads_number
+from braze.capture.data_numbers import read_number, read_whole_number, reads_number
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
@@ -28,6 +28,8 @@ def _conversion(cls: type, method: str) -> Any:
             return read_number(interpreter, cls, args[0])
         if cls is int and alone and type(args[0]) is SymbolicFloat:
             found = whole_part(interpreter, args[0])
+            if found is None and args[0].hint is None and interpreter.tracer.gives_integers:
+                return read_whole_number(interpreter, args[0].tensor)
             return interpreter.native(int, args[0]) if found is None else found
         if cls is float and alone:
             if type(args[0]) is ProgramInt:

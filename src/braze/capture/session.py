@@ -87,6 +87,7 @@ from braze.capture.signals import (
 from braze.capture.transforms import ForwardLevel
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
+from braze.compat.dispatch import is_python_dispatch_off
 from braze.errors import ConstraintViolated
 from braze.ir.frame import (
     NULL,
@@ -102,6 +103,7 @@ from braze.ir.frame import (
     Refused,
     Return,
 )
+from braze.ir.graph import needs_gradients
 from braze.ir.guard import GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
@@ -132,7 +134,8 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         kind = graph_break("unsupported-function", f"the generator {name}", frame_origin(request))
         return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
     modes = ambient_state()
-    if modes.function_modes > (modes.default_device is not None) or modes.dispatch_modes:
+    has_modes = modes.function_modes > (modes.default_device is not None) or modes.dispatch_modes
+    if has_modes or is_python_dispatch_off():
         kind = graph_break(
             "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
         )
@@ -194,6 +197,7 @@ def _attempt(
 def _interpret(
     interpreter: Interpreter, reason: GraphBreak | None, before: AmbientState
 ) -> CapturedFrame | Refused | BreakRequested:
+    interpreter.entered_settings = before.settings()
     interpreter.world.guard(None, GuardKind.AMBIENT, before)
     frame = _root_frame(interpreter, interpreter.request)
     try:
@@ -266,8 +270,7 @@ def _finish(
     alone = holds_all_gradients(interpreter, writer.results)
     sources = interpreter.world.input_sources
     reals = [interpreter.tracer.inputs[index][1] for index in trace.inputs]
-    problem = guard_written_inputs(interpreter.world, trace.graph, reals)
-    if problem is not None:
+    if (problem := guard_written_inputs(interpreter.world, trace.graph, reals)) is not None:
         return _unsupported(interpreter, problem)
     guard_distinct(interpreter.world)
     interpreter.sizes.check_marks()
@@ -300,6 +303,7 @@ def _finish(
         checks=checks,
         dropped=dropped_leaves(interpreter, trace.inputs, writer.made()),
         switched=switched,
+        saves=needs_gradients(trace.graph),
     )
 
 

@@ -8,7 +8,12 @@ from typing import Any
 
 import torch.utils.checkpoint
 
-from braze.capture.checkpoints import leave_refusing, note_checkpoint
+from braze.capture.checkpoints import (
+    call_checkpointed,
+    check_options,
+    leave_refusing,
+    note_checkpoint,
+)
 from braze.capture.handler_table import answers
 from braze.capture.late_calls import call_later
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -67,6 +72,8 @@ def _manager_method(function: Any, enters: bool) -> Any:
         if interpreter.world.source_of(manager) is not None:
             return interpreter.call_python(function, args, kwargs)
         last = next((n for n in reversed(range(len(entered))) if entered[n] is manager), -1)
+        if enters and _changes_inference(manager):
+            raise BreakRequested("global-state", "inference mode, in which tensors are of a kind")
         if enters:
             entered.append(manager)
             interpreter.devices_entered[id(manager)] = interpreter.outer_step
@@ -78,6 +85,13 @@ def _manager_method(function: Any, enters: bool) -> Any:
         return result
 
     return run
+
+
+def _changes_inference(manager: Any) -> bool:
+    """Whether what is made in a manager is an inference tensor, and outside not, or the reverse: a
+    graph runs as a whole in one mode or the other."""
+    is_mode = type(manager) is torch.inference_mode
+    return is_mode and bool(manager.mode) is not torch.is_inference_mode_enabled()
 
 
 for _cls in AMBIENT_MANAGERS:
@@ -167,17 +181,18 @@ def checkpoint(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     The reentrant kind records no gradients unless an argument needs one, and it has none for
     `torch.autograd.grad`."""
     rest = {name: value for name, value in kwargs.items() if name not in _CHECKPOINT_OPTIONS}
+    check_options(kwargs)
     reentrant = kwargs.get("use_reentrant")
     if reentrant is None:
         interpreter.call(warnings.warn, _SAY_WHICH_KIND)
     elif not reentrant:
-        return interpreter.call(*args, **rest)
+        return call_checkpointed(interpreter, args, rest, kwargs)
     if rest:
         problem = f"Unexpected keyword arguments: {','.join(rest)}"
         raise ProgramRaised(ValueError(problem))
     if any(type(arg) is Standin and arg.requires_grad for arg in args):
         leave_refusing(interpreter)
-        made = interpreter.call(*args)
+        made = call_checkpointed(interpreter, args, {}, kwargs)
         note_checkpoint(interpreter, made)
         return made
     interpreter.call(warnings.warn, _NO_GRADIENTS)

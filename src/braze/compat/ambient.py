@@ -6,6 +6,7 @@ from dataclasses import fields
 from typing import Any, Literal, final
 
 import torch
+from torch.amp import autocast_mode
 from torch.autograd import forward_ad
 from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
 from torch.utils._device import DeviceContext
@@ -40,6 +41,9 @@ LIBRARY_SETTERS = (
     torch.backends.mkldnn.flags,
     *[getattr(torch._C, name) for name in _SETTERS if hasattr(torch._C, name)],
 )
+# What enters an autocast region and leaves it, as calls that a torch.fx graph can have.
+ENTER_AUTOCAST: Any = autocast_mode._enter_autocast
+EXIT_AUTOCAST: Any = autocast_mode._exit_autocast
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 CONVOLUTIONS = ("cuda", "conv")  # whose precision is asked for and set
 
@@ -93,6 +97,18 @@ class AmbientState:
         words += ["no cuDNN"] * (not enabled)
         words += ["float32 convolutions without TF32"] * (precision != "tf32")
         return ", ".join(words + [f"{n} {name}" for name, n in counted.items() if n])
+
+    def casts(self) -> tuple[tuple[str, torch.dtype, bool], ...]:
+        """(device type, dtype, whether casts are remembered) of each device that autocast is on
+        for."""
+        pairs = zip(_AUTOCAST_DEVICES, self.autocast, strict=True)
+        return tuple([(d, dtype, self.autocast_cache) for d, (on, dtype) in pairs if on])
+
+    def settings(self) -> tuple[Any, ...]:
+        """What else changes what a call does: no node of a torch.fx graph sets it."""
+        modes = self.inference, self.function_modes, self.default_device, self.forward_level
+        flags = self.deterministic, self.deterministic_warn_only, self.sdpa, self.convolutions
+        return (*modes, *flags, self.default_dtype)
 
     def holds(self) -> bool:
         """Whether the thread's state is this one now."""

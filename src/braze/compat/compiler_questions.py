@@ -74,6 +74,9 @@ PLAIN_SETUP_CONTEXT: Any = _PLAIN_FUNCTION.setup_context
 # What the method of the backward may be called, and what stands there where it has no own.
 BACKWARD_NAMES = ("vjp", "backward")
 PLAIN_BACKWARD: tuple[Any, ...] = (_PLAIN_FUNCTION.vjp, _PLAIN_FUNCTION.backward)
+# What autograd's node, which is the `ctx` of a function, has by itself.
+OF_NODES = frozenset(dir(torch.autograd.function.BackwardCFunction)) - frozenset(dir(object))
+OF_NODES |= {"_autograd_function_id", "_forward_cls"}  # of each one's own class
 # The code of every backward under `once_differentiable`.
 ONCE_DIFFERENTIABLE: types.CodeType = torch.autograd.function.once_differentiable(
     lambda ctx: None

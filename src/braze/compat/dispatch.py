@@ -163,6 +163,14 @@ def clear_autocast_cache() -> None:
     torch.clear_autocast_cache()
 
 
+_PYTHON_KEY: Any = torch._C.DispatchKey.Python
+
+
+def is_python_dispatch_off() -> bool:
+    """Whether no Python code sees operators in this thread: nor would the tracer of a capture."""
+    return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_PYTHON_KEY))
+
+
 set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
 
 

@@ -12,6 +12,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.interop.fx_graph import aten_to_fx
 from braze.ir.graph import Graph
 
@@ -43,7 +44,10 @@ class CompiledAtFirstCall:
             with self._lock:
                 if self._compiled is None:
                     self._compiled = self._compile(list(inputs))
-        return list(self._compiled(inputs))
+        if not is_autocast_on():
+            return list(self._compiled(inputs))
+        with without_autocast():  # the graph has the casts
+            return list(self._compiled(inputs))
 
     def _compile(self, inputs: list[torch.Tensor]) -> Callable[[Sequence[torch.Tensor]], Any]:
         try:

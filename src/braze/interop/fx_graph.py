@@ -18,6 +18,8 @@ from torch import fx
 
 from braze.compat.backward import as_piece, copy_uncounted
 from braze.compat.dispatch import set_grad_enabled
+from braze.interop.fx_casts import CastNodes, CastsOf
+from braze.interop.fx_constants import said_constant, said_dtype, said_target
 from braze.interop.fx_sizes import SizeNodes
 from braze.ir.frame import CapturedFrame, TorchCall
 from braze.ir.graph import (
@@ -28,6 +30,7 @@ from braze.ir.graph import (
     Output,
     Value,
     computed_symbol,
+    needs_gradients,
     operands,
     values_in,
 )
@@ -55,34 +58,38 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
     """
     names = [placeholder_name(str(source)) for source in frame.inputs]
     is_sized = bool(bindings_of(frame.graph))
-    if _computes_numbers(frame.graph) or (is_sized and not frame.calls):
-        return aten_to_fx(frame.graph, names, frame.grad_enabled)
+    holds_backward = frame.saves and not needs_gradients(frame.graph)  # no call of torch says it
+    if holds_backward or _computes_numbers(frame.graph) or (is_sized and not frame.calls):
+        return aten_to_fx(frame.graph, names, frame.grad_enabled, frame.casts)
     try:
         return _torch_level(frame, names)
     except _NotNamed:
-        return aten_to_fx(frame.graph, names, frame.grad_enabled)
+        return aten_to_fx(frame.graph, names, frame.grad_enabled, frame.casts)
 
 
 def _torch_level(frame: CapturedFrame, names: Sequence[str]) -> fx.GraphModule:
     builder = _Builder(frame.graph, names, frame.written_names)
-    builder.gradients = frame.grad_enabled
+    builder.gradients, builder.casts.entered = frame.grad_enabled, frame.casts
     producers = {v: node for node in frame.graph.nodes for v in node.outputs if v is not None}
     for call in _live_calls(frame):
-        builder.switch_gradients(call.grad_enabled)
+        if not call.is_plain:
+            raise _NotNamed(call.result)  # it would be another one under the state outside
+        builder.switch(call.grad_enabled, call.casts)
         builder.add_call(call, producers)
-    builder.switch_gradients(frame.grad_enabled)
+    builder.switch(frame.grad_enabled, frame.casts)
     results = frame.call_results or [output.value for output in frame.graph.outputs]
     return builder.finish([builder.value(result, producers) for result in results])
 
 
 def aten_to_fx(
-    graph: Graph, names: Sequence[str] = (), entered_with: bool = True
+    graph: Graph, names: Sequence[str] = (), entered_with: bool = True, casts: CastsOf = ()
 ) -> fx.GraphModule:
     """The ATen graph as a GraphModule; `names` for the placeholders; `entered_with`: the grad
-    mode in which it is called."""
+    mode in which it is called; `casts`: what autocast does there, whose casts the graph has."""
     count = len(graph.inputs) + len(graph.sizes.numbers)
     builder = _Builder(graph, names or [f"arg{i}_1" for i in range(count)])
-    builder.gradients = entered_with
+    builder.gradients, builder.casts.entered = entered_with, casts
+    builder.casts.switch(())
     builder.own_reads = _reads_of_in_place_operators(graph)
     builder.add_nodes(graph.nodes)
     for mutation in graph.mutations:
@@ -91,7 +98,7 @@ def aten_to_fx(
             torch.ops.aten.copy_.default if mutation.count else copy_uncounted,
             (builder.known[mutation.input], builder.known[mutation.value]),
         )
-    builder.switch_gradients(entered_with)
+    builder.switch(entered_with, casts)
     return builder.finish([builder.output(output) for output in graph.outputs])
 
 
@@ -118,6 +125,7 @@ class _Builder:
         self.graph = fx.Graph()
         self.known: dict[Value, fx.Node] = {}
         self.gradients = True
+        self.casts = CastNodes(self.graph)
         self.own_reads: frozenset[Node] = frozenset()
         inputs = [self.graph.placeholder(name) for name in names]
         self.known.update(zip(graph.inputs, inputs))
@@ -138,6 +146,11 @@ class _Builder:
         return self.graph.call_function(target, args, kwargs or {})
 
     # --- ATen nodes
+
+    def switch(self, gradients: bool, casts: CastsOf) -> None:
+        """Let what follows be called in this grad mode and under this autocast."""
+        self.switch_gradients(gradients)
+        self.casts.switch(casts)
 
     def switch_gradients(self, enabled: bool) -> None:
         if enabled is not self.gradients:
@@ -236,7 +249,9 @@ class _Builder:
             return self.known[argument]
         if isinstance(argument, (tuple, list)):
             return [self._bound(a) for a in argument]
-        return self.sizes.number(argument) if isinstance(argument, (Expr, Symbol)) else argument
+        if isinstance(argument, (Expr, Symbol)):
+            return self.sizes.number(argument)
+        return said_constant(self.root, self.graph, argument)
 
     # --- torch-level calls
 
@@ -252,21 +267,24 @@ class _Builder:
             if needed in self._written:
                 raise _NotNamed(value)
             self.value(needed, producers)
-        mode = self.gradients  # of the call that needs it, which may come long after
-        self.switch_gradients(node.grad_enabled)
+        # Of the call that needs it, which may come long after.
+        mode, casts = self.gradients, self.casts.now
+        self.switch(node.grad_enabled, ())
         self.add_node(node)
-        self.switch_gradients(mode)
+        self.switch(mode, casts)
         return self.known[value]
 
     def add_call(self, call: TorchCall, producers: dict[Value, Node]) -> None:
-        args = tuple(self._argument(a, producers) for a in call.args)
-        kwargs = {name: self._argument(a, producers) for name, a in call.kwargs}
+        is_own = getattr(call.target, "__module__", "torch") == _APPLYING  # takes types as such
+        dtype = _same if is_own else said_dtype
+        args = tuple(self._argument(dtype(a), producers) for a in call.args)
+        kwargs = {name: self._argument(dtype(a), producers) for name, a in call.kwargs}
         if isinstance(call.target, str):
             made = self.graph.call_method(call.target, args, kwargs)
         elif type(call.target) is types.MethodWrapperType:  # x.data, x.T: a descriptor's __get__
             made = self.call(getattr, (*args, call.target.__self__.__name__))  # type: ignore[attr-defined]
         else:
-            made = self.call(_target_for(call.target, args), args, kwargs)
+            made = self.call(_target_for(said_target(call.target), args), args, kwargs)
         _note_origin(made, call.origin)
         self._name_result(call.result, made)
 
@@ -287,7 +305,7 @@ class _Builder:
             if not self.sizes.knows(argument):
                 raise _NotNamed(argument)
             return self.sizes.number(argument)
-        return argument
+        return said_constant(self.root, self.graph, argument)
 
     def _name_result(self, result: Any, made: fx.Node) -> None:
         if type(result) is Value:
@@ -343,6 +361,14 @@ _SCATTERS = frozenset(
     }
 )
 """`(tensor, source, ...)`: what a write to a view becomes."""
+
+
+# The module of what applies a program's own autograd function.
+_APPLYING = "braze.capture.autograd_functions"
+
+
+def _same(value: Any) -> Any:
+    return value
 
 
 def _note_origin(node: fx.Node, origin: Origin) -> None:

@@ -14,7 +14,7 @@ from typing import Any, final
 
 import torch
 
-from braze.interop.undo_writes import undoing_writes
+from braze.interop.undo_writes import leaving_regions, undoing_writes
 from braze.ir.entry import GraphCallable, PartlyRun
 from braze.ir.graph import Graph
 from braze.ir.random_ops import drawing_devices
@@ -32,7 +32,7 @@ def run_by_compiler(
     """What a user's compiler makes of a graph, whose torch-level calls are `module`; a fault leaves
     the inputs as they were. most: how often it may be asked again, for other sizes."""
     if not most:
-        compiled = compiler(module, example_inputs)
+        compiled = leaving_regions(module, compiler(module, example_inputs))
         made = undoing_writes(graph, checking_writes(graph, lambda inputs: compiled(*inputs)))
         return putting_back(made, graph)
     by_sizes = _BySizes(module, compiler, example_inputs, most)
@@ -68,7 +68,7 @@ class _BySizes:
         self._module = module
         self._compiler = compiler
         self._most = most
-        self._compiled = compiler(copy.copy(module), example_inputs)
+        self._compiled = leaving_regions(module, compiler(copy.copy(module), example_inputs))
         self._by_sizes: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._by_sizes[_sizes(example_inputs)] = self._compiled
         self._lock = threading.Lock()
@@ -83,7 +83,7 @@ class _BySizes:
             if sizes in self._by_sizes or len(self._by_sizes) > self._most:
                 return False
             made = self._compiler(copy.copy(self._module), list(inputs))
-            self._by_sizes[sizes] = made
+            self._by_sizes[sizes] = leaving_regions(self._module, made)
         return True
 
 

@@ -7,12 +7,19 @@ the program does; where a later call raises, the frame is run again from its sta
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeAlias, final
+from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.ambient import (
+    ENTER_AUTOCAST,
+    ambient_state,
+    autocast_depth,
+    set_ambient_state,
+)
 from braze.compat.backward import VERSION, set_versions
 from braze.compat.dispatch import set_grad_enabled
+from braze.compat.saved_hooks import raised_by_hooks
 from braze.ir.entry import PartlyRun
 from braze.ir.graph import Graph
 
@@ -32,6 +39,8 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
             return run(inputs)
         except Exception as fault:
             set_grad_enabled(gradients)  # which the graph switches where the program does
+            if raised_by_hooks(fault):
+                raise PartlyRun(fault) from None
             if not all(one.can_be_restored() for one in kept):
                 raise PartlyRun(fault) from fault
             for one in kept:
@@ -39,6 +48,23 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
             raise
 
     return run_or_undo
+
+
+def leaving_regions(module: torch.fx.GraphModule, run: Callable[..., Any]) -> Callable[..., Any]:
+    """What was made of a graph; where it raises in the middle of a region of autocast, the region
+    is left."""
+    if not module.graph.find_nodes(op="call_function", target=ENTER_AUTOCAST):
+        return run
+
+    def run_or_leave(*inputs: Any) -> Any:
+        before, depth = ambient_state(), autocast_depth()
+        try:
+            return run(*inputs)
+        except BaseException:
+            set_ambient_state(before, depth - autocast_depth())
+            raise
+
+    return run_or_leave
 
 
 @final

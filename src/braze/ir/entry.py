@@ -44,6 +44,12 @@ class PartlyRun(Exception):
 
 
 @final
+class HooksInForce(Exception):
+    """A graph was asked to run where hooks are in force that it cannot show what the program's
+    operators would: it has done nothing, and the program's own code is to run instead."""
+
+
+@final
 class FrameValues:
     """The values of a frame at the point where its capture starts.
 

@@ -10,6 +10,8 @@ import random
 import types
 from typing import Any, TypeAlias, final
 
+import torch
+
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Value
 from braze.ir.guard import Guard, GuardKind
@@ -299,7 +301,10 @@ class TorchCall:
     tensor method with the tensor as first argument. Tensors in args, kwargs and result are
     `braze.ir.graph.Value` of the graph's numbering: for each tensor object the value that it held
     when a call first named it, also after a call in place (whose result is its argument).
-    grad_enabled: whether the call was made under grad mode."""
+    grad_enabled: whether the call was made under grad mode.
+    casts: what autocast did then: (device type, dtype, whether casts are remembered) of each device
+        for which it was on.
+    is_plain: whether all else that changes what a call does was as at the frame's entry."""
 
     target: Any
     args: tuple[Any, ...]
@@ -307,6 +312,8 @@ class TorchCall:
     result: Any
     origin: Origin
     grad_enabled: bool = True
+    casts: tuple[tuple[str, torch.dtype, bool], ...] = ()
+    is_plain: bool = True
 
 
 @final
@@ -349,6 +356,7 @@ class CapturedFrame:
     draws: random numbers of Python's that each call begins with.
     checks: what has to be true of the graph's results before anything is done with them.
     dropped: inputs of the graph whose `.grad` the frame drops before it computes anything.
+    saves: whether autograd saves tensors in eager, for a backward in the frame or after it.
     switched: inputs that begin to need gradients (True), or cease to (False), before it computes
         anything with them."""
 
@@ -370,8 +378,15 @@ class CapturedFrame:
     checks: tuple[Check, ...] = ()
     dropped: tuple[int, ...] = ()
     switched: tuple[tuple[int, bool], ...] = ()
+    saves: bool = False
 
     @property
     def grad_enabled(self) -> bool:
         """The grad mode at the frame's entry."""
         return all(g.expected.grad for g in self.guards if g.kind is GuardKind.AMBIENT)
+
+    @property
+    def casts(self) -> tuple[tuple[str, torch.dtype, bool], ...]:
+        """What autocast does at the frame's entry, as in `TorchCall.casts`."""
+        states = [g.expected for g in self.guards if g.kind is GuardKind.AMBIENT]
+        return states[0].casts() if states else ()

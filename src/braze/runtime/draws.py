@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from braze.ir.entry import GraphCallable
+from braze.ir.entry import GraphCallable, PartlyRun
 from braze.ir.frame import Draw
 from braze.runtime.source_code import tensor_of
 
@@ -28,6 +28,8 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
                 if draw.input >= 0:
                     given[draw.input] = _tensor_of(number)
             return run(given)
+        except PartlyRun:
+            raise
         except BaseException:
             for generator, state in states:
                 generator.setstate(state)

@@ -18,7 +18,7 @@ from typing import Any, final
 import torch
 
 from braze.errors import BrazeWarning
-from braze.ir.entry import CompileFrame, FrameValues, PartlyRun
+from braze.ir.entry import CompileFrame, FrameValues, HooksInForce, PartlyRun
 from braze.ir.frame import Break, Refused
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.checks import CheckFailed
@@ -172,6 +172,9 @@ class Dispatcher:
             fault.raise_cause()
         if isinstance(fault, (CheckFailed, ProgramRaises)):
             self.observe("raise", str(fault))
+            return ""
+        if isinstance(fault, HooksInForce):
+            self.observe("hooks", str(fault))
             return ""
         return f"{type(fault).__name__}: {fault}"
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.errors import BrazeWarning, RecompileLimitExceeded
-from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues
+from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues, PartlyRun
 from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import UNKNOWN, Origin
@@ -89,6 +89,8 @@ class Entry:
         states = RandomStates(self.draws_on)
         try:
             return self.graph(inputs)
+        except PartlyRun:
+            raise
         except BaseException:
             states.restore()
             raise

@@ -29,9 +29,11 @@ from braze.compat.backward import (
     preset_context,
     quick_apply,
     saved_data,
+    saved_hooks,
 )
 from braze.compat.gradmode import is_autocast_on
-from braze.ir.entry import GraphCallable
+from braze.compat.saved_hooks import raised_by_hooks, shows_saved_tensors
+from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun
 from braze.ir.graph import Alias, operands
 from braze.ir.picking import items_at
 from braze.ir.run_graph import compile_graph_runner, write_back
@@ -52,6 +54,7 @@ from braze.runtime.size_values import compile_reader, compile_sizes
 
 # (which tangents are given, autocast) -> the backward for them, compiled.
 CompileBackward: TypeAlias = Callable[[tuple[bool, ...], Casts], tuple[Backward, GraphCallable]]
+FOREIGN_HOOKS = "the program's own hooks on saved tensors are in force"
 Gradients: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
@@ -121,7 +124,10 @@ class TrainingGraph:
             if written.retains_grad and not written.is_leaf:
                 raise RuntimeError("an input of the graph retains its gradient and is written to")
         wanting = self._want(inputs)
-        results = _apply(self, inputs, *wanting)
+        if saved_hooks() is None:
+            results = _apply(self, inputs, *wanting)
+        else:
+            results = self._apply_with_hooks(inputs, wanting)
         if self.nodes is not None:
             *results, last = results
             results = with_nodes(
@@ -131,6 +137,18 @@ class TrainingGraph:
             return results  # type: ignore[no-any-return]
         count = self.result_count
         return self._outside(inputs, results[:count], results[count:])
+
+    def _apply_with_hooks(self, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]) -> Any:
+        """The Function where hooks on saved tensors are in force. What they raise goes to whoever
+        set them: so `torch.utils.checkpoint` ends a recomputation early."""
+        if shows_saved_tensors():
+            raise HooksInForce(FOREIGN_HOOKS)
+        try:
+            return _apply(self, inputs, *wanting)
+        except Exception as problem:
+            if raised_by_hooks(problem):
+                raise PartlyRun(problem) from None
+            raise  # a fault of the graph
 
     def backward_for(self, given: tuple[bool, ...], casts: Casts = ()) -> _CompiledBackward:
         """The compiled backward for the tangents that are defined and the autocast that is active;

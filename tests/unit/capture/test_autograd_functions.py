@@ -355,3 +355,110 @@ def test_other_sizes() -> None:
         x = torch.randn(size, requires_grad=True)
         compiled(x).backward()
         torch.testing.assert_close(x.grad, x.detach().exp() * 4)
+
+
+class Own(torch.autograd.Function):
+    """Its methods disagree, so that which one was asked shows."""
+
+    @staticmethod
+    def forward(x: Any) -> Any:
+        return torch.sin(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+        ctx.save_for_backward(*inputs)
+        ctx.save_for_forward(*inputs)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Any) -> Any:
+        return gradient * 100
+
+    @staticmethod
+    def jvp(ctx: Any, tangent: Any) -> Any:
+        return tangent * 7
+
+    @staticmethod
+    def vmap(info: Any, dims: Any, x: Any) -> Any:
+        return torch.cos(x), dims[0]
+
+
+def in_dual_level(x: Tensor) -> Any:
+    forward_ad = torch.autograd.forward_ad
+    with forward_ad.dual_level():
+        made = Own.apply(forward_ad.make_dual(x, torch.ones(3)))
+        return forward_ad.unpack_dual(made).tangent
+
+
+TRANSFORMED: dict[str, Callable[[Tensor], Any]] = {
+    "jvp": lambda x: torch.func.jvp(Own.apply, (x,), (torch.ones(3),))[1],
+    "jvp around more": lambda x: torch.func.jvp(
+        lambda t: Own.apply(t * 2) + t, (x,), (torch.ones(3),)
+    )[1],
+    "jacfwd": lambda x: torch.func.jacfwd(Own.apply)(x),
+    "grad": lambda x: torch.func.grad(lambda t: Own.apply(t).sum())(x),
+    "vjp": lambda x: torch.func.vjp(Own.apply, x)[1](torch.ones(3))[0],
+    "vmap": lambda x: torch.vmap(Own.apply)(x),
+    "vmap of grad": lambda x: torch.vmap(torch.func.grad(lambda t: Own.apply(t)))(x),
+    "dual level": in_dual_level,
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMED)
+def test_transforms_ask_its_own_methods(name: str) -> None:
+    program = TRANSFORMED[name]
+    compiled = braze.compile(program, backend="aot_eager")
+    found = []
+    for function in (program, compiled, compiled):
+        try:
+            found.append(function(torch.tensor([0.5, 1.0, -2.0])).tolist())
+        except RuntimeError as error:
+            found.append(str(error))
+    assert found[0] == found[1] == found[2]
+
+
+def _attributes_of_nodes() -> list[str]:
+    made = Own.apply(torch.ones(2, requires_grad=True)).grad_fn
+    return sorted(set(dir(made)) - {"__dict__", "__module__", "__weakref__", *dir(object)})
+
+
+def _shown(value: Any) -> Any:
+    if isinstance(value, (tuple, list)):
+        return tuple(map(_shown, value))
+    return type(value).__name__ if callable(value) or value is None else repr(value)[:30]
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("before", [True, False], ids=["asked before saving", "asked after it"])
+def test_ctx_has_what_nodes_have(before: bool) -> None:
+    """Each attribute of autograd's node, asked of `ctx`: eager's answer, or its error."""
+    for name in [*_attributes_of_nodes(), "of_nobody"]:
+        seen: list[Any] = []
+
+        class Asking(torch.autograd.Function):
+            @staticmethod
+            def forward(ctx: Any, x: Any, w: Any, name: str, seen: Any) -> Any:
+                if not before:
+                    ctx.save_for_backward(x, w)
+                try:
+                    seen.append(_shown(getattr(ctx, name)))
+                except AttributeError as error:
+                    seen.append(str(error)[:40])
+                ctx.save_for_backward(x, w)
+                return x * w
+
+            @staticmethod
+            def backward(ctx: Any, gradient: Any) -> Any:
+                x, w = ctx.saved_tensors
+                return gradient * w, gradient * x, None, None
+
+        def program(x: Any, w: Any, name: Any = name, seen: Any = seen, cls: Any = Asking) -> Any:
+            return cls.apply(x, w, name, seen).sin()
+
+        answers = []
+        for function in (program, braze.compile(program, backend="aot_eager")):
+            seen.clear()
+            x = torch.ones(2, requires_grad=True)
+            function(x, torch.ones(2) * 3).sum().backward()
+            assert x.grad is not None
+            answers.append((list(seen), x.grad.tolist()))
+        assert answers[0] == answers[1], name

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import copy
 import gc
-import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+import torch.utils.checkpoint
 from torch import nn
+from torch.multiprocessing.reductions import StorageWeakRef
 from torch.nn import functional as F
 
 import braze
@@ -228,24 +229,90 @@ def test_hooks() -> None:
     torch.testing.assert_close(x.grad, expected)
 
 
-def test_hooks_on_saved_tensors(journal: Journal) -> None:
-    """They see what the compiled forward saves, and no stand-in of the compile's."""
-    x, w = leaf(2, 3), leaf(3, 4)
+def test_hooks_see_what_eager_saves(journal: Journal) -> None:
+    """Hooks of the program, which may change what they are given, leave the call to eager; without
+    them the graph serves it."""
     compiled = braze.compile(mixed)
     packed: list[torch.Size] = []
 
     def pack(tensor: torch.Tensor) -> torch.Tensor:
         assert type(tensor) in (torch.Tensor, nn.Parameter)
         packed.append(tensor.shape)
-        return tensor.clone()
+        return tensor * 2
 
-    with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
-        made = compiled(x, w)
-    made[0].sum().backward()
-    assert packed
+    def gradient_and_packed(function: Any) -> tuple[Any, list[torch.Size]]:
+        torch.manual_seed(5)
+        x, w = leaf(2, 3), leaf(3, 4)
+        packed.clear()
+        with torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t):
+            made = function(x, w)
+        made[0].sum().backward()
+        return x.grad, list(packed)
+
+    (expected, seen), (gradient, packed_by_graph) = map(gradient_and_packed, (mixed, compiled))
+    assert seen == packed_by_graph
+    torch.testing.assert_close(gradient, expected)
+    x, w = leaf(2, 3), leaf(3, 4)
+    compiled(x, w)[0].sum().backward()
     assert [record.outcome for record in journal.records()] == ["graph", "backward"]
-    (gradient,) = torch.autograd.grad(mixed(x, w)[0].sum(), x)
-    torch.testing.assert_close(x.grad, gradient)
+
+
+@pytest.mark.parametrize("early", [True, False])
+@pytest.mark.parametrize("nested", [True, False])
+def test_checkpoint_of_compiled_code(early: bool, nested: bool, journal: Journal) -> None:
+    """A recomputation ends by an exception out of a hook: the graph's fault it is not."""
+    w = leaf(4, 4)
+    block = braze.compile(lambda x: nn.functional.dropout(torch.tanh(x @ w), 0.5) * x)
+    checkpoint = torch.utils.checkpoint.checkpoint
+
+    def twice(function: Any) -> Any:
+        inner = lambda t: checkpoint(function, t, use_reentrant=False)  # noqa: E731
+        outer = lambda t: checkpoint(lambda u: inner(u).cos(), t, use_reentrant=False)  # noqa: E731
+        return outer if nested else inner
+
+    found = []
+    for function in (lambda x: nn.functional.dropout(torch.tanh(x @ w), 0.5) * x, block):
+        torch.manual_seed(5)
+        x = leaf(4, 4)
+        w.grad = None
+        with torch.utils.checkpoint.set_checkpoint_early_stop(early):
+            for _ in range(2):
+                torch.manual_seed(5)
+                twice(function)(x).sum().backward()
+        found.append((x.grad, w.grad))
+    torch.testing.assert_close(found[0], found[1])
+    assert {record.outcome for record in journal.records()} == {"graph", "backward"}
+
+
+def test_checkpoint_writes_twice() -> None:
+    """What a checkpointed function writes to Python state, it writes again in the backward."""
+    seen: list[int] = []
+
+    def block(x: Any) -> Any:
+        seen.append(len(seen))
+        return x.sin() * x
+
+    counts = []
+    for function in (block, braze.compile(block)):
+        seen.clear()
+        y = torch.utils.checkpoint.checkpoint(function, leaf(3), use_reentrant=False)
+        y.sum().backward()
+        counts.append(list(seen))
+    assert counts[0] == counts[1] == [0, 1]
+
+
+def test_pack_hook_raises() -> None:
+    """What a checkpoint's hook raises comes out; what the program's own raises, too."""
+
+    def pack(tensor: torch.Tensor) -> torch.Tensor:
+        raise LookupError("of the hook")
+
+    for function in (mixed, braze.compile(mixed)):
+        with (
+            pytest.raises(LookupError, match="of the hook"),
+            torch.autograd.graph.saved_tensors_hooks(pack, lambda t: t),
+        ):
+            function(leaf(2, 3), leaf(3, 4))
 
 
 def test_anomaly_mode_names_the_function() -> None:
@@ -261,7 +328,7 @@ def test_anomaly_mode_names_the_function() -> None:
 
 
 def test_saved_tensors_go_while_the_backward_runs() -> None:
-    alive: list[weakref.ref[torch.Tensor]] = []
+    alive: list[StorageWeakRef] = []
 
     class Watch(torch.autograd.Function):
         @staticmethod
@@ -271,17 +338,14 @@ def test_saved_tensors_go_while_the_backward_runs() -> None:
         @staticmethod
         def backward(ctx: Any, gradient: Any) -> Any:
             gc.collect()
-            assert [r() for r in alive] == [None] * len(alive)
+            assert all(memory.expired() for memory in alive)
             return gradient
 
-    def keep(tensor: torch.Tensor) -> torch.Tensor:
-        if not tensor.requires_grad:
-            alive.append(weakref.ref(tensor))
-        return tensor
-
-    x = leaf(3, 3)
-    with torch.autograd.graph.saved_tensors_hooks(keep, lambda t: t):
-        y = braze.compile(lambda x: (x.sin().exp() @ x).tanh())(Watch.apply(x))
+    y = braze.compile(lambda x: (x.sin().exp() @ x).tanh())(Watch.apply(leaf(3, 3)))
+    saved = [tensor for tensor in y.grad_fn.saved_tensors if not tensor.requires_grad]
+    alive += [StorageWeakRef(tensor.untyped_storage()) for tensor in saved]
+    assert not any(memory.expired() for memory in alive)
+    del saved
     y.sum().backward()
     assert alive
 

@@ -1,0 +1,73 @@
+"""Hooks on saved tensors that a program has put around a call: which of them a graph can serve.
+
+A graph saves other tensors than the program's operators do, so hooks would be shown other ones, and
+what they change would change other gradients. Hooks that give back what they were given, and show
+it to nobody, are served all the same: those of `torch.utils.checkpoint` and `save_on_cpu`.
+"""
+
+from __future__ import annotations
+
+import types
+from typing import Any
+
+import torch
+import torch.utils.checkpoint as checkpoints
+from torch.autograd.graph import save_on_cpu
+
+from braze.compat.backward import saved_hooks
+from braze.compat.compiler_questions import is_compiler_function
+
+
+def _hooks_made_by(cls: type) -> frozenset[types.CodeType]:
+    """The code of functions that a class's `__init__` makes."""
+    made = cls.__init__.__code__.co_consts  # type: ignore[misc]
+    return frozenset(filter(lambda constant: type(constant) is types.CodeType, made))
+
+
+_OF_CHECKPOINTS = _hooks_made_by(checkpoints._checkpoint_hook) | _hooks_made_by(
+    checkpoints._recomputation_hook
+)
+_OF_TORCH = _OF_CHECKPOINTS | _hooks_made_by(save_on_cpu)
+# What sets, for all that is saved from then on, what becomes of it.
+SET_SAVED_HOOKS: tuple[Any, ...] = (
+    torch._C._autograd._push_saved_tensors_default_hooks,
+    torch._C._autograd._pop_saved_tensors_default_hooks,
+)
+
+
+def are_of_torch(hooks: tuple[Any, Any]) -> bool:
+    """Whether both of a pair of hooks are torch's own: what one keeps the other gives back."""
+    return all(_code_of(hook) in _OF_TORCH for hook in hooks)
+
+
+def is_in_checkpoint() -> bool:
+    """Whether `torch.utils.checkpoint` is calling its function, or calls it once more."""
+    hooks = saved_hooks()
+    return hooks is not None and _code_of(hooks[0]) in _OF_CHECKPOINTS
+
+
+def shows_saved_tensors() -> bool:
+    """Whether a program's own hooks are in force in the thread."""
+    hooks = saved_hooks()
+    return hooks is not None and not are_of_torch(hooks)
+
+
+def raised_by_hooks(problem: BaseException) -> bool:
+    """Whether an exception came out of the hooks in force: it is for whoever set them."""
+    hooks = saved_hooks()
+    if hooks is None:
+        return False
+    codes = {_code_of(hook) for hook in hooks}
+    place = problem.__traceback__
+    while place is not None:
+        if place.tb_frame.f_code in codes:
+            return True
+        place = place.tb_next
+    return False
+
+
+def _code_of(hook: Any) -> Any:
+    """The code of a hook; one of the checkpoint's is wrapped by torch's own compiler."""
+    if type(hook) is types.FunctionType and is_compiler_function(hook):
+        hook = getattr(hook, "__wrapped__", hook)
+    return getattr(hook, "__code__", None)

@@ -1,0 +1,80 @@
+"""Constants in `torch.fx` graphs: in the text where that can say them, else in the module.
+
+x.to(bool)                 l_x_.to(torch.bool)
+Scale.apply(x, config)     _constant0 = self._constant0;  Scale(l_x_, _constant0)
+"""
+
+from __future__ import annotations
+
+import cmath
+import enum
+import types
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import fx
+
+# Whose printed form is Python that reads as the same value.
+_SAID = frozenset(
+    {
+        types.NoneType,
+        types.EllipsisType,
+        bool,
+        int,
+        float,
+        str,
+        bytes,
+        torch.dtype,
+        torch.device,
+        torch.layout,
+        torch.memory_format,
+    }
+)
+# Types that stand for dtypes where a call of torch takes one.
+_DTYPES: dict[Any, torch.dtype] = {
+    bool: torch.bool,
+    int: torch.int64,
+    float: torch.float64,
+    complex: torch.complex128,
+}
+_NAMED = (
+    types.FunctionType,
+    types.BuiltinFunctionType,
+    types.MethodDescriptorType,
+    torch._ops.OpOverload,
+    torch._ops.OpOverloadPacket,
+)
+
+
+def said_dtype(value: Any) -> Any:
+    """The dtype that a Python type stands for; anything else as it is."""
+    return _DTYPES.get(value, value) if isinstance(value, type) else value
+
+
+def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> Any:
+    """A constant as an argument of a node: itself where the graph's text can say it, else a node
+    that takes it from the module."""
+    cls = type(value)
+    if cls in _SAID or isinstance(value, fx.Node) or (cls is complex and cmath.isfinite(value)):
+        return value
+    if isinstance(value, (int, str)) and isinstance(value, enum.Enum):
+        return value.value
+    if isinstance(value, (float, int)):  # of a class of the program's: operators see a number
+        return float(value) if isinstance(value, float) else int(value)
+    name = f"_constant{len(vars(root))}"
+    setattr(root, name, value)
+    return graph.get_attr(name)
+
+
+def said_target(target: Callable[..., Any]) -> Callable[..., Any]:
+    """What a node calls. What has no name of its own (a scripted function) is called by a function
+    that has."""
+    if isinstance(target, (*_NAMED, type)):
+        return target
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return target(*args, **kwargs)
+
+    call.__name__ = getattr(target, "__name__", None) or type(target).__name__
+    return call

@@ -1,0 +1,27 @@
+"""The text of every operator's graph is Python that computes what eager computes."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.differential.graph_text import check_text
+from tests.differential.op_sweep import operators
+
+PARTS = 8
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("part", range(PARTS))
+def test_text_computes_as_eager(part: int) -> None:
+    graphs, failures = 0, []
+    for name, op in sorted(operators().items())[part::PARTS]:
+        dtype = next((d for d in (torch.float32, torch.int64) if d in op.dtypes), None)
+        if dtype is None:
+            continue
+        try:
+            graphs += check_text(op, dtype, 2)
+        except Exception as error:
+            failures.append(f"{name}: {type(error).__name__}: {str(error)[:200]}")
+    assert not failures, "\n".join(failures)
+    assert graphs > 50
