@@ -1,0 +1,127 @@
+"""Run random programs of the reference's vocabulary, and shrink those that differ."""
+
+from __future__ import annotations
+
+import argparse
+import subprocess
+import sys
+import time
+from collections import Counter
+from pathlib import Path
+
+from tests.fuzz.reference.check import Found, check, warm_up
+from tests.fuzz.reference.generator import generate
+from tests.fuzz.reference.program import Program
+from tests.fuzz.reference.shrinking import idioms_left, shrunk
+
+SAID_EVERY = 250
+# Seconds for which the first failures of a kind are shrunk, and how many of a kind are.
+SHRINK_SECONDS, SHRUNK_OF_A_KIND = 25.0, 3
+
+
+class Tally:
+    """What became of the programs of consecutive seeds."""
+
+    def __init__(self, arguments: argparse.Namespace) -> None:
+        self._arguments = arguments
+        self._start = time.monotonic()
+        self.done = self.void = self.compiled = self.errors = 0
+        self.found: Counter[tuple[str, str]] = Counter()
+        self.kinds: Counter[tuple[str, str, str]] = Counter()
+        self.examples: dict[tuple[str, str, str], tuple[int, str]] = {}
+
+    def add(self, seed: int) -> None:
+        """Check the program of a seed."""
+        program = generate(seed, self._arguments.only)
+        outcome = check(program)
+        self.done += 1
+        self.void += outcome.is_void
+        self.compiled += any(count >= 3 for count in outcome.graphs)
+        self.errors += bool(outcome.errors)
+        if outcome.is_void and self._arguments.verbose:
+            print(f"void {seed}: {outcome.why[-300:]}")
+        if outcome.found is not None:
+            self._note(program, outcome.found)
+        if self.done % SAID_EVERY == 0:
+            self.say()
+
+    def _note(self, program: Program, found: Found) -> None:
+        names = ", ".join(sorted(set(program.idioms.values())))
+        groups = (*found.key, names)
+        if self._arguments.shrink and self.found[found.key] < self._arguments.each:
+            program, found = shrunk(program, found, SHRINK_SECONDS)
+            names = ", ".join(idioms_left(program))
+            groups = (*found.key, names)
+            self._keep(program, found, names)
+        self.found[found.key] += 1
+        self.kinds[groups] += 1
+        self.examples.setdefault(groups, (program.seed, found.text))
+        print(f"--- seed {program.seed}: {found.kind} [{names}] {found.text[:600]}", flush=True)
+
+    def _keep(self, program: Program, found: Found, names: str) -> None:
+        folder = self._arguments.keep
+        if not folder:
+            return
+        word = "".join(c if c.isalnum() else "_" for c in f"{found.kind}-{names}")[:90]
+        path = Path(folder) / f"{word}-{program.seed}.py"
+        why = "".join(f"# {line}\n" for line in found.text[:1500].splitlines())
+        path.write_text(f"{program.render()}\n{why}")
+
+    def say(self) -> None:
+        """Print how many programs there were, and what they came to."""
+        seconds = time.monotonic() - self._start
+        ran = max(self.done - self.void, 1)
+        print(
+            f"{self.done} programs in {seconds:.0f} s, {sum(self.found.values())} differ; "
+            f"{100 * self.compiled / ran:.0f} % have a graph of three operators, {self.void} are "
+            f"void, {self.errors} raise",
+            flush=True,
+        )
+
+    def table(self) -> None:
+        """Print the failures by kind."""
+        for (kind, cause, names), count in sorted(self.kinds.items(), key=lambda one: one[0][2]):
+            print(f"{count:4} {kind:8} {cause:40} {names:60} seed {self.examples[kind, cause, names][0]}")
+
+
+def run_shards(arguments: argparse.Namespace) -> int:
+    """The same in several processes."""
+    size = -(-arguments.programs // arguments.jobs)
+    command = [sys.executable, "-m", "tests.fuzz.reference", "--programs", str(size)]
+    command += ["--shrink"] if arguments.shrink else []
+    command += ["--keep", arguments.keep] if arguments.keep else []
+    for name in arguments.only:
+        command += ["--only", name]
+    firsts = [arguments.seed + shard * size for shard in range(arguments.jobs)]
+    shards = [subprocess.Popen([*command, "--seed", str(first)]) for first in firsts]
+    return max([shard.wait() for shard in shards])
+
+
+def main() -> int:
+    """The command."""
+    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.reference", description=__doc__)
+    parser.add_argument("--programs", type=int, default=200, help="how many")
+    parser.add_argument("--seed", type=int, default=0, help="the first")
+    parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--shrink", action="store_true", help="shrink those that differ")
+    parser.add_argument("--each", type=int, default=SHRUNK_OF_A_KIND, help="shrunk of a kind")
+    parser.add_argument("--keep", default="", help="a folder for the shrunk programs")
+    parser.add_argument("--only", action="append", default=[], help="an idiom; no others are used")
+    parser.add_argument("--show", action="store_true", help="print the programs")
+    parser.add_argument("--verbose", action="store_true", help="say which are void")
+    arguments = parser.parse_args()
+    if arguments.jobs > 1:
+        return run_shards(arguments)
+    warm_up()
+    tally = Tally(arguments)
+    for seed in range(arguments.seed, arguments.seed + arguments.programs):
+        if arguments.show:
+            print(generate(seed, arguments.only).render())
+        tally.add(seed)
+    tally.table()
+    tally.say()
+    return bool(tally.found)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,190 @@
+"""A random program of a seed: idioms drawn, nested and joined, and the worlds between its calls."""
+
+from __future__ import annotations
+
+import random
+import textwrap
+from collections.abc import Sequence
+from typing import Any, final
+
+from tests.fuzz.reference.program import IMPORTS, Program
+from tests.fuzz.reference.templates import Idiom, Piece, Scope, assigned, draw, fill
+from tests.fuzz.reference.vocabulary import IDIOMS, OPERATORS
+
+_MODES: tuple[dict[str, Any], ...] = (
+    *[{"backend": "aot_eager"}] * 6,
+    *[{"backend": "eager"}] * 5,
+    *[{"backend": "aot_eager", "dynamic": True}] * 2,
+    {"backend": "eager", "dynamic": True},
+    {"backend": "aot_eager", "dynamic": False},
+)
+_INPUTS = (
+    *["torch.arange(6.0).reshape(2, 3)"] * 5,
+    *["torch.arange(9.0).reshape(3, 3)"] * 2,
+    "torch.arange(3.0).reshape(1, 3)",
+    "torch.arange(12.0).reshape(4, 3) / 4",
+    "torch.arange(6.0).reshape(3, 2).t()",
+    "torch.arange(3.0).expand(2, 3)",
+    "torch.arange(12.0).reshape(4, 3)[::2]",
+    "torch.arange(6.0).reshape(2, 3).requires_grad_()",
+    "nn.Parameter(torch.arange(6.0).reshape(2, 3))",
+    "(torch.ones(2, 3, requires_grad=True) * 2)",
+    "torch.zeros(0, 3)",
+    "X0",
+    "X0",
+    "X1.expand(2, 3)",
+    "X1.detach().expand(2, 3)",
+    "X0[:]",
+)
+_ENTRIES = (
+    *["function"] * 5,
+    "module",
+    "method",
+    "callable",
+)
+
+
+def generate(seed: int, only: Sequence[str] = ()) -> Program:
+    """The program of a seed. only: names of the idioms that it may be made of."""
+    return _Writer(random.Random(seed), seed, only).program()
+
+
+@final
+class _Writer:
+    def __init__(self, rng: random.Random, seed: int, only: Sequence[str]) -> None:
+        self._rng = rng
+        self._seed = seed
+        self._idioms = [one for one in IDIOMS if not only or one.name in only]
+        self._groups = sorted({one.group for one in self._idioms})
+        self._pieces: list[Piece] = []
+        self._next = 0
+
+    def program(self) -> Program:
+        """The whole."""
+        rng = self._rng
+        entry = rng.choice(_ENTRIES)
+        scope = Scope(["x"], ["n"])
+        lines = [*self._operators(scope, rng.randint(2, 3))]
+        for _ in range(rng.choice((1, 1, 1, 2, 2, 3))):
+            lines += self._piece(scope, depth=0)
+            if rng.random() < 0.5:
+                lines += self._operators(scope, 1)
+        lines += self._operators(scope, rng.randint(1, 2))
+        lines.append(self._result(scope))
+        text = self._module_text(entry, lines)
+        names = {piece.number: piece.idiom.name for piece in self._pieces}
+        return Program(text, self._steps(), rng.choice(_MODES), self._seed, names)
+
+    def _module_text(self, entry: str, lines: list[str]) -> str:
+        closed = Scope(["W"])
+        setups = [fill(piece.setup, closed, self._rng) for piece in self._pieces if piece.setup]
+        body = textwrap.indent("\n".join(lines), "    ")
+        parts = [IMPORTS, _SHARED, *setups]
+        if entry == "function":
+            parts += [f"def step(x, n):\n{body}", "ENTRY = step"]
+        else:
+            inner = textwrap.indent(f"def {_METHODS[entry]}(self, x, n):\n{body}", "    ")
+            parts.append(_CLASSES[entry].format(body=inner))
+        return "\n\n".join(parts)
+
+    def _operators(self, scope: Scope, count: int) -> list[str]:
+        lines: list[str] = []
+        for _ in range(count):
+            lines += self._write(self._rng.choice(OPERATORS), scope, depth=9)
+        return lines
+
+    def _piece(self, scope: Scope, depth: int) -> list[str]:
+        group = self._rng.choice(self._groups)
+        choices = [one for one in self._idioms if one.group == group]
+        if depth >= 2:
+            choices = [one for one in choices if not one.nests] or list(OPERATORS)
+        return self._write(self._rng.choice(choices), scope, depth)
+
+    def _write(self, idiom: Idiom, scope: Scope, depth: int) -> list[str]:
+        """The lines of an instance; what it assigns is in scope from there on."""
+        piece = draw(idiom, self._next, self._rng)
+        self._next += 1
+        self._pieces.append(piece)
+        lines: list[str] = []
+        nested = scope
+        for line in piece.step.splitlines():
+            indent = line[: len(line) - len(line.lstrip())]
+            if line.strip() in ("$BODY", "$BRANCH", "$INNER"):
+                nested = scope if line.strip() == "$BODY" else scope.inner()
+                if line.strip() == "$INNER":
+                    nested.tensors.append(f"u{piece.number}")
+                lines += [indent + one for one in self._body(nested, depth)]
+            else:
+                line = line.replace("$R", nested.tensors[-1])
+                lines.append(fill(line, scope, self._rng))
+        for name in assigned(piece.step, piece.number):
+            places = {"t": scope.tensors, "k": scope.numbers, "o": scope.others}
+            if name not in places[name[0]]:
+                places[name[0]].append(name)
+        return lines
+
+    def _body(self, scope: Scope, depth: int) -> list[str]:
+        if self._rng.random() < 0.4:
+            return self._operators(scope, self._rng.randint(1, 2))
+        return [*self._operators(scope, 1), *self._piece(scope, depth + 1)]
+
+    def _result(self, scope: Scope) -> str:
+        tensors = scope.tensors[-1:] if self._rng.random() < 0.3 else scope.tensors[-3:]
+        numbers = [name for name in scope.numbers if name != "n"]
+        return f"return [{', '.join([*scope.others, *numbers, *tensors])}]"
+
+    def _steps(self) -> tuple[str, ...]:
+        """Calls, and worlds between them: those of the idioms, and general ones."""
+        rng = self._rng
+        first = rng.choice(_INPUTS)
+        worlds = [world for piece in self._pieces for world in piece.worlds]
+        steps = [f"run({first}, 2)"]
+        for _ in range(rng.randint(2, 4)):
+            count = min(len(worlds), rng.choice((0, 1, 1, 1, 2)))
+            steps += [fill(world, Scope(["X0"]), rng) for world in rng.sample(worlds, count)]
+            if rng.random() < 0.25:
+                steps.append(rng.choice(_WORLDS))
+            again = first if rng.random() < 0.6 else rng.choice(_INPUTS)
+            number = "2" if rng.random() < 0.6 else rng.choice(("0", "1", "3", "7", "-1", "True"))
+            if rng.random() < 0.1:
+                steps.append(f"with {rng.choice(_AROUND)}:\n    R.append(run({again}, {number}))")
+            else:
+                steps.append(f"run({again}, {number})")
+        return tuple(steps)
+
+
+_SHARED = """\
+X0 = torch.arange(6.0).reshape(2, 3) + 1
+X1 = torch.ones(3, requires_grad=True)
+W = torch.eye(3) * 2
+R = []
+"""
+_METHODS = {"module": "forward", "method": "step", "callable": "__call__"}
+_CLASSES = {
+    "module": "class Model(nn.Module):\n{body}\n\n\nENTRY = Model()",
+    "method": "class Host:\n{body}\n\n\nHOST = Host()\nENTRY = HOST.step",
+    "callable": "class Host:\n{body}\n\n\nENTRY = Host()",
+}
+_WORLDS = (
+    "X0.add_(1)",
+    "X0 = X0.clone()",
+    "W.mul_(2)",
+    "W = torch.eye(3)",
+    "W = W.t()",
+    "X1.requires_grad_(not X1.requires_grad)",
+    "X1.grad = torch.ones(3)",
+    "gc.collect()",
+    "torch.manual_seed(3)",
+    "R.clear()",
+    "X0.resize_(2, 3)",
+)
+_AROUND = (
+    "torch.no_grad()",
+    "torch.no_grad()",
+    "torch.inference_mode()",
+    "torch.autocast('cpu', torch.bfloat16)",
+    "warnings.catch_warnings()",
+    "contextlib.redirect_stdout(io.StringIO())",
+    "torch.autograd.set_detect_anomaly(True)",
+    "torch.autograd.graph.saved_tensors_hooks(lambda t: t * 2, lambda t: t)",
+)

@@ -1,0 +1,93 @@
+"""A program of the reference's vocabulary: the text of a module, and what is done step by step."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, final
+
+IMPORTS = """\
+import abc
+import array
+import bisect
+import builtins
+import collections
+import contextlib
+import copy
+import dataclasses
+import datetime
+import decimal
+import enum
+import fractions
+import functools
+import gc
+import heapq
+import inspect
+import io
+import itertools
+import json
+import math
+import operator
+import os
+import pickle
+import random
+import re
+import statistics
+import string
+import struct
+import sys
+import threading
+import time
+import traceback
+import types
+import typing
+import warnings
+import weakref
+
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+LOG = []
+"""
+
+_FOOTER = '''
+
+if __name__ == "__main__":
+    import braze
+
+    for side in ("eager", "compiled"):
+        space = {"__name__": "fuzz_program"}
+        exec(compile(open(__file__).read(), __file__, "exec"), space)
+        entry = space["ENTRY"]
+        space["run"] = braze.compile(entry, **MODE) if side == "compiled" else entry
+        for text in STEPS:
+            try:
+                if text.startswith("run("):
+                    print(f"{side:9} {text}: {eval(text, space)}")
+                else:
+                    exec(text, space)
+            except Exception as error:
+                print(f"{side:9} {text}: {type(error).__name__}: {error}")
+        print(f"{side:9} LOG: {space['LOG']}")
+'''
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Program:
+    """text: a module that defines `ENTRY`. steps: statements executed in it, in order; those that
+    begin with `run(` call what is compiled of `ENTRY`. mode: arguments of `braze.compile`. idioms:
+    the names of the idioms by the numbers that the names in the text end with."""
+
+    text: str
+    steps: tuple[str, ...]
+    mode: dict[str, Any]
+    seed: int = -1
+    idioms: dict[int, str] = field(default_factory=dict)
+
+    def render(self) -> str:
+        """The program as one file: executed, it prints the results of both sides."""
+        steps = "".join(f"    {step!r},\n" for step in self.steps)
+        names = ", ".join(dict.fromkeys(self.idioms.values()))
+        title = f'"""Program {self.seed}: {names}."""\n\n'
+        return f"{title}{self.text}\n\nMODE = {self.mode!r}\nSTEPS = [\n{steps}]\n{_FOOTER}"
