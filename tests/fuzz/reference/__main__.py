@@ -7,16 +7,18 @@ import subprocess
 import sys
 import time
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 from tests.fuzz.reference.check import Found, check, warm_up
 from tests.fuzz.reference.generator import generate
 from tests.fuzz.reference.program import Program
-from tests.fuzz.reference.shrinking import idioms_left, shrunk
+from tests.fuzz.reference.shrinking import idioms_left, idioms_of, shrunk
+from tests.fuzz.reference.vocabulary import IDIOMS
 
 SAID_EVERY = 250
-# Seconds for which the first failures of a kind are shrunk, and how many of a kind are.
-SHRINK_SECONDS, SHRUNK_OF_A_KIND = 25.0, 3
+# How many failures of a kind are shrunk.
+SHRUNK_OF_A_KIND = 2
 
 
 class Tally:
@@ -30,9 +32,9 @@ class Tally:
         self.kinds: Counter[tuple[str, str, str]] = Counter()
         self.examples: dict[tuple[str, str, str], tuple[int, str]] = {}
 
-    def add(self, seed: int) -> None:
-        """Check the program of a seed."""
-        program = generate(seed, self._arguments.only)
+    def add(self, seed: int, only: Sequence[str]) -> None:
+        """Check the program of a seed, made of these idioms only."""
+        program = generate(seed, only)
         outcome = check(program)
         self.done += 1
         self.void += outcome.is_void
@@ -46,10 +48,11 @@ class Tally:
             self.say()
 
     def _note(self, program: Program, found: Found) -> None:
-        names = ", ".join(sorted(set(program.idioms.values())))
+        names = ", ".join(idioms_of(program))
         groups = (*found.key, names)
-        if self._arguments.shrink and self.found[found.key] < self._arguments.each:
-            program, found = shrunk(program, found, SHRINK_SECONDS)
+        if self._arguments.shrink and self.kinds[groups] < self._arguments.each:
+            self.kinds[groups] += 1
+            program, found = shrunk(program, found, self._arguments.shrink)
             names = ", ".join(idioms_left(program))
             groups = (*found.key, names)
             self._keep(program, found, names)
@@ -88,7 +91,7 @@ def run_shards(arguments: argparse.Namespace) -> int:
     """The same in several processes."""
     size = -(-arguments.programs // arguments.jobs)
     command = [sys.executable, "-m", "tests.fuzz.reference", "--programs", str(size)]
-    command += ["--shrink"] if arguments.shrink else []
+    command += ["--shrink", str(arguments.shrink)]
     command += ["--keep", arguments.keep] if arguments.keep else []
     for name in arguments.only:
         command += ["--only", name]
@@ -103,7 +106,8 @@ def main() -> int:
     parser.add_argument("--programs", type=int, default=200, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="the first")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
-    parser.add_argument("--shrink", action="store_true", help="shrink those that differ")
+    parser.add_argument("--shrink", type=float, default=0, help="seconds to shrink a failure for")
+    parser.add_argument("--sweep", action="store_true", help="so many programs of each idiom")
     parser.add_argument("--each", type=int, default=SHRUNK_OF_A_KIND, help="shrunk of a kind")
     parser.add_argument("--keep", default="", help="a folder for the shrunk programs")
     parser.add_argument("--only", action="append", default=[], help="an idiom; no others are used")
@@ -114,10 +118,12 @@ def main() -> int:
         return run_shards(arguments)
     warm_up()
     tally = Tally(arguments)
-    for seed in range(arguments.seed, arguments.seed + arguments.programs):
-        if arguments.show:
-            print(generate(seed, arguments.only).render())
-        tally.add(seed)
+    names = arguments.only or [one.name for one in IDIOMS]
+    for only in [[name] for name in names] if arguments.sweep else [arguments.only]:
+        for seed in range(arguments.seed, arguments.seed + arguments.programs):
+            if arguments.show:
+                print(generate(seed, only).render())
+            tally.add(seed, only)
     tally.table()
     tally.say()
     return bool(tally.found)

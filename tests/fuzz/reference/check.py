@@ -75,10 +75,12 @@ def check(program: Program) -> Outcome:
         return Outcome(is_void=True, why=eager if isinstance(eager, str) else eager.broken)
     errors = sum(bool(step.error) for step in eager.steps)
     compiled = forked(lambda: play(program, True), SECONDS)
+    if compiled == "hang":  # the machine may be busy
+        compiled = forked(lambda: play(program, True), 4 * SECONDS)
     if not isinstance(compiled, Played):
         kind = "hang" if compiled == "hang" else "crash"
         return Outcome(Found(kind, compiled[-160:], compiled), errors=errors)
-    found = difference(eager, compiled)
+    found = difference(eager, compiled) or _silence(eager, compiled)
     outcome = Outcome(found, graphs=compiled.graphs, errors=errors)
     outcome.why = next((step.error for step in eager.steps if step.error), "")
     if found is not None:
@@ -142,12 +144,17 @@ def difference(eager: Played, compiled: Played) -> Found | None:
         if parted is not None:
             cause, text = parted
             return Found("value", cause, f"{left.text}: {text}", number)
-    if not compiled.graphs and not compiled.said and not all(step.error for step in eager.steps):
-        return Found("silent", "nothing", "no graph, no break, no word")
     if eager.warned != compiled.warned:
         text = f"eager {eager.warned - compiled.warned}, compiled {compiled.warned - eager.warned}"
         return Found("warning", "warnings", text)
     return None
+
+
+def _silence(eager: Played, compiled: Played) -> Found | None:
+    """Whether nothing was compiled, and nothing was said of it."""
+    if compiled.graphs or compiled.said or all(step.error for step in eager.steps):
+        return None
+    return Found("silent", "nothing", "no graph, no break, no word")
 
 
 def _of_errors(left: str, right: str, number: int, text: str) -> Found:

@@ -5,18 +5,26 @@ from __future__ import annotations
 import random
 import textwrap
 from collections.abc import Sequence
-from typing import Any, final
+from typing import final
 
 from tests.fuzz.reference.program import IMPORTS, Program
 from tests.fuzz.reference.templates import Idiom, Piece, Scope, assigned, draw, fill
 from tests.fuzz.reference.vocabulary import IDIOMS, OPERATORS
 
-_MODES: tuple[dict[str, Any], ...] = (
-    *[{"backend": "aot_eager"}] * 6,
-    *[{"backend": "eager"}] * 5,
-    *[{"backend": "aot_eager", "dynamic": True}] * 2,
-    {"backend": "eager", "dynamic": True},
-    {"backend": "aot_eager", "dynamic": False},
+_WAYS = (
+    *["braze.compile(entry, backend='aot_eager')"] * 24,
+    *["braze.compile(entry, backend='eager')"] * 16,
+    *["braze.compile(entry, backend='aot_eager', dynamic=True)"] * 8,
+    *["braze.compile(entry, backend='eager', dynamic=True)"] * 4,
+    *["braze.compile(entry, backend=lambda module, inputs: module.forward)"] * 4,
+    *["braze.compile(entry, backend='aot_eager', dynamic=False)"] * 3,
+    *["braze.compile(entry, backend='aot_eager_decomp_partition')"] * 3,
+    "braze.compile(entry, options={'numerics': 'eager'})",
+    "torch.compile(entry, backend='braze')",
+)
+_WAYS_OF_MODULES = (
+    "entry.compile(backend='braze')",
+    "torch.compile(entry, backend='braze')",
 )
 _INPUTS = (
     *["torch.arange(6.0).reshape(2, 3)"] * 5,
@@ -73,7 +81,11 @@ class _Writer:
         lines.append(self._result(scope))
         text = self._module_text(entry, lines)
         names = {piece.number: piece.idiom.name for piece in self._pieces}
-        return Program(text, self._steps(), rng.choice(_MODES), self._seed, names)
+        return Program(text, self._steps(), self._way(entry), self._seed, names)
+
+    def _way(self, entry: str) -> str:
+        is_rare = entry == "module" and self._rng.random() < 0.1
+        return self._rng.choice(_WAYS_OF_MODULES if is_rare else _WAYS)
 
     def _module_text(self, entry: str, lines: list[str]) -> str:
         closed = Scope(["W"])

@@ -78,7 +78,7 @@ def play(program: Program, is_compiled: bool) -> Played:
     )
     printed = io.StringIO()
     if is_compiled:
-        _listen(played, program)
+        _listen(played)
     with warnings.catch_warnings(record=True) as caught, contextlib.redirect_stdout(printed):
         warnings.simplefilter("always")
         try:
@@ -91,16 +91,16 @@ def play(program: Program, is_compiled: bool) -> Played:
         for text in program.steps:
             played.steps.append(_step(text, module.__dict__, observer, printed))
     for one in caught:
-        if "/braze/" not in one.filename and not one.category.__module__.startswith("braze"):
-            played.warned.add(f"{one.category.__name__}: {without_addresses(str(one.message))}")
+        text = f"{one.category.__name__}: {without_addresses(str(one.message))}"
+        if "braze" in f"{one.category.__module__} {text}".lower():
+            played.said.append(f"warning {text}")
         else:
-            played.said.append(f"warning {one.message}")
+            played.warned.add(text)
     return played
 
 
-def _listen(played: Played, program: Program) -> None:
-    is_eager = program.mode.get("backend") == "eager"
-    braze.set_logs(f"graph_breaks,{'graph_code' if is_eager else 'graph'}")
+def _listen(played: Played) -> None:
+    braze.set_logs("graph_breaks,graph_code,graph")
     for name in list(logging.root.manager.loggerDict):
         if name.startswith("braze"):
             logger = logging.getLogger(name)
@@ -113,9 +113,9 @@ def _listen(played: Played, program: Program) -> None:
 def _compile(module: types.ModuleType, program: Program, is_compiled: bool) -> None:
     entry = module.ENTRY
     if is_compiled:
-        options = {"suppress_errors": False, **program.mode.get("options", {})}
-        entry = braze.compile(entry, **{**program.mode, "options": options})
-    module.run = entry
+        with braze.config.patch(suppress_errors=False):
+            entry = eval(program.way, {"braze": braze, "torch": torch, "entry": entry})
+    module.run = module.ENTRY if entry is None else entry  # `nn.Module.compile` returns nothing
 
 
 def _step(text: str, space: dict[str, Any], observer: Observer, printed: io.StringIO) -> Step:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import final
 
 IMPORTS = """\
 import abc
@@ -55,20 +55,23 @@ _FOOTER = '''
 if __name__ == "__main__":
     import braze
 
+    def compiled(entry):
+        return {way}
+
     for side in ("eager", "compiled"):
-        space = {"__name__": "fuzz_program"}
+        space = dict(__name__="fuzz_program")
         exec(compile(open(__file__).read(), __file__, "exec"), space)
         entry = space["ENTRY"]
-        space["run"] = braze.compile(entry, **MODE) if side == "compiled" else entry
+        space["run"] = compiled(entry) if side == "compiled" else entry
         for text in STEPS:
             try:
                 if text.startswith("run("):
-                    print(f"{side:9} {text}: {eval(text, space)}")
+                    print(f"{{side:9}} {{text}}: {{eval(text, space)}}")
                 else:
                     exec(text, space)
             except Exception as error:
-                print(f"{side:9} {text}: {type(error).__name__}: {error}")
-        print(f"{side:9} LOG: {space['LOG']}")
+                print(f"{{side:9}} {{text}}: {{type(error).__name__}}: {{error}}")
+        print(f"{{side:9}} LOG: {{space['LOG']}}")
 '''
 
 
@@ -76,12 +79,12 @@ if __name__ == "__main__":
 @dataclass(frozen=True, slots=True)
 class Program:
     """text: a module that defines `ENTRY`. steps: statements executed in it, in order; those that
-    begin with `run(` call what is compiled of `ENTRY`. mode: arguments of `braze.compile`. idioms:
+    begin with `run(` call what is compiled of `ENTRY`. way: an expression that compiles `entry`. idioms:
     the names of the idioms by the numbers that the names in the text end with."""
 
     text: str
     steps: tuple[str, ...]
-    mode: dict[str, Any]
+    way: str
     seed: int = -1
     idioms: dict[int, str] = field(default_factory=dict)
 
@@ -90,4 +93,4 @@ class Program:
         steps = "".join(f"    {step!r},\n" for step in self.steps)
         names = ", ".join(dict.fromkeys(self.idioms.values()))
         title = f'"""Program {self.seed}: {names}."""\n\n'
-        return f"{title}{self.text}\n\nMODE = {self.mode!r}\nSTEPS = [\n{steps}]\n{_FOOTER}"
+        return f"{title}{self.text}\n\nSTEPS = [\n{steps}]\n{_FOOTER.format(way=self.way)}"

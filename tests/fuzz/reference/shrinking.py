@@ -22,6 +22,11 @@ def shrunk(program: Program, found: Found, seconds: float) -> tuple[Program, Fou
     return smaller, check(smaller).found or found
 
 
+def idioms_of(program: Program) -> list[str]:
+    """The idioms of a program, but for plain operators."""
+    return sorted({name for name in program.idioms.values() if not _is_operator(name)})
+
+
 def idioms_left(program: Program) -> list[str]:
     """The idioms whose names a shrunk program still has, but for plain operators."""
     text = program.text + "\n".join(program.steps)

@@ -23,6 +23,10 @@ _UNSEEN = frozenset(
     {"__builtins__", "__name__", "__doc__", "__loader__", "__spec__", "__package__", "__file__"}
 ) | {"run", "__warningregistry__", "__annotations__"}
 _OF_CLASSES = frozenset({"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__"})
+# Addresses of a process are others in the next one: of such numbers only the kind is compared.
+_ADDRESSES = 1 << 40, 1 << 48
+# Attributes that the standard library keeps for itself, by the name of the class.
+_KEPT_BY_THE_LIBRARY = {"Logger": ("_cache", "manager", "parent")}
 _LARGEST = 600  # elements of a tensor that are compared
 
 
@@ -62,7 +66,9 @@ class Observer:
         self._left -= 1
         if self._left < 0 or path.count(".") + path.count("[") > 14:
             return
-        if value is None or type(value) in (bool, int, str, bytes):
+        if type(value) is int and _ADDRESSES[0] < value < _ADDRESSES[1]:
+            self._note(path, ("int", "an address"))
+        elif value is None or type(value) in (bool, int, str, bytes):
             self._note(path, (type(value).__name__, without_addresses(repr(value))))
         elif type(value) is float:
             self._note(path, ("float", value))
@@ -127,9 +133,11 @@ class Observer:
             if _is(value, types_):
                 for name, part in visit(value):
                     self._visit(path + name, part)
-        if not _is(value, (type, types.ModuleType, RemovableHandle)):
+        is_foreign = _is(value, types.FunctionType) and value.__module__ != MODULE
+        if not is_foreign and not _is(value, (type, types.ModuleType, RemovableHandle)):
             for name, part in _attributes(value):
-                self._visit(f"{path}.{name}", part)
+                if name not in _KEPT_BY_THE_LIBRARY.get(kind, ()):
+                    self._visit(f"{path}.{name}", part)
 
 
 def _is(value: Any, kinds: Any) -> bool:
@@ -158,6 +166,7 @@ def _attributes(value: Any) -> Iterator[Entry]:
 
 
 def _list(value: Any) -> Iterator[Entry]:
+    yield ".len", list.__len__(value)
     yield from [(f"[{index}]", item) for index, item in enumerate(list.__iter__(value))]
 
 
@@ -199,6 +208,8 @@ def _item_text(item: Any) -> str:
 
 def _function(value: Any) -> Iterator[Entry]:
     yield ".name", value.__qualname__
+    if value.__module__ != MODULE:
+        return
     yield ".defaults", value.__defaults__
     yield ".kwdefaults", value.__kwdefaults__
     for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):

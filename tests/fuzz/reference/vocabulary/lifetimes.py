@@ -356,7 +356,7 @@ os.putenv("FUZZ§", "3")
 == reference count
 held§ = [object(), object()]
 --
-o§ = [len(gc.get_referents(held§)), gc.isenabled(), sys.getrefcount(held§) > 0]
+o§ = «len(gc.get_referents(held§))|gc.isenabled()|sys.getrefcount(held§) > 0|gc.is_tracked(held§)|len(gc.get_referrers(held§)) > 0»
 t§ = $T + len(held§)
 --
 held§.pop()
