@@ -55,6 +55,7 @@ class Tally:
             program, found = shrunk(program, found, self._arguments.shrink)
             names = ", ".join(idioms_left(program))
             groups = (*found.key, names)
+        if self.kinds[groups] <= self._arguments.each:
             self._keep(program, found, names)
         self.found[found.key] += 1
         self.kinds[groups] += 1

@@ -20,10 +20,16 @@ import torch
 
 import braze
 from tests.fuzz.reference.play import Played, play
-from tests.fuzz.reference.program import Program
+from tests.fuzz.reference.program import IMPORTS, Program
 from tests.fuzz.reference.snapshot import TensorState
 
 SECONDS = 15.0
+_IMPORTED_LATE = """
+import asyncio, cProfile, concurrent.futures, contextvars, getpass, hmac, logging, sympy
+import torch.distributed, torch.func, torch.library, torch.optim
+import torch.autograd.forward_ad, torch.nn.attention, torch.nn.utils.parametrizations
+import torch.utils._python_dispatch, torch.utils.checkpoint
+"""
 _NUMBER = re.compile(r"-?\d+\.\d+(?:e[+-]?\d+)?")
 
 
@@ -60,12 +66,23 @@ class Outcome:
 def warm_up() -> None:
     """Imports, in the process that the others are forked from, what is imported late."""
     torch.set_num_threads(1)
-    for backend in ("eager", "aot_eager"):
-        compiled = braze.compile(lambda x: [x.sin() + 1, len("a")], backend=backend)
-        compiled(torch.ones(2))
+    exec(f"{IMPORTS}{_IMPORTED_LATE}", {})
+    for backend, dynamic in (("eager", None), ("aot_eager", None), ("aot_eager", True)):
+        compiled = braze.compile(_various, backend=backend, dynamic=dynamic)
+        for size in (2, 3, 3, 2):
+            compiled(torch.ones(size, 2, requires_grad=True), torch.nn.Linear(2, 2))
     braze.reset()
     gc.collect()
     gc.freeze()  # a collection in a child would copy all pages
+
+
+def _various(x: torch.Tensor, layer: torch.nn.Module) -> list[Any]:
+    """What makes the compiler read most of its own modules."""
+    y = layer(x).sin() + 1
+    torch._C._log_api_usage_once("warm")  # a break
+    with torch.no_grad():
+        z = torch.where(y > 0, y, -y).sum(0)
+    return [y @ y.t(), z, len("a"), {"k": [v for v in range(3)]}]
 
 
 def check(program: Program) -> Outcome:
@@ -159,7 +176,7 @@ def _silence(eager: Played, compiled: Played) -> Found | None:
 
 def _of_errors(left: str, right: str, number: int, text: str) -> Found:
     kinds = left.partition(":")[0] or "nothing", right.partition(":")[0] or "nothing"
-    kind = "fault" if "Internal" in kinds[1] else "error"
+    kind = "fault" if "bug in Braze" in right else "error"
     cause = f"{kinds[0]} and {kinds[1]}" if kinds[0] != kinds[1] else f"message of {kinds[0]}"
     return Found(kind, cause, f"{text}: eager raised {left[:300]!r}, compiled {right[:900]!r}", number)
 

@@ -12,13 +12,13 @@ from tests.fuzz.reference.templates import Idiom, Piece, Scope, assigned, draw, 
 from tests.fuzz.reference.vocabulary import IDIOMS, OPERATORS
 
 _WAYS = (
-    *["braze.compile(entry, backend='aot_eager')"] * 24,
-    *["braze.compile(entry, backend='eager')"] * 16,
-    *["braze.compile(entry, backend='aot_eager', dynamic=True)"] * 8,
-    *["braze.compile(entry, backend='eager', dynamic=True)"] * 4,
-    *["braze.compile(entry, backend=lambda module, inputs: module.forward)"] * 4,
-    *["braze.compile(entry, backend='aot_eager', dynamic=False)"] * 3,
-    *["braze.compile(entry, backend='aot_eager_decomp_partition')"] * 3,
+    *["braze.compile(entry, backend='aot_eager')"] * 72,
+    *["braze.compile(entry, backend='eager')"] * 48,
+    *["braze.compile(entry, backend='aot_eager', dynamic=True)"] * 24,
+    *["braze.compile(entry, backend='eager', dynamic=True)"] * 12,
+    *["braze.compile(entry, backend=lambda module, inputs: module.forward)"] * 12,
+    *["braze.compile(entry, backend='aot_eager', dynamic=False)"] * 9,
+    *["braze.compile(entry, backend='aot_eager_decomp_partition')"] * 9,
     "braze.compile(entry, options={'numerics': 'eager'})",
     "torch.compile(entry, backend='braze')",
 )
