@@ -1,7 +1,7 @@
-"""Random programs in the vocabulary of the references of Python and PyTorch, run eagerly and compiled.
+"""Random programs in the words of Python's and PyTorch's references, run eagerly and compiled.
 
-The other generator (`tests.fuzz`) speaks of what capture knows. This one does not: its idioms are of
-the language's data model, the standard library and PyTorch's documentation, and each brings the
+The other generator (`tests.fuzz`) speaks of what capture knows. This one does not: its idioms are
+of the language's data model, the standard library and PyTorch's documentation, and each brings the
 worlds in which it may be called again (something deleted, replaced, registered, cleared).
 
 python -m tests.fuzz.reference --programs 2000 --seed 0 --jobs 2 --shrink 20

@@ -84,8 +84,9 @@ class Tally:
 
     def table(self) -> None:
         """Print the failures by kind."""
-        for (kind, cause, names), count in sorted(self.kinds.items(), key=lambda one: one[0][2]):
-            print(f"{count:4} {kind:8} {cause:40} {names:60} seed {self.examples[kind, cause, names][0]}")
+        for key, count in sorted(self.kinds.items(), key=lambda one: one[0][2]):
+            kind, cause, names = key
+            print(f"{count:4} {kind:8} {cause:30} {names:60} seed {self.examples[key][0]}")
 
 
 def run_shards(arguments: argparse.Namespace) -> int:

@@ -23,7 +23,7 @@ from tests.fuzz.reference.play import Played, play
 from tests.fuzz.reference.program import IMPORTS, Program
 from tests.fuzz.reference.snapshot import TensorState
 
-SECONDS = 15.0
+SECONDS = 6.0
 _IMPORTED_LATE = """
 import asyncio, cProfile, concurrent.futures, contextvars, getpass, hmac, logging, sympy
 import torch.distributed, torch.func, torch.library, torch.optim
@@ -82,7 +82,7 @@ def _various(x: torch.Tensor, layer: torch.nn.Module) -> list[Any]:
     torch._C._log_api_usage_once("warm")  # a break
     with torch.no_grad():
         z = torch.where(y > 0, y, -y).sum(0)
-    return [y @ y.t(), z, len("a"), {"k": [v for v in range(3)]}]
+    return [y @ y.t(), z, len("a"), {"k": list(range(3))}]
 
 
 def check(program: Program) -> Outcome:
@@ -178,7 +178,9 @@ def _of_errors(left: str, right: str, number: int, text: str) -> Found:
     kinds = left.partition(":")[0] or "nothing", right.partition(":")[0] or "nothing"
     kind = "fault" if "bug in Braze" in right else "error"
     cause = f"{kinds[0]} and {kinds[1]}" if kinds[0] != kinds[1] else f"message of {kinds[0]}"
-    return Found(kind, cause, f"{text}: eager raised {left[:300]!r}, compiled {right[:900]!r}", number)
+    return Found(
+        kind, cause, f"{text}: eager raised {left[:300]!r}, compiled {right[:900]!r}", number
+    )
 
 
 def _first(left: list[Any], right: list[Any]) -> tuple[str, str] | None:

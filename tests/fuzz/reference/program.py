@@ -50,7 +50,7 @@ from torch import nn
 LOG = []
 """
 
-_FOOTER = '''
+_FOOTER = """
 
 if __name__ == "__main__":
     import braze
@@ -72,15 +72,15 @@ if __name__ == "__main__":
             except Exception as error:
                 print(f"{{side:9}} {{text}}: {{type(error).__name__}}: {{error}}")
         print(f"{{side:9}} LOG: {{space['LOG']}}")
-'''
+"""
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Program:
     """text: a module that defines `ENTRY`. steps: statements executed in it, in order; those that
-    begin with `run(` call what is compiled of `ENTRY`. way: an expression that compiles `entry`. idioms:
-    the names of the idioms by the numbers that the names in the text end with."""
+    begin with `run(` call what is compiled of `ENTRY`. way: an expression that compiles `entry`.
+    idioms: the names of the idioms by the numbers that the names in the text end with."""
 
     text: str
     steps: tuple[str, ...]

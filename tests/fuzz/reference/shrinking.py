@@ -49,9 +49,7 @@ def _code(program: Program) -> str:
     return "\n".join([program.text, *program.steps])
 
 
-def _with_few_idioms(
-    program: Program, fails: Callable[[Program], bool], end: float
-) -> Program:
+def _with_few_idioms(program: Program, fails: Callable[[Program], bool], end: float) -> Program:
     """Without all idioms but one, if one is enough; then without each that is not needed."""
     numbers = sorted(program.idioms)
     special = [number for number in numbers if program.idioms[number] not in _PLAIN]

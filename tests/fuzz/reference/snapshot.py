@@ -22,7 +22,9 @@ _TEXTS = (torch.dtype, torch.device, range, slice, complex, torch.layout, torch.
 _UNSEEN = frozenset(
     {"__builtins__", "__name__", "__doc__", "__loader__", "__spec__", "__package__", "__file__"}
 ) | {"run", "__warningregistry__", "__annotations__"}
-_OF_CLASSES = frozenset({"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__slotnames__"})
+_OF_CLASSES = frozenset(
+    {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__slotnames__"}
+)
 # Addresses of a process are others in the next one: of such numbers only the kind is compared.
 _ADDRESSES = 1 << 40, 1 << 48
 # Attributes that the standard library keeps for itself, by the name of the class.

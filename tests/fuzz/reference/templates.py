@@ -1,8 +1,10 @@
 """Idioms: named templates of program text, with choices, and the scope that their holes are filled
 from.
 
-An idiom is three sections of text, separated by lines `--`: what a module defines, what the function
-`step` does, and the worlds, one statement a line: what may be changed between two calls.
+An idiom begins with a line `== name` and is three sections of text, separated by lines `--`: what
+a module defines, what the function `step` does, and the worlds, one statement a line: what may be
+changed between two calls. A name `$NAME` makes it a text that others of the file may include. A
+line that ends with `|` goes on in the next.
 
 | in the text | |
 |---|---|
@@ -14,8 +16,8 @@ An idiom is three sections of text, separated by lines `--`: what a module defin
 | `$BRANCH` | the same, where they may not run: what they assign is not used behind |
 | `$INNER`, `$R` | further idioms of a nested function; the tensor they end with |
 
-What `step` assigns to names that start with `t`, `k` and `o` and end with the instance's number is a
-tensor of the shape of `x`, a number, and any other result.
+What `step` assigns to names that start with `t`, `k` and `o` and end with the instance's number is
+a tensor of the shape of `x`, a number, and any other result.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ _NAMED = re.compile(r"\s*([a-z]\w*):=(.*)", re.DOTALL)
 class Idiom:
     """A named template.
 
-    group: the vocabulary module that it is of. setup, step, worlds: its sections, not yet expanded.
+    group: the file of the vocabulary that it is of. setup, step, worlds: its sections, as they
+    are written.
     """
 
     name: str
@@ -80,13 +83,17 @@ class Scope:
 
 
 def parse_idioms(group: str, text: str) -> tuple[Idiom, ...]:
-    """The idioms of a vocabulary module: each begins with a line `== name`."""
-    return tuple(_parsed(group, text))
+    """The idioms of a text of the vocabulary."""
+    joined = re.sub(r"\|\n *", "|", text)
+    blocks = [block.partition("\n") for block in re.split(r"^== ", joined, flags=re.M)[1:]]
+    included = {name: body.strip("\n") for name, _, body in blocks if name.startswith("$")}
+    for name, body in included.items():
+        blocks = [(one, end, rest.replace(name, body)) for one, end, rest in blocks]
+    return tuple(_parsed(group, [(one, rest) for one, _, rest in blocks if one not in included]))
 
 
-def _parsed(group: str, text: str) -> Iterator[Idiom]:
-    for block in re.split(r"^== ", text, flags=re.MULTILINE)[1:]:
-        name, _, rest = block.partition("\n")
+def _parsed(group: str, blocks: list[tuple[str, str]]) -> Iterator[Idiom]:
+    for name, rest in blocks:
         parts = re.split(r"^--$", rest, flags=re.MULTILINE)
         if len(parts) > 3:
             raise ValueError(f"{group}: {name} has {len(parts)} sections")
@@ -137,6 +144,8 @@ def fill(text: str, scope: Scope, rng: random.Random) -> str:
 
 def assigned(text: str, number: int) -> list[str]:
     """The names of results that the lines of a piece assign at their own level, in order."""
-    found = re.findall(rf"^([tko]{number}[a-z]?)\b(?:, [tko]{number}[a-z]?)* = ", text, re.MULTILINE)
+    found = re.findall(
+        rf"^([tko]{number}[a-z]?)\b(?:, [tko]{number}[a-z]?)* = ", text, re.MULTILINE
+    )
     more = re.findall(rf"^[tko]{number}[a-z]?, ([tko]{number}[a-z]?) = ", text, re.MULTILINE)
     return list(dict.fromkeys([*found, *more]))
