@@ -19,12 +19,7 @@ _WAYS = (
     *["braze.compile(entry, backend=lambda module, inputs: module.forward)"] * 12,
     *["braze.compile(entry, backend='aot_eager', dynamic=False)"] * 9,
     *["braze.compile(entry, backend='aot_eager_decomp_partition')"] * 9,
-    "braze.compile(entry, options={'numerics': 'eager'})",
-    "torch.compile(entry, backend='braze')",
-)
-_WAYS_OF_MODULES = (
-    "entry.compile(backend='braze')",
-    "torch.compile(entry, backend='braze')",
+    *["braze.compile(entry, options={'numerics': 'eager'})"] * 4,
 )
 _INPUTS = (
     *["torch.arange(6.0).reshape(2, 3)"] * 5,
@@ -54,7 +49,7 @@ _ENTRIES = (
 
 def generate(seed: int, only: Sequence[str] = ()) -> Program:
     """The program of a seed. only: names of the idioms that it may be made of."""
-    return _Writer(random.Random(seed), seed, only).program()
+    return _Writer(random.Random(f"{seed} {sorted(only)}"), seed, only).program()
 
 
 @final
@@ -81,11 +76,7 @@ class _Writer:
         lines.append(self._result(scope))
         text = self._module_text(entry, lines)
         names = {piece.number: piece.idiom.name for piece in self._pieces}
-        return Program(text, self._steps(), self._way(entry), self._seed, names)
-
-    def _way(self, entry: str) -> str:
-        is_rare = entry == "module" and self._rng.random() < 0.1
-        return self._rng.choice(_WAYS_OF_MODULES if is_rare else _WAYS)
+        return Program(text, self._steps(entry == "module"), rng.choice(_WAYS), self._seed, names)
 
     def _module_text(self, entry: str, lines: list[str]) -> str:
         closed = Scope(["W"])
@@ -145,7 +136,7 @@ class _Writer:
         numbers = [name for name in scope.numbers if name != "n"]
         return f"return [{', '.join([*scope.others, *numbers, *tensors])}]"
 
-    def _steps(self) -> tuple[str, ...]:
+    def _steps(self, is_module: bool) -> tuple[str, ...]:
         """Calls, and worlds between them: those of the idioms, and general ones."""
         rng = self._rng
         first = rng.choice(_INPUTS)
@@ -155,14 +146,26 @@ class _Writer:
             count = min(len(worlds), rng.choice((0, 1, 1, 1, 2)))
             steps += [fill(world, Scope(["X0"]), rng) for world in rng.sample(worlds, count)]
             if rng.random() < 0.25:
-                steps.append(rng.choice(_WORLDS))
+                steps.append(rng.choice(_WORLDS_OF_MODULES if is_module else _WORLDS))
             again = first if rng.random() < 0.6 else rng.choice(_INPUTS)
-            number = "2" if rng.random() < 0.6 else rng.choice(("0", "1", "3", "7", "-1", "True"))
-            if rng.random() < 0.1:
-                steps.append(f"with {rng.choice(_AROUND)}:\n    R.append(run({again}, {number}))")
+            number = "2" if rng.random() < 0.6 else rng.choice(_NUMBERS)
+            called = rng.random()
+            if called < 0.1:
+                steps.append(_around(rng.choice(_AROUND), f"run({again}, {number})"))
+            elif called < 0.2:
+                steps.append(rng.choice(_CALLS).format(x=again, n=number))
             else:
                 steps.append(f"run({again}, {number})")
+        if rng.random() < 0.08:
+            around = rng.choice(_AROUND)
+            steps = [_around(around, step) if "run(" in step else step for step in steps]
         return tuple(steps)
+
+
+def _around(context: str, call: str) -> str:
+    """The call in a `with` block."""
+    call = f"R.append({call})" if call.startswith("run(") else call
+    return f"with {context}:\n" + textwrap.indent(call, "    ")
 
 
 _SHARED = """\
@@ -189,6 +192,40 @@ _WORLDS = (
     "torch.manual_seed(3)",
     "R.clear()",
     "X0.resize_(2, 3)",
+)
+_WORLDS_OF_MODULES = (
+    *_WORLDS,
+    "run.forward = (lambda old: lambda *a: old(*a))(run.forward)",
+    "ENTRY.forward = (lambda old: lambda *a: old(*a))(ENTRY.forward)",
+    "run.register_forward_hook(lambda m, a, out: LOG.append('hook'))",
+    "ENTRY.register_forward_pre_hook(lambda m, a: LOG.append('pre'))",
+    "run.eval()",
+    "ENTRY.train(False)",
+    "run.extra = 1",
+    "run = copy.deepcopy(run)",
+    "run.register_buffer('late', torch.ones(3))",
+    "run.double().float()",
+    "Model.forward = (lambda old: lambda self, *a: [LOG.append(0), old(self, *a)])(Model.forward)",
+)
+_NUMBERS = ("0", "1", "3", "7", "-1", "True", "2.5", "0.5", "1.0")
+_CALLS = (
+    "R.append(torch.utils.checkpoint.checkpoint(run, {x}, {n}, use_reentrant=False))",
+    "R.append(torch.utils.checkpoint.checkpoint(run, X1 * X0, {n}, use_reentrant=False)); "
+    "R[-1][-1].sum().backward()",
+    "R.append(run({x}, {n})[-1]); R[-1].sum().backward()",
+    "R.append(run((X1 * 1).expand(2, 3), {n})[-1]); R[-1].sum().backward()",
+    "R.append(torch.func.jvp(lambda v: run(v, {n})[-1], (X0,), (X0,)))",
+    "R.append(torch.func.grad(lambda v: run(v, {n})[-1].sum())(X0))",
+    "R.append(torch.jit.trace(lambda v: run(v, {n})[-1], (X0,), check_trace=False)(X0 * 3))",
+    "t = threading.Thread(target=lambda: R.append(run({x}, {n}))); t.start(); t.join(); del t",
+    "R.append(functools.partial(run, n={n})({x}))",
+    "R.append(run(x={x}, n={n}))",
+    "R.append([run(v, {n}) for v in (X0, X0)])",
+    "R.append(torch.vmap(lambda v: run(v[None], {n})[-1])(X0))",
+    "R.append(run(run({x}, {n})[-1], {n}))",
+    "R.append(run({x}, {n}, 5))",
+    "R.append(run('text', {n}))",
+    "R.append(run({x}.double(), {n}))",
 )
 _AROUND = (
     "torch.no_grad()",

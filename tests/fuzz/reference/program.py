@@ -45,6 +45,7 @@ import weakref
 
 import torch
 import torch.nn.functional as F
+import torch.utils.checkpoint
 from torch import nn
 
 LOG = []

@@ -22,6 +22,8 @@ _TEXTS = (torch.dtype, torch.device, range, slice, complex, torch.layout, torch.
 _UNSEEN = frozenset(
     {"__builtins__", "__name__", "__doc__", "__loader__", "__spec__", "__package__", "__file__"}
 ) | {"run", "__warningregistry__", "__annotations__"}
+# What `torch.compile` itself puts into a program's globals.
+_OF_TORCH_COMPILE = ("__builtins_dict__", "__resume_at", "__compiled_fn", "__import_")
 _OF_CLASSES = frozenset(
     {"__module__", "__doc__", "__dict__", "__weakref__", "__qualname__", "__slotnames__"}
 )
@@ -57,7 +59,9 @@ class Observer:
         self._numbers, self._storages, self._entries = {}, {}, []
         self._left = 4000
         for name, value in roots.items():
-            if name not in _UNSEEN and not _is(value, types.ModuleType):
+            if name in _UNSEEN or name.startswith(_OF_TORCH_COMPILE):
+                continue
+            if not _is(value, types.ModuleType):
                 self._visit(name, value)
         return self._entries
 
