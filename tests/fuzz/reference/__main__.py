@@ -12,7 +12,7 @@ from pathlib import Path
 
 from tests.fuzz.reference.check import Found, check, warm_up
 from tests.fuzz.reference.generator import generate
-from tests.fuzz.reference.program import Program
+from tests.fuzz.reference.program import Program, parse
 from tests.fuzz.reference.shrinking import idioms_left, idioms_of, shrunk
 from tests.fuzz.reference.vocabulary import IDIOMS
 
@@ -102,6 +102,19 @@ def run_shards(arguments: argparse.Namespace) -> int:
     return max([shard.wait() for shard in shards])
 
 
+def replay(files: Sequence[str]) -> bool:
+    """Check programs that were kept; whether any differs."""
+    differ = 0
+    for file in files:
+        found = check(parse(Path(file).read_text())).found
+        differ += found is not None
+        print(f"{Path(file).name}: {'agrees' if found is None else found.kind}", flush=True)
+        if found is not None:
+            print(f"    {found.text[:300]}", flush=True)
+    print(f"{differ} of {len(files)} differ")
+    return differ > 0
+
+
 def main() -> int:
     """The command."""
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz.reference", description=__doc__)
@@ -115,10 +128,13 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="an idiom; no others are used")
     parser.add_argument("--show", action="store_true", help="print the programs")
     parser.add_argument("--verbose", action="store_true", help="say which are void")
+    parser.add_argument("--replay", nargs="+", default=[], help="files of programs to check")
     arguments = parser.parse_args()
     if arguments.jobs > 1:
         return run_shards(arguments)
     warm_up()
+    if arguments.replay:
+        return replay(arguments.replay)
     tally = Tally(arguments)
     names = arguments.only or [one.name for one in IDIOMS]
     for only in [[name] for name in names] if arguments.sweep else [arguments.only]:

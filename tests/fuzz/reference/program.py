@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import re
 from dataclasses import dataclass, field
 from typing import final
 
@@ -95,3 +97,11 @@ class Program:
         names = ", ".join(dict.fromkeys(self.idioms.values()))
         title = f'"""Program {self.seed}: {names}."""\n\n'
         return f"{title}{self.text}\n\nSTEPS = [\n{steps}]\n{_FOOTER.format(way=self.way)}"
+
+
+def parse(source: str) -> Program:
+    """What `render` wrote."""
+    text, _, rest = source.partition("\n\nSTEPS = ")
+    steps = ast.literal_eval(rest.partition("\n\n")[0].strip())
+    (way,) = re.findall(r"^        return (.*)$", rest, re.MULTILINE)[:1]
+    return Program(text.partition('"""\n\n')[2], tuple(steps), way)

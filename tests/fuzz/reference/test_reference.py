@@ -13,7 +13,7 @@ import pytest
 
 from tests.fuzz.reference.check import check
 from tests.fuzz.reference.generator import generate
-from tests.fuzz.reference.program import IMPORTS, Program
+from tests.fuzz.reference.program import IMPORTS, Program, parse
 from tests.fuzz.reference.templates import Idiom, Scope, draw, fill, parse_idioms
 from tests.fuzz.reference.vocabulary import IDIOMS, OPERATORS
 
@@ -73,6 +73,13 @@ def test_idiom_is_python(idiom: Idiom) -> None:
         ast.parse(fill(piece.setup, Scope(["W"]), rng))
         for world in piece.worlds:
             ast.parse(fill(world, Scope(["X0"]), rng))
+
+
+def test_rendered_program_is_read_again() -> None:
+    program = generate(11)
+    again = parse(program.render())
+    assert (again.text.strip(), again.steps) == (program.text.strip(), program.steps)
+    assert again.way == program.way
 
 
 def test_names_of_idioms_differ() -> None:
