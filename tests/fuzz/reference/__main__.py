@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import subprocess
 import sys
 import time
@@ -35,6 +36,8 @@ class Tally:
     def add(self, seed: int, only: Sequence[str]) -> None:
         """Check the program of a seed, made of these idioms only."""
         program = generate(seed, only)
+        if self._arguments.way:
+            program = dataclasses.replace(program, way=self._arguments.way)
         outcome = check(program)
         self.done += 1
         self.void += outcome.is_void
@@ -128,6 +131,7 @@ def main() -> int:
     parser.add_argument("--only", action="append", default=[], help="an idiom; no others are used")
     parser.add_argument("--show", action="store_true", help="print the programs")
     parser.add_argument("--verbose", action="store_true", help="say which are void")
+    parser.add_argument("--way", default="", help="an expression that compiles `entry`")
     parser.add_argument("--replay", nargs="+", default=[], help="files of programs to check")
     arguments = parser.parse_args()
     if arguments.jobs > 1:

@@ -87,7 +87,7 @@ class Observer:
                 self._visit_object(path, value)
 
     def _is_new(self, path: str, value: Any) -> bool:
-        if type(value) in (tuple, frozenset):  # constants may be one object or several
+        if type(value) in (tuple, frozenset, torch.Size):  # constants may be one object or several
             return True
         known = self._numbers.get(id(value))
         if known is None:
