@@ -168,7 +168,10 @@ def difference(eager: Played, compiled: Played) -> Found | None:
 
 
 def _silence(eager: Played, compiled: Played) -> Found | None:
-    """Whether nothing was compiled, and nothing was said of it."""
+    """Whether the compiler failed, or nothing was compiled and nothing was said of it."""
+    for text in compiled.said:
+        if "does not hold" in text or "bug in Braze" in text:
+            return Found("fault", "said", text)
     if compiled.graphs or compiled.said or all(step.error for step in eager.steps):
         return None
     return Found("silent", "nothing", "no graph, no break, no word")
