@@ -93,7 +93,7 @@ def check(program: Program) -> Outcome:
     errors = sum(bool(step.error) for step in eager.steps)
     compiled = forked(lambda: play(program, True), SECONDS)
     if compiled == "hang":  # the machine may be busy
-        compiled = forked(lambda: play(program, True), 4 * SECONDS)
+        compiled = forked(lambda: play(program, True), 10 * SECONDS)
     if not isinstance(compiled, Played):
         kind = "hang" if compiled == "hang" else "crash"
         return Outcome(Found(kind, compiled[-160:], compiled), errors=errors)
