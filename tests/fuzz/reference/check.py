@@ -172,6 +172,9 @@ def _silence(eager: Played, compiled: Played) -> Found | None:
     for text in compiled.said:
         if "does not hold" in text or "bug in Braze" in text:
             return Found("fault", "said", text)
+        is_only_compiled = not any(step.error for step in eager.steps)
+        if is_only_compiled and "the program raises" in text and not compiled.graphs:
+            return Found("silent", "raises only where it is compiled", text)
     if compiled.graphs or compiled.said or all(step.error for step in eager.steps):
         return None
     return Found("silent", "nothing", "no graph, no break, no word")
