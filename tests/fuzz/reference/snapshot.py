@@ -194,10 +194,7 @@ def _mapping(value: Any) -> Iterator[Entry]:
         items = list(enumerate(item for _, item in items))
     yield ".len", len(items)
     for number, (key, item) in enumerate(items):
-        if isinstance(key, (str, int, float, tuple)):
-            yield f".key{number}", without_addresses(repr(key))
-        else:
-            yield f".key{number}", type(key).__name__
+        yield f".key{number}", _item_text(key)
         yield f"[{number}]", item
 
 
@@ -207,7 +204,9 @@ def _set(value: Any) -> Iterator[Entry]:
 
 
 def _item_text(item: Any) -> str:
-    if isinstance(item, (int, str, float, tuple, bytes)):
+    if type(item) is int and _ADDRESSES[0] < item < _ADDRESSES[1]:
+        return "an address"
+    if _is(item, (int, str, float, tuple, bytes)):
         return without_addresses(repr(item))
     return type(item).__name__
 
