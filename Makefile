@@ -73,6 +73,7 @@ bench: $(READY)/packages
 
 fuzz: $(READY)/packages
 	$(BIN)/python -m tests.fuzz --programs 20000 --jobs $$(nproc) --shrink 60 $(ARGS)
+	$(BIN)/python -m tests.fuzz.reference --programs 20000 --jobs $$(nproc) --shrink 20
 	$(BIN)/python -m tests.fuzz --loops --programs 5000 --jobs $$(nproc) --shrink 60
 	$(BIN)/python -m tests.fuzz --training --programs 5000 --jobs $$(nproc)
 	$(BIN)/python -m tests.fuzz --interpreted --programs 2000 --jobs $$(nproc)
