@@ -5,6 +5,7 @@ What is expected of `braze.targets`:
     compile_function(function, options, backend, journal) -> a plain function, usable as a method,
         with `function`'s name, signature and `__wrapped__`
     compile_module(module, options, backend, journal) -> an instance of the module's own class
+    compile_in_place(module, options, backend, journal): the module's own calls; uncompile(module)
     disable_module(module) -> the same, whose call is never compiled
     original_module(module) -> what a compiled module was made from; any other module itself
     reset() -> every compiled function starts afresh
@@ -21,6 +22,7 @@ from typing import Any, TypeVar, final, overload
 import torch
 
 from braze import targets
+from braze.compat.callables import as_function
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
 from braze.errors import InvalidOption, UserError
 from braze.frozen import frozen
@@ -116,6 +118,50 @@ def compile(
     return _compile_target(model_or_function, order)
 
 
+_Module = TypeVar("_Module", bound=torch.nn.Module)
+
+
+def compile_in_place(
+    module: _Module,
+    *,
+    backend: str | GraphCompiler | Backend = "braze",
+    mode: str | None = None,
+    fullgraph: bool = False,
+    dynamic: bool | None = None,
+    options: Mapping[str, Any] | None = None,
+    disable: bool = False,
+) -> _Module:
+    """Compile the calls of an `nn.Module` and give it back: the very object, as
+    `nn.Module.compile` does with torch.compile.
+
+    `module(...)` is compiled, with the hooks that it has at the call; `module.forward(...)` is not.
+    There is one object, so what is done to the module afterwards is done to the compiled one:
+    sharding (`fully_shard`), wrappers around `forward`, tables that are kept beside modules.
+    Copies and pickles of it are not compiled. The arguments are those of `compile`; disable: undo,
+    so that its calls run as they are written. Where one is given, the original of what `compile`
+    made is compiled in place.
+    """
+    order = _resolve_order(backend, mode, fullgraph, dynamic, options, JOURNAL)
+    if not isinstance(module, torch.nn.Module):
+        raise UserError(f"braze.compile_in_place takes a module, not {module!r}.")
+    original = targets.original_module(module)
+    _check_module(original)
+    if disable or order.options.disable:
+        targets.uncompile(original)
+    else:
+        targets.compile_in_place(original, order.options, order.backend, order.journal)
+    return module
+
+
+def original_module(module: torch.nn.Module) -> torch.nn.Module:
+    """The module that `compile` or `disable` was given to make this one; any other module itself.
+
+    They share parameters, buffers, hooks and attributes, and `state_dict` keys are equal.
+    `_orig_mod` of a compiled module is this, too, for programs that know torch.compile's modules.
+    """
+    return targets.original_module(module)
+
+
 def _resolve_order(
     backend: str | GraphCompiler | Backend,
     mode: str | None,
@@ -141,6 +187,7 @@ def _compile_target(target: Any, order: _Order) -> Any:
     """Compile by the kind of thing that was given; what is compiled already, afresh."""
     arguments = (order.options, order.backend, order.journal)
     if isinstance(target, torch.nn.Module):
+        _check_module(target)
         return targets.compile_module(targets.original_module(target), *arguments)
     if isinstance(target, type):
         return _compile_class(target, order)
@@ -151,8 +198,17 @@ def _compile_target(target: Any, order: _Order) -> Any:
     if targets.is_program(target):
         return _compile_function(target, order)
     if callable(target):
-        return _compile_function(_as_function(target), order)
+        return _compile_function(as_function(target), order)
     raise UserError(f"braze.compile takes a function or a module, not {target!r}.")
+
+
+def _check_module(module: torch.nn.Module) -> None:
+    """Raise UserError for a module whose calls no Python code makes."""
+    if isinstance(module, torch.jit.ScriptModule):
+        raise UserError(
+            f"{module.original_name} is a module of TorchScript, which compiled it: compile the "
+            "Python module that it was made from."
+        )
 
 
 def _compile_function(function: types.FunctionType, order: _Order) -> Any:
@@ -175,20 +231,6 @@ def _compile_class(cls: type, order: _Order) -> type:
         raise UserError(f"instances of {cls.__qualname__} cannot be called: nothing to compile.")
     setattr(cls, "__call__", _compile_function(call, order))  # noqa: B010 - mypy refuses the other
     return cls
-
-
-def _as_function(target: Callable[..., Any]) -> Any:
-    """A Python function that calls a callable of another kind: a builtin, a partial, an object
-    with `__call__`."""
-
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return target(*args, **kwargs)
-
-    if isinstance(target, types.FunctionType):
-        return functools.update_wrapper(call, target)
-    name = getattr(target, "__name__", type(target).__name__)
-    call.__name__, call.__qualname__ = name, getattr(target, "__qualname__", name)
-    return call
 
 
 # --- looking at compiles -----------------------------------------------------------------------
@@ -267,7 +309,7 @@ def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
         return function, ()
     if not callable(function):
         raise UserError(f"braze.export takes a function or a module, not {function!r}.")
-    return _as_function(function), ()
+    return as_function(function), ()
 
 
 def reset() -> None:

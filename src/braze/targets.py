@@ -15,7 +15,15 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.modules import MODULE_CALLS, has_hooks
+from braze.compat.modules import (
+    MODULE_CALL,
+    MODULE_CALLS,
+    compiled_call,
+    has_hooks,
+    module_call,
+    set_compiled_call,
+)
+from braze.compat.other_compilers import interpreted_as
 from braze.compat.transforms import place_of_transformed
 from braze.errors import InternalError, UserError
 from braze.interop.backends import Backend
@@ -67,6 +75,8 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
             journal.note_fallback(f"a compiled graph failed: {detail}")
         elif event == "unraised":
             journal.note_fallback(f"run eagerly, where it does not raise: {detail}")
+        elif event == "left":
+            journal.note_fallback(f"calls run eagerly: {detail}")
 
     dispatcher = Dispatcher(
         FrameCompiler(options, backend, journal),
@@ -102,6 +112,41 @@ def compile_module(
     return shield(module, calls.call, forward=calls.forward, remake=remake)
 
 
+def compile_in_place(
+    module: torch.nn.Module, options: Options, backend: Backend, journal: Journal
+) -> None:
+    """Have calls of the module itself ask a dispatcher, as `nn.Module.compile` does."""
+    set_compiled_call(module, CallInPlace(module, make_dispatcher(options, backend, journal)))
+
+
+def uncompile(module: torch.nn.Module) -> None:
+    """Have calls of a module that was compiled in place run as they are written."""
+    set_compiled_call(module, None)
+
+
+@final
+class CallInPlace:
+    """Calls of a module that was compiled in place. The module holds it, and it the module: its
+    copies and pickles leave it out."""
+
+    def __init__(self, module: torch.nn.Module, dispatcher: Dispatcher) -> None:
+        self.module = module
+        self.dispatcher = dispatcher
+
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
+        """The module's call, compiled with the hooks that it has now."""
+        module = self.module
+        function = _function_below_call(module)
+        return self.dispatcher.compiled(function)(module, *args, **kwargs)
+
+
+def _call_original(call: CallInPlace, /, *args: Any, **kwargs: Any) -> Any:
+    return module_call(call.module)(call.module, *args, **kwargs)
+
+
+interpreted_as(CallInPlace.__call__, _call_original)
+
+
 @final
 class ModuleCalls:
     """Finds what calls of a compiled module call, with the original module first."""
@@ -113,9 +158,13 @@ class ModuleCalls:
         """What `compiled(...)` calls."""
         return self.dispatcher.compiled(call_function(original))
 
-    def forward(self, original: torch.nn.Module) -> CompiledCallable:
-        """What `compiled.forward(...)` calls, past the hooks."""
-        return self.dispatcher.compiled(_forward_function(original))
+    def forward(self, original: torch.nn.Module) -> Callable[..., Any]:
+        """What `compiled.forward(...)` calls: the class's own, past the hooks and past what was put
+        on the module in its place, which may be what calls it."""
+        function = type(original).forward
+        if type(function) is types.FunctionType:
+            return self.dispatcher.compiled(function)
+        return _call_class_forward
 
 
 def call_function(module: torch.nn.Module) -> Any:
@@ -123,21 +172,33 @@ def call_function(module: torch.nn.Module) -> Any:
     call = type(module).__call__
     if call not in MODULE_CALLS and type(call) is types.FunctionType:
         return call
-    return torch.nn.Module.__call__ if has_hooks(module.__dict__) else _forward_function(module)
+    return _function_below_call(module)
 
 
-def _forward_function(module: torch.nn.Module) -> Any:
-    function = type(module).forward
-    plain = type(function) is types.FunctionType and "forward" not in module.__dict__
-    return function if plain else torch.nn.Module.__call__
+def _function_below_call(module: torch.nn.Module) -> Any:
+    """The function that `nn.Module.__call__` runs: the class's forward, where there is nothing but
+    that to do."""
+    function, space = type(module).forward, module.__dict__
+    call = module_call(module)
+    if call is not MODULE_CALL or type(function) is not types.FunctionType:
+        return call
+    return call if "forward" in space or has_hooks(space) else function
+
+
+def _call_class_forward(module: torch.nn.Module, /, *args: Any, **kwargs: Any) -> Any:
+    """A forward that is no Python function (one that `braze.compile` made, a builtin)."""
+    cls = type(module)
+    return cls.forward.__get__(module, cls)(*args, **kwargs)
 
 
 def run_only(compiled: Any) -> Any:
     """A compiled function or module by what is compiled of it already; any other as it is."""
     call = compiled
+    if isinstance(compiled, torch.nn.Module) and not is_shielded(compiled):
+        call = compiled_call(compiled)
     if is_shielded(compiled):
         call = getattr(find_of(compiled), "__self__", None)
-    if not isinstance(call, CompiledCallable | ModuleCalls):
+    if not isinstance(call, CompiledCallable | ModuleCalls | CallInPlace):
         return compiled
     dispatcher = call.dispatcher.without_compiling()
     compile_callees(dispatcher)

@@ -22,7 +22,7 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.leaf_tables import may_be_leaf, takes_as_leaf
 from braze.capture.library_handlers import find_implementation
 from braze.capture.library_operators import call_operator
-from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked, call_whole
+from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked, call_whole, is_compiled
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin, is_bound, way_to_call
 from braze.capture.native_tables import identifier
@@ -43,7 +43,7 @@ from braze.compat.compiler_questions import (
     replaced_by_compiler,
 )
 from braze.compat.higher_order import python_of
-from braze.compat.modules import MODULE_CALLS
+from braze.compat.modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
 from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
@@ -139,7 +139,7 @@ def _call_cached(
     handler = CALL_HANDLERS.get(cached)
     if handler is not None:
         return answer(interpreter, cached, handler, args, kwargs)
-    if all(map(_is_fixed, args)) and all(map(_is_fixed, kwargs.values())):
+    if all(is_constant(value) or is_identity(value) for value in (*args, *kwargs.values())):
         result = interpreter.native(call_untraced, cached, args, kwargs)
         name = getattr(cached, "__qualname__", "cached function")
         return interpreter.world.enroll(result, ObjectSource(f"{name}()", result))
@@ -149,10 +149,6 @@ def _call_cached(
     if len(interpreter.late_calls) > said and not kwargs:
         interpreter.late_calls[said:] = [(cached, args)]
     return result
-
-
-def _is_fixed(value: Any) -> bool:
-    return is_constant(value) or is_identity(value)
 
 
 def _call_getter(
@@ -241,7 +237,7 @@ def _open_instance(
     interpreter: Any, function: Any, args: tuple[Any, ...]
 ) -> tuple[Any, tuple[Any, ...]]:
     """`instance(...)` is its class's `__call__` with the instance first."""
-    if MARKS.of(function) is Mark.COMPILED:
+    if is_compiled(function):
         return function.__wrapped__, args
     if isinstance(function, torch.jit.ScriptModule):
         raise BreakRequested("unseen-callable", f"{function.original_name}, a scripted module")
@@ -360,8 +356,12 @@ def _call_module(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Prepared:
     """`nn.Module.__call__`: the module's `forward`, where there are no hooks."""
+    if args and function is not MODULE_CALL:
+        called = interpreter.world.lookup(type(args[0]), CALL_WITH_HOOKS)
+        if called is not MODULE_CALL:
+            return prepare(interpreter, called, args, kwargs)
     if kwargs.get("self") or not has_no_hooks(interpreter, args[0]):
-        return make_frame(interpreter, function, args, kwargs)
+        return make_frame(interpreter, MODULE_CALL, args, kwargs)  # however it is compiled in place
     method, owner = load_method(interpreter, args[0], "forward")
     rest = args[1:] if owner is NULL else (owner, *args[1:])
     frame, result = prepare(interpreter, method, rest, kwargs)

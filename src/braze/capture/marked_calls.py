@@ -18,10 +18,26 @@ from braze.compat.compiler_questions import is_torch_constant
 from braze.ir.source import ObjectSource
 from braze.marks import MARKS, Mark, allow_in_graph
 
+# Parts of Braze whose functions a program can come to: they are run, and never interpreted.
+_REACHED = (
+    "braze.api",
+    "braze.interop.",
+    "braze.marks",
+    "braze.options",
+    "braze.pipeline",
+    "braze.report.",
+    "braze.runtime.",
+    "braze.targets",
+    "braze.trace",
+)
+_DRIVER = "braze.runtime.driver"  # where the class of compiled functions is
 # Where a compiled module's class has the module that it was made from, and what finds its call.
 _SHIELD_MODULE = "braze.runtime.module_shield"
 _ORIGINAL = "_braze_original"
 _FIND = "_braze_find"
+_PART = "_part"
+_FORWARD = "_forward.<locals>.forward"
+_SHIELD_CALLS = ("_call.<locals>.__call__", _FORWARD)
 
 
 class Redirect:
@@ -37,15 +53,18 @@ class Redirect:
 NOT_MARKED = object()
 
 
+def is_compiled(function: Any) -> bool:
+    """Whether an object is a compiled function: `__wrapped__` is the program's."""
+    return MARKS.of(function) is Mark.COMPILED or type(function).__module__ == _DRIVER
+
+
 def call_marked(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """The result of calling a marked function, a Redirect, or NOT_MARKED."""
     mark = MARKS.of(function) or _torch_mark(function)
     if mark is None:
-        if getattr(function, "__module__", None) == _SHIELD_MODULE and args:
-            return _call_shielded(interpreter, args)
-        return NOT_MARKED
+        return _call_ours(interpreter, function, args)
     if mark is Mark.DISABLE_FRAME:
         return NOT_MARKED
     name = getattr(function, "__qualname__", None) or repr(type(function))
@@ -61,6 +80,21 @@ def call_marked(
     raise BreakRequested(_BREAKS[mark], f"{name}: {note}" if note else name)
 
 
+def _call_ours(interpreter: Any, function: Any, args: tuple[Any, ...]) -> Any:
+    """NOT_MARKED for a function that is none of Braze's own; a break at one that is, since Braze
+    does not interpret itself, and a Redirect where it stands for the program's."""
+    space = getattr(function, "__globals__", None)
+    module = space.get("__name__") if space is not None else None
+    if type(module) is not str or not module.startswith(_REACHED):
+        return NOT_MARKED
+    if module == _SHIELD_MODULE:
+        code = function.__code__.co_qualname
+        if code == _PART:  # of which all else there is made
+            return load_class_attribute(interpreter, type(args[0]), args[1])
+        return _call_shielded(interpreter, code, args) if code in _SHIELD_CALLS else NOT_MARKED
+    raise BreakRequested("not-inlined", f"{function.__qualname__}, a part of Braze")
+
+
 def _torch_mark(function: Any) -> Mark | None:
     return Mark.ASSUME_CONSTANT if is_torch_constant(function) else None
 
@@ -72,13 +106,18 @@ _BREAKS = {
 }
 
 
-def _call_shielded(interpreter: Any, args: tuple[Any, ...]) -> Redirect:
-    """A compiled module inside of a compiled program is the module that it was made from."""
+def _call_shielded(interpreter: Any, code: str, args: tuple[Any, ...]) -> Redirect:
+    """A compiled module inside of a compiled program is the module that it was made from; its
+    `forward` is that of the model's class, whatever the model has in its dict, which may be what
+    calls it."""
     cls = type(args[0])
     original = load_class_attribute(interpreter, cls, _ORIGINAL)
     if MARKS.of(load_class_attribute(interpreter, cls, _FIND)) is Mark.DISABLE:
         raise BreakRequested("disabled", f"the module {cls.__qualname__}")
-    return Redirect(original, args[1:])
+    if code != _FORWARD:
+        return Redirect(original, args[1:])
+    forward = load_class_attribute(interpreter, type(original), "forward")
+    return Redirect(forward, (original, *args[1:]))
 
 
 @answers(allow_in_graph, torch.compiler.allow_in_graph)

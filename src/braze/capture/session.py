@@ -257,7 +257,7 @@ def _finish(
         Call(call, writer.recipes(final_values(values))) for call, values in interpreter.late_calls
     ]
     effects: list[Effect] = [*writer.fills, *writes, *late]
-    after = dataclasses.replace(ambient_state(), dispatch_modes=before.dispatch_modes)
+    after = ambient_state().with_modes_of(before)
     deeper = autocast_depth() - interpreter.autocast_depth
     if after != before or deeper:
         effects.append(Call(set_ambient_state, (FromConstant(after), FromConstant(deeper))))

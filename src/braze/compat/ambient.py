@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Literal, final
 
 import torch
@@ -13,6 +13,7 @@ from torch.utils._device import DeviceContext
 from torch.utils._mode_utils import no_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
+from braze.compat.tracers import is_fx_tracing, unusual_keys
 from braze.frozen import frozen
 
 # What lets a mode see all that follows: programs enter their own modes by it.
@@ -59,6 +60,8 @@ class AmbientState:
     forward_level: the level of forward-mode gradients, -1 outside of one; a compiled entry needs
     none, since its inputs' tangents are nothing that a graph sees.
     convolutions: whether cuDNN computes them on a GPU, and in what it multiplies float32.
+    unusual_keys, fx_tracing: what tells of tracers and transforms (compat/tracers.py); a compiled
+    entry needs none, since they are to see the program's own operators.
     """
 
     grad: bool
@@ -75,6 +78,8 @@ class AmbientState:
     default_device: torch.device | None = None
     forward_level: int = -1
     convolutions: tuple[bool, str] = (True, "tf32")
+    unusual_keys: int = 0
+    fx_tracing: bool = False
 
     def __str__(self) -> str:
         """Whether gradients are recorded, and all that a program has set otherwise than PyTorch
@@ -114,6 +119,10 @@ class AmbientState:
         """Whether the thread's state is this one now."""
         return ambient_state() == self
 
+    def with_modes_of(self, before: AmbientState) -> AmbientState:
+        """The state without what the capture itself has entered since."""
+        return replace(self, dispatch_modes=before.dispatch_modes, unusual_keys=before.unusual_keys)
+
     def difference(self) -> str | None:
         """What is not as it was, in words; None where all is."""
         now = ambient_state()
@@ -144,6 +153,8 @@ def ambient_state() -> AmbientState:
         default_device(),
         forward_ad._current_level,
         _convolutions(),
+        unusual_keys(),
+        is_fx_tracing(),
     )
 
 

@@ -19,6 +19,12 @@ from torch.autograd import forward_ad
 
 from braze.compat.ambient import CONVOLUTIONS, AmbientState, default_device
 from braze.compat.tensor_interface import exported_address
+from braze.compat.tracers import (
+    EXCLUDED_BELOW_AUTOGRAD,
+    FX_QUESTION,
+    INCLUDED_BY_TRACERS,
+    unusual_keys,
+)
 from braze.frozen import frozen
 
 # A function, its argument (or None for none), and the answer that is expected.
@@ -97,6 +103,18 @@ _NATIVE: dict[str, tuple[_Native, ...]] = {
     "dispatch_modes": (
         _Native("libc10.so", "_ZN3c104impl20TorchDispatchModeTLS9stack_lenEv", mask=-1),
     ),
+    "unusual_keys": (
+        _Native(
+            "libc10.so",
+            "_ZN3c104impl28tls_is_dispatch_key_includedENS_11DispatchKeyE",
+            tuple([(key,) for key in INCLUDED_BY_TRACERS]),
+        ),
+        _Native(
+            "libc10.so",
+            "_ZN3c104impl28tls_is_dispatch_key_excludedENS_11DispatchKeyE",
+            ((EXCLUDED_BELOW_AUTOGRAD,),),
+        ),
+    ),
 }
 _MOST_ARGUMENTS = 3
 _ASK = ctypes.CFUNCTYPE(ctypes.c_int64, *[ctypes.c_int64] * _MOST_ARGUMENTS)
@@ -143,6 +161,10 @@ def _forward_level(expected: int) -> list[Question]:
     return [(vars(forward_ad).__getitem__, "_current_level", expected)]
 
 
+def _fx_tracing(expected: bool) -> list[Question]:
+    return [(*FX_QUESTION, expected)]
+
+
 def _has_default_device(expected: torch.device) -> bool:
     return default_device() == expected
 
@@ -162,6 +184,8 @@ _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
     "default_device": _device,
     "forward_level": _forward_level,
     "convolutions": _convolutions,
+    "unusual_keys": _one(unusual_keys),
+    "fx_tracing": _fx_tracing,
 }
 
 

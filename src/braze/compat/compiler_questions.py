@@ -101,9 +101,15 @@ COMPILER_ANSWERS: dict[str, Any] = {
     "mark_unbacked": None,
     "reset": None,
 }
+_UNDER_SETTINGS = "wrap_dunder_call_ctx_manager.<locals>.inner"
 # Functions that torch's own compiler puts in the place of others once it has been used in the
 # process, for its own bookkeeping: the free variable that holds what they stand for.
-_WRAPPED_BY_COMPILER: dict[str, str] = {"patched_init": "init", "patched_setstate": "setstate"}
+_WRAPPED_BY_COMPILER: dict[str, str] = {
+    "patched_init": "init",
+    "patched_setstate": "setstate",
+    # A function under settings of that compiler's own (exported programs check their inputs so).
+    _UNDER_SETTINGS: "func",
+}
 
 
 # What torch.compiler.assume_constant_result leaves on a function.
@@ -155,7 +161,9 @@ def replaced_by_compiler(function: Any) -> Any:
         module = getattr(original, "__module__", None) or ""
         # It leaves out parts of its own optimizers: no wish of the program's.
         return original if module.startswith("torch.optim") else None
-    name = _WRAPPED_BY_COMPILER.get(function.__name__)
+    qualified = function.__code__.co_qualname
+    key = qualified if qualified == _UNDER_SETTINGS else function.__name__
+    name = _WRAPPED_BY_COMPILER.get(key)
     if name is None or name not in function.__code__.co_freevars:
         return None
     return function.__closure__[function.__code__.co_freevars.index(name)].cell_contents

@@ -1,13 +1,16 @@
-"""torch's operators that take functions (`while_loop`, `map`, `scan`, flex attention): what each
-does with them in eager, as Python that can be interpreted."""
+"""torch's operators that take functions (`while_loop`, `map`, `scan`, flex attention, a region
+under `no_grad` or autocast): what each does with them in eager, as Python for the interpreter."""
 
 from __future__ import annotations
 
 import types
+from collections.abc import Callable
+from types import MappingProxyType
 from typing import Any
 
 import torch
 from torch._ops import HigherOrderOperator
+from torch.utils.checkpoint import checkpoint
 
 
 def python_of(operator: Any) -> types.FunctionType | None:
@@ -15,4 +18,40 @@ def python_of(operator: Any) -> types.FunctionType | None:
     if not isinstance(operator, HigherOrderOperator):
         return None
     found = operator.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
-    return found if type(found) is types.FunctionType else None
+    if type(found) is types.FunctionType:
+        return found
+    region = _REGIONS.get(operator.name())
+    return region if type(region) is types.FunctionType else None
+
+
+def _with_grad_mode(enabled: bool, body: Any, *args: Any, **kwargs: Any) -> Any:
+    with torch.set_grad_enabled(enabled):
+        return body(*args, **kwargs)
+
+
+def _with_autocast(
+    device_type: str,
+    dtype: torch.dtype | None,
+    enabled: bool,
+    cache_enabled: bool | None,
+    body: Any,
+    *args: Any,
+    **kwargs: Any,
+) -> Any:
+    with torch.autocast(device_type, dtype, enabled, cache_enabled):
+        return body(*args, **kwargs)
+
+
+def _checkpointed(body: Any, *args: Any, **kwargs: Any) -> Any:
+    return checkpoint(body, *args, **{"use_reentrant": False, **kwargs})
+
+
+# Regions that PyTorch's capture makes of context managers, by the operators' names: those of their
+# classes' own `__call__`, which hides the body from compilers.
+_REGIONS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+    {
+        "wrap_with_set_grad_enabled": _with_grad_mode,
+        "wrap_with_autocast": _with_autocast,
+        "tag_activation_checkpoint": _checkpointed,
+    }
+)

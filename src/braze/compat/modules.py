@@ -19,8 +19,11 @@ INSTANCE_HOOKS = (
 GLOBAL_HOOKS = tuple([f"_global{name}" for name in INSTANCE_HOOKS])
 # What puts nodes with hooks around a module's forward, where gradients flow.
 BACKWARD_HOOK_SETUPS = (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
-MODULE_CALL = torch.nn.Module._call_impl
+CALL_WITH_HOOKS = "_call_impl"
+MODULE_CALL: Any = torch.nn.Module._call_impl
 MODULE_CALLS = frozenset({torch.nn.Module._wrapped_call_impl, MODULE_CALL})
+# What `nn.Module.compile` puts on a module, and `nn.Module.__call__` calls instead of MODULE_CALL.
+_COMPILED_CALL = "_compiled_call_impl"
 
 
 def instance_hooks(attributes: dict[str, Any]) -> list[str]:
@@ -53,6 +56,25 @@ def has_hooks(attributes: dict[str, Any]) -> bool:
         or module_file._global_backward_hooks
         or module_file._global_backward_pre_hooks
     )
+
+
+def compiled_call(module: torch.nn.Module) -> Any:
+    """What a call of the module calls instead of the module's own; None where it is not compiled in
+    place. Copies and pickles of a module do not have it."""
+    return module.__dict__.get(_COMPILED_CALL)
+
+
+def set_compiled_call(module: torch.nn.Module, call: Any) -> None:
+    """Let calls of the module call this, or its own again for None."""
+    if call is None:
+        module.__dict__.pop(_COMPILED_CALL, None)
+    else:
+        module.__dict__[_COMPILED_CALL] = call
+
+
+def module_call(module: torch.nn.Module) -> Any:
+    """The function that calls a module with its hooks, whether it is compiled in place or not."""
+    return getattr(type(module), CALL_WITH_HOOKS)
 
 
 def is_parameter(value: Any) -> bool:

@@ -16,6 +16,7 @@ import torch
 
 from braze.compat.compiler_questions import DATA_DEPENDENT_STEPS
 from braze.compat.continuation import GENERATOR_FLAGS
+from braze.compat.modules import compiled_call, module_call
 from braze.marks import MARKS, Mark
 from braze.runtime.driver import CompiledCallable, Dispatcher
 from braze.runtime.module_shield import is_shielded
@@ -58,7 +59,9 @@ def compile_callees(
         is_python = not isinstance(callable, torch.jit.ScriptModule)
         call = kind.__call__ if is_python and isinstance(callable, torch.nn.Module) else None
         if call is _MODULE_CALL and MARKS.of(kind) is not Mark.DISABLE:
-            return types.MethodType(dispatcher.compiled(call), callable)
+            if compiled_call(callable) is not None:
+                return callable
+            return types.MethodType(dispatcher.compiled(module_call(callable)), callable)
         return callable
 
     dispatcher.compile_callee = compiled_callee

@@ -17,6 +17,8 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.other_compilers import interpreted_as
+from braze.compat.tracers import active_tracer
 from braze.errors import BrazeWarning
 from braze.ir.entry import CompileFrame, FrameValues, HooksInForce, PartlyRun
 from braze.ir.frame import Break, Refused
@@ -51,7 +53,7 @@ class Dispatcher:
         it gets graphs of its own; the callable itself where it is not compiled.
     compiled: `compiled(function)` is the compiled form of a function, the same at each call.
     observe: is told (event, detail) of everything that is not a plain hit: "break", "native",
-        "fault", "refused", "raise".
+        "fault", "refused", "raise", "left".
     """
 
     def __init__(
@@ -102,7 +104,15 @@ class Dispatcher:
         """The entry for these values, compiled now if there is none; None: run natively."""
         if not self.compiles:
             return cache.find(values)
+        tracer = active_tracer()
+        if tracer is not None:
+            self.leave_to_eager(cache.code, f"{tracer} is to see the program's own operators")
+            return None
         return cache.find_or_compile(self.compile_frame, values, function)
+
+    def leave_to_eager(self, code: types.CodeType, reason: str) -> None:
+        """A call runs as it is written, not because of the place: the next one may be compiled."""
+        self.observe("left", f"{code.co_qualname}: {reason}")
 
     def _make_callable(self, function: types.FunctionType) -> CompiledCallable:
         return CompiledCallable(function, self)
@@ -279,5 +289,16 @@ class CompiledCallable:
         """Pickled by name and copied as itself, as functions are."""
         return self._function.__qualname__
 
+    def __prepare_scriptable__(self) -> Any:
+        """What `torch.jit.script` compiles."""
+        return self._function
+
     def __get__(self, instance: Any, owner: type | None = None) -> Any:
         return self if instance is None else types.MethodType(self, instance)
+
+
+def _run_original(compiled: CompiledCallable, /, *args: Any, **kwargs: Any) -> Any:
+    return compiled._function(*args, **kwargs)
+
+
+interpreted_as(CompiledCallable.__call__, _run_original)

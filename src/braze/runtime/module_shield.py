@@ -5,8 +5,14 @@
     compiled.__dict__       the model's own dict: parameters, hooks, flags, from either side
     compiled.__class__      the model's class, also when that is replaced (parametrization, FSDP)
     compiled(x)             find(model)(model, x)
+    compiled.forward(x)     the forward of the model's class, compiled; what was put in its place in
+                            the model's dict is found there, as ever
+    compiled == model       and hash(compiled) == hash(model): tables that are kept beside modules
+                            (FSDP2's state) have one entry for both
+    compiled._orig_mod      the model, where programs look for it that know torch.compile's modules
 
-Limits: `type(compiled) is type(model)` is false, and loading a pickle needs Braze.
+Limits: `type(compiled) is type(model)` and `compiled is model` are false, and loading a pickle
+needs Braze.
 """
 
 from __future__ import annotations
@@ -14,10 +20,14 @@ from __future__ import annotations
 import copy
 import functools
 import types
+import warnings
 from collections.abc import Callable
 from typing import Any
 
 import torch
+
+from braze.compat.other_compilers import interpreted_as
+from braze.errors import BrazeWarning
 
 # Of a model: the function that is called with it first, and then the arguments.
 FindCall = Callable[[torch.nn.Module], Callable[..., Any]]
@@ -59,6 +69,39 @@ class Shield:
 
     def __delattr__(self, name: str) -> None:
         delattr(_part(self, _ORIGINAL), name)
+
+    def __eq__(self, other: Any) -> Any:
+        return _part(self, _ORIGINAL) == (original_of(other) if is_shielded(other) else other)
+
+    def __hash__(self) -> int:
+        return hash(_part(self, _ORIGINAL))
+
+    @property
+    def _orig_mod(self) -> torch.nn.Module:
+        model: torch.nn.Module = _part(self, _ORIGINAL)
+        return model
+
+    @property
+    def _torchdynamo_orig_callable(self) -> torch.nn.Module:
+        """What `torch.compile(compiled)` compiles, where the number says that it is for `self`."""
+        model: torch.nn.Module = _part(self, _ORIGINAL)
+        return model
+
+    @property
+    def _torchdynamo_wrapper_id(self) -> int:
+        return id(self)
+
+    def __prepare_scriptable__(self) -> Any:
+        """What `torch.jit.script` compiles; it puts that in this module's place in its parent."""
+        model = _part(self, _ORIGINAL)
+        name = type(model).__qualname__
+        warnings.warn(
+            f"torch.jit.script takes the original of the compiled module {name}, and leaves it in "
+            "its place: compile it again where it is to be called from Python.",
+            BrazeWarning,
+            stacklevel=2,
+        )
+        return model
 
     def __reduce_ex__(self, protocol: Any) -> tuple[Any, ...]:
         return _remade, (_part(self, _ORIGINAL), _part(self, _REMAKE))
@@ -127,6 +170,7 @@ def _call(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
     def __call__(self: Any, /, *args: Any, **kwargs: Any) -> Any:
         return find(model)(model, *args, **kwargs)
 
+    interpreted_as(__call__, _call_original)
     return __call__
 
 
@@ -137,7 +181,19 @@ def _forward(model: torch.nn.Module, find: FindCall) -> Callable[..., Any]:
         return find(model)(model, *args, **kwargs)
 
     own = type(model).forward
-    return functools.update_wrapper(forward, own) if callable(own) else forward
+    made = functools.update_wrapper(forward, own) if callable(own) else forward
+    interpreted_as(made, _call_forward_of_original)
+    return made
+
+
+# Of no closures: PyTorch's compiler takes these for the functions that they stand for, cells too.
+def _call_original(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    return type(self)._braze_original(*args, **kwargs)
+
+
+def _call_forward_of_original(self: Any, /, *args: Any, **kwargs: Any) -> Any:
+    model = type(self)._braze_original
+    return type(model).forward(model, *args, **kwargs)
 
 
 def _do_nothing(self: Any) -> None:

@@ -56,6 +56,8 @@ class Place:
     may_be_view: of a base, that eager makes it as a view at some sizes (`free_copies`).
     has_views: of a base, that views of it were made for which autograd asks it whether they need
         gradients.
+    inference: of a base, whether it is an inference tensor; None before it has a stand-in. Views
+        are what their base is, whatever mode they are made in.
     """
 
     base: Place | None = None
@@ -70,6 +72,7 @@ class Place:
     data_step = -1
     forgets_views = forgets_itself = is_piece = refuses_gradients = False
     asks_view = may_be_view = has_views = False
+    inference: bool | None = None
 
     def __init__(
         self, type: TensorType, value: Value, offset: int = 0, tracks_gradient: bool = False
@@ -184,7 +187,18 @@ def _placed(dim: int, tensor: torch.Tensor) -> int:
 
 
 def new_standin(place: Place, requires_grad: bool = False) -> Standin:
-    """A stand-in for a place."""
+    """A stand-in for a place: an inference tensor where eager makes one."""
+    base = place.base or place
+    mode = torch.is_inference_mode_enabled()
+    if base.inference is None:
+        base.inference = mode
+    if base.inference is mode:
+        return _new_standin(place, requires_grad)
+    with torch.inference_mode(base.inference):
+        return _new_standin(place, requires_grad)
+
+
+def _new_standin(place: Place, requires_grad: bool) -> Standin:
     type = place.type
     standin: Standin = make_wrapper(
         Standin,

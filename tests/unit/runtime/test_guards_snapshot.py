@@ -17,6 +17,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.compat.ambient import ambient_state
 from braze.compat.ambient_check import quick_questions
+from braze.compat.tracers import FX_QUESTION
 from braze.interop.backends import Backend, Level
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
@@ -427,8 +428,9 @@ def test_the_default_dtype_and_anomalies_are_compared(world: World) -> None:
 
 
 def test_what_python_is_asked_of_the_ambient_state() -> None:
-    """Whether errors are looked for, and the level of forward mode, which is a global of Python's.
-    (With the builds of PyTorch that are tested: where one lacks a function, Python is asked.)"""
+    """Whether errors are looked for, the level of forward mode and whether torch.fx traces, which
+    are globals of Python's. (With the builds of PyTorch that are tested: where one lacks a
+    function, Python is asked.)"""
     questions = quick_questions(ambient_state())
     assert questions is not None
     slow, quick = questions
@@ -437,6 +439,7 @@ def test_what_python_is_asked_of_the_ambient_state() -> None:
     assert asked == [
         (torch.is_anomaly_enabled, None),
         (levels.__getitem__, "_current_level"),
+        FX_QUESTION,
     ]
     assert quick
 

@@ -1,0 +1,110 @@
+"""What watches the operations of this thread from outside of a compiled function.
+
+A tracer of somebody else's (`torch.jit.trace`, `torch.export`, `make_fx`), a mode or a transform
+has to see the operators of the program: those of a graph it would see otherwise, or not at all,
+and then take results for constants. So a compiled call runs the original program meanwhile.
+What is active is told by the thread's dispatch keys, the depth of the stacks of modes, and the flag
+of `torch.fx`; a key that nobody here has heard of counts as a tracer, too.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.autograd import forward_ad
+from torch.overrides import _get_current_function_mode_stack
+from torch.utils._device import DeviceContext
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+_included: Any = torch._C._dispatch_tls_local_include_set
+_excluded: Any = torch._C._dispatch_tls_local_exclude_set
+
+
+def _bits(name: str) -> int:
+    keys: int = torch._C.DispatchKeySet(torch._C._dispatch_key_parse(name)).raw_repr()
+    return keys
+
+
+def _number(name: str) -> int:
+    key: Any = torch._C._dispatch_key_parse(name)
+    return int(key)
+
+
+def _inference_keys() -> int:
+    with torch.inference_mode():
+        found: int = _excluded().raw_repr()
+        return found
+
+
+# Modes are counted, and inference mode and autocast are asked for, by questions of their own.
+_OF_MODES = _bits("Python") | _bits("PythonTLSSnapshot")
+_USUAL = _bits("BackendSelect") | _bits("ADInplaceOrView")
+_AUTOCAST: int = torch._C._dispatch_tls_local_exclude_set().raw_repr() | _bits("AutocastCPU")
+_OF_INFERENCE = _inference_keys() & ~_AUTOCAST
+
+# By their numbers: what programs can have included, and excluded, at a call. All keys together are
+# compared when something is compiled.
+INCLUDED_BY_TRACERS = tuple(
+    _number(name)
+    for name in (
+        "Tracer",
+        "FuncTorchDynamicLayerFrontMode",
+        "FuncTorchVmapMode",
+        "VmapMode",
+        "Functionalize",
+        "PreDispatch",
+        "PythonDispatcher",
+    )
+)
+EXCLUDED_BELOW_AUTOGRAD = _number("AutogradOther")
+
+
+def _fx_question() -> tuple[Callable[..., bool], str | None]:
+    """What says, asked with the argument if there is one, whether a tracer of torch.fx is at work:
+    a function since PyTorch 2.14, where each thread has a flag, and a global before."""
+    space: dict[str, Any] = vars(torch.fx._symbolic_trace)
+    asked = space.get("_get_is_fx_tracing")
+    return (space.__getitem__, "_is_fx_tracing_flag") if asked is None else (asked, None)
+
+
+FX_QUESTION = _fx_question()
+
+
+def unusual_keys() -> int:
+    """The dispatch keys, as bits, that the thread includes or excludes beyond what PyTorch begins
+    with and what inference mode, autocast and modes do; 0 where there are none."""
+    inference = torch.is_inference_mode_enabled()
+    usual = _USUAL & ~_bits("ADInplaceOrView") if inference else _USUAL
+    included = (_included().raw_repr() & ~_OF_MODES) ^ usual
+    excluded = (_excluded().raw_repr() & ~_AUTOCAST) ^ (_OF_INFERENCE if inference else 0)
+    return int(included | excluded)
+
+
+def is_fx_tracing() -> bool:
+    """Whether `torch.fx.symbolic_trace`, or another tracer of torch.fx, is at work."""
+    asked, argument = FX_QUESTION
+    return asked() if argument is None else asked(argument)
+
+
+def active_tracer() -> str | None:
+    """What must see the operators of the program itself, in words; None if nothing does."""
+    modes: list[Any] = [*_get_current_dispatch_mode_stack()]
+    functions = _get_current_function_mode_stack()
+    modes += functions[type(functions[0]) is DeviceContext :] if functions else []
+    keys = unusual_keys()
+    if not (modes or keys or is_fx_tracing() or forward_ad._current_level >= 0):
+        return None
+    if torch._C._get_tracing_state() is not None:
+        return "torch.jit.trace"
+    if is_fx_tracing():
+        return "a tracer of torch.fx"
+    with contextlib.suppress(IndexError):
+        return f"the mode {type(modes[-1]).__qualname__}"
+    if forward_ad._current_level >= 0:
+        return "forward-mode gradients"
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func"
+    return f"unusual dispatch keys ({_included()}, without {_excluded()})"
