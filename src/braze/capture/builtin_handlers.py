@@ -15,7 +15,13 @@ from braze.capture.attribute_writes import (
     store_attribute,
     store_generic,
 )
-from braze.capture.attributes import load_attribute, load_generic
+from braze.capture.attributes import (
+    GENERIC,
+    load_attribute,
+    load_class_attribute,
+    load_generic,
+    load_module_attribute,
+)
 from braze.capture.calls import make_instance, refuse_finalizer
 from braze.capture.formatting import format_value, text_of
 from braze.capture.generators import InlinedGenerator
@@ -206,7 +212,10 @@ def has_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def guard_missing(interpreter: Any, owner: Any, name: str) -> None:
-    """The program saw that an object from outside has no such attribute."""
+    """The program saw that a tensor from outside has no such attribute. (Of other objects each
+    place where there was nothing is guarded.)"""
+    if type(owner) not in TENSORS:
+        return
     world = interpreter.world
     source = world.source_of(owner)
     key = (id(owner), "hasattr", name)
@@ -237,9 +246,22 @@ def object_delattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     delete_generic(interpreter, *args)
 
 
-@answers(object.__getattribute__)
+@answers(*GENERIC)
 def object_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return load_generic(interpreter, *args)
+    owner, name = args
+    if issubclass(type(owner), (type, types.ModuleType)) or type(owner) in (*TENSORS, *CONSTANTS):
+        raise BreakRequested("unsupported-attribute", "object.__getattribute__ of such an object")
+    return load_generic(interpreter, owner, name)
+
+
+@answers(type.__getattribute__)
+def type_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return load_class_attribute(interpreter, *args, hooked=False)
+
+
+@answers(types.ModuleType.__getattribute__)
+def module_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return load_module_attribute(interpreter, *args)
 
 
 @answers(object.__init__)

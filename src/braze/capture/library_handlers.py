@@ -19,8 +19,9 @@ import weakref
 from typing import Any
 
 from braze.capture.handler_table import answers
+from braze.capture.opaque_objects import WeakProxy
 from braze.capture.signals import BreakRequested
-from braze.capture.world import TENSORS, WeakProxy
+from braze.capture.world import TENSORS
 from braze.compat.standard_library import registry_of
 from braze.ir.guard import GuardKind
 from braze.ir.source import DictKeySource, ItemSource, ObjectSource

@@ -95,7 +95,8 @@ def way_to_call(function: Any) -> Way:
 def is_bound(function: Any) -> bool:
     """Whether a builtin method is bound to a value."""
     owner = getattr(function, "__self__", None)
-    return owner is not None and not issubclass(type(owner), types.ModuleType)
+    is_function = issubclass(type(owner), types.ModuleType)
+    return owner is not None and (not is_function or type(function) is types.MethodWrapperType)
 
 
 def _answer(

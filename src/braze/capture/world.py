@@ -20,14 +20,13 @@ import torch
 
 from braze.capture.adopted_parts import adopt_by_value, adopt_changing, adopt_slice, is_numpys_float
 from braze.capture.dynamic_sizes import DynamicSizes
-from braze.capture.opaque_objects import keeps_state_in_c
+from braze.capture.opaque_objects import WeakProxy, keeps_state_in_c
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
-from braze.frozen import frozen
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -99,13 +98,18 @@ def attribute_key(owner: Any, name: str) -> tuple[int, Any]:
 
 
 def is_identity(value: Any) -> bool:
-    """Whether a value is guarded by what it is: functions, classes, modules, enum members, and
-    instances of subclasses of numbers and strings."""
+    """Whether a value is guarded by what it is: functions, classes, modules, enum members, numbers
+    and strings of subclasses."""
     cls = type(value)
     if cls in MAYBE_BOUND:
         owner = value.__self__
         return owner is None or issubclass(type(owner), (types.ModuleType, type))
     return is_identity_class(cls)
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether a value is made anew at each lookup: a builtin method of a class, a slot's method."""
+    return type(value) in MAYBE_BOUND and not isinstance(value.__self__, types.ModuleType)
 
 
 def is_identity_class(cls: type) -> bool:
@@ -154,16 +158,6 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
 
 # What differs between TensorFacts of one class.
 _COMPARED = ("dtype", "device", "requires_grad", "shape", "stride", "layout", "is_leaf")
-
-
-@final
-@frozen
-class WeakProxy:
-    """A weak proxy that the program made, at a step of the outermost loop."""
-
-    proxy: Any
-    target: weakref.ReferenceType[Any]
-    made_at: int
 
 
 @final
@@ -228,18 +222,9 @@ class World:
 
     def release(self) -> None:
         """Empty the tables."""
-        for table in (
-            self.known,
-            self._facts,
-            self.constants,
-            self.standins,
-            self.reads,
-            self.fresh,
-            self.lifted,
-            self.proxies,
-            self.new_leaves,
-            self.switched,
-        ):
+        found = (self.known, self.constants, self.standins, self.reads, self.lifted, self.proxies)
+        made = (self._facts, self.fresh, self.new_leaves, self.switched)
+        for table in (*found, *made):
             table.clear()
         self._keep.clear()
         self.origin = _nowhere
@@ -270,10 +255,14 @@ class World:
 
     def guard_lacks_attribute(self, space: dict[str, Any], owner: Any, name: str) -> None:
         """The instance dict of a known object has no such key."""
+        self.guard_lacks(space, self.instance_dict_source(owner), name)
+
+    def guard_lacks(self, space: dict[str, Any], source: Source, name: str) -> None:
+        """The dict at the source has no such key."""
         entry = self._lacks.get(id(space))
         if entry is None:
             self._keep.append(space)
-            entry = self._lacks[id(space)] = (self.instance_dict_source(owner), set())
+            entry = self._lacks[id(space)] = (source, set())
         entry[1].add(name)
 
     def is_by_code(self, function: Any) -> bool:
@@ -355,7 +344,7 @@ class World:
         entry = self.known.get(id(value))
         if entry is not None:
             if type(entry[1]) is ObjectSource:
-                self.guard(source, GuardKind.ID_MATCH, value)
+                self._guard_identity(source, value)
             elif entry[1] != source:
                 self.guard(source, GuardKind.SAME_OBJECT, entry[1])
             return value
@@ -367,7 +356,7 @@ class World:
             if is_numpys_float(cls):
                 return adopt_by_value(self, value, source)
             if is_identity(value):
-                self.guard(source, GuardKind.ID_MATCH, value)
+                self._guard_identity(source, value)
                 return self.enroll(value, ObjectSource(name_of(value, source), value))
             if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
                 changing = adopt_changing(self, value, source) if cls is tuple else None
@@ -393,6 +382,10 @@ class World:
                 return changing
         self.guard(source, GuardKind.EQUALS_MATCH, value)
         return value
+
+    def _guard_identity(self, source: Source, value: Any) -> None:
+        kind = GuardKind.EQUALS_MATCH if _is_bound(value) else GuardKind.ID_MATCH
+        self.guard(source, kind, value)
 
     def enroll(self, value: Any, source: Source) -> Any:
         """Make an object known without a guard: something already guarded holds it."""

@@ -39,3 +39,12 @@ def name_of_slotted(cls: type) -> str:
     if cls.__module__ in ("builtins", "__main__"):
         return cls.__qualname__
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def name_in_errors(value: object) -> str:
+    """What an AttributeError names the class of an object: those of C code with their module."""
+    try:
+        object.__getattribute__(value, "")
+    except AttributeError as error:
+        return str(error).split("'")[1]
+    return type(value).__name__
