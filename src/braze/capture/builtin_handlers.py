@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import collections
 import functools
 import types
 from typing import Any
@@ -27,7 +28,14 @@ from braze.capture.formatting import format_value, text_of
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import answers
 from braze.capture.instructions_build import mapping_contents
-from braze.capture.iteration import GetitemIterator, iterator_of, native_iterable, next_of
+from braze.capture.iteration import (
+    GetitemIterator,
+    is_uniterable,
+    iterator_of,
+    members_of,
+    native_iterable,
+    next_of,
+)
 from braze.capture.native_calls import call_natively, call_seen
 from braze.capture.operators import COMPARISONS, OPERATORS, binary
 from braze.capture.overlay import EXACT
@@ -391,10 +399,9 @@ def _from_iterable(cls: type) -> Any:
         value = args[0]
         if cls in (tuple, frozenset) and type(value) is cls:
             return value
-        iterable = native_iterable(interpreter, value)
         if cls is list or cls is tuple:
-            return interpreter.native(cls, iterable)
-        items = interpreter.native(list, iterable)
+            return interpreter.native(cls, native_iterable(interpreter, value))
+        items = members_of(interpreter, value)
         interpreter.world.harden_all(items)
         return call_seen(interpreter, cls, (items,), {})
 
@@ -420,9 +427,28 @@ def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
         dict.update(target, mapping_contents(interpreter, value))
         return
     pairs = interpreter.native(list, native_iterable(interpreter, value))
+    for index, pair in enumerate(pairs):
+        if is_uniterable(interpreter, pair):
+            message = f"cannot convert dictionary update sequence element #{index} to a sequence"
+            raise ProgramRaised(TypeError(message))
     entries = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
     interpreter.world.harden_all(entry[0] for entry in entries if entry)
     call_seen(interpreter, dict.update, (target, entries), {})
+
+
+def _reverse(interpreter: Any, value: Any) -> Any:
+    """`reversed(value)`, which takes no iterator in the value's place."""
+    kind = type(value)
+    method = ABSENT if kind in TENSORS else interpreter.world.lookup(kind, "__reversed__")
+    if isinstance(method, types.FunctionType):
+        return interpreter.call(method, value)
+    getitem = interpreter.world.lookup(kind, "__getitem__")
+    by_item = method is ABSENT and isinstance(getitem, types.FunctionType)
+    if by_item and interpreter.world.lookup(kind, "__len__") is not ABSENT:
+        return GetitemIterator(interpreter, reversed, value, getitem)
+    if kind in EXACT or issubclass(kind, (list, tuple, dict, collections.deque)):
+        value = interpreter.overlay.contents(value)
+    return call_seen(interpreter, reversed, (value,), {})
 
 
 def _over_iterables(cls: Any) -> Any:
@@ -431,17 +457,8 @@ def _over_iterables(cls: Any) -> Any:
     def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if cls is reversed and (kwargs or len(args) != 1):
             return interpreter.native(reversed, *args, **kwargs)
-        if cls is reversed and not issubclass(type(args[0]), (list, tuple, dict, range)):
-            method = interpreter.world.lookup(type(args[0]), "__reversed__")
-            if isinstance(method, types.FunctionType):
-                return interpreter.call(method, args[0])
-            getitem = interpreter.world.lookup(type(args[0]), "__getitem__")
-            if method is ABSENT and isinstance(getitem, types.FunctionType):
-                return GetitemIterator(interpreter, reversed, args[0], getitem)
-            if id(args[0]) not in interpreter.world.known:
-                return call_seen(interpreter, reversed, args, kwargs)
-        if cls is reversed and issubclass(type(args[0]), (list, tuple, dict)):
-            return call_seen(interpreter, reversed, (interpreter.overlay.contents(args[0]),), {})
+        if cls is reversed:
+            return _reverse(interpreter, args[0])
         return call_natively(interpreter, cls, args, kwargs)
 
     return make

@@ -8,6 +8,8 @@ the first Python frame: that call would be unseen.
 from __future__ import annotations
 
 import collections
+import functools
+import itertools
 import operator
 import sys
 import types
@@ -18,7 +20,7 @@ from typing import Any, TypeAlias, final
 from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
-from braze.capture.iteration import native_iterable
+from braze.capture.iteration import native_iterable, set_members
 from braze.capture.known_calls import Way
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
@@ -30,6 +32,7 @@ from braze.capture.native_tables import (
     ITERATING_METHODS,
     KEEPING,
     LOOKING_FOR_CLASSES,
+    READING_METHODS,
     SAFE_CLASSES,
     SAFE_FUNCTIONS,
     SAFE_MODULES,
@@ -38,18 +41,17 @@ from braze.capture.native_tables import (
 )
 from braze.capture.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.opaque_objects import check_opaque, only_keeps
-from braze.capture.overlay import EXACT
+from braze.capture.overlay import EXACT, SETS
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
+from braze.capture.special_methods import MAKES_TEXT, check_text, runs_python
 from braze.capture.text_passing import handed_over, settle_read
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
-from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import (
     CONSTANTS,
     MAYBE_BOUND,
     TENSORS,
     is_identity,
-    is_identity_class,
     raw_lookup,
 )
 from braze.class_facts import fact_of_class
@@ -213,7 +215,7 @@ def _call_new(
         return interpreter.native(function, *args, **kwargs)
     fit = iterable_argument if owner.__module__ == "itertools" else native_argument
     native, keywords = _fitted(interpreter, owner, fit, rest, kwargs)
-    return interpreter.native(function, cls, *native, **keywords)
+    return call_seen(interpreter, function, (cls, *native), keywords)
 
 
 def _call_method(
@@ -237,6 +239,8 @@ def _call_method(
     if id(owner) in world.known and not is_identity(owner):
         if issubclass(type(owner), tuple(EXACT)):
             changing = function.__name__ in CHANGING_METHODS
+            if type(owner) not in EXACT and not (changing or function.__name__ in READING_METHODS):
+                raise BreakRequested("unseen-callable", describe(function))
             overlay = interpreter.overlay
             if changing and not kwargs and overlay.add(owner, function, rest):
                 return None
@@ -264,12 +268,29 @@ def call_natively(
     """Really call C code; containers from outside and callbacks are made fit for it."""
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
+    if identifier(function) in _OVER_ITEMS and len(args) > _OVER_ITEMS[identifier(function)]:
+        args = _with_items(interpreter, args, _OVER_ITEMS[identifier(function)])
     native, keywords = _fitted(interpreter, function, _fitting(function), args, kwargs)
     if identifier(function) in CHANGING and args:
         exact = type(args[0]) in EXACT
         make = interpreter.overlay.changed if exact else partial(native_argument, interpreter)
         native = (make(args[0]), *native[1:])
     return call_seen(interpreter, function, native, keywords)
+
+
+# What iterates over the items of an argument: its position.
+_OVER_ITEMS = {
+    identifier(itertools.chain.from_iterable): 0,
+    identifier(itertools.starmap): 1,
+}
+
+
+def _with_items(interpreter: Any, args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+    """Arguments of which one holds what C code iterates over, too; one that is long, or without
+    end, is taken item by item."""
+    items = native_iterable(interpreter, args[place])
+    fitted = map(partial(iterable_argument, interpreter), items)
+    return (*args[:place], fitted, *args[place + 1 :])
 
 
 _Fit: TypeAlias = Callable[[Any, Any], Any]
@@ -308,6 +329,8 @@ def _fitting(function: Any) -> Any:
     """How arguments are made fit: what iterates its arguments gets real iterables."""
     name = getattr(function, "__name__", None)
     if name in ITERATING_METHODS:
+        if getattr(function, "__objclass__", None) in SETS and name != "isdisjoint":
+            return _members_argument
         return iterable_argument if name in _ORDERED else _keys_argument
     if function in ITERATING:
         return iterable_argument
@@ -327,6 +350,15 @@ def _keys_argument(interpreter: Any, value: Any) -> Any:
     return made
 
 
+def _members_argument(interpreter: Any, value: Any) -> Any:
+    """The same for a set's C code, which reads other sets past their `__iter__`."""
+    if issubclass(type(value), SETS):
+        value = interpreter.overlay.contents(value)
+        interpreter.world.harden_all(set_members(value))
+        return value
+    return _keys_argument(interpreter, value)
+
+
 def native_argument(interpreter: Any, value: Any) -> Any:
     """A value as native code may have it."""
     cls = type(value)
@@ -343,7 +375,13 @@ def native_argument(interpreter: Any, value: Any) -> Any:
 
 def _changes(cls: type) -> bool:
     """Whether a value has contents that C code reads or changes."""
-    return issubclass(cls, (list, dict, set, collections.deque, bytearray))
+    return issubclass(cls, _HELD)
+
+
+_HELD = (
+    *(list, dict, set, frozenset, collections.deque, bytearray),
+    *(types.SimpleNamespace, types.MappingProxyType, functools.partial),
+)
 
 
 def iterable_argument(interpreter: Any, value: Any) -> Any:
@@ -372,8 +410,11 @@ def call_seen(
         values = args[1:-1]
     else:
         values = args[1:] if function in _LEAVES_ITEMS else (*args, *kwargs.values())
-    _note_classes(values, classes, set())
+    objects: list[Any] | None = [] if function in MAKES_TEXT else None
+    _note_classes(values, classes, set(), objects)
     world = interpreter.world
+    if objects:
+        check_text(world, objects)
     if classes and args and function in _ASKING_KEYS.get(type(args[0]), ()):
         asked = not (
             classes <= world.found_by_identity
@@ -389,6 +430,8 @@ def call_seen(
         guard_class_dicts(world, function, args)
     if interpreter.shows_text:
         interpreter.native(partial(settle_read, function, args, kwargs))
+    for cls in classes:
+        world.guard_special_methods(cls)
     functions = [f for cls in classes for f in _special_functions(world, cls)]
     trampolines: list[Trampoline] = []
     try:
@@ -450,7 +493,9 @@ def _is_plain_key(key: Any) -> bool:
         return True
     if cls is slice:
         return all(map(_is_plain_key, (key.start, key.stop, key.step)))
-    return all(map(_is_plain_key, key)) if cls is tuple else is_identity(key)
+    if cls is tuple:
+        return all(map(_is_plain_key, key))
+    return is_identity(key) and not runs_python(cls)
 
 
 _FUNCTIONS = (types.FunctionType, types.MethodType)
@@ -464,19 +509,21 @@ def _note_classes(
     if objects is None and len(values) > 4:
         kinds = {*map(type, values)}
         flat = {kind for kind in kinds if _is_flat(kind)}
-        classes.update([kind for kind in flat if _runs_python(kind)])
+        classes.update([kind for kind in flat if runs_python(kind)])
         if len(flat) == len(kinds):
             return
         values = [value for value in values if type(value) not in flat]
     for value in values:
         cls: Any = type(value)
-        if cls in CONSTANTS or cls in TENSORS or is_identity(value) or id(value) in seen:
+        if cls in CONSTANTS or cls in TENSORS or id(value) in seen:
+            continue
+        if is_identity(value) and not runs_python(cls):
             continue
         for base, items in _ITEMS:
             if issubclass(type(value), base):
                 seen.add(id(value))
                 _note_classes(list(items(value)), classes, seen, objects)
-        if _runs_python(cls):
+        if runs_python(cls):
             classes.add(cls)
             if objects is not None:
                 objects.append(value)
@@ -486,14 +533,6 @@ def _note_classes(
 def _is_flat(cls: Any) -> bool:
     """Whether instances are all treated alike: they are neither containers nor functions."""
     return not (cls in MAYBE_BOUND or issubclass(cls, tuple(base for base, _ in _ITEMS)))
-
-
-@fact_of_class
-def _runs_python(cls: Any) -> bool:
-    """Whether C code may run Python code of instances, which are no containers."""
-    if cls in CONSTANTS or cls in TENSORS or is_identity_class(cls):
-        return False
-    return module_of_class(cls) != "builtins"
 
 
 # How C code sees the items of a builtin container, whatever a subclass makes of it.

@@ -199,6 +199,33 @@ CHANGING_METHODS = frozenset(
     }
 )
 
+# Methods of builtin containers that say what these hold, whatever their class is. (`copy`,
+# `__add__` and `__repr__` of a subclass's instance show its class.)
+READING_METHODS = frozenset(
+    {
+        "__contains__",
+        "__eq__",
+        "__ge__",
+        "__getitem__",
+        "__gt__",
+        "__iter__",
+        "__le__",
+        "__len__",
+        "__lt__",
+        "__ne__",
+        "__reversed__",
+        "count",
+        "get",
+        "index",
+        "isdisjoint",
+        "issubset",
+        "issuperset",
+        "items",
+        "keys",
+        "values",
+    }
+)
+
 # What iterates over its arguments.
 ITERATING_METHODS = frozenset(
     {

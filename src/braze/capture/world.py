@@ -27,6 +27,7 @@ from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
+from braze.compat.standard_library import SPECIAL_METHODS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -212,6 +213,7 @@ class World:
         self._functions: dict[int, tuple[Any, ...]] = {}
         self.special_functions: dict[type, list[types.FunctionType]] = {}
         self._hookless: set[int] = set()
+        self._special: set[type] = set()
         self.found_by_identity: set[type] = set()
         self._abstract: dict[tuple[type, type], bool] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
@@ -510,6 +512,14 @@ class World:
         elif cls.__flags__ & _HEAP_TYPE:
             self._lookups.setdefault(cls, {})[name] = value
         return value
+
+    def guard_special_methods(self, cls: type) -> None:
+        """A class keeps the methods that C code, given an instance, may look for, and comes to have
+        no others."""
+        if cls not in self._special:
+            self._special.add(cls)
+            for name in SPECIAL_METHODS:
+                self.lookup(cls, name)
 
     def note_class(self, made: type, step: int) -> None:
         """A class that the program made in this frame, at a step of the outermost loop."""

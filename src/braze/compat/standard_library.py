@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import random
 import sys
@@ -30,6 +31,27 @@ def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
     index = DISPATCH_CODE.co_freevars.index("registry")
     registry: dict[type, Any] = (dispatch.__closure__ or ())[index].cell_contents
     return registry
+
+
+_BUILTIN_CLASSES = [cls for cls in vars(builtins).values() if isinstance(cls, type)]
+# What C code looks for in the class of an object that it is given: the slots of classes, which the
+# builtin ones show, and what is looked for by name.
+SPECIAL_METHODS: frozenset[str] = frozenset(
+    {
+        name
+        for cls in (*_BUILTIN_CLASSES, types.CoroutineType, types.AsyncGeneratorType)
+        for name, value in vars(cls).items()
+        if isinstance(value, types.WrapperDescriptorType)
+    }
+    | {"__matmul__", "__imatmul__", "__rmatmul__", "__imul__", "__bytes__", "__complex__"}
+    | {"__contains__", "__length_hint__", "__missing__", "__reversed__", "__format__", "__dir__"}
+    | {"__round__", "__trunc__", "__floor__", "__ceil__", "__fspath__", "__sizeof__", "__prepare__"}
+    | {"__instancecheck__", "__subclasscheck__", "__subclasshook__", "__class_getitem__"}
+    | {"__enter__", "__exit__", "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__"}
+    | {"__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__match_args__"}
+    | {"__array__", "__array_interface__", "__array_struct__", "__torch_function__", "__dict__"}
+    | {"__index__", "keys", "items", "values", "send", "throw", "close", "read", "write"}
+)
 
 
 def name_of_slotted(cls: type) -> str:

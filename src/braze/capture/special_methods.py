@@ -1,0 +1,39 @@
+"""What C code may run, or read, of an object that it is given: the special methods of its class."""
+
+from __future__ import annotations
+
+import enum
+import functools
+import operator
+import types
+from typing import Any
+
+from braze.capture.signals import BreakRequested
+from braze.capture.values_passed_in import module_of_class
+from braze.capture.world import CONSTANTS, IDENTITIES, TENSORS, is_identity_class
+
+_FIXED = (type, enum.Enum, types.ModuleType)
+
+
+@functools.lru_cache(maxsize=4096)
+def runs_python(cls: Any) -> bool:
+    """Whether C code may run Python code of instances, which are no containers."""
+    if cls in CONSTANTS or cls in TENSORS:
+        return False
+    if is_identity_class(cls) and (cls in IDENTITIES or issubclass(cls, _FIXED)):
+        return False
+    return module_of_class(cls) != "builtins"
+
+
+# C code that makes a text of what it is given.
+MAKES_TEXT = frozenset(
+    {repr, str, ascii, format, str.format, str.format_map, str.__mod__, operator.mod}
+)
+
+
+def check_text(world: Any, objects: list[Any]) -> None:
+    """Break where C code would show where an object lies, or what a builtin one holds."""
+    for value in objects:
+        shows = world.lookup(type(value), "__repr__")
+        if not isinstance(shows, types.FunctionType) and not is_identity_class(type(value)):
+            raise BreakRequested("unseen-python", f"the text of a {type(value).__qualname__}")
