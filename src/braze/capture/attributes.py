@@ -405,6 +405,8 @@ def load_class_attribute(interpreter: Any, owner: type, name: str, *, hooked: bo
     world = interpreter.world
     meta = world.lookup(type(owner), name)
     if meta is not ABSENT and _is_data_descriptor(world, meta, type(meta)):
+        if type(meta) not in _OF_C_STRUCTURES:
+            return bind_attribute(interpreter, meta, owner, type(owner), name)
         return _load_of_type(interpreter, owner, name)
     value = world.lookup(owner, name)
     if value is ABSENT:
@@ -448,6 +450,7 @@ def _load_of_type(interpreter: Any, owner: type, name: str) -> Any:
     return value
 
 
+_OF_C_STRUCTURES = frozenset({types.GetSetDescriptorType, types.MemberDescriptorType})
 _SHARED_TUPLES = frozenset({"__bases__", "__mro__"})
 _GUARDED_OF_TYPES = frozenset({str, type(None), dict})
 _HEAP_TYPE = 1 << 9

@@ -150,7 +150,7 @@ def _of_this_call(interpreter: Any, function: Any, value: Any, number: int) -> i
     return number
 
 
-@answers(hash)
+@answers(hash, object.__hash__)
 def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     (value,) = args
     interpreter.world.harden(value)

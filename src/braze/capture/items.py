@@ -9,6 +9,7 @@ from typing import Any
 
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_with_key
+from braze.capture.object_numbers import refuse_number
 from braze.capture.opaque_objects import check_opaque_key
 from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -172,6 +173,7 @@ def _is_single(interpreter: Any, owner: Any, key: Any) -> bool:
 def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     """`dict.__setitem__` of a dict from outside."""
     overlay = interpreter.overlay
+    refuse_number(interpreter.world, key)
     if _is_single(interpreter, owner, key):
         overlay.write(owner, key, value)
     else:

@@ -32,19 +32,27 @@ from braze.capture.native_tables import (
     ITERATING_METHODS,
     KEEPING,
     LOOKING_FOR_CLASSES,
+    OF_ANY_OBJECT,
     READING_METHODS,
     SAFE_CLASSES,
-    SAFE_FUNCTIONS,
     SAFE_MODULES,
     STATE_READERS,
     identifier,
+    is_pure,
+    reads_process,
 )
 from braze.capture.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.overlay import EXACT, SETS
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
-from braze.capture.special_methods import MAKES_TEXT, check_text, runs_python
+from braze.capture.special_methods import (
+    MAKES_TEXT,
+    check_context,
+    check_text,
+    guard_special_methods,
+    runs_python,
+)
 from braze.capture.text_passing import handed_over, settle_read
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
 from braze.capture.world import (
@@ -111,10 +119,9 @@ def _call_function(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin function of a module."""
-    module = getattr(function, "__module__", None)
-    if module not in SAFE_MODULES and function not in SAFE_FUNCTIONS:
+    if not is_pure(function):
         raise BreakRequested("unseen-callable", describe(function))
-    if module in STATE_READERS:
+    if getattr(function, "__module__", None) in STATE_READERS:
         _check_all_fresh(interpreter, function, (*args, *kwargs.values()))
     return call_natively(interpreter, function, args, kwargs)
 
@@ -151,6 +158,8 @@ def _call_bound(
             return leaf_call(interpreter, function, args, kwargs)
         if function.__name__ == "__new__":
             return _call_new(interpreter, function, owner, args, kwargs)
+        if reads_process(owner, function.__name__):
+            raise BreakRequested("unseen-callable", describe(function))
         if owner.__module__ in SAFE_MODULES or function.__name__ in _CLASS_QUERIES:
             return call_natively(interpreter, function, args, kwargs)
         return _call_of_class(interpreter, function, owner, args, kwargs)
@@ -201,7 +210,7 @@ def _call_of_class(
 
 
 _OF_INSTANCES = (types.WrapperDescriptorType, types.MethodDescriptorType)
-_CLASS_QUERIES = frozenset({"mro", "__subclasses__", "__subclasscheck__", "__instancecheck__"})
+_CLASS_QUERIES = frozenset({"mro", "__subclasscheck__", "__instancecheck__"})
 
 
 def _call_new(
@@ -233,7 +242,8 @@ def _call_method(
         return interpreter.native(function, *args, **kwargs)
     if is_numpys_function(holder) and function.__name__ == "__call__":
         return call_on_numbers(interpreter, owner, tuple(rest), kwargs)
-    if holder.__module__ not in SAFE_MODULES and holder not in SAFE_CLASSES:
+    is_safe = holder.__module__ in SAFE_MODULES or holder in SAFE_CLASSES
+    if not is_safe or reads_process(holder, function.__name__):
         raise BreakRequested("unseen-callable", describe(function))
     world = interpreter.world
     if id(owner) in world.known and not is_identity(owner):
@@ -245,7 +255,7 @@ def _call_method(
             if changing and not kwargs and overlay.add(owner, function, rest):
                 return None
             owner = overlay.changed(owner) if changing else overlay.contents(owner)
-        elif holder is not object:
+        elif holder is not object or function.__name__ not in OF_ANY_OBJECT:
             raise BreakRequested("unseen-callable", describe(function))
     if holder in _HOLDERS and function.__name__ in _STORING_METHODS:
         return call_seen(interpreter, function, (owner, *rest), kwargs)
@@ -415,6 +425,8 @@ def call_seen(
     world = interpreter.world
     if objects:
         check_text(world, objects)
+    if classes:
+        check_context(classes)
     if classes and args and function in _ASKING_KEYS.get(type(args[0]), ()):
         asked = not (
             classes <= world.found_by_identity
@@ -431,7 +443,7 @@ def call_seen(
     if interpreter.shows_text:
         interpreter.native(partial(settle_read, function, args, kwargs))
     for cls in classes:
-        world.guard_special_methods(cls)
+        guard_special_methods(world, cls)
     functions = [f for cls in classes for f in _special_functions(world, cls)]
     trampolines: list[Trampoline] = []
     try:

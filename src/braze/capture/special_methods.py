@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import decimal
 import enum
 import functools
 import operator
@@ -11,6 +12,7 @@ from typing import Any
 from braze.capture.signals import BreakRequested
 from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import CONSTANTS, IDENTITIES, TENSORS, is_identity_class
+from braze.compat.standard_library import SPECIAL_METHODS
 
 _FIXED = (type, enum.Enum, types.ModuleType)
 
@@ -23,6 +25,21 @@ def runs_python(cls: Any) -> bool:
     if is_identity_class(cls) and (cls in IDENTITIES or issubclass(cls, _FIXED)):
         return False
     return module_of_class(cls) != "builtins"
+
+
+def guard_special_methods(world: Any, cls: type) -> None:
+    """A class keeps the methods that C code looks for in an instance, and gets no others."""
+    if cls not in world.with_methods:
+        world.with_methods.add(cls)
+        for name in SPECIAL_METHODS:
+            world.lookup(cls, name)
+
+
+def check_context(classes: set[type]) -> None:
+    """Break where C code computes by the thread's decimal context."""
+    for cls in classes:
+        if issubclass(cls, decimal.Decimal):
+            raise BreakRequested("unseen-callable", "decimals, which the context rounds")
 
 
 # C code that makes a text of what it is given.

@@ -20,6 +20,7 @@ import torch
 
 from braze.capture.adopted_parts import adopt_by_value, adopt_changing, adopt_slice, is_numpys_float
 from braze.capture.dynamic_sizes import DynamicSizes
+from braze.capture.object_numbers import settle_numbers
 from braze.capture.opaque_objects import WeakProxy, keeps_state_in_c
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
@@ -27,7 +28,6 @@ from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
-from braze.compat.standard_library import SPECIAL_METHODS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -182,6 +182,8 @@ class World:
     look among a module's parameters, buffers and modules.
     by_code: identities of functions that are guarded by what they do.
     special_functions: of classes from outside, the methods that C code may call.
+    with_methods: classes of which all special methods are guarded.
+    numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
     found_by_identity: classes from outside whose instances hash and compare as `object`s do.
     """
 
@@ -213,7 +215,8 @@ class World:
         self._functions: dict[int, tuple[Any, ...]] = {}
         self.special_functions: dict[type, list[types.FunctionType]] = {}
         self._hookless: set[int] = set()
-        self._special: set[type] = set()
+        self.with_methods: set[type] = set()
+        self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}
         self.found_by_identity: set[type] = set()
         self._abstract: dict[tuple[type, type], bool] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
@@ -436,6 +439,8 @@ class World:
     def harden(self, value: Any) -> None:
         """The program asks which function it is, not what it does: guard that, too. (That objects
         which were told apart stay apart is guarded of all: `guard_distinct`.)"""
+        if self.numbers_of_objects:
+            settle_numbers(self, (value,))
         if not self.by_code:
             return
         if type(value) is tuple:
@@ -512,14 +517,6 @@ class World:
         elif cls.__flags__ & _HEAP_TYPE:
             self._lookups.setdefault(cls, {})[name] = value
         return value
-
-    def guard_special_methods(self, cls: type) -> None:
-        """A class keeps the methods that C code, given an instance, may look for, and comes to have
-        no others."""
-        if cls not in self._special:
-            self._special.add(cls)
-            for name in SPECIAL_METHODS:
-                self.lookup(cls, name)
 
     def note_class(self, made: type, step: int) -> None:
         """A class that the program made in this frame, at a step of the outermost loop."""
