@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from braze.capture.attributes import load_attribute, load_method
+from braze.capture.cached_functions import call_cached
 from braze.capture.finalizers import may_have_ended
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator
@@ -31,8 +32,7 @@ from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
-from braze.capture.world import NUMBERS, is_constant, is_identity
-from braze.compat.ambient import call_untraced
+from braze.capture.world import NUMBERS
 from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
     SEE_THROUGH_CODES,
@@ -43,12 +43,13 @@ from braze.compat.compiler_questions import (
     replaced_by_compiler,
 )
 from braze.compat.higher_order import python_of
+from braze.compat.lru_caches import LRU_CACHE
 from braze.compat.modules import MODULE_CALLS
 from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
-from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource, ReferentSource
+from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ReferentSource
 from braze.marks import MARKS, Mark
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
@@ -130,31 +131,6 @@ def _call_unknown(
     return way(interpreter, function, args, kwargs)
 
 
-def _call_cached(
-    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """functools.lru_cache: its function is taken to be pure. With constants it is really called,
-    which fills its cache no sooner than eager would. With others it is interpreted; what it logs
-    is left to the cached function itself, after the graph ran, so that it is said as often."""
-    handler = CALL_HANDLERS.get(cached)
-    if handler is not None:
-        return answer(interpreter, cached, handler, args, kwargs)
-    if all(map(_is_fixed, args)) and all(map(_is_fixed, kwargs.values())):
-        result = interpreter.native(call_untraced, cached, args, kwargs)
-        name = getattr(cached, "__qualname__", "cached function")
-        return interpreter.world.enroll(result, ObjectSource(f"{name}()", result))
-    interpreter.world.source_of_function(cached.__wrapped__)
-    said = len(interpreter.late_calls)
-    result = interpreter.call(cached.__wrapped__, *args, **kwargs)
-    if len(interpreter.late_calls) > said and not kwargs:
-        interpreter.late_calls[said:] = [(cached, args)]
-    return result
-
-
-def _is_fixed(value: Any) -> bool:
-    return is_constant(value) or is_identity(value)
-
-
 def _call_getter(
     interpreter: Any, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -227,7 +203,7 @@ _CALLED_OBJECTS: dict[type, Any] = {
     torch._ops.OpOverload: call_operator,
     torch._ops.OpOverloadPacket: call_operator,
     torch.jit.ScriptFunction: call_script,
-    type(functools.lru_cache(len)): _call_cached,
+    LRU_CACHE: call_cached,
     weakref.ReferenceType: _open_reference,
     Transformed: call_transformed,
     Whole: call_whole,
