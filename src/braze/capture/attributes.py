@@ -23,7 +23,7 @@ from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, attribute_key, raw_lookup
 from braze.compat.standard_library import name_in_errors, name_of_slotted
 from braze.ir.frame import NULL
-from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.guard import ABSENT, MRO, GuardKind
 from braze.ir.source import AttributeSource, ObjectSource
 
 _C_METHODS = (
@@ -515,7 +515,7 @@ def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
         start, owner, cls = [adopt(v, AttributeSource(source, n)) for n, v in parts.items()]
     if name == "__class__":
         return super
-    mro = () if cls is None else cls.__mro__  # None: it is bound to nothing
+    mro = () if cls is None else interpreter.world.lookup(cls, MRO)  # None: bound to nothing
     for base in mro[mro.index(start) + 1 :] if mro else ():
         value = interpreter.world.lookup(base, name)  # guards that those before have it not
         if name in vars(base):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _abc
 import abc
 import collections
 import functools
@@ -44,7 +45,7 @@ from braze.capture.symbolic_floats import extremum
 from braze.capture.truth import length, truth
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.compat.compiler_questions import is_optimizer
-from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.guard import ABSENT, MRO, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 from braze.standins.numbers import SymbolicFloat
 
@@ -88,7 +89,23 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return truth(interpreter, interpreter.call(check, classes, value))
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, type(value), classes)
+    interpreter.world.lookup(type(value), MRO)
     return call_seen(interpreter, isinstance, (value, classes), {})
+
+
+@answers(_abc._abc_instancecheck)
+def is_instance_of_abstract(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    abstract, value = args
+    note_abstract(interpreter, interpreter.world.type_of(value), abstract)
+    return call_seen(interpreter, _abc._abc_instancecheck, args, kwargs)
+
+
+@answers(_abc._abc_subclasscheck)
+def is_subclass_of_abstract(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    abstract, cls = args
+    if issubclass(type(cls), type):
+        note_abstract(interpreter, cls, abstract)
+    return call_seen(interpreter, _abc._abc_subclasscheck, args, kwargs)
 
 
 def note_abstract(interpreter: Any, cls: type, abstract: type) -> None:
@@ -125,6 +142,8 @@ def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
         return truth(interpreter, interpreter.call(check, classes, cls))
     if check is abc.ABCMeta.__subclasscheck__ and issubclass(type(cls), type):
         note_abstract(interpreter, cls, classes)
+    if issubclass(type(cls), type):
+        interpreter.world.lookup(cls, MRO)
     return call_seen(interpreter, issubclass, (cls, classes), {})
 
 

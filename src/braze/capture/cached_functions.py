@@ -14,6 +14,7 @@ from braze.compat.lru_caches import (
     CachedResult,
     CountedCall,
     held_result,
+    is_full,
     key_of,
     maximum_size,
 )
@@ -35,7 +36,7 @@ def call_cached(
         if type(value) in EXACT and type(value).__hash__ is None:
             interpreter.native(hash, value)  # raises
     if maximum_size(cached) == 0:
-        return _interpret(interpreter, cached, args, kwargs)
+        raise BreakRequested("unseen-callable", "a cached function that keeps no results")
     if all(map(_is_fixed, given)):
         return _look_up(interpreter, cached, args, kwargs)
     if all(_is_fixed(value) or _is_found(interpreter, value) for value in given):
@@ -68,6 +69,8 @@ def _look_up(interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[
     if result is NOTHING:
         if any(interpreter.overlay.extent()):
             raise BreakRequested("unseen-callable", "a cached function, after writes")
+        if is_full(cached):  # what this call drops may be what the next one asks for
+            raise BreakRequested("unseen-callable", "a cached function whose cache is full")
         result = interpreter.native(call_untraced, cached, args, kwargs)
         counted[cached, key] = call = CountedCall(cached, args, kwargs)
         call.made = 1

@@ -98,10 +98,16 @@ def import_from(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
     except ProgramRaised as raised:
         value = _loaded(interpreter, f"{module.__name__}.{name}")
         if value is None:
-            message = f"cannot import name {name!r} from {module.__name__!r}"
-            raise ProgramRaised(ImportError(message, name=module.__name__)) from raised
+            raise ProgramRaised(_unknown_name(module, name)) from raised
         interpreter.world.enroll(value, ObjectSource(value.__name__, value))
     frame.stack.append(value)
+
+
+def _unknown_name(module: Any, name: str) -> ImportError:
+    path = vars(module).get("__file__")
+    message = f"cannot import name {name!r} from {module.__name__!r}"
+    where = path if path is not None else "unknown location"
+    return ImportError(f"{message} ({where})", name=module.__name__, path=path)
 
 
 @opcode("IMPORT_STAR")

@@ -88,6 +88,8 @@ def _guard_telling(interpreter: Any, value: Any, depth: int) -> None:
     if type(value) is types.FunctionType and id(value) not in world.fresh:
         world.source_of_function(value)
         world.guard_function(value)
+        for name, default in (value.__kwdefaults__ or {}).items():
+            world.guard_namespace(value.__kwdefaults__, name, default, "__kwdefaults__")
     if not depth or type(value) in _C_FUNCTIONS:
         return
     for name in _TELLING:

@@ -210,7 +210,7 @@ def _call_of_class(
 
 
 _OF_INSTANCES = (types.WrapperDescriptorType, types.MethodDescriptorType)
-_CLASS_QUERIES = frozenset({"mro", "__subclasscheck__", "__instancecheck__"})
+_CLASS_QUERIES = frozenset({"__subclasscheck__", "__instancecheck__"})
 
 
 def _call_new(

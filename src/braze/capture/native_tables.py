@@ -55,7 +55,7 @@ _OF_PROCESS = frozenset(
     {
         (cls, name)
         for cls, names in (
-            ("type", "__subclasses__"),
+            ("type", "__subclasses__ mro"),
             ("date", "today fromtimestamp"),
             ("datetime", "now today utcnow fromtimestamp timestamp astimezone strftime"),
             ("_lru_cache_wrapper", "cache_info cache_clear"),

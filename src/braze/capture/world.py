@@ -29,7 +29,7 @@ from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
 from braze.ir.frame import NULL
-from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.guard import ABSENT, MRO, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import (
     AttributeSource,
@@ -494,8 +494,6 @@ class World:
         if torch_function_of(cls) is TorchFunction.DEFAULT:
             self.has_subclasses = True
 
-    # --- classes, namespaces, functions ------------------------------------------------------
-
     def type_of(self, value: Any) -> type:
         """`type(value)` as the program sees it: a stand-in has its tensor's class."""
         cls = type(value)
@@ -591,6 +589,8 @@ def raw_lookup(cls: type, name: str) -> Any:
     if mro is None:  # a class of C code that nothing has asked for an attribute yet
         hasattr(cls, name)
         mro = type.__dict__["__mro__"].__get__(cls)
+    if name == MRO:
+        return mro
     for base in mro:
         space = type.__dict__["__dict__"].__get__(base)
         if name in space:

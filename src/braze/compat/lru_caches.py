@@ -29,6 +29,12 @@ def maximum_size(cached: Any) -> int | None:
     return size
 
 
+def is_full(cached: Any) -> bool:
+    """Whether a further result drops one that is kept."""
+    _, _, maxsize, currsize = cached.cache_info()
+    return maxsize is not None and currsize >= maxsize
+
+
 def key_of(cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The key of a call, as a cache of the same kind makes it. Raises TypeError where it cannot
     be hashed."""

@@ -54,7 +54,8 @@ class GuardKind(enum.Enum):
     NAMESPACE = "NAMESPACE"  # entries of a dict (or a module's dict) [tuple of (name, object or
     #   ABSENT)]: each is that very object
     CLASS_LOOKUPS = "CLASS_LOOKUPS"  # raw lookups along the MRO of the class at source, without
-    #   descriptors [tuple of (name, object or ABSENT)]: each is that very object
+    #   descriptors [tuple of (name, object or ABSENT)]: each is that very object, and so is the
+    #   MRO, under the name `MRO`
     DICT_LACKS = "DICT_LACKS"  # a dict (mostly an instance dict) has none of [frozenset of keys]
     NO_HOOKS = "NO_HOOKS"  # an nn.Module has no forward, pre-forward or backward hooks of its own
     #   [None]; with source None: the global module hooks are empty
@@ -68,6 +69,10 @@ class GuardKind(enum.Enum):
     #   is None [a question with `holds()`]
     FUNCTIONS = "FUNCTIONS"  # source is None [tuple of (function, code, defaults, kwdefaults)]:
     #   `__code__`, `__defaults__`, `__kwdefaults__` of each are those very objects
+
+
+# The name under which CLASS_LOOKUPS compares the MRO itself.
+MRO = "(mro)"
 
 
 @final

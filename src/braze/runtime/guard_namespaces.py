@@ -8,13 +8,15 @@ from typing import Any, TypeAlias, final
 
 from braze.compat.compiler_questions import original_of
 from braze.ir.entry import FrameValues
-from braze.ir.guard import ABSENT, Guard
+from braze.ir.guard import ABSENT, MRO, Guard
 from braze.runtime.guard_words import short_text
 from braze.runtime.source_code import SourceWriter
 
 
 def raw_lookup(cls: type, name: str) -> Any:
     """What the classes on the MRO hold under `name`, without descriptors; ABSENT if nothing."""
+    if name == MRO:
+        return cls.__mro__
     for klass in cls.__mro__:
         found = klass.__dict__.get(name, ABSENT)
         if found is not ABSENT:
