@@ -89,7 +89,6 @@ NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTrut
 _SEEN_AS: dict[type, type] = {**NUMBERS, ShownText: str}
 _NUMBERS_AND_TEXT = (str, int, float)  # programs may replace the builtins
 _HEAP_TYPE = 1 << 9
-# Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
 MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
@@ -110,7 +109,8 @@ def is_identity(value: Any) -> bool:
 
 def _is_bound(value: Any) -> bool:
     """Whether a value is made anew at each lookup: a builtin method of a class, a slot's method."""
-    return type(value) in MAYBE_BOUND and not isinstance(value.__self__, types.ModuleType)
+    kinds = (type, types.ModuleType) if type(value) is types.MethodWrapperType else type
+    return type(value) in MAYBE_BOUND and isinstance(value.__self__, kinds)
 
 
 def is_identity_class(cls: type) -> bool:
