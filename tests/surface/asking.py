@@ -52,6 +52,19 @@ def shown(value: Any, depth: int = _DEPTH) -> Any:
     return (name,)
 
 
+def asking(ask: Callable[[], Any]) -> Callable[[torch.Tensor], Any]:
+    """A function that asks beside a tensor, and gives what is raised as a value."""
+
+    def asked(x: torch.Tensor) -> Any:
+        y = x + 1
+        try:
+            return y, ask()
+        except Exception as problem:
+            return y + 1, type(problem), str(problem)
+
+    return asked
+
+
 def outcome(function: Callable[..., Any], args: tuple[Any, ...]) -> Any:
     """What a call gives or raises."""
     try:

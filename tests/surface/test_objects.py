@@ -16,13 +16,15 @@ import pytest
 
 from tests.surface.asking import REPETITIONS, Case, difference
 from tests.surface.attribute_changes import attribute_cases
+from tests.surface.cache_changes import cache_cases
 from tests.surface.container_changes import container_cases
 from tests.surface.process_changes import process_cases
 
 _SWEEPS: dict[str, tuple[Callable[[], dict[str, Case]], int]] = {
     "attributes": (attribute_cases, 11),
     "containers": (container_cases, 700),
-    "process": (process_cases, 1),
+    "process": (process_cases, 2),
+    "caches": (cache_cases, 2),
 }
 
 
@@ -54,7 +56,7 @@ def test_answers_follow_what_changes(sweep: str) -> None:
 
 def test_sweep_has_many_changes() -> None:
     assert len(attribute_cases()) * 6 > 300
-    assert len(process_cases()) > 150
+    assert len(process_cases()) + len(cache_cases()) > 150
 
 
 def main() -> None:

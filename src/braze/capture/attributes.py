@@ -466,6 +466,7 @@ def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any, ho
 
 
 def load_module_attribute(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
+    """`module.name`: the module's dict, its class, its own `__getattr__`."""
     space = vars(owner)
     world = interpreter.world
     overlay = interpreter.overlay

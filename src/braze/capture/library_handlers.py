@@ -103,8 +103,8 @@ def _guard_telling(interpreter: Any, value: Any, depth: int) -> None:
 
 _C_FUNCTIONS = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodWrapperType)
 
-for _function in _OF_ATTRIBUTES:
-    answers(_function)(_ask_attributes(_function))
+for _teller in _OF_ATTRIBUTES:
+    answers(_teller)(_ask_attributes(_teller))
 
 
 @answers(

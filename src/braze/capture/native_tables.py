@@ -78,7 +78,7 @@ OF_ANY_OBJECT = frozenset(
 
 def is_pure(function: Any) -> bool:
     """Whether a C function of a module only computes from what it is given."""
-    module = getattr(function, "__module__", None)
+    module = str(getattr(function, "__module__", None))
     if module in _PURE_MODULES or function in _CONSTANT_FUNCTIONS:
         return True
     return function.__name__ in _PURE_FUNCTIONS.get(module, ())

@@ -17,9 +17,13 @@ from braze.compat.standard_library import SPECIAL_METHODS
 _FIXED = (type, enum.Enum, types.ModuleType)
 
 
-@functools.lru_cache(maxsize=4096)
 def runs_python(cls: Any) -> bool:
     """Whether C code may run Python code of instances, which are no containers."""
+    return _runs_python(cls)
+
+
+@functools.lru_cache(maxsize=4096)
+def _runs_python(cls: Any) -> bool:
     if cls in CONSTANTS or cls in TENSORS:
         return False
     if is_identity_class(cls) and (cls in IDENTITIES or issubclass(cls, _FIXED)):
