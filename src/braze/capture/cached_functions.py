@@ -83,7 +83,7 @@ def _look_up(interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[
 
 def _held(interpreter: Any, cached: Any, key: Any, result: Any) -> Any:
     world = interpreter.world
-    world.guard(None, GuardKind.CACHED, CachedResult(cached, key, result))
+    world.guard(None, GuardKind.HOLDS, CachedResult(cached, key, result))
     name = getattr(cached, "__qualname__", "cached function")
     return world.enroll(result, ObjectSource(f"{name}()", result))
 
@@ -102,7 +102,7 @@ def _look_up_objects(
         if not _is_fixed(value) and type(source) is not ObjectSource:
             world.guard(source, GuardKind.ID_MATCH, value)
     if result is NOTHING:
-        world.guard(None, GuardKind.CACHED, CachedResult(cached, key, NOTHING))
+        world.guard(None, GuardKind.HOLDS, CachedResult(cached, key, NOTHING))
         return _interpret(interpreter, cached, args, kwargs)
     interpreter.late_calls.append((CountedCall(cached, args, kwargs), ()))
     return _held(interpreter, cached, key, result)

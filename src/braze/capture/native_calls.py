@@ -8,8 +8,6 @@ the first Python frame: that call would be unseen.
 from __future__ import annotations
 
 import collections
-import functools
-import itertools
 import operator
 import sys
 import types
@@ -33,6 +31,7 @@ from braze.capture.native_tables import (
     KEEPING,
     LOOKING_FOR_CLASSES,
     OF_ANY_OBJECT,
+    OVER_ITEMS,
     READING_METHODS,
     SAFE_CLASSES,
     SAFE_MODULES,
@@ -51,6 +50,7 @@ from braze.capture.special_methods import (
     check_context,
     check_text,
     guard_special_methods,
+    has_contents,
     runs_python,
 )
 from braze.capture.text_passing import handed_over, settle_read
@@ -278,21 +278,14 @@ def call_natively(
     """Really call C code; containers from outside and callbacks are made fit for it."""
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
-    if identifier(function) in _OVER_ITEMS and len(args) > _OVER_ITEMS[identifier(function)]:
-        args = _with_items(interpreter, args, _OVER_ITEMS[identifier(function)])
+    if identifier(function) in OVER_ITEMS and len(args) > OVER_ITEMS[identifier(function)]:
+        args = _with_items(interpreter, args, OVER_ITEMS[identifier(function)])
     native, keywords = _fitted(interpreter, function, _fitting(function), args, kwargs)
     if identifier(function) in CHANGING and args:
         exact = type(args[0]) in EXACT
         make = interpreter.overlay.changed if exact else partial(native_argument, interpreter)
         native = (make(args[0]), *native[1:])
     return call_seen(interpreter, function, native, keywords)
-
-
-# What iterates over the items of an argument: its position.
-_OVER_ITEMS = {
-    identifier(itertools.chain.from_iterable): 0,
-    identifier(itertools.starmap): 1,
-}
 
 
 def _with_items(interpreter: Any, args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
@@ -378,20 +371,9 @@ def native_argument(interpreter: Any, value: Any) -> Any:
         return value
     if cls in EXACT or cls is slice:
         return interpreter.overlay.native(value)
-    if id(value) in interpreter.world.known and (hasattr(cls, "__next__") or _changes(cls)):
+    if id(value) in interpreter.world.known and (hasattr(cls, "__next__") or has_contents(cls)):
         raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
     return value
-
-
-def _changes(cls: type) -> bool:
-    """Whether a value has contents that C code reads or changes."""
-    return issubclass(cls, _HELD)
-
-
-_HELD = (
-    *(list, dict, set, frozenset, collections.deque, bytearray),
-    *(types.SimpleNamespace, types.MappingProxyType, functools.partial),
-)
 
 
 def iterable_argument(interpreter: Any, value: Any) -> Any:

@@ -255,3 +255,9 @@ ITERATING_METHODS = frozenset(
     }
 )
 ITERATING = frozenset({zip, map, filter, enumerate, reversed, math.prod, math.fsum})
+
+# What iterates over the items of an argument: its position.
+OVER_ITEMS = {
+    identifier(itertools.chain.from_iterable): 0,
+    identifier(itertools.starmap): 1,
+}

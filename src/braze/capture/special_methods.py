@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import collections
 import decimal
 import enum
 import functools
@@ -12,18 +13,16 @@ from typing import Any
 from braze.capture.signals import BreakRequested
 from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import CONSTANTS, IDENTITIES, TENSORS, is_identity_class
+from braze.class_facts import fact_of_class
 from braze.compat.standard_library import SPECIAL_METHODS
+from braze.ir.guard import ABSENT
 
 _FIXED = (type, enum.Enum, types.ModuleType)
 
 
+@fact_of_class
 def runs_python(cls: Any) -> bool:
     """Whether C code may run Python code of instances, which are no containers."""
-    return _runs_python(cls)
-
-
-@functools.lru_cache(maxsize=4096)
-def _runs_python(cls: Any) -> bool:
     if cls in CONSTANTS or cls in TENSORS:
         return False
     if is_identity_class(cls) and (cls in IDENTITIES or issubclass(cls, _FIXED)):
@@ -33,10 +32,34 @@ def _runs_python(cls: Any) -> bool:
 
 def guard_special_methods(world: Any, cls: type) -> None:
     """A class keeps the methods that C code looks for in an instance, and gets no others."""
-    if cls not in world.with_methods:
-        world.with_methods.add(cls)
-        for name in SPECIAL_METHODS:
-            world.lookup(cls, name)
+    if cls in world.with_methods or not cls.__flags__ & _HEAP_TYPE:
+        return
+    world.with_methods.add(cls)
+    if id(cls) in world.made_classes:
+        for base in type.__dict__["__bases__"].__get__(cls):
+            guard_special_methods(world, base)
+        return
+    found = dict.fromkeys(SPECIAL_METHODS, ABSENT)
+    for base in reversed(type.__dict__["__mro__"].__get__(cls)):
+        space = type.__dict__["__dict__"].__get__(base)
+        found.update({name: space[name] for name in SPECIAL_METHODS & space.keys()})
+    if world.by_code:
+        world.harden_all(found.values())
+    world.lookups.setdefault(cls, {}).update(found)
+
+
+_HEAP_TYPE = 1 << 9
+
+
+def has_contents(cls: type) -> bool:
+    """Whether a value has contents that C code reads or changes."""
+    return issubclass(cls, _HOLDING)
+
+
+_HOLDING = (
+    *(list, dict, set, frozenset, collections.deque, bytearray),
+    *(types.SimpleNamespace, types.MappingProxyType, functools.partial),
+)
 
 
 def check_context(classes: set[type]) -> None:

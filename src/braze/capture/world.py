@@ -83,7 +83,7 @@ IDENTITIES: frozenset[type] = frozenset(
     }
 )
 # Tensors that the interpreter sees: stand-ins, and functorch's wrappers of them, which pass for
-# plain tensors. Real tensors never get on its stack.
+# plain tensors. Real ones never get on its stack.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _SEEN_AS: dict[type, type] = {**NUMBERS, ShownText: str}
@@ -182,8 +182,7 @@ class World:
     look among a module's parameters, buffers and modules.
     by_code: identities of functions that are guarded by what they do.
     special_functions: of classes from outside, the methods that C code may call.
-    with_methods: classes of which all special methods are guarded.
-    numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
+    lookups: what classes have. with_methods: those whose special methods are all guarded.
     found_by_identity: classes from outside whose instances hash and compare as `object`s do.
     """
 
@@ -209,7 +208,7 @@ class World:
         self._guards: list[Guard] = []
         self._facts: dict[tuple[Any, ...], TensorFacts] = {}
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
-        self._lookups: dict[type, dict[str, Any]] = {}
+        self.lookups: dict[type, dict[str, Any]] = {}
         self.plain_attributes: dict[tuple[type, str], bool] = {}
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}
@@ -304,7 +303,7 @@ class World:
         ]
         gathered += [
             Guard(ObjectSource(cls.__qualname__, cls), GuardKind.CLASS_LOOKUPS, tuple(n.items()))
-            for cls, n in self._lookups.items()
+            for cls, n in self.lookups.items()
         ]
         gathered += [
             Guard(source, GuardKind.DICT_LACKS, frozenset(names))
@@ -503,7 +502,7 @@ class World:
 
     def lookup(self, cls: type, name: str) -> Any:
         """What the MRO of a class holds under a name, without descriptors; ABSENT if nothing."""
-        names = self._lookups.get(cls)
+        names = self.lookups.get(cls)
         if names is not None and name in names:
             return names[name]
         value = raw_lookup(cls, name)
@@ -513,7 +512,7 @@ class World:
             for base in type.__dict__["__bases__"].__get__(cls):
                 self.lookup(base, name)
         elif cls.__flags__ & _HEAP_TYPE:
-            self._lookups.setdefault(cls, {})[name] = value
+            self.lookups.setdefault(cls, {})[name] = value
         return value
 
     def note_class(self, made: type, step: int) -> None:

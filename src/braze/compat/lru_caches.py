@@ -100,7 +100,7 @@ class CachedResult:
         return True
 
     def __str__(self) -> str:
-        return f"{getattr(self.cached, '__qualname__', 'a cached function')}{self.key!r}"
+        return f"what {getattr(self.cached, '__qualname__', 'a function')} has cached"
 
 
 @final

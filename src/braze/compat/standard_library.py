@@ -6,10 +6,11 @@ import builtins
 import functools
 import random
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 # What tells C code that the list of filters is another one.
 FILTERS_MUTATED: Callable[[], None] = warnings._filters_mutated  # type: ignore[attr-defined]
@@ -70,3 +71,20 @@ def name_in_errors(value: object) -> str:
     except AttributeError as error:
         return str(error).split("'")[1]
     return type(value).__name__
+
+
+@final
+class SameThread:
+    """A question: is this the thread that a frame was captured in?"""
+
+    __slots__ = ("_number",)
+
+    def __init__(self) -> None:
+        self._number = threading.get_ident()
+
+    def holds(self) -> bool:
+        """Whether it is."""
+        return threading.get_ident() == self._number
+
+    def __str__(self) -> str:
+        return "which thread this is"

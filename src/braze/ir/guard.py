@@ -63,10 +63,8 @@ class GuardKind(enum.Enum):
     #   reducer; source is None [tuple of Source]
     ABSTRACT_CLASSES = "ABSTRACT_CLASSES"  # what abstract classes say of other classes; source is
     #   None [tuple of (class, abstract class, whether it is a subclass)]
-    CACHED = (
-        "CACHED"  # a functools.lru_cache holds the same result for a key, or still none; source
-    )
-    #   is None [a question with `holds()`]
+    HOLDS = "HOLDS"  # a question about the process has the same answer: what a functools.lru_cache
+    #   has cached, which thread this is; source is None [an object with `holds()`]
     FUNCTIONS = "FUNCTIONS"  # source is None [tuple of (function, code, defaults, kwdefaults)]:
     #   `__code__`, `__defaults__`, `__kwdefaults__` of each are those very objects
 

@@ -386,7 +386,7 @@ def _cover_abstract(builder: _Builder, guard: Guard) -> bool:
     return True
 
 
-def _cover_cached(builder: _Builder, guard: Guard) -> bool:
+def _cover_question(builder: _Builder, guard: Guard) -> bool:
     builder.questions.append((guard.expected.holds, None, True))
     return True
 
@@ -488,7 +488,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.CLASS_LOOKUPS: _cover_lookups,
     GuardKind.DICT_LACKS: _cover_lacks,
     GuardKind.NO_HOOKS: _cover_no_hooks,
-    GuardKind.CACHED: _cover_cached,
+    GuardKind.HOLDS: _cover_question,
     GuardKind.ABSTRACT_CLASSES: _cover_abstract,
     GuardKind.FUNCTIONS: _cover_functions,
 }
