@@ -31,9 +31,7 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
     for kind in _KINDS:
         entries = space.get(kind)
         if type(entries) not in (dict, OrderedDict):
-            if known and entries is None:
-                world.guard_lacks_attribute(space, module, kind)
-            elif entries is not None:
+            if entries is not None:
                 raise BreakRequested("unsupported-container", f"{kind} of {type(entries)}")
             continue
         if id(entries) in touched:
@@ -49,9 +47,19 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
                 source = AttributeSource(world.known[id(module)][1], name)
                 cached = world.reads[key] = world.adopt(entries[name], source)
             return cached
-        if known:  # a buffer, parameter or module of that name may be registered later
-            world.guard_lacks(entries, AttributeSource(world.known[id(module)][1], kind), name)
+    if known:
+        _guard_lacks(world, module, space, name)
     return ABSENT
+
+
+def _guard_lacks(world: Any, module: Any, space: dict[str, Any], name: str) -> None:
+    """A buffer, parameter or module of that name may be registered later."""
+    for kind in _KINDS:
+        entries = space.get(kind)
+        if entries is None:
+            world.guard_lacks_attribute(space, module, kind)
+        elif name not in entries:  # else the frame deleted it
+            world.guard_lacks(entries, AttributeSource(world.known[id(module)][1], kind), name)
 
 
 def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any) -> bool:

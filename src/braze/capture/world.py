@@ -82,8 +82,7 @@ IDENTITIES: frozenset[type] = frozenset(
         object,
     }
 )
-# Tensors that the interpreter sees: stand-ins, and functorch's wrappers of them, which pass for
-# plain tensors. Real ones never get on its stack.
+# Stand-ins, and functorch's wrappers of them, which pass for plain tensors; real ones are not seen.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _SEEN_AS: dict[type, type] = {**NUMBERS, ShownText: str}
@@ -157,7 +156,6 @@ def tensor_facts(tensor: torch.Tensor, layout: Any = None) -> TensorFacts:
     )
 
 
-# What differs between TensorFacts of one class.
 _COMPARED = ("dtype", "device", "requires_grad", "shape", "stride", "layout", "is_leaf")
 
 
@@ -182,7 +180,6 @@ class World:
     look among a module's parameters, buffers and modules.
     by_code: identities of functions that are guarded by what they do.
     special_functions: of classes from outside, the methods that C code may call.
-    lookups: what classes have. with_methods: those whose special methods are all guarded.
     found_by_identity: classes from outside whose instances hash and compare as `object`s do.
     """
 
@@ -227,8 +224,7 @@ class World:
     def release(self) -> None:
         """Empty the tables."""
         found = (self.known, self.constants, self.standins, self.reads, self.lifted, self.proxies)
-        made = (self._facts, self.fresh, self.new_leaves, self.switched)
-        for table in (*found, *made):
+        for table in (*found, self._facts, self.fresh, self.new_leaves, self.switched):
             table.clear()
         self._keep.clear()
         self.origin = _nowhere
@@ -259,7 +255,11 @@ class World:
 
     def guard_lacks_attribute(self, space: dict[str, Any], owner: Any, name: str) -> None:
         """The instance dict of a known object has no such key."""
-        self.guard_lacks(space, self.instance_dict_source(owner), name)
+        entry = self._lacks.get(id(space))
+        if entry is None:
+            self.guard_lacks(space, self.instance_dict_source(owner), name)
+        else:
+            entry[1].add(name)
 
     def guard_lacks(self, space: dict[str, Any], source: Source, name: str) -> None:
         """The dict at the source has no such key."""
