@@ -1,7 +1,7 @@
 """The surface of Python objects: questions to them, asked again after what they depend on changed.
 
 A part runs with the suite; `BRAZE_SURFACE=all` runs every case, and
-`python -m tests.surface.test_objects 600 7` for 600 seconds, in an order drawn by the seed 7.
+`python -m tests.surface.test_changes 600 7` for 600 seconds, in an order drawn by the seed 7.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def _differences(cases: list[tuple[str, Case]]) -> tuple[list[str], int]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("sweep", _SWEEPS)
-def test_answers_follow_what_changes(sweep: str) -> None:
+def test_objects_follow_what_changes(sweep: str) -> None:
     cases = _chosen(sweep)
     found, compiled = _differences(cases)
     assert not found, "\n".join(found)
