@@ -20,10 +20,10 @@ from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute
 from braze.capture.trampolines import code_of
-from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, attribute_key
-from braze.compat.standard_library import name_of_slotted
+from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, attribute_key, raw_lookup
+from braze.compat.standard_library import name_in_errors, name_of_slotted
 from braze.ir.frame import NULL
-from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.guard import ABSENT, MRO, GuardKind
 from braze.ir.source import AttributeSource, ObjectSource
 
 _C_METHODS = (
@@ -53,7 +53,7 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     if world.proxies and id(owner) in world.proxies:
         return load_attribute(interpreter, referent(world, owner), name)
     if issubclass(type(owner), types.ModuleType):
-        return _load_from_module(interpreter, owner, name)
+        return load_module_attribute(interpreter, owner, name)
     if issubclass(type(owner), type):
         return load_class_attribute(interpreter, owner, name)
     getattribute = world.lookup(cls, "__getattribute__")
@@ -65,7 +65,7 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
         hook = world.lookup(cls, "__getattr__")
         plan = world.plain_attributes[cls, name] = hook is torch.nn.Module.__getattr__
         return _load_plain(interpreter, owner, name, plan)
-    return load_generic(interpreter, owner, name)
+    return _load_or_fall_back(interpreter, owner, name)
 
 
 def _load_plain(interpreter: Any, owner: Any, name: str, of_module: bool) -> Any:
@@ -88,13 +88,14 @@ def made_here(world: Any, cls: type) -> bool:
 
 
 # Classes in C that have a `__getattribute__` of their own, which is `object`'s again.
-_GENERIC = frozenset(
+GENERIC = frozenset(
     {
         cls.__getattribute__
         for cls in (
             *(object, int, float, complex, str, bytes, bytearray, tuple, list, dict, set),
             *(frozenset, BaseException, collections.deque, collections.defaultdict),
             *(types.SimpleNamespace, functools.partial, datetime.date, datetime.datetime),
+            collections.OrderedDict,
         )
     }
 )
@@ -102,7 +103,7 @@ _GENERIC = frozenset(
 
 def _is_foreign(world: Any, cls: type, name: str, getattribute: Any) -> bool:
     """Whether an attribute is found by C code of the class's own: its lookup, or a descriptor."""
-    if getattribute not in _GENERIC or name == "__traceback__":
+    if getattribute not in GENERIC or name == "__traceback__":
         return True
     kind = type(world.lookup(cls, name))
     is_known = kind in _DESCRIPTORS or kind in _C_METHODS or kind.__flags__ & _HEAP_TYPE
@@ -150,30 +151,37 @@ def referent(world: Any, proxy: Any) -> Any:
 
 
 def load_generic(interpreter: Any, owner: Any, name: str) -> Any:
-    """`object.__getattribute__`, then `__getattr__`."""
-    cls = type(owner)
-    world = interpreter.world
-    meta = world.lookup(cls, name)
-    kind = type(meta)
-    if meta is not ABSENT and _is_data_descriptor(world, meta, kind):
-        return _bind_or_fall_back(interpreter, meta, owner, cls, name)
-    value = instance_entry(interpreter, owner, name)
-    if value is not ABSENT:
-        return value
-    if meta is not ABSENT:
-        return _bind_or_fall_back(interpreter, meta, owner, cls, name)
-    return _fall_back(interpreter, owner, name)
+    """`object.__getattribute__`, which asks no `__getattr__`."""
+    value = _find(interpreter, owner, name)
+    if value is ABSENT:
+        raise_missing(interpreter, owner, name)
+    return value
 
 
-def _bind_or_fall_back(interpreter: Any, meta: Any, owner: Any, cls: type, name: str) -> Any:
-    """What a descriptor gives; where it raises AttributeError, what `__getattr__` gives."""
+def _load_or_fall_back(interpreter: Any, owner: Any, name: str) -> Any:
+    """`object.__getattribute__`; where that raises AttributeError, `__getattr__`."""
     try:
-        return bind_attribute(interpreter, meta, owner, cls, name)
+        value = _find(interpreter, owner, name)
+        if value is not ABSENT:
+            return value
     except ProgramRaised as raised:
-        has_hook = interpreter.world.lookup(cls, "__getattr__") is not ABSENT
+        has_hook = interpreter.world.lookup(type(owner), "__getattr__") is not ABSENT
         if not has_hook or not isinstance(raised.exception, AttributeError):
             raise
     return _fall_back(interpreter, owner, name)
+
+
+def _find(interpreter: Any, owner: Any, name: str) -> Any:
+    """What the class and the instance dict give, or ABSENT."""
+    cls = type(owner)
+    world = interpreter.world
+    meta = world.lookup(cls, name)
+    if meta is not ABSENT and _is_data_descriptor(world, meta, type(meta)):
+        return bind_attribute(interpreter, meta, owner, cls, name)
+    value = instance_entry(interpreter, owner, name)
+    if value is not ABSENT or meta is ABSENT:
+        return value
+    return bind_attribute(interpreter, meta, owner, cls, name)
 
 
 # Modules that read a traceback only to hand it on.
@@ -193,6 +201,8 @@ def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
     thread-local data, super()."""
     if name == "__traceback__":
         _check_traceback(interpreter, owner)
+    if type(owner) is types.MethodType and raw_lookup(types.MethodType, name) is ABSENT:
+        return load_attribute(interpreter, load_attribute(interpreter, owner, "__func__"), name)
     return _read_natively(interpreter, owner, name, getattr, owner, name)
 
 
@@ -202,7 +212,12 @@ def _read_natively(interpreter: Any, owner: Any, name: str, read: Any, *args: An
     key = attribute_key(owner, name)
     if key in world.reads:
         return world.reads[key]
-    value = interpreter.native(read, *args)
+    try:
+        value = interpreter.native(read, *args)
+    except ProgramRaised as raised:
+        if id(owner) in world.known and isinstance(raised.exception, AttributeError):
+            world.guard(world.known[id(owner)][1], GuardKind.HAS_ATTRIBUTE, (name, False))
+        raise
     is_method = type(value) is types.MethodType and value.__self__ is owner
     if id(owner) not in world.known or (is_method and read is not getattr):
         return value
@@ -228,6 +243,8 @@ def raise_missing(interpreter: Any, owner: Any, name: str, in_slot: bool = False
     """The AttributeError of an attribute that is not there. in_slot: whose slot is empty."""
     cls = interpreter.world.type_of(owner)
     kind = name_of_slotted(cls) if in_slot else cls.__name__
+    if not in_slot and type(owner) is cls and not issubclass(cls, type):
+        kind = name_in_errors(owner)
     error = AttributeError(f"{kind!r} object has no attribute {name!r}")
     error.name, error.obj = name, owner
     raise ProgramRaised(error)
@@ -382,17 +399,18 @@ def _call_hook(interpreter: Any, hook: Any, owner: Any, hook_name: str, name: st
 # --- classes and modules -----------------------------------------------------------------------
 
 
-def load_class_attribute(interpreter: Any, owner: type, name: str) -> Any:
-    """`Class.name`: the metaclass's data descriptors, then the class's own MRO."""
+def load_class_attribute(interpreter: Any, owner: type, name: str, *, hooked: bool = True) -> Any:
+    """`Class.name`: the metaclass's data descriptors, then the class's own MRO, then what else the
+    metaclass has. hooked: whether its `__getattr__` is asked where there is nothing."""
     world = interpreter.world
     meta = world.lookup(type(owner), name)
     if meta is not ABSENT and _is_data_descriptor(world, meta, type(meta)):
-        if type(meta) in _DESCRIPTORS_IN_C:
-            return _load_of_type(interpreter, owner, name)
-        return bind_attribute(interpreter, meta, owner, type(owner), name)
+        if type(meta) not in _OF_C_STRUCTURES:
+            return bind_attribute(interpreter, meta, owner, type(owner), name)
+        return _load_of_type(interpreter, owner, name)
     value = world.lookup(owner, name)
     if value is ABSENT:
-        return _load_from_metaclass(interpreter, owner, name, meta)
+        return _load_from_metaclass(interpreter, owner, name, meta, hooked)
     overlay_value = interpreter.overlay.slots.get((id(owner), name))
     if overlay_value is not None:
         return overlay_value[1]
@@ -432,40 +450,60 @@ def _load_of_type(interpreter: Any, owner: type, name: str) -> Any:
     return value
 
 
-_DESCRIPTORS_IN_C = (types.GetSetDescriptorType, types.MemberDescriptorType)
+_OF_C_STRUCTURES = frozenset({types.GetSetDescriptorType, types.MemberDescriptorType})
 _SHARED_TUPLES = frozenset({"__bases__", "__mro__"})
 _GUARDED_OF_TYPES = frozenset({str, type(None), dict})
 _HEAP_TYPE = 1 << 9
 
 
-def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any) -> Any:
+def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any, hooked: bool) -> Any:
     if meta is not ABSENT:
         return bind_attribute(interpreter, meta, owner, type(owner), name)
-    hook = interpreter.world.lookup(type(owner), "__getattr__")
+    hook = interpreter.world.lookup(type(owner), "__getattr__") if hooked else ABSENT
     if isinstance(hook, types.FunctionType):
         return interpreter.call(hook, owner, name)
-    return interpreter.native(getattr, owner, name)
+    return interpreter.native(getattr if hooked else type.__getattribute__, owner, name)
 
 
-def _load_from_module(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
+def load_module_attribute(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
+    """`module.name`: the module's dict, its class, its own `__getattr__`."""
     space = vars(owner)
     world = interpreter.world
     overlay = interpreter.overlay
     if space is None or "__name__" not in space:  # made by ModuleType.__new__ alone
         return interpreter.native(getattr, owner, name)
-    if overlay.writes:
-        written = overlay.written(space, name)
-        if written is not ABSENT and written is not DELETED:
-            return written
+    written = overlay.written(space, name) if overlay.writes else ABSENT
+    if written is not ABSENT and written is not DELETED:
+        return written
     key = (id(space), name)
-    if key in world.reads and world.reads[key] is not ABSENT:
-        return world.reads[key]
-    if name not in space:
-        value = interpreter.native(getattr, owner, name)
+    if written is ABSENT:
+        if world.reads.get(key, ABSENT) is not ABSENT:
+            return world.reads[key]
         if name in space:
             return world.read_namespace(space, name, None)
-        return world.adopt(value, AttributeSource(ObjectSource(owner.__name__, owner), name))
-    return world.read_namespace(space, name, None)
+        world.guard_namespace(space, name, ABSENT)
+    plain = type(owner) is types.ModuleType and raw_lookup(types.ModuleType, name) is ABSENT
+    if plain and (written is DELETED or not owner.__name__.startswith("torch")):
+        return _ask_module(interpreter, owner, name)
+    value = interpreter.native(getattr, owner, name)
+    if name in space:
+        return world.read_namespace(space, name, None)
+    return world.adopt(value, AttributeSource(ObjectSource(owner.__name__, owner), name))
+
+
+def _ask_module(interpreter: Any, owner: types.ModuleType, name: str) -> Any:
+    """What a module's own `__getattr__` gives for a name that the module lacks."""
+    if name != "__getattr__":
+        try:
+            hook = load_module_attribute(interpreter, owner, "__getattr__")
+        except ProgramRaised:
+            hook = ABSENT
+        if hook is not ABSENT:
+            return interpreter.call(hook, name)
+    known_as = load_module_attribute(interpreter, owner, "__name__")
+    error = AttributeError(f"module {known_as!r} has no attribute {name!r}")
+    error.name, error.obj = name, owner
+    raise ProgramRaised(error)
 
 
 def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
@@ -478,10 +516,10 @@ def load_super_attribute(interpreter: Any, proxy: Any, name: str) -> Any:
         start, owner, cls = [adopt(v, AttributeSource(source, n)) for n, v in parts.items()]
     if name == "__class__":
         return super
-    mro = () if cls is None else cls.__mro__  # None: it is bound to nothing
+    mro = () if cls is None else interpreter.world.lookup(cls, MRO)  # None: bound to nothing
     for base in mro[mro.index(start) + 1 :] if mro else ():
+        value = interpreter.world.lookup(base, name)  # guards that those before have it not
         if name in vars(base):
-            value = interpreter.world.lookup(base, name)
             if owner is cls and type(value) is types.FunctionType:
                 interpreter.world.source_of_function(value)
                 return value

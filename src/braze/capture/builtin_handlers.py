@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import _abc
 import abc
+import collections
 import functools
 import types
 from typing import Any
@@ -13,13 +15,26 @@ from braze.capture.attribute_writes import (
     store_attribute,
     store_generic,
 )
-from braze.capture.attributes import load_attribute, load_generic
+from braze.capture.attributes import (
+    GENERIC,
+    load_attribute,
+    load_class_attribute,
+    load_generic,
+    load_module_attribute,
+)
 from braze.capture.calls import make_instance, refuse_finalizer
 from braze.capture.formatting import format_value, text_of
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import answers
 from braze.capture.instructions_build import mapping_contents
-from braze.capture.iteration import GetitemIterator, iterator_of, native_iterable, next_of
+from braze.capture.iteration import (
+    GetitemIterator,
+    is_uniterable,
+    iterator_of,
+    members_of,
+    native_iterable,
+    next_of,
+)
 from braze.capture.native_calls import call_natively, call_seen
 from braze.capture.operators import COMPARISONS, OPERATORS, binary
 from braze.capture.overlay import EXACT
@@ -29,7 +44,7 @@ from braze.capture.tensor_classes import note_abstract, tensor_is_instance
 from braze.capture.truth import length, truth
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.compat.compiler_questions import is_optimizer
-from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.guard import ABSENT, MRO, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 from braze.standins.numbers import SymbolicFloat
 
@@ -73,7 +88,23 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return truth(interpreter, interpreter.call(check, classes, value))
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, type(value), classes)
+    interpreter.world.lookup(type(value), MRO)
     return call_seen(interpreter, isinstance, (value, classes), {})
+
+
+@answers(_abc._abc_instancecheck)
+def is_instance_of_abstract(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    abstract, value = args
+    note_abstract(interpreter, interpreter.world.type_of(value), abstract)
+    return call_seen(interpreter, _abc._abc_instancecheck, args, kwargs)
+
+
+@answers(_abc._abc_subclasscheck)
+def is_subclass_of_abstract(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    abstract, cls = args
+    if issubclass(type(cls), type):
+        note_abstract(interpreter, cls, abstract)
+    return call_seen(interpreter, _abc._abc_subclasscheck, args, kwargs)
 
 
 @answers(issubclass)
@@ -92,6 +123,8 @@ def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
         return truth(interpreter, interpreter.call(check, classes, cls))
     if check is abc.ABCMeta.__subclasscheck__ and issubclass(type(cls), type):
         note_abstract(interpreter, cls, classes)
+    if issubclass(type(cls), type):
+        interpreter.world.lookup(cls, MRO)
     return call_seen(interpreter, issubclass, (cls, classes), {})
 
 
@@ -187,7 +220,10 @@ def has_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 
 def guard_missing(interpreter: Any, owner: Any, name: str) -> None:
-    """The program saw that an object from outside has no such attribute."""
+    """The program saw that a tensor from outside has no such attribute. (Of other objects each
+    place where there was nothing is guarded.)"""
+    if type(owner) not in TENSORS:
+        return
     world = interpreter.world
     source = world.source_of(owner)
     key = (id(owner), "hasattr", name)
@@ -218,9 +254,22 @@ def object_delattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
     delete_generic(interpreter, *args)
 
 
-@answers(object.__getattribute__)
+@answers(*GENERIC)
 def object_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    return load_generic(interpreter, *args)
+    owner, name = args
+    if issubclass(type(owner), (type, types.ModuleType)) or type(owner) in (*TENSORS, *CONSTANTS):
+        raise BreakRequested("unsupported-attribute", "object.__getattribute__ of such an object")
+    return load_generic(interpreter, owner, name)
+
+
+@answers(type.__getattribute__)
+def type_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return load_class_attribute(interpreter, *args, hooked=False)
+
+
+@answers(types.ModuleType.__getattribute__)
+def module_getattribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    return load_module_attribute(interpreter, *args)
 
 
 @answers(object.__init__)
@@ -350,10 +399,9 @@ def _from_iterable(cls: type) -> Any:
         value = args[0]
         if cls in (tuple, frozenset) and type(value) is cls:
             return value
-        iterable = native_iterable(interpreter, value)
         if cls is list or cls is tuple:
-            return interpreter.native(cls, iterable)
-        items = interpreter.native(list, iterable)
+            return interpreter.native(cls, native_iterable(interpreter, value))
+        items = members_of(interpreter, value)
         interpreter.world.harden_all(items)
         return call_seen(interpreter, cls, (items,), {})
 
@@ -379,9 +427,28 @@ def update_mapping(interpreter: Any, target: Any, value: Any) -> None:
         dict.update(target, mapping_contents(interpreter, value))
         return
     pairs = interpreter.native(list, native_iterable(interpreter, value))
+    for index, pair in enumerate(pairs):
+        if is_uniterable(interpreter, pair):
+            message = f"cannot convert dictionary update sequence element #{index} to a sequence"
+            raise ProgramRaised(TypeError(message))
     entries = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
     interpreter.world.harden_all(entry[0] for entry in entries if entry)
     call_seen(interpreter, dict.update, (target, entries), {})
+
+
+def _reverse(interpreter: Any, value: Any) -> Any:
+    """`reversed(value)`, which takes no iterator in the value's place."""
+    kind = type(value)
+    method = ABSENT if kind in TENSORS else interpreter.world.lookup(kind, "__reversed__")
+    if isinstance(method, types.FunctionType):
+        return interpreter.call(method, value)
+    getitem = interpreter.world.lookup(kind, "__getitem__")
+    by_item = method is ABSENT and isinstance(getitem, types.FunctionType)
+    if by_item and interpreter.world.lookup(kind, "__len__") is not ABSENT:
+        return GetitemIterator(interpreter, reversed, value, getitem)
+    if kind in EXACT or issubclass(kind, (list, tuple, dict, collections.deque)):
+        value = interpreter.overlay.contents(value)
+    return call_seen(interpreter, reversed, (value,), {})
 
 
 def _over_iterables(cls: Any) -> Any:
@@ -390,17 +457,8 @@ def _over_iterables(cls: Any) -> Any:
     def make(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if cls is reversed and (kwargs or len(args) != 1):
             return interpreter.native(reversed, *args, **kwargs)
-        if cls is reversed and not issubclass(type(args[0]), (list, tuple, dict, range)):
-            method = interpreter.world.lookup(type(args[0]), "__reversed__")
-            if isinstance(method, types.FunctionType):
-                return interpreter.call(method, args[0])
-            getitem = interpreter.world.lookup(type(args[0]), "__getitem__")
-            if method is ABSENT and isinstance(getitem, types.FunctionType):
-                return GetitemIterator(interpreter, reversed, args[0], getitem)
-            if id(args[0]) not in interpreter.world.known:
-                return call_seen(interpreter, reversed, args, kwargs)
-        if cls is reversed and issubclass(type(args[0]), (list, tuple, dict)):
-            return call_seen(interpreter, reversed, (interpreter.overlay.contents(args[0]),), {})
+        if cls is reversed:
+            return _reverse(interpreter, args[0])
         return call_natively(interpreter, cls, args, kwargs)
 
     return make

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from braze.capture.attributes import load_attribute, load_method
+from braze.capture.cached_functions import call_cached
 from braze.capture.finalizers import may_have_ended
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator
@@ -31,8 +32,7 @@ from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
-from braze.capture.world import NUMBERS, is_constant, is_identity
-from braze.compat.ambient import call_untraced
+from braze.capture.world import NUMBERS
 from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
     SEE_THROUGH_CODES,
@@ -43,12 +43,17 @@ from braze.compat.compiler_questions import (
     replaced_by_compiler,
 )
 from braze.compat.higher_order import python_of
+<<<<<<< HEAD
 from braze.compat.modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
+=======
+from braze.compat.lru_caches import LRU_CACHE
+from braze.compat.modules import MODULE_CALLS
+>>>>>>> P
 from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
-from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ObjectSource, ReferentSource
+from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ReferentSource
 from braze.marks import MARKS, Mark
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
@@ -130,6 +135,7 @@ def _call_unknown(
     return way(interpreter, function, args, kwargs)
 
 
+<<<<<<< HEAD
 def _call_cached(
     interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -151,6 +157,8 @@ def _call_cached(
     return result
 
 
+=======
+>>>>>>> P
 def _call_getter(
     interpreter: Any, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -223,7 +231,7 @@ _CALLED_OBJECTS: dict[type, Any] = {
     torch._ops.OpOverload: call_operator,
     torch._ops.OpOverloadPacket: call_operator,
     torch.jit.ScriptFunction: call_script,
-    type(functools.lru_cache(len)): _call_cached,
+    LRU_CACHE: call_cached,
     weakref.ReferenceType: _open_reference,
     Transformed: call_transformed,
     Whole: call_whole,

@@ -14,7 +14,7 @@ from braze.capture.native_calls import call_natively
 from braze.capture.operator_handlers import sorted_items
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import BUILTINS, is_identity
+from braze.capture.world import BUILTINS, CONSTANTS
 from braze.ir.source import ObjectSource
 
 # `from __future__` features of a code object, which what it compiles inherits.
@@ -50,7 +50,7 @@ def dir_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
     method = interpreter.world.lookup(type(owner), "__dir__")
     if isinstance(method, types.FunctionType):
         return _in_order(interpreter, interpreter.call(method, owner))
-    if id(owner) in interpreter.world.known and not is_identity(owner):
+    if type(owner) not in CONSTANTS:  # any object's class may come to have more
         raise BreakRequested("unseen-callable", f"dir() of a {type(owner).__qualname__}")
     return call_natively(interpreter, dir, args, kwargs)
 

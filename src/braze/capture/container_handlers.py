@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import collections
 import types
 from typing import Any
 
 from braze.capture.builtin_handlers import update_mapping
 from braze.capture.handler_table import answers
-from braze.capture.items import delete_entry, write_entry
+from braze.capture.items import delete_entry, store_item, write_entry
+from braze.capture.iteration import native_iterable
 from braze.capture.native_calls import call_with_key
 from braze.capture.operators import dict_has_key
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -108,3 +110,30 @@ def dict_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
             write_entry(interpreter, owner, key, value)
     else:
         interpreter.native(dict.update, owner, added)
+
+
+@answers(collections.OrderedDict.update)
+def ordered_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """By the class's own `__setitem__`."""
+    owner, *sources = args
+    for source in (*sources, kwargs):
+        if interpreter.world.lookup(type(source), "keys") is not ABSENT:
+            keys = interpreter.call(interpreter.attribute(source, "keys"))
+            names = interpreter.native(list, native_iterable(interpreter, keys))
+            pairs = [(key, interpreter.item(source, key)) for key in names]
+        else:
+            pairs = _pairs(interpreter, source)
+        for key, value in pairs:
+            store_item(interpreter, owner, key, value)
+
+
+def _pairs(interpreter: Any, source: Any) -> list[Any]:
+    pairs = interpreter.native(list, native_iterable(interpreter, source))
+    found = [interpreter.native(tuple, native_iterable(interpreter, pair)) for pair in pairs]
+    for pair in found:
+        if len(pair) < 2:
+            few = f"need more than {len(pair)} value{'' if len(pair) == 1 else 's'} to unpack"
+            raise ProgramRaised(ValueError(few))
+        if len(pair) > 2:
+            raise ProgramRaised(ValueError("too many values to unpack (expected 2)"))
+    return found

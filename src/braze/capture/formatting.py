@@ -12,6 +12,7 @@ from braze.capture.native_calls import call_seen
 from braze.capture.overlay import EXACT
 from braze.capture.shown_text import ShownText, at_hand, shown, symbolic_numbers
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.special_methods import runs_python
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.shapes.symbolic import ProgramInt
 
@@ -30,7 +31,7 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
         return interpreter.native(convert, value)
     if cls in TENSORS:
         raise BreakRequested("data-dependent-value", "the text of a tensor")
-    if is_identity(value):
+    if is_identity(value) and not runs_python(cls):
         return interpreter.native(convert, value)
     method = interpreter.world.lookup(cls, _METHODS[convert])
     if convert is str and method is object.__str__:
@@ -41,7 +42,7 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
             message = f"{method.__name__} returned non-string (type {type(text).__name__})"
             raise ProgramRaised(TypeError(message))
         return interpreter.native(ascii, text) if convert is ascii else text
-    if id(value) in interpreter.world.known and cls not in EXACT:
+    if id(value) in interpreter.world.known and cls not in EXACT and not is_identity(value):
         raise BreakRequested("unseen-python", f"the text of a {cls.__qualname__}")
     result = call_seen(interpreter, convert, (interpreter.overlay.native(value),), {})
     if type(result) is not str:

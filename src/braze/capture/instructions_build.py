@@ -7,7 +7,7 @@ from typing import Any
 from braze.capture.formatting import format_value
 from braze.capture.frames import Frame
 from braze.capture.items import store_item
-from braze.capture.iteration import native_iterable
+from braze.capture.iteration import is_uniterable, members_of, native_iterable
 from braze.capture.native_calls import call_seen
 from braze.capture.overlay import EXACT, ordered_items
 from braze.capture.program import opcode
@@ -99,7 +99,7 @@ def map_add(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 @opcode("LIST_EXTEND")
 def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    if _is_uniterable(interpreter, value):
+    if is_uniterable(interpreter, value):
         kind = interpreter.world.type_of(value).__name__
         raise ProgramRaised(TypeError(f"Value after * must be an iterable, not {kind}"))
     value = native_iterable(interpreter, value)
@@ -108,7 +108,8 @@ def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 @opcode("SET_UPDATE")
 def set_update(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    items = interpreter.native(list, native_iterable(interpreter, frame.stack.pop()))
+    items = members_of(interpreter, frame.stack.pop())
+    interpreter.world.harden_all(items)
     call_seen(interpreter, set.update, (_grown(interpreter, frame, instruction), items), {})
 
 
@@ -127,13 +128,35 @@ def dict_update(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
 
 @opcode("DICT_MERGE")
 def dict_merge(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    value = mapping_contents(interpreter, frame.stack.pop())
+    value = frame.stack.pop()
+    called = _called(frame, instruction)
+    if interpreter.world.lookup(type(value), "keys") is ABSENT:
+        interpreter.native(_with_keywords, called, value)
+    try:
+        contents = mapping_contents(interpreter, value)
+    except ProgramRaised as raised:
+        problem = raised.exception
+        if type(problem) is KeyError and len(problem.args) == 1:  # CPython takes it for its own
+            key = problem.args[0]
+            interpreter.native(_with_keywords, called, {key: None}, **{key: None})
+        raise
     target = _grown(interpreter, frame, instruction)
-    for key in value:
+    for key in contents:
         if key in target:
-            message = f"got multiple values for keyword argument {key!r}"
-            raise ProgramRaised(TypeError(message))
-    target.update(value)
+            interpreter.native(_with_keywords, called, {key: None}, **{key: None})
+    target.update(contents)
+
+
+def _called(frame: Frame, instruction: Instruction) -> Any:
+    """What is to be called with the dict that grows: it lies before the dict and the positional
+    arguments, at places that differ between versions."""
+    found = [v for v in reversed(frame.stack[: -instruction.arg]) if callable(v)]
+    return found[0] if found else None
+
+
+def _with_keywords(function: Any, first: Any, /, **second: Any) -> None:
+    """Raise what CPython raises before the call."""
+    function(**second, **first)
 
 
 def mapping_contents(interpreter: Any, value: Any) -> dict[Any, Any]:
@@ -168,17 +191,10 @@ def unpack_sequence(interpreter: Any, frame: Frame, instruction: Instruction) ->
 
 def _to_unpack(interpreter: Any, value: Any) -> Any:
     """The items of a value that is unpacked, for native code."""
-    if _is_uniterable(interpreter, value):
+    if is_uniterable(interpreter, value):
         kind = interpreter.world.type_of(value).__name__
         raise ProgramRaised(TypeError(f"cannot unpack non-iterable {kind} object"))
     return native_iterable(interpreter, value)
-
-
-def _is_uniterable(interpreter: Any, value: Any) -> bool:
-    """Whether the class of a value has no way to iterate."""
-    world = interpreter.world
-    cls = world.type_of(value)
-    return all(world.lookup(cls, name) is ABSENT for name in ("__iter__", "__getitem__"))
 
 
 def _bounded(interpreter: Any, iterable: Any, count: int) -> list[Any]:
@@ -262,9 +278,10 @@ def match_keys(interpreter: Any, frame: Frame, instruction: Instruction) -> None
     if repeated is not ABSENT:
         message = f"mapping pattern checks duplicate key ({repeated!r})"
         raise ProgramRaised(ValueError(message))
-    contents = mapping_contents(interpreter, subject)
-    found = tuple([contents[key] for key in keys]) if all(k in contents for k in keys) else None
-    frame.stack.append(found)
+    get = interpreter.attribute(subject, "get")
+    nothing = object()
+    found = [interpreter.call(get, key, nothing) for key in keys]
+    frame.stack.append(None if any(value is nothing for value in found) else tuple(found))
 
 
 @opcode("MATCH_CLASS")

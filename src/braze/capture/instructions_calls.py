@@ -9,7 +9,7 @@ from typing import Any
 from braze.capture.attributes import load_super_attribute
 from braze.capture.frames import Frame, Unread
 from braze.capture.instructions_data import read_local
-from braze.capture.iteration import native_iterable
+from braze.capture.iteration import is_uniterable, native_iterable
 from braze.capture.program import opcode
 from braze.capture.signals import ProgramRaised
 from braze.capture.trampolines import code_of
@@ -91,6 +91,11 @@ def local_variables(interpreter: Any, frame: Frame) -> Any:
     return found
 
 
+def _with_positional(function: Any, args: Any) -> None:
+    """Raise what CPython raises before the call."""
+    function(*args)
+
+
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
     stack = frame.stack
@@ -102,6 +107,8 @@ def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -
         _null, function, positional = operands[:3]
     del stack[-count:]
     keywords = operands[3] if instruction.arg & 1 else {}
+    if is_uniterable(interpreter, positional):
+        interpreter.native(_with_positional, function, positional)
     args = interpreter.native(tuple, native_iterable(interpreter, positional))
     kwargs = dict(interpreter.overlay.contents(keywords))
     if not all(isinstance(name, str) for name in kwargs):

@@ -210,8 +210,7 @@ def _read_builtin(interpreter: Any, name: str) -> Any:
     value = overlay.written(BUILTINS, name)
     if value is ABSENT:
         value = BUILTINS.get(name, ABSENT)
-        if value is not ABSENT:
-            interpreter.world.guard_namespace(BUILTINS, name, value, "builtins")
+        interpreter.world.guard_namespace(BUILTINS, name, value, "builtins")
     if value is ABSENT or value is DELETED:
         raise ProgramRaised(NameError(f"name {name!r} is not defined", name=name))
     return value

@@ -10,6 +10,7 @@ from braze.capture.frames import Frame
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised, chain
 from braze.compat.bytecode import Instruction
+from braze.compat.standard_library import name_in_errors
 from braze.ir.guard import ABSENT
 
 
@@ -148,7 +149,8 @@ def _of_manager(interpreter: Any, manager: Any, name: str, missed: str) -> Any:
     cls = interpreter.world.type_of(manager)
     method = interpreter.world.lookup(cls, name)
     if method is ABSENT:
-        message = f"{cls.__name__!r} object does not support the context manager protocol{missed}"
+        kind = name_in_errors(manager) if type(manager) is cls else cls.__name__
+        message = f"{kind!r} object does not support the context manager protocol{missed}"
         raise ProgramRaised(TypeError(message))
     return bind_attribute(interpreter, method, manager, cls, name)
 

@@ -15,8 +15,9 @@ from braze.capture.items import store_item
 from braze.capture.iteration import native_iterable
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import BUILTINS
 from braze.compat.bytecode import Instruction
-from braze.ir.guard import ABSENT
+from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import ObjectSource
 
 
@@ -30,14 +31,33 @@ def import_name(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
     if level:
         relative = "." * level + name
         full_name = interpreter.native(importlib.util.resolve_name, relative, package)
-    module = sys.modules.get(full_name)
+    module = _loaded(interpreter, full_name)
     if module is None:
         raise _import_now(interpreter, full_name)
     for part in _missing_parts(module, full_name, names or ()):
         raise _import_now(interpreter, part)
     if not names and not level:
-        module = sys.modules[full_name.partition(".")[0]]
+        module = _loaded(interpreter, full_name.partition(".")[0])
     frame.stack.append(interpreter.world.enroll(module, ObjectSource(module.__name__, module)))
+
+
+def _loaded(interpreter: Any, name: str) -> Any:
+    """The module that is loaded under a name, or None; guarded, as is who imports."""
+    world = interpreter.world
+    importing = BUILTINS.get("__import__", ABSENT)
+    if importing is not _IMPORT:
+        raise BreakRequested("unsupported-function", "an __import__ of the program's")
+    world.guard_namespace(BUILTINS, "__import__", importing, "builtins")
+    if interpreter.overlay.written(sys.modules, name) is not ABSENT:
+        raise BreakRequested("input-output", f"importing {name}, which the frame wrote to")
+    found = sys.modules.get(name, ABSENT)
+    world.guard_namespace(sys.modules, name, found, "sys.modules")
+    if found is None:
+        raise BreakRequested("input-output", f"importing {name}, which is forbidden")
+    return None if found is ABSENT else found
+
+
+_IMPORT = BUILTINS["__import__"]
 
 
 def _missing_parts(package: Any, full_name: str, names: Iterable[str]) -> Iterator[str]:
@@ -60,6 +80,10 @@ def _import_now(interpreter: Any, name: str) -> BaseException:
     except Exception as error:
         return ProgramRaised(error)
     if found is None:
+        path = ObjectSource("sys.path", sys.path)
+        interpreter.world.guard(path, GuardKind.EQUALS_MATCH, [*sys.path])
+        finders = ObjectSource("sys.meta_path", sys.meta_path)
+        interpreter.world.guard(finders, GuardKind.LENGTH, len(sys.meta_path))
         missing = ModuleNotFoundError(f"No module named {name!r}", name=name)
         return ProgramRaised(missing)
     return BreakRequested("input-output", f"importing {name}")
@@ -72,12 +96,18 @@ def import_from(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
     try:
         value = load_attribute(interpreter, module, name)
     except ProgramRaised as raised:
-        value = sys.modules.get(f"{module.__name__}.{name}", ABSENT)
-        if value is ABSENT:
-            message = f"cannot import name {name!r} from {module.__name__!r}"
-            raise ProgramRaised(ImportError(message, name=module.__name__)) from raised
+        value = _loaded(interpreter, f"{module.__name__}.{name}")
+        if value is None:
+            raise ProgramRaised(_unknown_name(module, name)) from raised
         interpreter.world.enroll(value, ObjectSource(value.__name__, value))
     frame.stack.append(value)
+
+
+def _unknown_name(module: Any, name: str) -> ImportError:
+    path = vars(module).get("__file__")
+    message = f"cannot import name {name!r} from {module.__name__!r}"
+    where = path if path is not None else "unknown location"
+    return ImportError(f"{message} ({where})", name=module.__name__, path=path)
 
 
 @opcode("IMPORT_STAR")

@@ -29,6 +29,7 @@ from braze.capture.functions_of_numbers import NumberFunctions
 from braze.capture.items import get_item
 from braze.capture.known_calls import KnownCalls
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
+from braze.capture.object_numbers import settle_numbers
 from braze.capture.opaque_objects import check_opaque, check_proxies, only_keeps
 from braze.capture.outside_iterators import OutsideIterators
 from braze.capture.overlay import Overlay
@@ -154,7 +155,7 @@ class Interpreter:
         self.autocast_depth = autocast_depth()
         self.known_counts: dict[Any, int] = {}
         self.masks: dict[Any, Any] = {}
-        self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}
+        self.numbers_of_objects = self.world.numbers_of_objects
         self.entered_with: dict[int, Any] = {}
         self.noticed_ends: dict[int, Any] = {}
         self.handles: dict[int, tuple[Any, int]] = {}
@@ -432,6 +433,8 @@ class Interpreter:
             check_opaque(self, function, args, kwargs)
         if self.world.class_dicts:
             guard_class_dicts(self.world, function, args)
+        if self.numbers_of_objects:
+            settle_numbers(self.world, args)
         reader = self.reader
         try:
             if self.shows_text:

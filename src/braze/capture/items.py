@@ -9,6 +9,7 @@ from typing import Any
 
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_with_key
+from braze.capture.object_numbers import refuse_number
 from braze.capture.opaque_objects import check_opaque_key
 from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -35,7 +36,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
             interpreter.native(float, x) if type(x) is SymbolicFloat else x for x in (owner, key)
         ]
         return interpreter.item(owner, key)
-    if cls is collections.defaultdict:
+    if issubclass(type(owner), collections.defaultdict) and _makes_missing(world, cls):
         return _default_item(interpreter, owner, key)
     if id(owner) not in world.known:
         if cls in EXACT or cls in CONSTANTS:
@@ -52,6 +53,17 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     if id(owner) in world.known and not is_identity(owner):
         raise BreakRequested("unsupported-container", f"an item of {cls.__qualname__}")
     return call_with_key(interpreter, operator.getitem, owner, key)
+
+
+def _makes_missing(world: Any, cls: type) -> bool:
+    """Whether `owner[key]` is answered by `defaultdict` itself."""
+    if cls is collections.defaultdict:
+        return True
+    has_own = world.lookup(cls, "__getitem__") is not dict.__getitem__
+    return not has_own and world.lookup(cls, "__missing__") is _MISSING
+
+
+_MISSING = collections.defaultdict.__missing__
 
 
 def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
@@ -117,6 +129,10 @@ def _missing(interpreter: Any, owner: Any, key: Any) -> Any:
     method = interpreter.world.lookup(type(owner), "__missing__")
     if isinstance(method, types.FunctionType):
         return interpreter.call(method, owner, key)
+    if method is not ABSENT:
+        raise BreakRequested(
+            "unsupported-container", f"a missing item of {type(owner).__qualname__}"
+        )
     raise ProgramRaised(KeyError(key))
 
 
@@ -157,6 +173,7 @@ def _is_single(interpreter: Any, owner: Any, key: Any) -> bool:
 def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     """`dict.__setitem__` of a dict from outside."""
     overlay = interpreter.overlay
+    refuse_number(interpreter.world, key)
     if _is_single(interpreter, owner, key):
         overlay.write(owner, key, value)
     else:

@@ -10,7 +10,7 @@ import torch
 
 from braze.capture.generators import InlinedGenerator
 from braze.capture.leaf_calls import leaf_call
-from braze.capture.overlay import EXACT
+from braze.capture.overlay import EXACT, SETS
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.text_passing import handed_over
 from braze.capture.world import CONSTANTS, TENSORS
@@ -141,6 +141,27 @@ def next_of(interpreter: Any, iterator: Any) -> Any:
     if id(iterator) in interpreter.world.known:
         raise BreakRequested("unseen-callable", f"next of {cls.__qualname__} from outside")
     return interpreter.native(next, iterator)
+
+
+def is_uniterable(interpreter: Any, value: Any) -> bool:
+    """Whether the class of a value has no way to iterate."""
+    world = interpreter.world
+    cls = world.type_of(value)
+    return all(world.lookup(cls, name) is ABSENT for name in ("__iter__", "__getitem__"))
+
+
+def set_members(value: Any) -> list[Any]:
+    """The members of a set, past the `__iter__` of its class."""
+    base = set if issubclass(type(value), set) else frozenset
+    return [*base.__iter__(value)]
+
+
+def members_of(interpreter: Any, value: Any) -> list[Any]:
+    """What a set's C code adds of an iterable: of another set it reads the memory."""
+    if issubclass(type(value), SETS):
+        return set_members(interpreter.overlay.contents(value))
+    found: list[Any] = interpreter.native(list, native_iterable(interpreter, value))
+    return found
 
 
 def native_iterable(interpreter: Any, value: Any) -> Any:

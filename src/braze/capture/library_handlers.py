@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import abc
 import dataclasses
 import gc
@@ -13,29 +12,24 @@ import logging
 import os
 import re
 import sys
+import threading
 import types
 import typing
 import weakref
 from typing import Any
 
 from braze.capture.handler_table import answers
-from braze.capture.signals import BreakRequested
-from braze.capture.world import TENSORS, WeakProxy
-from braze.compat.standard_library import registry_of
+from braze.capture.opaque_objects import WeakProxy
+from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.world import TENSORS
+from braze.compat.standard_library import SameThread, registry_of
 from braze.ir.guard import GuardKind
 from braze.ir.source import DictKeySource, ItemSource, ObjectSource
 
 _QUESTIONS = (
-    inspect.signature,
-    inspect.getfullargspec,
     inspect.isclass,
     inspect.isfunction,
     inspect.ismethod,
-    dataclasses.fields,
-    dataclasses.is_dataclass,
-    importlib.util.find_spec,
-    importlib.metadata.version,
-    typing.get_type_hints,
     typing.get_origin,
     typing.get_args,
     re.compile,
@@ -45,12 +39,18 @@ _QUESTIONS = (
     re.split,
     re.findall,
     re.escape,
-    _thread.get_ident,
-    os.fspath,
     os.path.join,
-    os.path.exists,
-    os.path.isdir,
-    os.path.isfile,
+)
+# What the attributes of a function, a class or an instance say.
+_OF_ATTRIBUTES = (
+    inspect.signature,
+    inspect.getfullargspec,
+    dataclasses.fields,
+    dataclasses.is_dataclass,
+)
+_TELLING = (
+    *("__wrapped__", "__signature__", "__text_signature__", "__dataclass_fields__"),
+    *("__call__", "__new__", "__init__", "__func__", "__annotations__"),
 )
 
 
@@ -65,6 +65,61 @@ def _ask(function: Any) -> Any:
 
 for _function in _QUESTIONS:
     answers(_function)(_ask(_function))
+
+
+def _ask_attributes(function: Any) -> Any:
+    def answer(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not args or kwargs:
+            raise BreakRequested("unseen-callable", f"{function.__name__}() with keywords")
+        interpreter.world.harden(args[0])
+        _guard_telling(interpreter, args[0], _DEEPEST)
+        return interpreter.native(function, *args)
+
+    return answer
+
+
+# Wrappers are followed; no program wraps a function so often.
+_DEEPEST = 8
+
+
+def _guard_telling(interpreter: Any, value: Any, depth: int) -> None:
+    """Guard what a function's signature, or a dataclass's fields, follow from."""
+    world = interpreter.world
+    if type(value) is types.FunctionType and id(value) not in world.fresh:
+        world.source_of_function(value)
+        world.guard_function(value)
+        for name, default in (value.__kwdefaults__ or {}).items():
+            world.guard_namespace(value.__kwdefaults__, name, default, "__kwdefaults__")
+    if not depth or type(value) in _C_FUNCTIONS:
+        return
+    for name in _TELLING:
+        try:
+            found = interpreter.attribute(value, name)
+        except ProgramRaised:
+            continue
+        if type(found) in (types.FunctionType, types.MethodType, type) and found is not value:
+            _guard_telling(interpreter, found, depth - 1)
+
+
+_C_FUNCTIONS = (types.BuiltinFunctionType, types.WrapperDescriptorType, types.MethodWrapperType)
+
+for _teller in _OF_ATTRIBUTES:
+    answers(_teller)(_ask_attributes(_teller))
+
+
+@answers(
+    *(importlib.util.find_spec, importlib.metadata.version, typing.get_type_hints),
+    *(os.path.exists, os.path.isdir, os.path.isfile, threading.current_thread),
+)
+def ask_process(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """What a file system, a path or a thread says may be something else at the next call."""
+    raise BreakRequested("unseen-callable", "a question about files, modules or threads")
+
+
+@answers(threading.get_ident)
+def thread_number(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    interpreter.world.guard(None, GuardKind.HOLDS, SameThread())
+    return interpreter.native(threading.get_ident, *args, **kwargs)
 
 
 def _substitution(method: Any) -> Any:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from typing import Any
 
 import torch
 
 from braze.capture.overlay import DELETED
+from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS
 from braze.compat.modules import INSTANCE_HOOKS, global_hooks, has_hooks
 from braze.ir.guard import ABSENT
@@ -28,7 +30,9 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
         return cached
     for kind in _KINDS:
         entries = space.get(kind)
-        if entries is None:
+        if type(entries) not in (dict, OrderedDict):
+            if entries is not None:
+                raise BreakRequested("unsupported-container", f"{kind} of {type(entries)}")
             continue
         if id(entries) in touched:
             found = overlay.written(entries, name)
@@ -43,7 +47,19 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
                 source = AttributeSource(world.known[id(module)][1], name)
                 cached = world.reads[key] = world.adopt(entries[name], source)
             return cached
+    if known:
+        _guard_lacks(world, module, space, name)
     return ABSENT
+
+
+def _guard_lacks(world: Any, module: Any, space: dict[str, Any], name: str) -> None:
+    """A buffer, parameter or module of that name may be registered later."""
+    for kind in _KINDS:
+        entries = space.get(kind)
+        if entries is None:
+            world.guard_lacks_attribute(space, module, kind)
+        elif name not in entries:  # else the frame deleted it
+            world.guard_lacks(entries, AttributeSource(world.known[id(module)][1], kind), name)
 
 
 def store_module_attribute(interpreter: Any, module: Any, name: str, value: Any) -> bool:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
-from braze.capture.iteration import native_iterable
+from braze.capture.iteration import native_iterable, set_members
 from braze.capture.known_calls import Way
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
@@ -30,27 +30,37 @@ from braze.capture.native_tables import (
     ITERATING_METHODS,
     KEEPING,
     LOOKING_FOR_CLASSES,
+    OF_ANY_OBJECT,
+    OVER_ITEMS,
+    READING_METHODS,
     SAFE_CLASSES,
-    SAFE_FUNCTIONS,
     SAFE_MODULES,
     STATE_READERS,
     identifier,
+    is_pure,
+    reads_process,
 )
 from braze.capture.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.opaque_objects import check_opaque, only_keeps
-from braze.capture.overlay import EXACT
+from braze.capture.overlay import EXACT, SETS
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
+from braze.capture.special_methods import (
+    MAKES_TEXT,
+    check_context,
+    check_text,
+    guard_special_methods,
+    has_contents,
+    runs_python,
+)
 from braze.capture.text_passing import handed_over, settle_read
 from braze.capture.torch_questions import ask_torch, is_question
 from braze.capture.trampolines import Trampoline, redirect, restore, special_functions
-from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import (
     CONSTANTS,
     MAYBE_BOUND,
     TENSORS,
     is_identity,
-    is_identity_class,
     raw_lookup,
 )
 from braze.class_facts import fact_of_class
@@ -106,7 +116,8 @@ def _leave_to_program(
 def is_bound(function: Any) -> bool:
     """Whether a builtin method is bound to a value."""
     owner = getattr(function, "__self__", None)
-    return owner is not None and not issubclass(type(owner), types.ModuleType)
+    is_function = issubclass(type(owner), types.ModuleType)
+    return owner is not None and (not is_function or type(function) is types.MethodWrapperType)
 
 
 def _answer(
@@ -119,10 +130,9 @@ def _call_function(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A builtin function of a module."""
-    module = getattr(function, "__module__", None)
-    if module not in SAFE_MODULES and function not in SAFE_FUNCTIONS:
+    if not is_pure(function):
         raise BreakRequested("unseen-callable", describe(function))
-    if module in STATE_READERS:
+    if getattr(function, "__module__", None) in STATE_READERS:
         _check_all_fresh(interpreter, function, (*args, *kwargs.values()))
     return call_natively(interpreter, function, args, kwargs)
 
@@ -159,6 +169,8 @@ def _call_bound(
             return leaf_call(interpreter, function, args, kwargs)
         if function.__name__ == "__new__":
             return _call_new(interpreter, function, owner, args, kwargs)
+        if reads_process(owner, function.__name__):
+            raise BreakRequested("unseen-callable", describe(function))
         if owner.__module__ in SAFE_MODULES or function.__name__ in _CLASS_QUERIES:
             return call_natively(interpreter, function, args, kwargs)
         return _call_of_class(interpreter, function, owner, args, kwargs)
@@ -209,7 +221,7 @@ def _call_of_class(
 
 
 _OF_INSTANCES = (types.WrapperDescriptorType, types.MethodDescriptorType)
-_CLASS_QUERIES = frozenset({"mro", "__subclasses__", "__subclasscheck__", "__instancecheck__"})
+_CLASS_QUERIES = frozenset({"__subclasscheck__", "__instancecheck__"})
 
 
 def _call_new(
@@ -223,7 +235,7 @@ def _call_new(
         return interpreter.native(function, *args, **kwargs)
     fit = iterable_argument if owner.__module__ == "itertools" else native_argument
     native, keywords = _fitted(interpreter, owner, fit, rest, kwargs)
-    return interpreter.native(function, cls, *native, **keywords)
+    return call_seen(interpreter, function, (cls, *native), keywords)
 
 
 def _call_method(
@@ -241,17 +253,20 @@ def _call_method(
         return interpreter.native(function, *args, **kwargs)
     if is_numpys_function(holder) and function.__name__ == "__call__":
         return call_on_numbers(interpreter, owner, tuple(rest), kwargs)
-    if holder.__module__ not in SAFE_MODULES and holder not in SAFE_CLASSES:
+    is_safe = holder.__module__ in SAFE_MODULES or holder in SAFE_CLASSES
+    if not is_safe or reads_process(holder, function.__name__):
         raise BreakRequested("unseen-callable", describe(function))
     world = interpreter.world
     if id(owner) in world.known and not is_identity(owner):
         if issubclass(type(owner), tuple(EXACT)):
             changing = function.__name__ in CHANGING_METHODS
+            if type(owner) not in EXACT and not (changing or function.__name__ in READING_METHODS):
+                raise BreakRequested("unseen-callable", describe(function))
             overlay = interpreter.overlay
             if changing and not kwargs and overlay.add(owner, function, rest):
                 return None
             owner = overlay.changed(owner) if changing else overlay.contents(owner)
-        elif holder is not object:
+        elif holder is not object or function.__name__ not in OF_ANY_OBJECT:
             raise BreakRequested("unseen-callable", describe(function))
     if holder in _HOLDERS and function.__name__ in _STORING_METHODS:
         return call_seen(interpreter, function, (owner, *rest), kwargs)
@@ -274,12 +289,22 @@ def call_natively(
     """Really call C code; containers from outside and callbacks are made fit for it."""
     if function in KEEPING:
         return interpreter.native(function, *args, **kwargs)
+    if identifier(function) in OVER_ITEMS and len(args) > OVER_ITEMS[identifier(function)]:
+        args = _with_items(interpreter, args, OVER_ITEMS[identifier(function)])
     native, keywords = _fitted(interpreter, function, _fitting(function), args, kwargs)
     if identifier(function) in CHANGING and args:
         exact = type(args[0]) in EXACT
         make = interpreter.overlay.changed if exact else partial(native_argument, interpreter)
         native = (make(args[0]), *native[1:])
     return call_seen(interpreter, function, native, keywords)
+
+
+def _with_items(interpreter: Any, args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
+    """Arguments of which one holds what C code iterates over, too; one that is long, or without
+    end, is taken item by item."""
+    items = native_iterable(interpreter, args[place])
+    fitted = map(partial(iterable_argument, interpreter), items)
+    return (*args[:place], fitted, *args[place + 1 :])
 
 
 _Fit: TypeAlias = Callable[[Any, Any], Any]
@@ -318,6 +343,8 @@ def _fitting(function: Any) -> Any:
     """How arguments are made fit: what iterates its arguments gets real iterables."""
     name = getattr(function, "__name__", None)
     if name in ITERATING_METHODS:
+        if getattr(function, "__objclass__", None) in SETS and name != "isdisjoint":
+            return _members_argument
         return iterable_argument if name in _ORDERED else _keys_argument
     if function in ITERATING:
         return iterable_argument
@@ -337,6 +364,15 @@ def _keys_argument(interpreter: Any, value: Any) -> Any:
     return made
 
 
+def _members_argument(interpreter: Any, value: Any) -> Any:
+    """The same for a set's C code, which reads other sets past their `__iter__`."""
+    if issubclass(type(value), SETS):
+        value = interpreter.overlay.contents(value)
+        interpreter.world.harden_all(set_members(value))
+        return value
+    return _keys_argument(interpreter, value)
+
+
 def native_argument(interpreter: Any, value: Any) -> Any:
     """A value as native code may have it."""
     cls = type(value)
@@ -346,14 +382,9 @@ def native_argument(interpreter: Any, value: Any) -> Any:
         return value
     if cls in EXACT or cls is slice:
         return interpreter.overlay.native(value)
-    if id(value) in interpreter.world.known and (hasattr(cls, "__next__") or _changes(cls)):
+    if id(value) in interpreter.world.known and (hasattr(cls, "__next__") or has_contents(cls)):
         raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
     return value
-
-
-def _changes(cls: type) -> bool:
-    """Whether a value has contents that C code reads or changes."""
-    return issubclass(cls, (list, dict, set, collections.deque, bytearray))
 
 
 def iterable_argument(interpreter: Any, value: Any) -> Any:
@@ -382,8 +413,13 @@ def call_seen(
         values = args[1:-1]
     else:
         values = args[1:] if function in _LEAVES_ITEMS else (*args, *kwargs.values())
-    _note_classes(values, classes, set())
+    objects: list[Any] | None = [] if function in MAKES_TEXT else None
+    _note_classes(values, classes, set(), objects)
     world = interpreter.world
+    if objects:
+        check_text(world, objects)
+    if classes:
+        check_context(classes)
     if classes and args and function in _ASKING_KEYS.get(type(args[0]), ()):
         asked = not (
             classes <= world.found_by_identity
@@ -399,6 +435,8 @@ def call_seen(
         guard_class_dicts(world, function, args)
     if interpreter.shows_text:
         interpreter.native(partial(settle_read, function, args, kwargs))
+    for cls in classes:
+        guard_special_methods(world, cls)
     functions = [f for cls in classes for f in _special_functions(world, cls)]
     trampolines: list[Trampoline] = []
     try:
@@ -460,7 +498,9 @@ def _is_plain_key(key: Any) -> bool:
         return True
     if cls is slice:
         return all(map(_is_plain_key, (key.start, key.stop, key.step)))
-    return all(map(_is_plain_key, key)) if cls is tuple else is_identity(key)
+    if cls is tuple:
+        return all(map(_is_plain_key, key))
+    return is_identity(key) and not runs_python(cls)
 
 
 _FUNCTIONS = (types.FunctionType, types.MethodType)
@@ -474,19 +514,21 @@ def _note_classes(
     if objects is None and len(values) > 4:
         kinds = {*map(type, values)}
         flat = {kind for kind in kinds if _is_flat(kind)}
-        classes.update([kind for kind in flat if _runs_python(kind)])
+        classes.update([kind for kind in flat if runs_python(kind)])
         if len(flat) == len(kinds):
             return
         values = [value for value in values if type(value) not in flat]
     for value in values:
         cls: Any = type(value)
-        if cls in CONSTANTS or cls in TENSORS or is_identity(value) or id(value) in seen:
+        if cls in CONSTANTS or cls in TENSORS or id(value) in seen:
+            continue
+        if is_identity(value) and not runs_python(cls):
             continue
         for base, items in _ITEMS:
             if issubclass(type(value), base):
                 seen.add(id(value))
                 _note_classes(list(items(value)), classes, seen, objects)
-        if _runs_python(cls):
+        if runs_python(cls):
             classes.add(cls)
             if objects is not None:
                 objects.append(value)
@@ -496,14 +538,6 @@ def _note_classes(
 def _is_flat(cls: Any) -> bool:
     """Whether instances are all treated alike: they are neither containers nor functions."""
     return not (cls in MAYBE_BOUND or issubclass(cls, tuple(base for base, _ in _ITEMS)))
-
-
-@fact_of_class
-def _runs_python(cls: Any) -> bool:
-    """Whether C code may run Python code of instances, which are no containers."""
-    if cls in CONSTANTS or cls in TENSORS or is_identity_class(cls):
-        return False
-    return module_of_class(cls) != "builtins"
 
 
 # How C code sees the items of a builtin container, whatever a subclass makes of it.

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import _codecs
 import _heapq
 import _json
 import bisect
 import collections
 import functools
-import gc
 import itertools
 import math
 import operator
@@ -19,70 +19,76 @@ from typing import Any
 
 import torch
 
-SAFE_MODULES = frozenset(
+# Modules whose C functions only compute from what they are given.
+_PURE_MODULES = frozenset(
+    "math cmath operator _operator itertools functools _functools collections _collections _struct "
+    "_bisect _heapq re _sre _statistics unicodedata _string _json fractions binascii zlib array "
+    "_stat copy types".split()
+)
+# Functions of modules whose others read what belongs to the process, or write to it: registered
+# classes and codecs, threads, contexts.
+_PURE_FUNCTIONS: dict[str, frozenset[str]] = {
+    "builtins": frozenset(
+        "abs aiter all anext any ascii bin callable chr divmod format getattr hasattr hash hex "
+        "isinstance issubclass iter len max min next oct ord pow repr round sorted sum setattr "
+        "delattr __build_class__".split()
+    ),
+    "_abc": frozenset({"_abc_init", "_abc_instancecheck", "_abc_subclasscheck"}),
+    "_codecs": frozenset(
+        {name for name in dir(_codecs) if name.endswith(("encode", "decode"))} | {"charmap_build"}
+    ),
+    "_csv": frozenset({"reader", "writer"}),
+    "_pickle": frozenset({"dump", "dumps", "load", "loads"}),
+    "_thread": frozenset({"allocate", "allocate_lock"}),
+    "_weakref": frozenset({"proxy"}),
+    "marshal": frozenset({"dump", "dumps", "load", "loads"}),
+}
+# Modules of whose classes the C methods compute from the instance and the arguments.
+SAFE_MODULES = (
+    _PURE_MODULES
+    | _PURE_FUNCTIONS.keys()
+    | {"abc", "weakref", "_random", "_datetime", "datetime", "_io", "_queue"}
+)
+# Those methods that read the process: its clock, its time zone, which classes there are, what was
+# cached.
+_OF_PROCESS = frozenset(
     {
-        "builtins",
-        "math",
-        "cmath",
-        "operator",
-        "_operator",
-        "itertools",
-        "functools",
-        "_functools",
-        "collections",
-        "_collections",
-        "_abc",
-        "abc",
-        "_struct",
-        "_bisect",
-        "_heapq",
-        "re",
-        "_sre",
-        "copy",
-        "_weakref",
-        "_statistics",
-        "unicodedata",
-        "types",
-        "weakref",
-        "_string",
-        "_random",
-        "_json",
-        "_datetime",
-        "datetime",
-        "decimal",
-        "_decimal",
-        "fractions",
-        "binascii",
-        "zlib",
-        "array",
-        "_codecs",
-        "_stat",
-        "_pickle",
-        "_io",
-        "_thread",
-        "_queue",
-        "_csv",
-        "marshal",
+        (cls, name)
+        for cls, names in (
+            ("type", "__subclasses__ mro"),
+            ("date", "today fromtimestamp"),
+            ("datetime", "now today utcnow fromtimestamp timestamp astimezone strftime"),
+            ("_lru_cache_wrapper", "cache_info cache_clear"),
+        )
+        for name in names.split()
     }
 )
 # Those of them whose functions read what objects have.
 STATE_READERS = frozenset({"_pickle", "_json", "marshal"})
-# Functions of other modules that only ask, or change what they are given.
-SAFE_FUNCTIONS = frozenset(
-    {
-        sys.getrecursionlimit,
-        sys.getsizeof,
-        sys.intern,
-        sys.get_int_max_str_digits,
-        sys.getdefaultencoding,
-        sys.is_finalizing,
-        gc.is_tracked,
-        gc.isenabled,
-        gc.get_threshold,
-        str.maketrans,
-        bytes.maketrans,
-    }
+# Functions of other modules that only ask what never changes.
+_CONSTANT_FUNCTIONS = frozenset(
+    {sys.intern, sys.getdefaultencoding, str.maketrans, bytes.maketrans}
 )
+# `object`'s own methods that read nothing of an instance but which one it is, and of what class.
+OF_ANY_OBJECT = frozenset(
+    "__init__ __new__ __eq__ __ne__ __lt__ __le__ __gt__ __ge__ __init_subclass__ "
+    "__subclasshook__ __class__".split()
+)
+
+
+def is_pure(function: Any) -> bool:
+    """Whether a C function of a module only computes from what it is given."""
+    module = str(getattr(function, "__module__", None))
+    if module in _PURE_MODULES or function in _CONSTANT_FUNCTIONS:
+        return True
+    return function.__name__ in _PURE_FUNCTIONS.get(module, ())
+
+
+def reads_process(holder: type, name: str) -> bool:
+    """Whether a class's C method reads what belongs to the process."""
+    return any((base.__name__, name) in _OF_PROCESS for base in holder.__mro__)
+
+
 SAFE_CLASSES = frozenset(
     {
         collections.deque,
@@ -199,6 +205,33 @@ CHANGING_METHODS = frozenset(
     }
 )
 
+# Methods of builtin containers that say what these hold, whatever their class is. (`copy`,
+# `__add__` and `__repr__` of a subclass's instance show its class.)
+READING_METHODS = frozenset(
+    {
+        "__contains__",
+        "__eq__",
+        "__ge__",
+        "__getitem__",
+        "__gt__",
+        "__iter__",
+        "__le__",
+        "__len__",
+        "__lt__",
+        "__ne__",
+        "__reversed__",
+        "count",
+        "get",
+        "index",
+        "isdisjoint",
+        "issubset",
+        "issuperset",
+        "items",
+        "keys",
+        "values",
+    }
+)
+
 # What iterates over its arguments.
 ITERATING_METHODS = frozenset(
     {
@@ -222,3 +255,9 @@ ITERATING_METHODS = frozenset(
     }
 )
 ITERATING = frozenset({zip, map, filter, enumerate, reversed, math.prod, math.fsum})
+
+# What iterates over the items of an argument: its position.
+OVER_ITEMS = {
+    identifier(itertools.chain.from_iterable): 0,
+    identifier(itertools.starmap): 1,
+}

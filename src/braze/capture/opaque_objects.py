@@ -11,10 +11,11 @@ import operator
 import types
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, final
 
 from braze.capture.signals import BreakRequested
 from braze.class_facts import fact_of_class
+from braze.frozen import frozen
 
 _OF_C = (
     types.MethodDescriptorType,
@@ -51,6 +52,16 @@ _READ_THROUGH = (
 )
 _MADE_BY_PYTHON = frozenset({"__dict__", "__weakref__"})
 _HEAP_TYPE = 1 << 9
+
+
+@final
+@frozen
+class WeakProxy:
+    """A weak proxy that the program made, at a step of the outermost loop."""
+
+    proxy: Any
+    target: weakref.ReferenceType[Any]
+    made_at: int
 
 
 @fact_of_class

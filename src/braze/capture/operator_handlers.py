@@ -8,7 +8,7 @@ from typing import Any, final
 
 from braze.capture.handler_table import answers
 from braze.capture.items import delete_item, get_item, store_item
-from braze.capture.iteration import native_iterable
+from braze.capture.iteration import is_uniterable, native_iterable
 from braze.capture.operators import (
     COMPARISONS,
     OPERATORS,
@@ -148,6 +148,8 @@ def reduce_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, A
     if not 2 <= len(args) <= 3 or kwargs:
         return interpreter.native(functools.reduce, *args, **kwargs)  # raises
     function, iterable, *initial = args
+    if is_uniterable(interpreter, iterable):
+        raise ProgramRaised(TypeError("reduce() arg 2 must support iteration"))
     items = interpreter.native(iter, native_iterable(interpreter, iterable))
     total = initial[0] if initial else interpreter.native(next, items, ABSENT)
     if total is ABSENT:

@@ -12,16 +12,17 @@ import torch
 
 from braze.capture.adopted_parts import is_numpys_float
 from braze.capture.attributes import bind_attribute
-from braze.capture.iteration import native_iterable
+from braze.capture.iteration import is_uniterable, native_iterable
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import (
     call_builtin,
     call_natively,
     call_seen,
     call_with_key,
+    iterable_argument,
     native_argument,
 )
-from braze.capture.overlay import EXACT
+from braze.capture.overlay import EXACT, SEQUENCES
 from braze.capture.promises import negated
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import with_float_sizes
@@ -110,7 +111,20 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     found = _by_methods(interpreter, op, left, right)
     if found is not NotImplemented:
         return found
+    if op.in_place and left_class in EXACT and left_class not in _FIXED:
+        return _grow(interpreter, op, left, right)
     return call_natively(interpreter, op.function, (left, right), {})
+
+
+_FIXED = frozenset({tuple, frozenset})
+
+
+def _grow(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+    """An operator in place on a container, the other side being of a class of the program's."""
+    takes_items = type(left) in SEQUENCES and op.in_place == "__iadd__"
+    fit = iterable_argument if takes_items else native_argument
+    pair = (interpreter.overlay.changed(left), fit(interpreter, right))
+    return interpreter.overlay.original(call_seen(interpreter, op.function, pair, {}))
 
 
 def _on_numbers(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
@@ -161,7 +175,7 @@ def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     right = overlay.contents(right) if type(right) in EXACT else right
     if op in _ORDERINGS and type(left) is type(right) and isinstance(left, (list, tuple)):
         return _order(interpreter, op, overlay.contents(left), right)
-    if op.in_place and type(left) not in (tuple, frozenset):
+    if op.in_place and type(left) not in _FIXED:
         known = type(left) is list and id(left) in interpreter.world.known
         if known and op.in_place == "__iadd__" and overlay.add(left, list.extend, (right,)):
             return left
@@ -392,6 +406,8 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
     is_made_here = cls in _PLAIN_SEQUENCES and id(container) not in world.known
     if is_made_here and type(item) in _PLAIN and _PLAIN.issuperset(map(type, container)):
         return item in container
+    if method is ABSENT and is_uniterable(interpreter, container):
+        interpreter.native(operator.contains, container, item)  # raises
     if issubclass(type(container), (list, tuple)) or method is ABSENT:
         items = native_iterable(interpreter, container)
         iterator = interpreter.native(iter, items)

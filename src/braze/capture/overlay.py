@@ -472,10 +472,15 @@ class Overlay:
         if issubclass(type(value), dict):
             return self._copy_dict(value, source)
         if issubclass(type(value), SETS):
-            if not all(is_constant(item) or is_identity(item) for item in value):
+            base: Any = set if issubclass(type(value), set) else frozenset
+            members = [*base.__iter__(value)]  # not the subclass's
+            if not all(is_constant(item) or is_identity(item) for item in members):
                 raise BreakRequested("unsupported-container", "a set of objects")
-            self.world.guard(source, GuardKind.EQUALS_MATCH, type(value)(value))
-            return set(value) if issubclass(type(value), set) else frozenset(value)
+            expected = base.__new__(type(value), *([members] if base is frozenset else []))
+            if base is set:
+                set.update(expected, members)
+            self.world.guard(source, GuardKind.EQUALS_MATCH, expected)
+            return base(members)
         raise BreakRequested("unsupported-container", type(value).__qualname__)
 
     def _copy_sequence(self, value: Any, source: Source) -> Any:
@@ -492,7 +497,9 @@ class Overlay:
             return _struct_sequence(type(value), items)
         if issubclass(type(value), tuple):
             return tuple.__new__(type(value), items)
-        return collections.deque(items, value.maxlen) if type(value) is collections.deque else items
+        if issubclass(type(value), collections.deque):
+            return collections.deque(items, _MAXLEN(value))
+        return items
 
     def _copy_dict(self, value: Any, source: Source) -> Any:
         keys = [key for key, _ in ordered_items(value)]
@@ -514,8 +521,9 @@ class Overlay:
             if type(value) is collections.OrderedDict and vars(value):
                 raise BreakRequested("unsupported-container", "an OrderedDict with attributes")
             copy = collections.OrderedDict()
-        elif type(value) is collections.defaultdict:
-            copy = collections.defaultdict(world.enroll(value.default_factory, source))
+        elif issubclass(type(value), collections.defaultdict):
+            factory = world.read_attribute_value(value, "default_factory", _FACTORY(value))
+            copy = collections.defaultdict(factory)
         elif type(value) is collections.Counter:
             copy = collections.Counter()
         for index, key in enumerate(keys):
@@ -526,6 +534,10 @@ class Overlay:
                 world.reads[read_key] = world.adopt(dict.__getitem__(value, key), place)
             copy[world.standins.get(id(key), key)] = world.reads[read_key]
         return copy
+
+
+_MAXLEN = vars(collections.deque)["maxlen"].__get__
+_FACTORY = vars(collections.defaultdict)["default_factory"].__get__
 
 
 def _struct_sequence(cls: type, items: list[Any]) -> Any:

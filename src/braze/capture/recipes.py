@@ -450,6 +450,8 @@ class RecipeWriter:
         space = instance_dict(value) or {}
         attributes = tuple([(name, self.recipe(item)) for name, item in space.items()])
         slots = tuple([(slot, self.recipe(item)) for _, slot, item in _slots(value, cls)])
+        if issubclass(type(value), collections.defaultdict):
+            slots = (*slots, (_FACTORY, self.recipe(_FACTORY.__get__(value))))
         list_items = self.recipes(list.__iter__(value)) if issubclass(type(value), list) else None
         dict_items = None
         if issubclass(type(value), dict):
@@ -457,6 +459,9 @@ class RecipeWriter:
         if issubclass(type(value), (set, frozenset, collections.deque)):
             raise CannotRebuild(f"a {cls.__qualname__}")
         self.fills.append(FillInstance(made, attributes, list_items, dict_items, slots))
+
+
+_FACTORY = vars(collections.defaultdict)["default_factory"]
 
 
 def _is_made_here(value: Any, cls: type) -> bool:

@@ -32,6 +32,7 @@ class FrameRequest:
     long_loops: those that are not unrolled, by code and the index of their first step; capture adds
         what it finds.
     refusing: calls of reentrant checkpoints that refuse what is asked of them, likewise.
+    counted_calls: calls of cached functions that a capture made, by function and key, likewise.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
     copies_freely: whether one program for all sizes may copy what eager views at some of them.
     """
@@ -52,5 +53,6 @@ class FrameRequest:
     keeps_calls: bool = False
     long_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
     refusing: set[tuple[types.CodeType, int]] = field(default_factory=set)
+    counted_calls: dict[Any, Any] = field(default_factory=dict)
     puts_off_schedules: bool = True
     copies_freely: bool = True

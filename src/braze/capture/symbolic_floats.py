@@ -66,7 +66,7 @@ def _function(python: Callable[..., float], op: Any) -> None:
             return interpreter.native(python, interpreter.native(float, args[0]))
         if len(args) == 1 and type(args[0]) is SymbolicFloat and not kwargs:
             return interpreter.native(calculated, op, args, python)
-        return interpreter.native(python, *args, **kwargs)
+        return call_natively(interpreter, python, args, kwargs)
 
 
 def _is_positive(interpreter: Any, number: Any) -> bool:

@@ -19,7 +19,8 @@ import torch
 
 from braze.capture.adopted_parts import adopt_by_value, adopt_changing, adopt_slice, is_numpys_float
 from braze.capture.dynamic_sizes import DynamicSizes
-from braze.capture.opaque_objects import keeps_state_in_c
+from braze.capture.object_numbers import settle_numbers
+from braze.capture.opaque_objects import WeakProxy, keeps_state_in_c
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.tensor_facts import COMPARED, tensor_facts
@@ -27,9 +28,8 @@ from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
-from braze.frozen import frozen
 from braze.ir.frame import NULL
-from braze.ir.guard import ABSENT, Guard, GuardKind, TensorFacts
+from braze.ir.guard import ABSENT, MRO, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import (
     AttributeSource,
@@ -82,14 +82,12 @@ IDENTITIES: frozenset[type] = frozenset(
         object,
     }
 )
-# Tensors that the interpreter sees: stand-ins, and functorch's wrappers of them, which pass for
-# plain tensors. Real tensors never get on its stack.
+# Stand-ins, and functorch's wrappers of them, which pass for plain tensors; real ones are not seen.
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _SEEN_AS: dict[type, type] = {**NUMBERS, ShownText: str}
 _NUMBERS_AND_TEXT = (str, int, float)  # programs may replace the builtins
 _HEAP_TYPE = 1 << 9
-# Builtin functions, and builtin methods bound to an object: those are made anew at each lookup.
 MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
 
@@ -99,13 +97,19 @@ def attribute_key(owner: Any, name: str) -> tuple[int, Any]:
 
 
 def is_identity(value: Any) -> bool:
-    """Whether a value is guarded by what it is: functions, classes, modules, enum members, and
-    instances of subclasses of numbers and strings."""
+    """Whether a value is guarded by what it is: functions, classes, modules, enum members, numbers
+    and strings of subclasses."""
     cls = type(value)
     if cls in MAYBE_BOUND:
         owner = value.__self__
         return owner is None or issubclass(type(owner), (types.ModuleType, type))
     return is_identity_class(cls)
+
+
+def _is_bound(value: Any) -> bool:
+    """Whether a value is made anew at each lookup: a builtin method of a class, a slot's method."""
+    kinds = (type, types.ModuleType) if type(value) is types.MethodWrapperType else type
+    return type(value) in MAYBE_BOUND and isinstance(value.__self__, kinds)
 
 
 def is_identity_class(cls: type) -> bool:
@@ -129,16 +133,6 @@ def _is_plain_class(cls: type) -> bool:
     """Whether instances are all guarded by their class, and read through Python."""
     special = cls in (slice, tuple, frozenset) or cls in MAYBE_BOUND or is_identity_class(cls)
     return not (special or keeps_state_in_c(cls))
-
-
-@final
-@frozen
-class WeakProxy:
-    """A weak proxy that the program made, at a step of the outermost loop."""
-
-    proxy: Any
-    target: weakref.ReferenceType[Any]
-    made_at: int
 
 
 @final
@@ -187,12 +181,14 @@ class World:
         self._guards: list[Guard] = []
         self._facts: dict[tuple[Any, ...], TensorFacts] = {}
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
-        self._lookups: dict[type, dict[str, Any]] = {}
+        self.lookups: dict[type, dict[str, Any]] = {}
         self.plain_attributes: dict[tuple[type, str], bool] = {}
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}
         self.special_functions: dict[type, list[types.FunctionType]] = {}
         self._hookless: set[int] = set()
+        self.with_methods: set[type] = set()
+        self.numbers_of_objects: dict[int, tuple[Any, Any]] = {}
         self.found_by_identity: set[type] = set()
         self._abstract: dict[tuple[type, type], bool] = {}
         self.lifted: dict[Source, SymbolicFloat] = {}
@@ -203,18 +199,8 @@ class World:
 
     def release(self) -> None:
         """Empty the tables."""
-        for table in (
-            self.known,
-            self._facts,
-            self.constants,
-            self.standins,
-            self.reads,
-            self.fresh,
-            self.lifted,
-            self.proxies,
-            self.new_leaves,
-            self.switched,
-        ):
+        found = (self.known, self.constants, self.standins, self.reads, self.lifted, self.proxies)
+        for table in (*found, self._facts, self.fresh, self.new_leaves, self.switched):
             table.clear()
         self._keep.clear()
         self.origin = _nowhere
@@ -247,8 +233,16 @@ class World:
         """The instance dict of a known object has no such key."""
         entry = self._lacks.get(id(space))
         if entry is None:
+            self.guard_lacks(space, self.instance_dict_source(owner), name)
+        else:
+            entry[1].add(name)
+
+    def guard_lacks(self, space: dict[str, Any], source: Source, name: str) -> None:
+        """The dict at the source has no such key."""
+        entry = self._lacks.get(id(space))
+        if entry is None:
             self._keep.append(space)
-            entry = self._lacks[id(space)] = (self.instance_dict_source(owner), set())
+            entry = self._lacks[id(space)] = (source, set())
         entry[1].add(name)
 
     def is_by_code(self, function: Any) -> bool:
@@ -285,7 +279,7 @@ class World:
         ]
         gathered += [
             Guard(ObjectSource(cls.__qualname__, cls), GuardKind.CLASS_LOOKUPS, tuple(n.items()))
-            for cls, n in self._lookups.items()
+            for cls, n in self.lookups.items()
         ]
         gathered += [
             Guard(source, GuardKind.DICT_LACKS, frozenset(names))
@@ -330,7 +324,7 @@ class World:
         entry = self.known.get(id(value))
         if entry is not None:
             if type(entry[1]) is ObjectSource:
-                self.guard(source, GuardKind.ID_MATCH, value)
+                self._guard_identity(source, value)
             elif entry[1] != source:
                 self.guard(source, GuardKind.SAME_OBJECT, entry[1])
             return value
@@ -342,7 +336,7 @@ class World:
             if is_numpys_float(cls):
                 return adopt_by_value(self, value, source)
             if is_identity(value):
-                self.guard(source, GuardKind.ID_MATCH, value)
+                self._guard_identity(source, value)
                 return self.enroll(value, ObjectSource(name_of(value, source), value))
             if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
                 changing = adopt_changing(self, value, source) if cls is tuple else None
@@ -368,6 +362,10 @@ class World:
                 return changing
         self.guard(source, GuardKind.EQUALS_MATCH, value)
         return value
+
+    def _guard_identity(self, source: Source, value: Any) -> None:
+        kind = GuardKind.EQUALS_MATCH if _is_bound(value) else GuardKind.ID_MATCH
+        self.guard(source, kind, value)
 
     def enroll(self, value: Any, source: Source) -> Any:
         """Make an object known without a guard: something already guarded holds it."""
@@ -416,6 +414,8 @@ class World:
     def harden(self, value: Any) -> None:
         """The program asks which function it is, not what it does: guard that, too. (That objects
         which were told apart stay apart is guarded of all: `guard_distinct`.)"""
+        if self.numbers_of_objects:
+            settle_numbers(self, (value,))
         if not self.by_code:
             return
         if type(value) is tuple:
@@ -469,8 +469,6 @@ class World:
         if torch_function_of(cls) is TorchFunction.DEFAULT:
             self.has_subclasses = True
 
-    # --- classes, namespaces, functions ------------------------------------------------------
-
     def type_of(self, value: Any) -> type:
         """`type(value)` as the program sees it: a stand-in has its tensor's class."""
         cls = type(value)
@@ -480,7 +478,7 @@ class World:
 
     def lookup(self, cls: type, name: str) -> Any:
         """What the MRO of a class holds under a name, without descriptors; ABSENT if nothing."""
-        names = self._lookups.get(cls)
+        names = self.lookups.get(cls)
         if names is not None and name in names:
             return names[name]
         value = raw_lookup(cls, name)
@@ -490,7 +488,7 @@ class World:
             for base in type.__dict__["__bases__"].__get__(cls):
                 self.lookup(base, name)
         elif cls.__flags__ & _HEAP_TYPE:
-            self._lookups.setdefault(cls, {})[name] = value
+            self.lookups.setdefault(cls, {})[name] = value
         return value
 
     def note_class(self, made: type, step: int) -> None:
@@ -566,6 +564,8 @@ def raw_lookup(cls: type, name: str) -> Any:
     if mro is None:  # a class of C code that nothing has asked for an attribute yet
         hasattr(cls, name)
         mro = type.__dict__["__mro__"].__get__(cls)
+    if name == MRO:
+        return mro
     for base in mro:
         space = type.__dict__["__dict__"].__get__(base)
         if name in space:

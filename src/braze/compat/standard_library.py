@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import builtins
 import functools
 import random
 import sys
+import threading
 import types
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 # What tells C code that the list of filters is another one.
 FILTERS_MUTATED: Callable[[], None] = warnings._filters_mutated  # type: ignore[attr-defined]
@@ -32,6 +34,27 @@ def registry_of(dispatch: types.FunctionType) -> dict[type, Any]:
     return registry
 
 
+_BUILTIN_CLASSES = [cls for cls in vars(builtins).values() if isinstance(cls, type)]
+# What C code looks for in the class of an object that it is given: the slots of classes, which the
+# builtin ones show, and what is looked for by name.
+SPECIAL_METHODS: frozenset[str] = frozenset(
+    {
+        name
+        for cls in (*_BUILTIN_CLASSES, types.CoroutineType, types.AsyncGeneratorType)
+        for name, value in vars(cls).items()
+        if isinstance(value, types.WrapperDescriptorType)
+    }
+    | {"__matmul__", "__imatmul__", "__rmatmul__", "__imul__", "__bytes__", "__complex__"}
+    | {"__contains__", "__length_hint__", "__missing__", "__reversed__", "__format__", "__dir__"}
+    | {"__round__", "__trunc__", "__floor__", "__ceil__", "__fspath__", "__sizeof__", "__prepare__"}
+    | {"__instancecheck__", "__subclasscheck__", "__subclasshook__", "__class_getitem__"}
+    | {"__enter__", "__exit__", "__copy__", "__deepcopy__", "__reduce__", "__reduce_ex__"}
+    | {"__getstate__", "__setstate__", "__getnewargs__", "__getnewargs_ex__", "__match_args__"}
+    | {"__array__", "__array_interface__", "__array_struct__", "__torch_function__", "__dict__"}
+    | {"__index__", "keys", "items", "values", "send", "throw", "close", "read", "write"}
+)
+
+
 def name_of_slotted(cls: type) -> str:
     """What an error names a class whose slot is empty: from Python 3.13 on with its module."""
     if sys.version_info < (3, 13):
@@ -39,3 +62,29 @@ def name_of_slotted(cls: type) -> str:
     if cls.__module__ in ("builtins", "__main__"):
         return cls.__qualname__
     return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def name_in_errors(value: object) -> str:
+    """What an AttributeError names the class of an object: those of C code with their module."""
+    try:
+        object.__getattribute__(value, "")
+    except AttributeError as error:
+        return str(error).split("'")[1]
+    return type(value).__name__
+
+
+@final
+class SameThread:
+    """A question: is this the thread that a frame was captured in?"""
+
+    __slots__ = ("_number",)
+
+    def __init__(self) -> None:
+        self._number = threading.get_ident()
+
+    def holds(self) -> bool:
+        """Whether it is."""
+        return threading.get_ident() == self._number
+
+    def __str__(self) -> str:
+        return "which thread this is"

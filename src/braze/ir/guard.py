@@ -58,7 +58,8 @@ class GuardKind(enum.Enum):
     NAMESPACE = "NAMESPACE"  # entries of a dict (or a module's dict) [tuple of (name, object or
     #   ABSENT)]: each is that very object
     CLASS_LOOKUPS = "CLASS_LOOKUPS"  # raw lookups along the MRO of the class at source, without
-    #   descriptors [tuple of (name, object or ABSENT)]: each is that very object
+    #   descriptors [tuple of (name, object or ABSENT)]: each is that very object, and so is the
+    #   MRO, under the name `MRO`
     DICT_LACKS = "DICT_LACKS"  # a dict (mostly an instance dict) has none of [frozenset of keys]
     NO_HOOKS = "NO_HOOKS"  # an nn.Module has no forward, pre-forward or backward hooks of its own
     #   [None]; with source None: the global module hooks are empty
@@ -66,8 +67,14 @@ class GuardKind(enum.Enum):
     #   reducer; source is None [tuple of Source]
     ABSTRACT_CLASSES = "ABSTRACT_CLASSES"  # what abstract classes say of other classes; source is
     #   None [tuple of (class, abstract class, whether it is a subclass)]
+    HOLDS = "HOLDS"  # a question about the process has the same answer: what a functools.lru_cache
+    #   has cached, which thread this is; source is None [an object with `holds()`]
     FUNCTIONS = "FUNCTIONS"  # source is None [tuple of (function, code, defaults, kwdefaults)]:
     #   `__code__`, `__defaults__`, `__kwdefaults__` of each are those very objects
+
+
+# The name under which CLASS_LOOKUPS compares the MRO itself.
+MRO = "(mro)"
 
 
 @final

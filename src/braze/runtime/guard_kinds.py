@@ -146,6 +146,10 @@ def _explain_functions(guard: Guard, value: Any, frame: FrameValues) -> str | No
     return None
 
 
+def _explain_question(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+    return None if guard.expected.holds() else f"{guard.expected} has another answer"
+
+
 class GuardRow(NamedTuple):
     """cost: nanoseconds, roughly, for the order of checks of one depth."""
 
@@ -203,6 +207,9 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     GuardKind.VIEW: GuardRow(450, write_view, explain_view),
     GuardKind.ABSTRACT_CLASSES: GuardRow(500, write_abstract, explain_abstract),
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
+    GuardKind.HOLDS: GuardRow(
+        300, lambda w, g: f"{w.constant(g.expected)}.holds()", _explain_question
+    ),
     GuardKind.DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
     GuardKind.NONE_WATCHED: GuardRow(700, write_none_watched, explain_none_watched),
     GuardKind.SIZES: GuardRow(300, write_condition, explain_condition),

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 from braze.compat.compiler_questions import original_of
 from braze.ir.entry import FrameValues
-from braze.ir.guard import ABSENT, Guard
+from braze.ir.guard import ABSENT, MRO, Guard
 from braze.runtime.guard_words import short_text
 from braze.runtime.source_code import SourceWriter
 
 
 def raw_lookup(cls: type, name: str) -> Any:
     """What the classes on the MRO hold under `name`, without descriptors; ABSENT if nothing."""
+    if name == MRO:
+        return cls.__mro__
     for klass in cls.__mro__:
         found = klass.__dict__.get(name, ABSENT)
         if found is not ABSENT:
@@ -29,6 +31,11 @@ def stands_for(found: Any, expected: Any) -> bool:
     return type(found) is types.FunctionType and original_of(found) is original_of(expected)
 
 
+_HEAP_TYPE = 1 << 9
+_Held: TypeAlias = list[tuple[Callable[..., Any], str, Any]]
+_Lacked: TypeAlias = list[tuple[frozenset[str], Any]]
+
+
 @final
 class ClassLookups:
     """Raw lookups of several names in one class, compared at every call.
@@ -41,15 +48,18 @@ class ClassLookups:
 
     def __init__(self, entries: tuple[tuple[str, Any], ...]) -> None:
         self.entries = entries
-        self.plan: tuple[Any, list[tuple[Callable[..., Any], str, Any]]] = (None, [])
+        self.plan: tuple[Any, _Held, _Lacked] = (None, [], [])
 
     def __call__(self, cls: type) -> bool:
         """Whether each lookup gives the object that is expected."""
-        mro, plan = self.plan
+        mro, held, lacked = self.plan
         if cls.__mro__ is not mro:
             return self._holds_anew(cls)
-        for get, name, expected in plan:
+        for get, name, expected in held:
             if get(name, ABSENT) is not expected:
+                return self._holds_anew(cls)
+        for names, space in lacked:
+            if not names.isdisjoint(space):
                 return self._holds_anew(cls)
         return True
 
@@ -58,22 +68,28 @@ class ClassLookups:
         plan = self._plan_for(cls)
         if plan is None:
             return False
-        self.plan = cls.__mro__, plan
+        self.plan = cls.__mro__, *plan
         return True
 
-    def _plan_for(self, cls: type) -> list[tuple[Callable[..., Any], str, Any]] | None:
-        """Only a world in which all lookups hold makes a plan; None in another."""
-        plan: list[tuple[Callable[..., Any], str, Any]] = []
+    def _plan_for(self, cls: type) -> tuple[_Held, _Lacked] | None:
+        """Only a world in which all lookups hold makes a plan; None in another. Classes of C code
+        never change."""
+        held: _Held = []
+        lacked: dict[type, set[str]] = {k: set() for k in cls.__mro__ if k.__flags__ & _HEAP_TYPE}
         for name, expected in self.entries:
             found = raw_lookup(cls, name)
             if found is not expected and not stands_for(found, expected):
                 return None
             for klass in cls.__mro__:
                 found = klass.__dict__.get(name, ABSENT)
-                plan.append((klass.__dict__.get, name, found))
-                if found is not ABSENT:
+                if found is ABSENT and klass in lacked:
+                    lacked[klass].add(name)
+                elif found is not ABSENT:
+                    if klass in lacked:
+                        held.append((klass.__dict__.get, name, found))
                     break
-        return plan
+        spaces = [(frozenset(names), klass.__dict__) for klass, names in lacked.items() if names]
+        return held, spaces
 
 
 def namespace_of(value: Any) -> Any:

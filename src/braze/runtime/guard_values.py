@@ -42,7 +42,8 @@ def same_constant(value: Any, expected: Any) -> bool:
         return same_constant(
             (value.start, value.stop, value.step), (expected.start, expected.stop, expected.step)
         )
-    if cls in (set, frozenset):
+    if issubclass(cls, (set, frozenset)):
+        value, expected = set().union(value), set().union(expected)  # past a subclass's methods
         return value == expected and {(type(x), repr(x)) for x in value} == {
             (type(x), repr(x)) for x in expected
         }

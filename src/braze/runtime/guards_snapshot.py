@@ -387,6 +387,11 @@ def _cover_abstract(builder: _Builder, guard: Guard) -> bool:
     return True
 
 
+def _cover_question(builder: _Builder, guard: Guard) -> bool:
+    builder.questions.append((guard.expected.holds, None, True))
+    return True
+
+
 def _cover_ambient(builder: _Builder, guard: Guard) -> bool:
     questions = quick_questions(guard.expected)
     if questions is None:
@@ -492,6 +497,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.CLASS_LOOKUPS: _cover_lookups,
     GuardKind.DICT_LACKS: _cover_lacks,
     GuardKind.NO_HOOKS: _cover_no_hooks,
+    GuardKind.HOLDS: _cover_question,
     GuardKind.ABSTRACT_CLASSES: _cover_abstract,
     GuardKind.FUNCTIONS: _cover_functions,
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 import types
 from collections import OrderedDict, defaultdict
@@ -14,6 +15,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.compat.ambient import ambient_state
 from braze.compat.tensor_interface import dispatch_keys
+from braze.compat.lru_caches import CachedResult
+from braze.compat.standard_library import SameThread
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
 from braze.ir.source import (
@@ -307,6 +310,7 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
      "somebody watches the gradient of 'L['y']' now"),
     (K.ABSTRACT_CLASSES, None, ((int, Number, True), (str, Number, False)), {}, {}, ""),
     (K.FUNCTIONS, None, (FUNCTION_FACTS,), {}, {}, ""),
+    (K.HOLDS, None, SameThread(), {}, {}, ""),
 ]  # fmt: skip
 
 
@@ -320,6 +324,26 @@ def test_kinds(row: Any) -> None:
         assert words in text
         if source is not None:
             assert str(source) in text
+
+
+def test_cached_results_are_looked_up() -> None:
+    state = [1]
+
+    @functools.lru_cache(maxsize=1)
+    def cached(key: int) -> int:
+        return state[0]
+
+    guard = Guard(None, GuardKind.HOLDS, CachedResult(cached, 5, cached(5)))
+    assert outcome(guard) == ""
+    cached(6)
+    assert "has another answer" in outcome(guard)
+    cached(5)  # the same result again
+    assert outcome(guard) == ""
+    state[0] = 2
+    cached.cache_clear()
+    assert "has another answer" in outcome(guard)
+    cached(5)
+    assert "has another answer" in outcome(guard)
 
 
 def test_every_kind_is_tested() -> None:
