@@ -19,27 +19,30 @@ import functools
 import types
 from typing import Any, Protocol, TypeAlias, final
 
-from braze.compat.bytecode import decode
+from braze.compat.bytecode import Instruction, decode
 from braze.errors import InternalError
 from braze.ir.entry import FrameValues, PartlyRun
-from braze.ir.frame import NULL, Refused
+from braze.ir.frame import NULL
 from braze.runtime.continuation import Continuation, Point, make_continuation
-from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
+from braze.runtime.eager_calls import Tally, leave_to_eager
+from braze.runtime.entries import Found, FrameCache, FrameKey, continuation_key
 from braze.runtime.frame_calls import RunNatively
 from braze.runtime.instructions import HANDLERS, Finished, take
 from braze.runtime.recipes import LiveFrame
 from braze.runtime.tracebacks import without_driver_frames
+from braze.trace import LeftToEager
 
 
 class Host(Protocol):
     """What the loop asks of the dispatcher."""
 
     continuations: dict[Any, Continuation]
+    tally: Tally
 
     def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache: ...
     def find(
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
-    ) -> Found | None: ...
+    ) -> Found | LeftToEager: ...
     def call(
         self,
         callable: Any,
@@ -47,10 +50,9 @@ class Host(Protocol):
         kwargs: dict[str, Any],
         namespace: dict[str, Any],
     ) -> Any: ...
-    def observe(self, event: str, detail: str) -> None: ...
-    def note_return(self, refused: Refused) -> None: ...
-    def failure_of(self, fault: Exception) -> str: ...
-    def note_failure(self, text: str, entry: Entry) -> None: ...
+    def left_by_fault(
+        self, fault: Exception, code: types.CodeType, *, is_rest: bool
+    ) -> LeftToEager: ...
 
 
 class _Where(enum.Enum):
@@ -73,20 +75,15 @@ class _Failed:
 @final
 class _Native:
     """The rest of the top frame is to run natively, by raising at its instruction if there is an
-    exception; refused: why, if it was now that it could not be captured; failed: what is to be
-    said of the entry whose graph failed, if it did."""
+    exception; why: what the rest is left to eager for, None where that is the exception."""
 
-    __slots__ = ("exception", "failed", "refused")
+    __slots__ = ("exception", "why")
 
     def __init__(
-        self,
-        exception: BaseException | None = None,
-        refused: Refused | None = None,
-        failed: tuple[str, Entry] | None = None,
+        self, exception: BaseException | None = None, why: LeftToEager | None = None
     ) -> None:
         self.exception = exception
-        self.refused = refused
-        self.failed = failed
+        self.why = why
 
     def take(self) -> BaseException | None:
         """The exception, no longer held here."""
@@ -131,7 +128,7 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
     instruction = program.instructions[index]
     handler = HANDLERS.get(instruction.name)
     if handler is None:
-        return _Native()
+        return _Native(why=_needs_its_frame(frame, instruction))
     frame.call = functools.partial(host.call, namespace=frame.globals)
     before = list(frame.stack)
     raised: BaseException | None
@@ -148,7 +145,7 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
         frame.offset = program.instructions[following].offset
         return _Where.READY
     frame.stack = before
-    return _Native(raised)
+    return _Native(raised, _needs_its_frame(frame, instruction) if raised is None else None)
 
 
 def _enter(host: Host, frames: list[LiveFrame]) -> _State:
@@ -157,24 +154,22 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     values = FrameValues(frame.locals, frame.stack, frame.globals)
     key = continuation_key(frame.code, frame.offset, values)
     cache = host.cache(key, frame.code, frame.offset)
-    refusals = cache.refusals
     found = host.find(cache, values, frame.function)
-    if found is None:
-        return _Native(refused=None if cache.refusals is refusals else cache.refusals[-1])
+    if isinstance(found, LeftToEager):
+        return _Native(why=found)
     entry, inputs = found
-    results = raised = None
-    failed = ""
+    results = raised = why = None
     try:
         results = entry.run_graph(inputs)
     except PartlyRun as partly:
         raised = partly.cause
     except Exception as fault:
-        failed = host.failure_of(fault)
+        why = host.left_by_fault(fault, frame.code, is_rest=True)
     if results is None:  # outside of the except clauses, so that what is raised has no context
-        return _Native(raised, failed=(failed, entry))
+        return _Native(raised, why)
     if entry.returns:
         return Finished(entry.replay(values, results))
-    host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")
+    host.tally.broken.add()
     frames[-1:] = entry.replay(values, results)
     return _Where.BROKEN
 
@@ -202,21 +197,54 @@ def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _Sta
     return _Where.READY
 
 
+def _needs_its_frame(frame: LiveFrame, instruction: Instruction) -> LeftToEager:
+    """Why the rest runs natively from an instruction on that is not executed for a frame. It may
+    be one that raises: CPython's own errors are worded better."""
+    code = frame.code
+    return LeftToEager(
+        "program-raises",
+        f"{instruction.name} is executed in the program's own frame, and so is what follows",
+        "call what needs its caller's frame (locals(), eval(), a debugger) outside",
+        f"{code.co_filename}:{instruction.line}",
+        code.co_qualname,
+        is_rest=True,
+        is_for_good=True,
+        may_raise=True,
+        returned="needs-its-frame",
+    )
+
+
+def _left_by(exception: BaseException, frame: LiveFrame) -> LeftToEager:
+    """Why the rest runs natively where an exception comes out of an instruction."""
+    code = frame.code
+    program = decode(code)
+    line = program.instructions[program.index_at[frame.offset]].line
+    return LeftToEager(
+        "program-raises",
+        f"{type(exception).__name__} comes out of what is called, and the frame handles it",
+        "",
+        f"{code.co_filename}:{line}",
+        code.co_qualname,
+        is_rest=True,
+        may_raise=True,
+        returned="handled-exception",
+    )
+
+
 def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
     """Run the rest of a frame natively, from its instruction or by raising there."""
-    host.observe("native", f"{frame.code.co_qualname} at {frame.offset}")
     exception = how.take()
+    why = how.why
+    if why is None:
+        assert exception is not None, "nothing says why a frame is left to eager"
+        why = _left_by(exception, frame)
     known = 0 if exception is None else id(exception.__traceback__)
     rest = _rest(host, frame, exception)
     del exception  # what it holds ends when the program lets go of it
     try:
-        result = rest()
+        result = leave_to_eager(host.tally, why, rest, (), {})
     except BaseException as raised:
         return _Failed(without_driver_frames(raised, known))
-    if how.refused is not None:
-        host.note_return(how.refused)
-    if how.failed is not None:
-        host.note_failure(*how.failed)
     return Finished(result)
 
 
