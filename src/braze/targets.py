@@ -111,7 +111,7 @@ def compile_module(
     calls = ModuleCalls(make_dispatcher(options, backend, journal))
     remake = functools.partial(_remake, options=options, backend=backend)
     made = shield(module, calls.call, forward=calls.forward, remake=remake)
-    return _owned(made, calls.dispatcher, type(module).forward)
+    return _owned(made, calls.dispatcher, getattr(type(module), "forward", None))
 
 
 @final
@@ -159,7 +159,7 @@ def run_only(compiled: Any) -> Any:
     calls = ModuleCalls(dispatcher)
     original = original_of(compiled)
     made = shield(original, calls.call, forward=calls.forward)
-    return _owned(made, dispatcher, type(original).forward)
+    return _owned(made, dispatcher, getattr(type(original), "forward", None))
 
 
 def _remake(module: torch.nn.Module, *, options: Options, backend: Backend) -> torch.nn.Module:

@@ -70,8 +70,6 @@ EAGER_CODES: Mapping[str, str] = MappingProxyType(
         "run-only": "braze.run compiles nothing for new kinds of input",
         "wrong-arguments": "the arguments do not fit the function's parameters",
         "handled-exception": "an exception came out of a call behind a break: what handles it",
-        "needs-its-frame": "what follows an instruction that needs the program's own frame "
-        "(locals(), eval, a debugger)",
     }
 )
 

@@ -165,7 +165,7 @@ class Dispatcher:
             frames = entry.replay(values, results)
             inputs.clear()  # the caller holds the list
             del inputs, results, values  # what the frames do not hold may go
-            return run_frames(self, frames)
+            return run_frames(self, frames, entry)
         return leave_to_eager(self.tally, why, function, args, kwargs)
 
     def left_by_fault(

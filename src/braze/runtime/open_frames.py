@@ -19,13 +19,13 @@ import functools
 import types
 from typing import Any, Protocol, TypeAlias, final
 
-from braze.compat.bytecode import Instruction, decode
+from braze.compat.bytecode import decode
 from braze.errors import InternalError
 from braze.ir.entry import FrameValues, PartlyRun
-from braze.ir.frame import NULL
+from braze.ir.frame import NULL, Break, GraphBreak
 from braze.runtime.continuation import Continuation, Point, make_continuation
 from braze.runtime.eager_calls import Tally, leave_to_eager
-from braze.runtime.entries import Found, FrameCache, FrameKey, continuation_key
+from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
 from braze.runtime.frame_calls import RunNatively
 from braze.runtime.instructions import HANDLERS, Finished, take
 from braze.runtime.recipes import LiveFrame
@@ -55,11 +55,22 @@ class Host(Protocol):
     ) -> LeftToEager: ...
 
 
-class _Where(enum.Enum):
-    """What the top frame waits for."""
+class _Ready(enum.Enum):
+    """The top frame waits for capture to start at its offset."""
 
-    BROKEN = "its instruction is to be executed"
-    READY = "capture is to start at its offset"
+    READY = enum.auto()
+
+
+@final
+class _Broken:
+    """The top frame waits for its instruction to be executed: `reason` broke the graph there.
+    is_rest: something of the call has run already."""
+
+    __slots__ = ("is_rest", "reason")
+
+    def __init__(self, reason: GraphBreak, is_rest: bool) -> None:
+        self.reason = reason
+        self.is_rest = is_rest
 
 
 @final
@@ -91,19 +102,21 @@ class _Native:
         return exception
 
 
-_State: TypeAlias = _Where | Finished | _Failed | _Native
+_State: TypeAlias = _Broken | _Ready | Finished | _Failed | _Native
 
 # Operands of the instructions at which a caller waits, beside `arg` arguments.
 _CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
 
 
-def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
-    """The outermost frame's return value, or its exception. frames: outermost first, consumed."""
-    state: _State = _Where.BROKEN
+def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
+    """The outermost frame's return value, or its exception. frames: outermost first, consumed.
+    entry: whose graph broke there."""
+    has_begun = entry.compiled.operators > 0 or len(frames) > 1
+    state: _State = _Broken(_reason_of(entry), has_begun)
     while True:
-        if state is _Where.BROKEN:
-            state = _execute(host, frames[-1])
-        elif state is _Where.READY:
+        if type(state) is _Broken:
+            state = _execute(host, frames[-1], state)
+        elif state is _Ready.READY:
             state = _enter(host, frames)
         elif type(state) is _Native:
             state = _run_rest(host, frames[-1], state)
@@ -121,14 +134,20 @@ def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
         del state
 
 
-def _execute(host: Host, frame: LiveFrame) -> _State:
+def _reason_of(entry: Entry) -> GraphBreak:
+    end = entry.compiled.exit
+    assert isinstance(end, Break)
+    return end.reason
+
+
+def _execute(host: Host, frame: LiveFrame, broken: _Broken) -> _State:
     """Execute the instruction before which the frame waits."""
     program = decode(frame.code)
     index = program.index_at[frame.offset]
     instruction = program.instructions[index]
     handler = HANDLERS.get(instruction.name)
     if handler is None:
-        return _Native(why=_needs_its_frame(frame, instruction))
+        return _Native(why=_left_at(frame, broken))
     frame.call = functools.partial(host.call, namespace=frame.globals)
     before = list(frame.stack)
     raised: BaseException | None
@@ -143,9 +162,9 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
             return result
         following = index + 1 if result is None else result
         frame.offset = program.instructions[following].offset
-        return _Where.READY
+        return _Ready.READY
     frame.stack = before
-    return _Native(raised, _needs_its_frame(frame, instruction) if raised is None else None)
+    return _Native(raised, _left_at(frame, broken) if raised is None else None)
 
 
 def _enter(host: Host, frames: list[LiveFrame]) -> _State:
@@ -171,7 +190,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
         return Finished(entry.replay(values, results))
     host.tally.broken.add()
     frames[-1:] = entry.replay(values, results)
-    return _Where.BROKEN
+    return _Broken(_reason_of(entry), is_rest=True)
 
 
 def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _State:
@@ -194,23 +213,24 @@ def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _Sta
     take(caller.stack, count)
     caller.stack.append(state.value)
     caller.offset = program.instructions[index + 1].offset
-    return _Where.READY
+    return _Ready.READY
 
 
-def _needs_its_frame(frame: LiveFrame, instruction: Instruction) -> LeftToEager:
-    """Why the rest runs natively from an instruction on that is not executed for a frame. It may
-    be one that raises: CPython's own errors are worded better."""
-    code = frame.code
+def _left_at(frame: LiveFrame, broken: _Broken) -> LeftToEager:
+    """Why the rest runs natively from a break on whose instruction is not executed for the frame:
+    it reads what no graph holds, or needs the program's own frame; or it raises, in words that are
+    best left to CPython."""
+    reason = broken.reason
     return LeftToEager(
         "program-raises",
-        f"{instruction.name} is executed in the program's own frame, and so is what follows",
-        "call what needs its caller's frame (locals(), eval(), a debugger) outside",
-        f"{code.co_filename}:{instruction.line}",
-        code.co_qualname,
-        is_rest=True,
+        reason.reason,
+        reason.hint,
+        str(reason.origin),
+        frame.code.co_qualname,
+        is_rest=broken.is_rest,
         is_for_good=True,
         may_raise=True,
-        returned="needs-its-frame",
+        returned=reason.code,
     )
 
 
