@@ -64,7 +64,7 @@ class _Ready(enum.Enum):
 @final
 class _Broken:
     """The top frame waits for its instruction to be executed: `reason` broke the graph there.
-    is_rest: something of the call has run already."""
+    is_rest: something has been computed already."""
 
     __slots__ = ("is_rest", "reason")
 
@@ -111,8 +111,7 @@ _CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
 def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
     """The outermost frame's return value, or its exception. frames: outermost first, consumed.
     entry: whose graph broke there."""
-    has_begun = entry.compiled.operators > 0 or len(frames) > 1
-    state: _State = _Broken(_reason_of(entry), has_begun)
+    state: _State = _Broken(_reason_of(entry), is_rest=entry.compiled.operators > 0)
     while True:
         if type(state) is _Broken:
             state = _execute(host, frames[-1], state)
