@@ -301,10 +301,7 @@ class FrameCompiler:
         kept = dataclasses.replace(captured, graph=without_nodes(captured.graph))
         del captured  # nor does anybody else hold the graph's nodes
         made = self._graph_callable(given.pop(), joint, request, recorder, level)
-        entry = entry_of(kept, made, draws_on)
-        return dataclasses.replace(
-            entry, operators=recorder.operators, fallbacks=recorder.fallbacks
-        )
+        return dataclasses.replace(entry_of(kept, made, draws_on), **recorder.of_entry())
 
     def _note_captured(self, captured: CapturedFrame, recorder: Recorder) -> None:
         recorder.count("bytecodes", captured.bytecodes)

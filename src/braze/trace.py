@@ -22,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import final
+from typing import Any, final
 
 from braze.frozen import frozen
 
@@ -338,15 +338,10 @@ class Recorder:
         self._fallbacks.append(reason)
         self.emit("perf_hints", reason)
 
-    @property
-    def operators(self) -> int:
-        """Of the captured graph."""
-        return len(self._ops)
-
-    @property
-    def fallbacks(self) -> tuple[str, ...]:
-        """What in this compile runs otherwise than asked, so far."""
-        return tuple(dict.fromkeys(self._fallbacks))
+    def of_entry(self) -> dict[str, Any]:
+        """What a compiled entry keeps of this: `operators` of its graph, and `fallbacks` so far."""
+        fallbacks = tuple(dict.fromkeys(self._fallbacks))
+        return {"operators": len(self._ops), "fallbacks": fallbacks}
 
     def note_fallback_of_calls(self, reason: str) -> None:
         """The same of calls of what was compiled, also after the compile."""
@@ -391,7 +386,7 @@ class Recorder:
             extern_ops=self._extern_ops,
             guards=self._guards,
             graph_break=self._break,
-            fallbacks=self.fallbacks,
+            fallbacks=tuple(dict.fromkeys(self._fallbacks)),
             raised=self._raised,
             once=self._once,
             paddings=tuple(self._paddings),

@@ -62,6 +62,14 @@ def log_lines() -> Iterator[list[str]]:
 
 
 _SOURCE = str(Path(braze.__file__).parent)
+
+
+def warned(seen: list[warnings.WarningMessage], code: str) -> list[str]:
+    """The warnings of Braze with this reason."""
+    texts = [str(w.message) for w in seen if issubclass(w.category, BrazeWarning)]
+    return [text for text in texts if f"[{code}]" in text]
+
+
 each = pytest.mark.parametrize("situation", SITUATIONS, ids=lambda situation: situation.name)
 
 
@@ -88,11 +96,23 @@ def test_counted_logged_and_warned(situation: Situation, monkeypatch: pytest.Mon
     assert count >= 1 and (row.rests_left if situation.is_rest else row.calls_left) >= 1
     assert row.calls_left + row.rests_left == sum(row.left_to_eager.values())
     assert sum(f"[{situation.code}]" in line for line in lines) == count
-    texts = [str(w.message) for w in seen if issubclass(w.category, BrazeWarning)]
-    assert sum(f"[{situation.code}]" in text for text in texts) == situation.warns
+    assert bool(warned(seen, situation.code)) == situation.warns
     assert not any(w.filename.startswith(_SOURCE) for w in seen)  # but a line of the user's
     shown = str(braze.status())
     assert f"[{situation.code}]" in shown and row.name in shown
+
+
+@each
+def test_warned_once(situation: Situation, monkeypatch: pytest.MonkeyPatch) -> None:
+    situation.plant(monkeypatch)
+    made = compiled(situation)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        call(situation, made)
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        call(situation, made)
+    assert not warned(seen, situation.code)
 
 
 @each
