@@ -154,11 +154,11 @@ def _warn(why: LeftToEager) -> None:
     try:
         warnings.warn_explicit(text, BrazeWarning, file, line, module)
     except BrazeWarning:
-        if any(_is_wanted(*rule[:3]) for rule in warnings.filters):
+        if any(_is_wanted(rule[0], rule[2]) for rule in warnings.filters):
             raise
         _LOG.warning("%s", text, extra={"origin": "", "artefact": "eager_calls"})
 
 
-def _is_wanted(action: str, message: object, category: type[Warning]) -> bool:
+def _is_wanted(action: str, category: Any) -> bool:
     """Whether a filter makes an error of this very kind of warnings."""
-    return action == "error" and issubclass(category, BrazeWarning)
+    return action == "error" and category is BrazeWarning
