@@ -26,9 +26,9 @@ This page is generated from `src/braze/capture/break_reasons.py` by `make docs`.
 _EAGER = """\
 ## Calls left to eager
 
-Each is counted in `braze.status()`, logged (`eager_calls`), shown by `explain`, warned of once where
-each such call will be left, and an error under `fullgraph=True`, but for `single-use` and `run-only`;
-what the program itself raises comes out as it is. Beside the codes above:
+Each is counted in `braze.status()`, logged (`eager_calls`), shown by `explain`, warned of once
+where each such call will be left, and an error under `fullgraph=True`, but for `single-use` and
+`run-only`; what the program itself raises comes out as it is. Beside the codes above:
 
 | code | |
 |---|---|
