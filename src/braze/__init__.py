@@ -22,6 +22,7 @@ from braze.api import (
     register_backend,
     reset,
     run,
+    status,
 )
 from braze.options import Options, config, logs_from_environment
 from braze.report.logs import set_logs
@@ -53,6 +54,7 @@ __all__ = [
     "reset",
     "run",
     "set_logs",
+    "status",
 ]
 
 set_logs(logs_from_environment())

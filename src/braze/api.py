@@ -9,6 +9,7 @@ What is expected of `braze.targets`:
     disable_module(module) -> the same, whose call is never compiled
     original_module(module) -> what a compiled module was made from; any other module itself
     reset() -> every compiled function starts afresh
+    status() -> the `CallableStatus` of each
 """
 
 from __future__ import annotations
@@ -42,6 +43,7 @@ from braze.marks import maybe_mark_dynamic as maybe_mark_dynamic
 from braze.options import SETTINGS, Options, config, resolve
 from braze.report.explain import Explanation, summarise
 from braze.report.guard_text import GuardTree
+from braze.report.status import Status
 from braze.trace import JOURNAL, Journal
 
 _Target = TypeVar("_Target", bound=Callable[..., Any])
@@ -259,6 +261,16 @@ def explain(
         return summarise(name, journal, compiled(*args, **kwargs))
 
     return explainer
+
+
+def status() -> Status:
+    """What became of the calls of everything that is compiled: a table, and its rows as data.
+
+    A row for each result of `braze.compile`, and of `torch.compile(backend="braze")`, that is
+    alive: calls, calls left to eager and why, graphs, entries, graph breaks, recompiles and why
+    the last one was. Counts begin when it is made, and again at `braze.reset()`.
+    """
+    return Status(targets.status())
 
 
 def run(compiled: Any) -> Any:

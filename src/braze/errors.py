@@ -11,6 +11,7 @@ they come out as they do in eager.
         Unsupported           the program does something that cannot be compiled
             GraphBreakError   a graph break, where `fullgraph=True` forbids it
             RecompileLimitExceeded
+            LeftToEagerError  a call that eager would run, where `fullgraph=True` forbids it
         InternalError         a fault of Braze, with the stage and the user's line
             CaptureError      ... in the stage that reads the program
             InvalidIR         ... found by a verifier between two stages
@@ -121,6 +122,15 @@ class GraphBreakError(Unsupported):
 @final
 class RecompileLimitExceeded(Unsupported):
     """One function was compiled `recompile_limit` times and no entry fits, under fullgraph."""
+
+
+@final
+class LeftToEagerError(Unsupported):
+    """A call that the program's own code would run, where `fullgraph=True` asks for one graph."""
+
+    def _message(self) -> str:
+        what = f"left to eager under fullgraph=True [{self.code}]: {self.reason}"
+        return _paragraphs(self.origin, what, self.hint)
 
 
 class InternalError(BrazeError):

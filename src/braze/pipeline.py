@@ -302,7 +302,7 @@ class FrameCompiler:
         kept = dataclasses.replace(captured, graph=without_nodes(captured.graph))
         del captured  # nor does anybody else hold the graph's nodes
         made = self._graph_callable(given.pop(), joint, request, recorder, level)
-        return entry_of(kept, made, draws_on)
+        return dataclasses.replace(entry_of(kept, made, draws_on), **recorder.of_entry())
 
     def _note_captured(self, captured: CapturedFrame, recorder: Recorder) -> None:
         recorder.count("bytecodes", captured.bytecodes)
@@ -528,12 +528,11 @@ class FrameCompiler:
         recorder.note_break(note)
 
     def _give_up(self, failure: InternalError) -> Refused:
-        """A fault of ours while capturing: eager, and one warning; or an error where asked."""
+        """A fault of ours while capturing: eager, and the driver warns; or an error where asked."""
         if not self.options.suppress_errors or self.options.fullgraph:
             raise failure
-        warnings.warn(str(failure), BrazeWarning, stacklevel=2)
         origin = failure.origin if isinstance(failure.origin, Origin) else Origin("", 0)
-        return Refused("unsupported", "internal-error", str(failure.cause), "", origin)
+        return Refused("unsupported", "internal-error", str(failure), "", origin)
 
 
 def entry_of(

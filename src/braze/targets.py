@@ -11,7 +11,7 @@ import threading
 import types
 import weakref
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 
@@ -38,19 +38,20 @@ from braze.options import Options
 from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered
 from braze.runtime.binding import make_binder
 from braze.runtime.callees import compile_callees
+from braze.runtime.dispatch_status import status_of
 from braze.runtime.driver import CompiledCallable, Dispatcher
 from braze.runtime.entries import Entry
 from braze.runtime.guards import explain_failure
 from braze.runtime.module_shield import find_of, is_shielded, original_of, shield
-from braze.trace import JOURNAL, Journal
+from braze.trace import JOURNAL, CallableStatus, Journal
 
 
 @final
 class _Dispatchers:
-    """Every dispatcher alive in the process, so that `reset` finds them."""
+    """Every dispatcher alive in the process, so that `reset` and `status` find them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()  # a finalizer that compiles may run in here
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 
     def add(self, dispatcher: Dispatcher) -> Dispatcher:
@@ -60,29 +61,29 @@ class _Dispatchers:
 
     def reset(self) -> None:
         with self._lock:
-            for dispatcher in self._dispatchers:
+            for dispatcher in [*self._dispatchers]:
                 dispatcher.reset()
+
+    def status(self) -> tuple[CallableStatus, ...]:
+        with self._lock:
+            alive = [*self._dispatchers]
+        alive.sort(key=lambda dispatcher: dispatcher.number)
+        rows = [status_of(dispatcher) for dispatcher in alive]
+        return tuple([row for row in rows if row is not None])
 
 
 _DISPATCHERS = _Dispatchers()
+_Made = TypeVar("_Made")
 
 
 def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dispatcher:
     """The entries, guards and driver of one `braze.compile` call."""
 
-    def observe(event: str, detail: str) -> None:
-        if event == "fault":
-            journal.note_fallback(f"a compiled graph failed: {detail}")
-        elif event == "unraised":
-            journal.note_fallback(f"run eagerly, where it does not raise: {detail}")
-        elif event == "left":
-            journal.note_fallback(f"calls run eagerly: {detail}")
-
     dispatcher = Dispatcher(
         FrameCompiler(options, backend, journal),
         recompile_limit=options.recompile_limit,
         fullgraph=options.fullgraph,
-        observe=observe,
+        record=journal.note_left,
     )
     compile_callees(dispatcher)
     return _DISPATCHERS.add(dispatcher)
@@ -100,7 +101,15 @@ def compile_function(
     function: types.FunctionType, options: Options, backend: Backend, journal: Journal
 ) -> Callable[..., Any]:
     """A function that compiles `function` at its first call and at each new kind of input."""
-    return CompiledCallable(function, make_dispatcher(options, backend, journal))
+    dispatcher = make_dispatcher(options, backend, journal)
+    return _owned(CompiledCallable(function, dispatcher), dispatcher, function)
+
+
+def _owned(made: _Made, dispatcher: Dispatcher, function: Any) -> _Made:
+    """What is given to the user; a row of `status`, by the name of its function or module."""
+    is_module = isinstance(made, torch.nn.Module)
+    name = type(made).__qualname__ if is_module else function.__qualname__
+    return dispatcher.owned_by(made, name, getattr(function, "__code__", None))
 
 
 def compile_module(
@@ -109,14 +118,17 @@ def compile_module(
     """An instance of the module's own class that shares everything with it and calls compiled."""
     calls = ModuleCalls(make_dispatcher(options, backend, journal))
     remake = functools.partial(_remake, options=options, backend=backend)
-    return shield(module, calls.call, forward=calls.forward, remake=remake)
+    made = shield(module, calls.call, forward=calls.forward, remake=remake)
+    return _owned(made, calls.dispatcher, getattr(type(module), "forward", None))
 
 
 def compile_in_place(
     module: torch.nn.Module, options: Options, backend: Backend, journal: Journal
 ) -> None:
     """Have calls of the module itself ask a dispatcher, as `nn.Module.compile` does."""
-    set_compiled_call(module, CallInPlace(module, make_dispatcher(options, backend, journal)))
+    call = CallInPlace(module, make_dispatcher(options, backend, journal))
+    set_compiled_call(module, call)
+    _owned(call, call.dispatcher, type(module))
 
 
 def uncompile(module: torch.nn.Module) -> None:
@@ -137,7 +149,7 @@ class CallInPlace:
         """The module's call, compiled with the hooks that it has now."""
         module = self.module
         function = _function_below_call(module)
-        return self.dispatcher.compiled(function)(module, *args, **kwargs)
+        return self.dispatcher.entered(function)(module, *args, **kwargs)
 
 
 def _call_original(call: CallInPlace, /, *args: Any, **kwargs: Any) -> Any:
@@ -156,14 +168,14 @@ class ModuleCalls:
 
     def call(self, original: torch.nn.Module) -> CompiledCallable:
         """What `compiled(...)` calls."""
-        return self.dispatcher.compiled(call_function(original))
+        return self.dispatcher.entered(call_function(original))
 
     def forward(self, original: torch.nn.Module) -> Callable[..., Any]:
         """What `compiled.forward(...)` calls: the class's own, past the hooks and past what was put
         on the module in its place, which may be what calls it."""
         function = type(original).forward
         if type(function) is types.FunctionType:
-            return self.dispatcher.compiled(function)
+            return self.dispatcher.entered(function)
         return _call_class_forward
 
 
@@ -200,12 +212,15 @@ def run_only(compiled: Any) -> Any:
         call = getattr(find_of(compiled), "__self__", None)
     if not isinstance(call, CompiledCallable | ModuleCalls | CallInPlace):
         return compiled
-    dispatcher = call.dispatcher.without_compiling()
+    dispatcher = _DISPATCHERS.add(call.dispatcher.without_compiling())
     compile_callees(dispatcher)
     if isinstance(call, CompiledCallable):
-        return CompiledCallable(call.__wrapped__, dispatcher)  # type: ignore[attr-defined]
+        function = call.__wrapped__  # type: ignore[attr-defined]
+        return _owned(CompiledCallable(function, dispatcher), dispatcher, function)
     calls = ModuleCalls(dispatcher)
-    return shield(original_of(compiled), calls.call, forward=calls.forward)
+    original = original_of(compiled)
+    made = shield(original, calls.call, forward=calls.forward)
+    return _owned(made, dispatcher, getattr(type(original), "forward", None))
 
 
 def _remake(module: torch.nn.Module, *, options: Options, backend: Backend) -> torch.nn.Module:
@@ -261,3 +276,8 @@ def original_module(module: torch.nn.Module) -> torch.nn.Module:
 def reset() -> None:
     """Every compiled function starts afresh."""
     _DISPATCHERS.reset()
+
+
+def status() -> tuple[CallableStatus, ...]:
+    """What became of the calls of each compiled callable, oldest first."""
+    return _DISPATCHERS.status()

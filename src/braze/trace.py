@@ -1,4 +1,5 @@
 """What happened while compiling: times per stage, counters, breaks, fallbacks; and log lines.
+And why calls of what is compiled were left to eager.
 
 A `Recorder` is made for each frame that is compiled and handed down, never looked up. When the
 compile ends its `CompileRecord` goes to a `Journal`: the process-wide one, or one of `explain`.
@@ -21,7 +22,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import MappingProxyType
-from typing import final
+from typing import Any, final
 
 from braze.frozen import frozen
 
@@ -30,6 +31,7 @@ from braze.frozen import frozen
 ARTEFACTS: Mapping[str, str] = MappingProxyType(
     {
         "graph_breaks": "where and why a graph broke, and what to do about it",
+        "eager_calls": "calls, or rests of calls, that the program's own code ran, and why",
         "recompiles": "which guard failed when a function is compiled again",
         "guards": "what each compiled entry assumes",
         "bytecode": "the instructions of a frame, and where it begins",
@@ -52,6 +54,33 @@ ARTEFACTS: Mapping[str, str] = MappingProxyType(
 # Found once: to look for a logger takes a lock of the process at each compile.
 _LOGGERS = MappingProxyType({name: logging.getLogger(f"braze.{name}") for name in ARTEFACTS})
 
+# Why a call is left to eager, where that is no graph break: one of the catalogue keeps its code.
+EAGER_CODES: Mapping[str, str] = MappingProxyType(
+    {
+        "program-raises": "the program raises, which eager does with the exact exception",
+        "raised-in-capture-only": "the program raises while it is captured, and not in eager: it "
+        "asks whether a compiler is at work, or this is a fault of Braze",
+        "graph-fault": "a compiled graph failed before anything was written, and eager did not",
+        "check-failed": "a graph found that the program raises, and eager does not",
+        "unstable-guard": "a guard does not hold for the very values that it was made from",
+        "internal-error": "a fault of Braze while it compiled",
+        "recompile-limit": "no entry fits, and there are as many as recompile_limit allows",
+        "refusal-limit": "the frame was captured in vain as often as recompile_limit allows",
+        "single-use": "a large graph that would serve no other call; the next one is compiled",
+        "tracer": "a tracer of PyTorch's, which is active now, is to see the program's operators",
+        "saved-tensors-hooks": "hooks on saved tensors are set around the call, and a graph cannot "
+        "show them what the program's operators would",
+        "run-only": "braze.run compiles nothing for new kinds of input",
+        "wrong-arguments": "the arguments do not fit the function's parameters",
+        "handled-exception": "an exception came out of a call behind a break: what handles it",
+    }
+)
+
+# Those of them that no break of the program's explains.
+FAULTS = frozenset(
+    "raised-in-capture-only graph-fault check-failed unstable-guard internal-error".split()
+)
+
 # Records that the process-wide journal keeps.
 JOURNAL_LENGTH = 1000
 
@@ -65,6 +94,81 @@ class BreakNote:
     reason: str
     hint: str
     origin: str
+
+
+@final
+@frozen
+class LeftToEager:
+    """Why the program's own code ran instead of a compiled entry.
+
+    code: of the catalogue of graph breaks, or of EAGER_CODES.
+    origin: `file:line` of the user's instruction, or where the frame begins.
+    function: whose frame it is, by its qualified name.
+    is_rest: the rest of a frame behind a graph break, not a whole call.
+    is_for_good: each call like it will be left to eager, too.
+    may_raise: eager is expected to raise, and it is known afterwards only whether it did;
+    returned: then the code that stands for it where eager returned, and `is_for_good` is of that.
+    is_asked_for: no error under `fullgraph=True` either: the user wants it so, or one graph holds
+        the call and is not worth compiling.
+    """
+
+    code: str
+    reason: str
+    hint: str
+    origin: str
+    function: str
+    is_rest: bool = False
+    is_for_good: bool = False
+    may_raise: bool = False
+    returned: str = ""
+    is_asked_for: bool = False
+
+    @property
+    def text(self) -> str:
+        """What runs eagerly, and why."""
+        part = f"the rest of a call of {self.function}" if self.is_rest else f"{self.function}"
+        return f"{part} runs eagerly: {self.reason} [{self.code}]"
+
+    def __str__(self) -> str:
+        return f"{self.origin}: {self.text}"
+
+
+@final
+@frozen
+class CallableStatus:
+    """What became of the calls of one compiled callable, since it was made or `reset`.
+
+    name, origin: of the function, or of the module's class and its forward.
+    calls: how often it was called; calls of functions inside of it are not counted.
+    graphs: compiled graphs with at least one operator. entries: compiled pieces, each with its
+        guards: a graph break makes two or more of one function.
+    breaks: the graph breaks that end entries; times_broken: how often calls met one.
+    left_to_eager: why calls, or rests of calls, ran the program's own code, and how often each.
+    recompiles: compiles of a place that had an entry; last_recompile: why none served, or "".
+    eager_kernels: why graphs run otherwise than by kernels of Braze.
+    """
+
+    name: str
+    origin: str
+    calls: int
+    graphs: int
+    entries: int
+    breaks: tuple[BreakNote, ...]
+    times_broken: int
+    left_to_eager: Mapping[LeftToEager, int]
+    recompiles: int
+    last_recompile: str
+    eager_kernels: tuple[str, ...]
+
+    @property
+    def calls_left(self) -> int:
+        """Whole calls, of the callable or of a function inside of it, that ran eagerly."""
+        return sum(count for why, count in self.left_to_eager.items() if not why.is_rest)
+
+    @property
+    def rests_left(self) -> int:
+        """Rests of calls that ran eagerly."""
+        return sum(count for why, count in self.left_to_eager.items() if why.is_rest)
 
 
 @final
@@ -107,13 +211,14 @@ class Journal:
     detailed: whether records carry what is dear to print (guards).
     """
 
-    __slots__ = ("_fallbacks", "_lock", "_records", "detailed")
+    __slots__ = ("_fallbacks", "_left", "_lock", "_records", "detailed")
 
     def __init__(self, *, detailed: bool = False, length: int | None = None) -> None:
         self.detailed = detailed
         self._lock = threading.Lock()
         self._records: deque[CompileRecord] = deque(maxlen=length)
         self._fallbacks: deque[str] = deque(maxlen=length)
+        self._left: dict[LeftToEager, None] = {}
 
     def add(self, record: CompileRecord) -> None:
         """Append a finished record."""
@@ -125,6 +230,19 @@ class Journal:
         with self._lock:
             if reason not in self._fallbacks:
                 self._fallbacks.append(reason)
+
+    def note_left(self, why: LeftToEager) -> None:
+        """Note why a call was left to eager; equal reasons are kept once."""
+        with self._lock:
+            if len(self._left) < JOURNAL_LENGTH:
+                self._left[why] = None
+            if why.code in FAULTS and why.reason not in self._fallbacks:
+                self._fallbacks.append(why.reason)
+
+    def left_to_eager(self) -> tuple[LeftToEager, ...]:
+        """Why calls were left to eager so far."""
+        with self._lock:
+            return tuple(self._left)
 
     def records(self) -> tuple[CompileRecord, ...]:
         """The records so far."""
@@ -141,6 +259,7 @@ class Journal:
         with self._lock:
             self._records.clear()
             self._fallbacks.clear()
+            self._left.clear()
 
 
 JOURNAL = Journal(length=JOURNAL_LENGTH)
@@ -221,6 +340,11 @@ class Recorder:
         """Something in this compile runs otherwise than asked."""
         self._fallbacks.append(reason)
         self.emit("perf_hints", reason)
+
+    def of_entry(self) -> dict[str, Any]:
+        """What a compiled entry keeps of this: `operators` of its graph, and `fallbacks` so far."""
+        fallbacks = tuple(dict.fromkeys(self._fallbacks))
+        return {"operators": len(self._ops), "fallbacks": fallbacks}
 
     def note_fallback_of_calls(self, reason: str) -> None:
         """The same of calls of what was compiled, also after the compile."""

@@ -44,6 +44,7 @@ LATE_IMPORTS: dict[str, str] = {
     "src/braze/devices/__init__.py": "what serves a GPU takes memory, and few processes have one",
     "src/braze/interop/backends.py": "foreign compilers cost seconds and are rarely asked for",
     "src/braze/report/explain.py": "what prints tables takes memory, and is rarely asked for",
+    "src/braze/report/status.py": "the same",
 }
 
 # Private names of torch go through compat; the class of an operator has no public name.

@@ -43,12 +43,8 @@ from braze.compat.compiler_questions import (
     replaced_by_compiler,
 )
 from braze.compat.higher_order import python_of
-<<<<<<< HEAD
-from braze.compat.modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
-=======
 from braze.compat.lru_caches import LRU_CACHE
-from braze.compat.modules import MODULE_CALLS
->>>>>>> P
+from braze.compat.modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
 from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
@@ -135,30 +131,6 @@ def _call_unknown(
     return way(interpreter, function, args, kwargs)
 
 
-<<<<<<< HEAD
-def _call_cached(
-    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """functools.lru_cache: its function is taken to be pure. With constants it is really called,
-    which fills its cache no sooner than eager would. With others it is interpreted; what it logs
-    is left to the cached function itself, after the graph ran, so that it is said as often."""
-    handler = CALL_HANDLERS.get(cached)
-    if handler is not None:
-        return answer(interpreter, cached, handler, args, kwargs)
-    if all(is_constant(value) or is_identity(value) for value in (*args, *kwargs.values())):
-        result = interpreter.native(call_untraced, cached, args, kwargs)
-        name = getattr(cached, "__qualname__", "cached function")
-        return interpreter.world.enroll(result, ObjectSource(f"{name}()", result))
-    interpreter.world.source_of_function(cached.__wrapped__)
-    said = len(interpreter.late_calls)
-    result = interpreter.call(cached.__wrapped__, *args, **kwargs)
-    if len(interpreter.late_calls) > said and not kwargs:
-        interpreter.late_calls[said:] = [(cached, args)]
-    return result
-
-
-=======
->>>>>>> P
 def _call_getter(
     interpreter: Any, getter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:

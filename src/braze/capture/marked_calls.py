@@ -15,6 +15,7 @@ from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import TENSORS
 from braze.compat.ambient import call_untraced
 from braze.compat.compiler_questions import is_torch_constant
+from braze.compat.higher_order import CALL_REGION
 from braze.ir.source import ObjectSource
 from braze.marks import MARKS, Mark, allow_in_graph
 
@@ -134,6 +135,12 @@ def allow_here(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) 
     if not callable(function):
         return interpreter.native(allow_in_graph, function)
     return Whole(function)
+
+
+@answers(CALL_REGION)
+def call_region(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A function marked by torch.compiler.nested_compile_region is part of its caller's graph."""
+    return interpreter.call(args[0], *args[1:], **kwargs)
 
 
 def call_whole(

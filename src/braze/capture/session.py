@@ -139,11 +139,11 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         kind = graph_break(
             "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
         )
-        return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
+        return Refused("now", kind.code, kind.reason, kind.hint, kind.origin)
     if modes.forward_level >= 0:
         tangents = "forward-mode gradients, which are taken outside of the frame"
         kind = graph_break("unsupported-tensor", tangents, frame_origin(request))
-        return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
+        return Refused("now", kind.code, kind.reason, kind.hint, kind.origin)
     leave_at = -1
     reason: GraphBreak | None = None
     for _ in range(MAX_ATTEMPTS):
@@ -343,7 +343,7 @@ def _same(value: Any) -> Any:
 
 def _unsupported(interpreter: Interpreter, problem: str) -> Refused:
     reason = graph_break("unsupported-tensor", problem, frame_origin(interpreter.request))
-    return Refused("unsupported", reason.code, reason.reason, reason.hint, reason.origin)
+    return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
 
 
 def _leave(

@@ -44,6 +44,16 @@ def outside_callers(count: int) -> list[Caller]:
     return found
 
 
+def outside_place() -> tuple[str, int, str]:
+    """(file, line, module) of the innermost frame that runs now and is not Braze's own."""
+    frame: types.FrameType | None = sys._getframe()
+    while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
+        frame = frame.f_back
+    if frame is None:
+        return "<unknown>", 1, "<unknown>"
+    return frame.f_code.co_filename, frame.f_lineno, str(frame.f_globals.get("__name__"))
+
+
 def call_from(
     callers: Sequence[Caller], function: Callable[..., Any], /, *args: Any, **kwargs: Any
 ) -> Any:

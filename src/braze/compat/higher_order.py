@@ -9,8 +9,13 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
+from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
 from torch._ops import HigherOrderOperator
 from torch.utils.checkpoint import checkpoint
+
+# What functions marked by torch.compiler.nested_compile_region call, with the function first. In
+# eager it calls that function; where it is told that a compiler is at work, it raises.
+CALL_REGION: Any = invoke_subgraph_placeholder
 
 
 def python_of(operator: Any) -> types.FunctionType | None:

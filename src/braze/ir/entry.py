@@ -100,6 +100,7 @@ class CompiledEntry:
     inputs[i]: where the i-th tensor for `graph` is found, then the numbers of its sizes.
     draws_on: the devices whose random number generators `graph` advances: their states are kept
         while it runs, so that a faulting run can be repeated.
+    operators: of the graph. fallbacks: what of it runs otherwise than by kernels of Braze.
     """
 
     guards: tuple[Guard, ...]
@@ -108,6 +109,8 @@ class CompiledEntry:
     effects: tuple[Effect, ...]
     exit: Exit
     draws_on: tuple[torch.device, ...] = ()
+    operators: int = 0
+    fallbacks: tuple[str, ...] = ()
 
 
 CompileAnswer: TypeAlias = CompiledEntry | Refused

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
+from braze.trace import EAGER_CODES
+
 _HEAD = """\
 # Graph breaks
 
@@ -15,7 +17,21 @@ is what could not be fused across the break. `fullgraph=True` makes a break an e
 `BRAZE_LOGS=graph_breaks`, `braze.set_logs("graph_breaks")` and `braze.explain(f)(*args)` show each
 break with the line of your program that caused it and one of the codes below.
 
+Where nothing can be captured, the call, or the rest of it, is left to eager: see
+[below](#calls-left-to-eager).
+
 This page is generated from `src/braze/capture/break_reasons.py` by `make docs`.
+"""
+
+_EAGER = """\
+## Calls left to eager
+
+Each is counted in `braze.status()`, logged (`eager_calls`), shown by `explain`, warned of once
+where each such call will be left, and an error under `fullgraph=True`, but for `single-use` and
+`run-only`; what the program itself raises comes out as it is. Beside the codes above:
+
+| code | |
+|---|---|
 """
 
 
@@ -39,7 +55,8 @@ def render_catalogue(entries: Mapping[str, Reason]) -> str:
     """The page as Markdown, codes in the order of the table."""
     index = "\n".join(f"- [`{code}`](#{code})" for code in entries)
     sections = [_section(code, reason) for code, reason in entries.items()]
-    return "\n".join([_HEAD, index, "", *sections])
+    left = "".join(f"| `{code}` | {text} |\n" for code, text in EAGER_CODES.items())
+    return "\n".join([_HEAD, index, "", *sections, _EAGER + left])
 
 
 def _section(code: str, reason: Reason) -> str:

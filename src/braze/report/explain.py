@@ -7,7 +7,7 @@ from collections import Counter
 from typing import Any, final
 
 from braze.frozen import frozen
-from braze.trace import BreakNote, CompileRecord, Journal
+from braze.trace import BreakNote, CompileRecord, Journal, LeftToEager
 
 
 @final
@@ -22,6 +22,7 @@ class Explanation:
     fallbacks: what ran otherwise than compiled; empty when all went well.
     extern_ops: operators that ran by their ATen kernels.
     paddings: sizes that recordings of calls are padded for, and why others are not.
+    left_to_eager: why calls, or rests of calls, ran the program's own code.
     left_once: why calls ran eagerly whose graphs would have served no other call.
     result: what the call returned.
     """
@@ -30,6 +31,7 @@ class Explanation:
     records: tuple[CompileRecord, ...]
     call_fallbacks: tuple[str, ...]
     result: Any
+    left_to_eager: tuple[LeftToEager, ...] = ()
 
     @property
     def _graphs(self) -> tuple[CompileRecord, ...]:
@@ -111,7 +113,9 @@ class Explanation:
 
 def summarise(function: str, journal: Journal, result: Any) -> Explanation:
     """What a journal gathered while `function` was compiled and run."""
-    return Explanation(function, journal.records(), journal.fallbacks(), result)
+    return Explanation(
+        function, journal.records(), journal.fallbacks(), result, journal.left_to_eager()
+    )
 
 
 def _tables() -> Any:

@@ -15,7 +15,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from braze.trace import BreakNote
+from braze.trace import BreakNote, LeftToEager
 
 if TYPE_CHECKING:
     from braze.report.explain import Explanation
@@ -37,9 +37,14 @@ def as_group(explanation: Explanation) -> RenderableType:
 
 def as_text(explanation: Explanation) -> str:
     """The same without colours."""
+    return print_text(_sections(explanation))
+
+
+def print_text(sections: Iterable[RenderableType]) -> str:
+    """Sections as lines of text, without colours."""
     buffer = io.StringIO()
     console = Console(file=buffer, width=TEXT_WIDTH, color_system=None)
-    for section in _sections(explanation):
+    for section in sections:
         console.print(section, soft_wrap=isinstance(section, Text))  # messages stay whole
     return "\n".join(line.rstrip() for line in buffer.getvalue().splitlines())
 
@@ -50,8 +55,8 @@ def _sections(explanation: Explanation) -> Iterable[RenderableType]:
         yield _break_text(number, note)
     for fallback in explanation.fallbacks:
         yield Text(f"Fallback: {fallback}", style="yellow")
-    for reason in explanation.left_once:
-        yield Text(f"This call alone ran eagerly: {reason}")
+    for why in explanation.left_to_eager:
+        yield _left_text(why)
     for padding in explanation.paddings:
         yield Text(f"Recordings: {padding}")
     if explanation.graph_count:
@@ -80,26 +85,39 @@ def _break_text(number: int, note: BreakNote) -> Text:
     return text
 
 
+def _left_text(why: LeftToEager) -> Text:
+    part = "The rest of a call" if why.is_rest else "A call"
+    if why.code == "single-use":
+        part = "This call alone"
+    text = Text(f"{part} ran eagerly: ", style="yellow")
+    text.append(f"{why.origin} ", style="cyan")
+    text.append(f"{why.reason} [{why.code}]", style="default not bold")
+    if why.hint:
+        text.append(f"\n  {why.hint}", style="green not bold")
+    return text
+
+
 def _ops_table(explanation: Explanation) -> Table:
-    table = _table("Operators", "graph", "operator", "calls", "runs by")
+    made = table("Operators", "graph", "operator", "calls", "runs by")
     extern = set(explanation.extern_ops)
     for number, ops in enumerate(explanation.ops_per_graph, 1):
         for name, calls in ops.most_common(SHOWN_ROWS):
-            table.add_row(str(number), name, str(calls), "ATen" if name in extern else "Braze")
+            made.add_row(str(number), name, str(calls), "ATen" if name in extern else "Braze")
         if len(ops) > SHOWN_ROWS:
-            table.add_row(str(number), f"... {len(ops) - SHOWN_ROWS} more", "", "")
-    return table
+            made.add_row(str(number), f"... {len(ops) - SHOWN_ROWS} more", "", "")
+    return made
 
 
 def _times_table(explanation: Explanation) -> Table:
-    table = _table("Time", "stage", "ms")
-    table.columns[1].justify = "right"
+    made = table("Time", "stage", "ms")
+    made.columns[1].justify = "right"
     for name, seconds in explanation.stage_seconds.items():
-        table.add_row(name, f"{1e3 * seconds:.1f}")
-    return table
+        made.add_row(name, f"{1e3 * seconds:.1f}")
+    return made
 
 
-def _table(title: str, *columns: str) -> Table:
+def table(title: str, *columns: str) -> Table:
+    """An empty table with its title above."""
     return Table(*columns, title=title, title_justify="left", title_style="bold", box=SIMPLE)
 
 

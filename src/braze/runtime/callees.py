@@ -56,15 +56,27 @@ def compile_callees(
             return callable if same else types.MethodType(function, callable.__self__)
         if kind in _NO_INSTANCES or kind is CompiledCallable or is_shielded(callable):
             return callable
-        is_python = not isinstance(callable, torch.jit.ScriptModule)
-        call = kind.__call__ if is_python and isinstance(callable, torch.nn.Module) else None
-        if call is _MODULE_CALL and MARKS.of(kind) is not Mark.DISABLE:
+        call = _python_call(kind)
+        if call is None or MARKS.of(kind) is Mark.DISABLE:
+            return callable
+        if call is _MODULE_CALL:
             if compiled_call(callable) is not None:
                 return callable
             return types.MethodType(dispatcher.compiled(module_call(callable)), callable)
-        return callable
+        if not may_compile(call):
+            return callable
+        return types.MethodType(dispatcher.compiled(call), callable)
 
     dispatcher.compile_callee = compiled_callee
+
+
+def _python_call(kind: type) -> types.FunctionType | None:
+    """The Python function that a call of an instance runs; a scripted module's is none."""
+    call = getattr(kind, "__call__", None)  # noqa: B004 - callable() does not say what is called
+    if type(call) is not types.FunctionType or issubclass(kind, torch.jit.ScriptModule):
+        return None
+    own = call is _MODULE_CALL or not issubclass(kind, torch.nn.Module)
+    return call if own else None
 
 
 def _choose(

@@ -10,33 +10,32 @@ restored random state: the exception that comes out, if one does, is the program
 from __future__ import annotations
 
 import functools
+import itertools
 import types
-import warnings
+import weakref
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeVar, final
 
 import torch
 
 from braze.compat.other_compilers import interpreted_as
 from braze.compat.tracers import active_tracer
-from braze.errors import BrazeWarning
+from braze.errors import HOW_TO_REPORT
 from braze.ir.entry import CompileFrame, FrameValues, HooksInForce, PartlyRun
-from braze.ir.frame import Break, Refused
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.checks import CheckFailed
 from braze.runtime.continuation import Continuation
+from braze.runtime.eager_calls import Tally, leave_to_eager
 from braze.runtime.entrance import UNKNOWN, Entrance, Undone, make_entrance
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
 from braze.runtime.tracebacks import without_driver_frames
 from braze.shapes.binding import ProgramRaises
+from braze.trace import LeftToEager
 
 _COMPILED_CALLEES = 256
-Observe = Callable[[str, str], None]
-
-
-def _ignore(event: str, detail: str) -> None:
-    """The observer of nobody."""
+_NUMBERS = itertools.count()
+_Owner = TypeVar("_Owner")
 
 
 def _apply(callable: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -51,9 +50,11 @@ class Dispatcher:
     fullgraph: beyond the limit raise RecompileLimitExceeded instead of running eagerly.
     compile_callee: what to call instead of a callable that a frame calls after a break, so that
         it gets graphs of its own; the callable itself where it is not compiled.
-    compiled: `compiled(function)` is the compiled form of a function, the same at each call.
-    observe: is told (event, detail) of everything that is not a plain hit: "break", "native",
-        "fault", "refused", "raise", "left".
+    compiled: `compiled(function)` is the compiled form of a function that a frame calls, the same
+        at each call; `entered(function)` that of one that the user calls.
+    record: is told of each call that is left to eager. tally: has the counts of calls.
+    owner: what the user calls; None where nobody said. name, place: of what it was made of.
+    number: dispatchers that were made before. was_reset: everything was forgotten once.
     """
 
     def __init__(
@@ -63,26 +64,35 @@ class Dispatcher:
         recompile_limit: int = 8,
         fullgraph: bool = False,
         compile_callee: Callable[[Any], Any] | None = None,
-        observe: Observe = _ignore,
+        record: Callable[[LeftToEager], None] | None = None,
     ) -> None:
         self.compile_frame = compile_frame
         self.recompile_limit = recompile_limit
         self.fullgraph = fullgraph
         self.compile_callee = compile_callee or (lambda callable: callable)
-        self.observe = observe
+        self.tally = Tally(fullgraph, record)
+        self.owner: weakref.ref[Any] | None = None
+        self.name = self.place = ""
+        self.number, self.was_reset = next(_NUMBERS), False
         self.compiles = True
         self.continuations: dict[Any, Continuation] = {}
         self._caches: dict[FrameKey, FrameCache] = {}
-        self._faulted: set[int] = set()
         # Bounded: a program may make functions without end.
-        self.compiled = functools.lru_cache(_COMPILED_CALLEES)(self._make_callable)
+        self.compiled = functools.lru_cache(_COMPILED_CALLEES)(self._make_callee)
+        self.entered = functools.lru_cache(_COMPILED_CALLEES)(self._make_callable)
+
+    def owned_by(self, owner: _Owner, name: str, code: types.CodeType | None) -> _Owner:
+        """The owner: what the user calls, made of a function with this code or of a module."""
+        self.owner, self.name = weakref.ref(owner), name
+        self.place = "" if code is None else f"{code.co_filename}:{code.co_firstlineno}"
+        return owner
 
     def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache:
         """The cache of a place; made at its first use. It keeps `code` alive, so that the key's
         `id(code)` stays its own."""
         cache = self._caches.get(key)
         if cache is None:
-            fresh = FrameCache(code, offset, self.recompile_limit, self.fullgraph)
+            fresh = FrameCache(code, offset, self.recompile_limit, self.fullgraph, self.tally)
             cache = self._caches.setdefault(key, fresh)
         return cache
 
@@ -92,7 +102,7 @@ class Dispatcher:
             self.compile_frame,
             recompile_limit=self.recompile_limit,
             fullgraph=self.fullgraph,
-            observe=self.observe,
+            record=self.tally.record,
         )
         made._caches, made.continuations = self._caches, self.continuations
         made.compiles = False
@@ -100,22 +110,20 @@ class Dispatcher:
 
     def find(
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
-    ) -> Found | None:
-        """The entry for these values, compiled now if there is none; None: run natively."""
+    ) -> Found | LeftToEager:
+        """The entry for these values, compiled now if there is none, or why there is none."""
         if not self.compiles:
-            return cache.find(values)
+            return cache.find(values) or _run_only(cache)
         tracer = active_tracer()
         if tracer is not None:
-            self.leave_to_eager(cache.code, f"{tracer} is to see the program's own operators")
-            return None
+            return _traced(cache, tracer)
         return cache.find_or_compile(self.compile_frame, values, function)
-
-    def leave_to_eager(self, code: types.CodeType, reason: str) -> None:
-        """A call runs as it is written, not because of the place: the next one may be compiled."""
-        self.observe("left", f"{code.co_qualname}: {reason}")
 
     def _make_callable(self, function: types.FunctionType) -> CompiledCallable:
         return CompiledCallable(function, self)
+
+    def _make_callee(self, function: types.FunctionType) -> CompiledCallable:
+        return CompiledCallable(function, self, is_inner=True)
 
     def caches(self) -> tuple[FrameCache, ...]:
         """All caches, for reports."""
@@ -126,7 +134,8 @@ class Dispatcher:
         for cache in self.caches():
             cache.clear()
         self.continuations.clear()
-        self._faulted.clear()
+        self.tally.clear()
+        self.was_reset = True
 
     def call(
         self,
@@ -145,70 +154,98 @@ class Dispatcher:
         entry: Entry,
         inputs: list[torch.Tensor],
         values: FrameValues,
-        function: Callable[..., Any],
+        function: types.FunctionType,
         args: tuple[Any, ...],
         kwargs: dict[str, Any],
     ) -> Any:
         """The result of `function(*args, **kwargs)` by an entry whose guards hold."""
-        failed = ""
         try:
             results = entry.run_graph(inputs)
         except Exception as fault:
-            failed = self.failure_of(fault)
+            why = self.left_by_fault(fault, function.__code__, is_rest=False)
         else:
             if entry.returns:
                 return entry.replay(values, results)
-            assert isinstance(entry.compiled.exit, Break)
-            self.observe("break", str(entry.compiled.exit.reason.origin))
+            self.tally.broken.add()
             frames = entry.replay(values, results)
             inputs.clear()  # the caller holds the list
             del inputs, results, values  # what the frames do not hold may go
-            return run_frames(self, frames)
-        result = function(*args, **kwargs)
-        self.note_failure(failed, entry)
-        return result
+            return run_frames(self, frames, entry)
+        return leave_to_eager(self.tally, why, function, args, kwargs)
 
-    def note_return(self, refused: Refused) -> None:
-        """A frame that was refused ran eagerly and returned. Had capture seen it raise, then
-        capture was wrong: no exception of the program's, but a fault of ours."""
-        if refused.kind == "raises":
-            self.observe("unraised", f"{refused.origin}: {refused.reason}")
-
-    def failure_of(self, fault: Exception) -> str:
-        """What is to be said of a graph that failed if its frame, which runs eagerly now, returns;
-        nothing where it is known that the program raises. Raises what the graph raised where the
-        frame must not run eagerly."""
+    def left_by_fault(
+        self, fault: Exception, code: types.CodeType, *, is_rest: bool
+    ) -> LeftToEager:
+        """Why a frame with this code runs eagerly whose graph failed: the program itself may raise.
+        Raises what the graph raised where the frame must not run eagerly."""
+        where = f"{code.co_filename}:{code.co_firstlineno}"
         if isinstance(fault, PartlyRun):
             fault.raise_cause()
-        if isinstance(fault, (CheckFailed, ProgramRaises)):
-            self.observe("raise", str(fault))
-            return ""
         if isinstance(fault, HooksInForce):
-            self.observe("hooks", str(fault))
-            return ""
-        return f"{type(fault).__name__}: {fault}"
+            hint = "compile the function inside of which the hooks are set, or set none"
+            name = code.co_qualname
+            return LeftToEager(_HOOKS, str(fault), hint, where, name, is_rest=is_rest)
+        if isinstance(fault, (CheckFailed, ProgramRaises)):
+            what, returned = str(fault), "check-failed"
+        else:
+            what, returned = f"a compiled graph failed: {type(fault).__name__}: {fault}", _FAULT
+        return LeftToEager(
+            "program-raises",
+            what,
+            "" if returned != _FAULT else HOW_TO_REPORT,
+            where,
+            code.co_qualname,
+            is_rest=is_rest,
+            is_for_good=True,
+            may_raise=True,
+            returned=returned,
+        )
 
-    def note_failure(self, text: str, entry: Entry) -> None:
-        """A frame whose graph failed ran eagerly and returned: say so, once an entry. Had it
-        raised, the graph would have failed for the program's own reason."""
-        if not text:
-            return
-        self.observe("fault", text)
-        if id(entry) not in self._faulted:
-            self._faulted.add(id(entry))
-            warnings.warn(
-                f"a compiled graph failed and the frame was run eagerly instead: {text}",
-                BrazeWarning,
-                stacklevel=4,
-            )
+
+_FAULT = "graph-fault"
+_HOOKS = "saved-tensors-hooks"
+
+
+def _run_only(cache: FrameCache) -> LeftToEager:
+    """Why a call is left to eager that no entry fits, where nothing more is compiled."""
+    code, what = cache.code, "nothing is compiled for new kinds of input"
+    where = f"{code.co_filename}:{code.co_firstlineno}"
+    is_rest, hint = cache.offset > 0, "call what braze.compile gave"
+    return LeftToEager(
+        "run-only", what, hint, where, code.co_qualname, is_rest=is_rest, is_asked_for=True
+    )
+
+
+def _traced(cache: FrameCache, tracer: str) -> LeftToEager:
+    """Why a call is left to eager that a tracer of PyTorch's watches; the next one is compiled."""
+    code, what = cache.code, f"{tracer} is to see the program's own operators"
+    where, is_rest = f"{code.co_filename}:{code.co_firstlineno}", cache.offset > 0
+    hint = "trace what braze.compile was given"
+    return LeftToEager("tracer", what, hint, where, code.co_qualname, is_rest=is_rest)
+
+
+def _misfit(code: types.CodeType) -> LeftToEager:
+    """Why a call is left to eager that the function refuses."""
+    what, where = "the arguments do not fit", f"{code.co_filename}:{code.co_firstlineno}"
+    name = code.co_qualname
+    return LeftToEager(
+        "wrong-arguments", what, "", where, name, may_raise=True, returned="wrong-arguments"
+    )
 
 
 @final
 class CompiledCallable:
-    """A function compiled on demand; as a class attribute it binds like a function."""
+    """A function compiled on demand; as a class attribute it binds like a function.
 
-    def __init__(self, function: types.FunctionType, dispatcher: Dispatcher) -> None:
+    is_inner: frames call it, not the user.
+    """
+
+    def __init__(
+        self, function: types.FunctionType, dispatcher: Dispatcher, *, is_inner: bool = False
+    ) -> None:
         functools.update_wrapper(self, function)
+        tally = dispatcher.tally
+        self._calls = tally.inner if is_inner else tally.calls
         self._function = function
         self._dispatcher = dispatcher
         self._refresh()
@@ -233,15 +270,14 @@ class CompiledCallable:
 
     def _run_undone(self, undone: Undone, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by the function itself, since the entry's graph raised."""
-        assert undone.fault is not None and undone.entry is not None
-        failed = self._dispatcher.failure_of(undone.fault)
-        result = self._function(*args, **kwargs)
-        self._dispatcher.note_failure(failed, undone.entry)
-        return result
+        assert undone.fault is not None
+        why = self._dispatcher.left_by_fault(undone.fault, self._code, is_rest=False)
+        return leave_to_eager(self._dispatcher.tally, why, self._function, args, kwargs)
 
     def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by an entry that is looked for, or compiled, or else by the function itself."""
-        function, bind = self._function, self._bind
+        self._calls.add()
+        function, bind, dispatcher = self._function, self._bind, self._dispatcher
         if function.__defaults__ is not bind.__defaults__ or (
             function.__kwdefaults__ is not bind.__kwdefaults__
         ):
@@ -254,31 +290,17 @@ class CompiledCallable:
         except TypeError:
             bound = None
         if bound is None:  # outside of the except clause, so that the error has no context
-            return function(*args, **kwargs)
+            why = _misfit(function.__code__)
+            return leave_to_eager(dispatcher.tally, why, function, args, kwargs)
         # Without `__init__`, whose call takes as long as the check of a few guards.
         values = FrameValues.__new__(FrameValues)
         values.locals, values.stack, values.globals = bound, (), function.__globals__
         if self._entrance is None:
-            self._entrance = make_entrance(function, self._cache)
-        refused = None
-        found = self._cache.find(values)
-        if found is None:
-            found, refused = self._miss(values)
-        if found is not None:
-            return self._dispatcher.run(*found, values, function, args, kwargs)
-        result = function(*args, **kwargs)
-        if refused is not None:
-            self._dispatcher.note_return(refused)
-        return result
-
-    def _miss(self, values: FrameValues) -> tuple[Found | None, Refused | None]:
-        """The entry, compiled now, or why there is none, if that is new."""
-        dispatcher, refusals = self._dispatcher, self._cache.refusals
-        found = dispatcher.find(self._cache, values, self._function)
-        if found is None:
-            dispatcher.observe("native", self._code.co_qualname)
-        now = self._cache.refusals
-        return found, None if now is refusals else now[-1]
+            self._entrance = make_entrance(function, self._cache, self._calls.cell)
+        found = self._cache.find(values) or dispatcher.find(self._cache, values, function)
+        if isinstance(found, LeftToEager):
+            return leave_to_eager(dispatcher.tally, found, function, args, kwargs)
+        return dispatcher.run(*found, values, function, args, kwargs)
 
     @property
     def dispatcher(self) -> Dispatcher:

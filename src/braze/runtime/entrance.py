@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import types
+from array import array
 from collections.abc import Callable
 from typing import Any, Final, final
 
@@ -39,9 +40,15 @@ UNKNOWN: Final = Undone()
 
 
 def make_entrance(
-    function: types.FunctionType, cache: FrameCache, loader: NativeLoader = LOADER
+    function: types.FunctionType,
+    cache: FrameCache,
+    calls: array[int],
+    loader: NativeLoader = LOADER,
 ) -> Entrance | None:
-    """That of a function whose entries are in the cache; None until the extension is loaded."""
+    """That of a function whose entries are in the cache; None until the extension is loaded.
+
+    calls: one signed 64-bit number, to which each call that is not UNKNOWN adds one.
+    """
     native = loader.loaded
     if native is None:
         return None
@@ -52,7 +59,7 @@ def make_entrance(
     names = code.co_varnames[: positional + keyword + has_rest + has_more]
     form = (positional, code.co_posonlyargcount, keyword, has_rest, has_more)
     made: Entrance = native.entrance(
-        function, (*names, *code.co_freevars), form, cache, UNKNOWN, FrameValues, _SLOTS
+        function, (*names, *code.co_freevars), form, cache, UNKNOWN, FrameValues, _SLOTS, calls
     )
     return made
 

@@ -9,23 +9,24 @@ from __future__ import annotations
 
 import threading
 import types
-import warnings
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.errors import BrazeWarning, RecompileLimitExceeded
+from braze.errors import RecompileLimitExceeded
 from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues, PartlyRun
 from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
-from braze.ir.origin import UNKNOWN, Origin
+from braze.ir.origin import Origin
+from braze.runtime.eager_calls import Tally
 from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.random_states import RandomStates
 from braze.runtime.recipes import compile_replay, picked_results
 from braze.shapes.policy import SizeHistory
+from braze.trace import LeftToEager
 
 FrameKey: TypeAlias = tuple[Any, ...]
 
@@ -41,8 +42,8 @@ _FIXES: dict[GuardKind, str] = {
     GuardKind.LENGTH: "The length of a container decides the program: pad it, or keep it fixed.",
 }
 _GENERAL_FIX = "Keep this value the same between calls, or raise recompile_limit."
-_UNSTABLE = Refused(
-    "break", "unstable-guard", "a guard did not hold after the compile", "", UNKNOWN
+_UNSTABLE_FIX = (
+    "The program changes the value while it is compiled (another thread?), or this is a bug."
 )
 # A frame that raises on bad arguments is tried again on good ones, but not without end.
 _RAISES_PER_ENTRY = 8
@@ -117,6 +118,7 @@ class FrameCache:
 
     entries: most recently used first; replaced as a whole, never changed.
     limit: entries at most; refusals count too, so that a frame is not tried forever.
+    closed: why nothing more is compiled here; None while something may be.
     """
 
     __slots__ = (
@@ -130,18 +132,25 @@ class FrameCache:
         "offset",
         "order",
         "refusals",
+        "tally",
     )
 
     def __init__(
-        self, code: types.CodeType, offset: int, limit: int, fullgraph: bool = False
+        self,
+        code: types.CodeType,
+        offset: int,
+        limit: int,
+        fullgraph: bool = False,
+        tally: Tally | None = None,
     ) -> None:
+        self.tally = tally or Tally(fullgraph)
         self.fullgraph = fullgraph
         self.code = code
         self.offset = offset
         self.limit = limit
         self.entries: tuple[Entry, ...] = ()
         self.refusals: tuple[Refused, ...] = ()
-        self.closed = False
+        self.closed: LeftToEager | None = None
         self.history = SizeHistory()
         self.lock = threading.RLock()
         self.order = threading.Lock()
@@ -149,7 +158,7 @@ class FrameCache:
     def clear(self) -> None:
         """Forget everything compiled here."""
         with self.lock, self.order:
-            self.entries, self.refusals, self.closed = (), (), False
+            self.entries, self.refusals, self.closed = (), (), None
             self.history = SizeHistory()
 
     def find(self, values: FrameValues) -> Found | None:
@@ -168,19 +177,23 @@ class FrameCache:
         compile_frame: CompileFrame,
         values: FrameValues,
         function: types.FunctionType | None = None,
-    ) -> Found | None:
-        """The entry for these values, compiled now if there is none; None: run natively."""
+    ) -> Found | LeftToEager:
+        """The entry for these values, compiled now if there is none, or why there is none."""
         found = self.find(values)
-        if found is not None or (self.closed and not self.fullgraph):
-            return found
+        if found is not None or (self.closed is not None and not self.fullgraph):
+            return found or self.closed  # type: ignore[return-value]
         with self.lock:
             found = self.find(values)
-            if found is not None or (self.closed and not self.fullgraph):
-                return found
+            if found is not None or (self.closed is not None and not self.fullgraph):
+                return found or self.closed  # type: ignore[return-value]
             failures = [first_failure(entry.compiled.guards, values) for entry in self.entries]
             if self._is_full():
-                self._close([failure for failure in failures if failure is not None])
-                return None
+                self.closed = self._limit([failure for failure in failures if failure is not None])
+                return self.closed
+            texts = tuple([_with_place(*failure) for failure in failures if failure is not None])
+            if self.entries:
+                self.tally.recompiles.add()
+                self.tally.last_recompile = texts[0] if texts else ""
             return self._compile(
                 compile_frame,
                 CompileRequest(
@@ -188,7 +201,7 @@ class FrameCache:
                     self.offset,
                     values,
                     function,
-                    tuple(_with_place(*failure) for failure in failures if failure is not None),
+                    texts,
                     not self.entries and not self.refusals,
                     self.history,
                 ),
@@ -198,25 +211,31 @@ class FrameCache:
         raised = sum(refusal.kind == "raises" for refusal in self.refusals)
         once = sum(refusal.kind == "once" for refusal in self.refusals)
         tried = len(self.entries) + len(self.refusals) - raised - once
-        return tried >= self.limit or raised >= _RAISES_PER_ENTRY * self.limit
+        # Under fullgraph each call is compiled, or raises.
+        gives_up = raised >= _RAISES_PER_ENTRY * self.limit and not self.fullgraph
+        return tried >= self.limit or gives_up
 
-    def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | None:
+    def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | LeftToEager:
         answer = compile_frame(request)
         if isinstance(answer, Refused):
-            self.refusals = (*self.refusals, answer)
-            self.closed = answer.kind == "unsupported"
-            return None
+            why = self._refused(answer)
+            if answer.kind != "now":
+                self.refusals = (*self.refusals, answer)
+            if answer.kind == "unsupported":
+                self.closed = why
+            return why
         entry = Entry(answer)
         inputs = entry.check(request.values)
         if inputs is None:
-            self.refusals = (*self.refusals, _UNSTABLE)
-            self._warn(
+            failure = explain_failure(answer.guards, request.values)
+            what = (
                 "a guard does not hold for the very values it was made from: "
-                f"{explain_failure(answer.guards, request.values) or 'it held a moment later'}",
-                "This call runs eagerly. The program changes the value while it is compiled "
-                "(another thread?), or this is a bug in Braze.",
+                f"{failure or 'it held a moment later'}"
             )
-            return None
+            origin = Origin(self.code.co_filename, self.code.co_firstlineno)
+            unstable = Refused("break", "unstable-guard", what, _UNSTABLE_FIX, origin)
+            self.refusals = (*self.refusals, unstable)
+            return self._refused(unstable)
         with self.order:
             self.entries = (entry, *self.entries)
         return entry, inputs
@@ -227,11 +246,10 @@ class FrameCache:
                 rest = [other for other in self.entries if other is not entry]
                 self.entries = (entry, *rest)
 
-    def _close(self, failures: list[tuple[Guard, str]]) -> None:
-        """No more entries: say once which guard kept failing."""
-        self.closed = True
+    def _limit(self, failures: list[tuple[Guard, str]]) -> LeftToEager:
+        """Why there are no more entries: which guard kept failing."""
         if not failures:
-            return
+            return self._refusal_limit()
         named = [((str(guard.source), guard.kind), reason) for guard, reason in failures]
         worst = Counter(name for name, _ in named).most_common(1)[0][0]
         reason = next(reason for name, reason in named if name == worst)
@@ -244,9 +262,33 @@ class FrameCache:
         if self.fullgraph:
             origin = Origin(self.code.co_filename, self.code.co_firstlineno)
             raise RecompileLimitExceeded(what, hint=fix, origin=origin)
-        self._warn(what, f"From now on other inputs run eagerly. {fix}")
+        return self._left("recompile-limit", what, f"From now on other inputs run eagerly. {fix}")
 
-    def _warn(self, what: str, hint: str) -> None:
-        code = self.code
-        where = f"{code.co_filename}:{code.co_firstlineno}: {code.co_qualname}"
-        warnings.warn(f"{where}: {what}\n{hint}", BrazeWarning, stacklevel=4)
+    def _refusal_limit(self) -> LeftToEager:
+        last = self.refusals[-1]
+        what = f"captured {len(self.refusals)} times in vain; the last time: {last.reason}"
+        return self._left("refusal-limit", what, last.hint)
+
+    def _left(self, code: str, what: str, hint: str) -> LeftToEager:
+        """Why all later calls are left to eager."""
+        where = f"{self.code.co_filename}:{self.code.co_firstlineno}"
+        name, is_rest = self.code.co_qualname, self.offset > 0
+        return LeftToEager(code, what, hint, where, name, is_rest, is_for_good=True)
+
+    def _refused(self, refused: Refused) -> LeftToEager:
+        """Why a call is left to eager whose frame was not captured."""
+        name, is_rest = self.code.co_qualname, self.offset > 0
+        code, may_raise = refused.code, refused.kind == "raises"
+        return LeftToEager(
+            "program-raises" if may_raise else code,
+            refused.reason,
+            "" if may_raise else refused.hint,
+            str(refused.origin),
+            name,
+            is_rest,
+            is_for_good=refused.kind not in ("once", "now"),
+            may_raise=may_raise,
+            returned="raised-in-capture-only" if may_raise else "",
+            # One graph holds the frame, which is what fullgraph asks for: only no second one would.
+            is_asked_for=refused.kind == "once",
+        )

@@ -25,6 +25,7 @@ struct Entrance {
     PyObject* values;    // FrameValues
     PyObject* undone;    // the class of `unknown`
     PyObject* nothing;   // an empty tuple: the stack
+    Py_buffer calls;     // one int64_t: how many calls were made here
     Py_ssize_t offsets[SLOTS];
     Py_ssize_t positional, positional_only, keyword_only;
     int has_rest, has_more;
@@ -251,6 +252,7 @@ static PyObject* call(PyObject* object, PyObject* const* given, size_t, PyObject
     PyObject* made = NULL;
     if (locals) made = through(self, locals);
     else if (!PyErr_Occurred()) made = Py_NewRef(self->unknown);
+    if (made != self->unknown) ++*(int64_t*)self->calls.buf;
     Py_XDECREF(locals);
     Py_DECREF(self);
     return made;
@@ -274,17 +276,24 @@ static int read_offsets(Entrance* self, PyObject* descriptors) {
     return 0;
 }
 
+static int hold_calls(Entrance* self, PyObject* calls) {
+    if (PyObject_GetBuffer(calls, &self->calls, PyBUF_WRITABLE)) return -1;
+    if (self->calls.len == sizeof(int64_t)) return 0;
+    PyErr_SetString(PyExc_ValueError, "one number of 64 bits is needed");
+    return -1;
+}
+
 // Entrance(function, names, (positional, positional only, keyword only, has rest, has more), cache,
-// unknown, FrameValues, slots)
+// unknown, FrameValues, slots, calls)
 static PyObject* make_entrance(PyTypeObject* type, PyObject* args, PyObject*) {
-    PyObject *function, *names, *cache, *unknown, *values, *descriptors;
+    PyObject *function, *names, *cache, *unknown, *values, *descriptors, *calls;
     Entrance* self = (Entrance*)type->tp_alloc(type, 0);
     if (self == NULL) return NULL;
-    if (!PyArg_ParseTuple(args, "O!O!(nnnpp)OOO!O!", &PyFunction_Type, &function, &PyTuple_Type,
+    if (!PyArg_ParseTuple(args, "O!O!(nnnpp)OOO!O!O", &PyFunction_Type, &function, &PyTuple_Type,
                           &names, &self->positional, &self->positional_only, &self->keyword_only,
                           &self->has_rest, &self->has_more, &cache, &unknown, &PyType_Type, &values,
-                          &PyTuple_Type, &descriptors) ||
-        read_offsets(self, descriptors)) {
+                          &PyTuple_Type, &descriptors, &calls) ||
+        read_offsets(self, descriptors) || hold_calls(self, calls)) {
         Py_DECREF(self);
         return NULL;
     }
@@ -306,6 +315,7 @@ static int traverse(PyObject* object, visitproc visit, void* arg) {
     Py_VISIT(self->function);
     Py_VISIT(self->cache);
     Py_VISIT(self->unknown);
+    Py_VISIT(self->calls.obj);
     return 0;
 }
 
@@ -323,6 +333,7 @@ static void dealloc(PyObject* object) {
     PyObject* held[] = {self->function, self->code,   self->names,  self->cache,
                         self->unknown,  self->undone, self->values, self->nothing};
     for (PyObject* one : held) Py_XDECREF(one);
+    if (self->calls.obj) PyBuffer_Release(&self->calls);
     type->tp_free(object);
     Py_DECREF(type);
 }

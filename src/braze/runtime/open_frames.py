@@ -22,24 +22,27 @@ from typing import Any, Protocol, TypeAlias, final
 from braze.compat.bytecode import decode
 from braze.errors import InternalError
 from braze.ir.entry import FrameValues, PartlyRun
-from braze.ir.frame import NULL, Refused
+from braze.ir.frame import NULL, Break, GraphBreak
 from braze.runtime.continuation import Continuation, Point, make_continuation
+from braze.runtime.eager_calls import Tally, leave_to_eager
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
 from braze.runtime.frame_calls import RunNatively
 from braze.runtime.instructions import HANDLERS, Finished, take
 from braze.runtime.recipes import LiveFrame
 from braze.runtime.tracebacks import without_driver_frames
+from braze.trace import LeftToEager
 
 
 class Host(Protocol):
     """What the loop asks of the dispatcher."""
 
     continuations: dict[Any, Continuation]
+    tally: Tally
 
     def cache(self, key: FrameKey, code: types.CodeType, offset: int) -> FrameCache: ...
     def find(
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
-    ) -> Found | None: ...
+    ) -> Found | LeftToEager: ...
     def call(
         self,
         callable: Any,
@@ -47,17 +50,27 @@ class Host(Protocol):
         kwargs: dict[str, Any],
         namespace: dict[str, Any],
     ) -> Any: ...
-    def observe(self, event: str, detail: str) -> None: ...
-    def note_return(self, refused: Refused) -> None: ...
-    def failure_of(self, fault: Exception) -> str: ...
-    def note_failure(self, text: str, entry: Entry) -> None: ...
+    def left_by_fault(
+        self, fault: Exception, code: types.CodeType, *, is_rest: bool
+    ) -> LeftToEager: ...
 
 
-class _Where(enum.Enum):
-    """What the top frame waits for."""
+class _Ready(enum.Enum):
+    """The top frame waits for capture to start at its offset."""
 
-    BROKEN = "its instruction is to be executed"
-    READY = "capture is to start at its offset"
+    READY = enum.auto()
+
+
+@final
+class _Broken:
+    """The top frame waits for its instruction to be executed: `reason` broke the graph there.
+    is_rest: something has been computed already."""
+
+    __slots__ = ("is_rest", "reason")
+
+    def __init__(self, reason: GraphBreak, is_rest: bool) -> None:
+        self.reason = reason
+        self.is_rest = is_rest
 
 
 @final
@@ -73,20 +86,15 @@ class _Failed:
 @final
 class _Native:
     """The rest of the top frame is to run natively, by raising at its instruction if there is an
-    exception; refused: why, if it was now that it could not be captured; failed: what is to be
-    said of the entry whose graph failed, if it did."""
+    exception; why: what the rest is left to eager for, None where that is the exception."""
 
-    __slots__ = ("exception", "failed", "refused")
+    __slots__ = ("exception", "why")
 
     def __init__(
-        self,
-        exception: BaseException | None = None,
-        refused: Refused | None = None,
-        failed: tuple[str, Entry] | None = None,
+        self, exception: BaseException | None = None, why: LeftToEager | None = None
     ) -> None:
         self.exception = exception
-        self.refused = refused
-        self.failed = failed
+        self.why = why
 
     def take(self) -> BaseException | None:
         """The exception, no longer held here."""
@@ -94,19 +102,20 @@ class _Native:
         return exception
 
 
-_State: TypeAlias = _Where | Finished | _Failed | _Native
+_State: TypeAlias = _Broken | _Ready | Finished | _Failed | _Native
 
 # Operands of the instructions at which a caller waits, beside `arg` arguments.
 _CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
 
 
-def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
-    """The outermost frame's return value, or its exception. frames: outermost first, consumed."""
-    state: _State = _Where.BROKEN
+def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
+    """The outermost frame's return value, or its exception. frames: outermost first, consumed.
+    entry: whose graph broke there."""
+    state: _State = _Broken(_reason_of(entry), is_rest=entry.compiled.operators > 0)
     while True:
-        if state is _Where.BROKEN:
-            state = _execute(host, frames[-1])
-        elif state is _Where.READY:
+        if type(state) is _Broken:
+            state = _execute(host, frames[-1], state)
+        elif state is _Ready.READY:
             state = _enter(host, frames)
         elif type(state) is _Native:
             state = _run_rest(host, frames[-1], state)
@@ -124,14 +133,20 @@ def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
         del state
 
 
-def _execute(host: Host, frame: LiveFrame) -> _State:
+def _reason_of(entry: Entry) -> GraphBreak:
+    end = entry.compiled.exit
+    assert isinstance(end, Break)
+    return end.reason
+
+
+def _execute(host: Host, frame: LiveFrame, broken: _Broken) -> _State:
     """Execute the instruction before which the frame waits."""
     program = decode(frame.code)
     index = program.index_at[frame.offset]
     instruction = program.instructions[index]
     handler = HANDLERS.get(instruction.name)
     if handler is None:
-        return _Native()
+        return _Native(why=_left_at(frame, broken))
     frame.call = functools.partial(host.call, namespace=frame.globals)
     before = list(frame.stack)
     raised: BaseException | None
@@ -146,9 +161,9 @@ def _execute(host: Host, frame: LiveFrame) -> _State:
             return result
         following = index + 1 if result is None else result
         frame.offset = program.instructions[following].offset
-        return _Where.READY
+        return _Ready.READY
     frame.stack = before
-    return _Native(raised)
+    return _Native(raised, _left_at(frame, broken) if raised is None else None)
 
 
 def _enter(host: Host, frames: list[LiveFrame]) -> _State:
@@ -157,26 +172,24 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     values = FrameValues(frame.locals, frame.stack, frame.globals)
     key = continuation_key(frame.code, frame.offset, values)
     cache = host.cache(key, frame.code, frame.offset)
-    refusals = cache.refusals
     found = host.find(cache, values, frame.function)
-    if found is None:
-        return _Native(refused=None if cache.refusals is refusals else cache.refusals[-1])
+    if isinstance(found, LeftToEager):
+        return _Native(why=found)
     entry, inputs = found
-    results = raised = None
-    failed = ""
+    results = raised = why = None
     try:
         results = entry.run_graph(inputs)
     except PartlyRun as partly:
         raised = partly.cause
     except Exception as fault:
-        failed = host.failure_of(fault)
+        why = host.left_by_fault(fault, frame.code, is_rest=True)
     if results is None:  # outside of the except clauses, so that what is raised has no context
-        return _Native(raised, failed=(failed, entry))
+        return _Native(raised, why)
     if entry.returns:
         return Finished(entry.replay(values, results))
-    host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")
+    host.tally.broken.add()
     frames[-1:] = entry.replay(values, results)
-    return _Where.BROKEN
+    return _Broken(_reason_of(entry), is_rest=True)
 
 
 def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _State:
@@ -199,24 +212,58 @@ def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _Sta
     take(caller.stack, count)
     caller.stack.append(state.value)
     caller.offset = program.instructions[index + 1].offset
-    return _Where.READY
+    return _Ready.READY
+
+
+def _left_at(frame: LiveFrame, broken: _Broken) -> LeftToEager:
+    """Why the rest runs natively from a break on whose instruction is not executed for the frame:
+    it reads what no graph holds, or needs the program's own frame; or it raises, in words that are
+    best left to CPython."""
+    reason = broken.reason
+    return LeftToEager(
+        "program-raises",
+        reason.reason,
+        reason.hint,
+        str(reason.origin),
+        frame.code.co_qualname,
+        is_rest=broken.is_rest,
+        is_for_good=True,
+        may_raise=True,
+        returned=reason.code,
+    )
+
+
+def _left_by(exception: BaseException, frame: LiveFrame) -> LeftToEager:
+    """Why the rest runs natively where an exception comes out of an instruction."""
+    code = frame.code
+    program = decode(code)
+    line = program.instructions[program.index_at[frame.offset]].line
+    return LeftToEager(
+        "program-raises",
+        f"{type(exception).__name__} comes out of what is called, and the frame handles it",
+        "",
+        f"{code.co_filename}:{line}",
+        code.co_qualname,
+        is_rest=True,
+        may_raise=True,
+        returned="handled-exception",
+    )
 
 
 def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
     """Run the rest of a frame natively, from its instruction or by raising there."""
-    host.observe("native", f"{frame.code.co_qualname} at {frame.offset}")
     exception = how.take()
+    why = how.why
+    if why is None:
+        assert exception is not None, "nothing says why a frame is left to eager"
+        why = _left_by(exception, frame)
     known = 0 if exception is None else id(exception.__traceback__)
     rest = _rest(host, frame, exception)
     del exception  # what it holds ends when the program lets go of it
     try:
-        result = rest()
+        result = leave_to_eager(host.tally, why, rest, (), {})
     except BaseException as raised:
         return _Failed(without_driver_frames(raised, known))
-    if how.refused is not None:
-        host.note_return(how.refused)
-    if how.failed is not None:
-        host.note_failure(*how.failed)
     return Finished(result)
 
 

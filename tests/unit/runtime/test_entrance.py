@@ -62,7 +62,7 @@ def _entrance(
     values = FrameValues({}, (), function.__globals__)
     entry = _entry(graph, result, values)
     cache = _cache(function, entry)
-    made = make_entrance(function, cache)
+    made = make_entrance(function, cache, cache.tally.calls.cell)
     assert made is not None
     return made, entry, cache
 
@@ -214,7 +214,8 @@ def test_what_it_does_not_know_it_leaves_to_python() -> None:
 
 
 def test_there_is_none_until_the_extension_is_loaded() -> None:
-    assert make_entrance(_nothing, _cache(_nothing, None), NativeLoader()) is None
+    cache = _cache(_nothing, None)
+    assert make_entrance(_nothing, cache, cache.tally.calls.cell, NativeLoader()) is None
 
 
 def test_calls_leave_nothing_behind() -> None:

@@ -14,9 +14,9 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.compat.ambient import ambient_state
-from braze.compat.tensor_interface import dispatch_keys
 from braze.compat.lru_caches import CachedResult
 from braze.compat.standard_library import SameThread
+from braze.compat.tensor_interface import dispatch_keys
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, Guard, GuardKind, SizeCondition, TensorFacts
 from braze.ir.source import (

@@ -1,0 +1,62 @@
+"""What `braze.status()` returns: a row for each compiled callable that is alive."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Iterator
+from typing import Any, final
+
+from braze.frozen import frozen
+from braze.trace import CallableStatus
+
+
+@final
+@frozen
+class Status:
+    """What became of the calls of everything that is compiled. It prints as a table.
+
+    rows: oldest first; iterating, `len`, and `status[number]` or `status["name"]` go by them.
+    """
+
+    rows: tuple[CallableStatus, ...]
+
+    def __iter__(self) -> Iterator[CallableStatus]:
+        return iter(self.rows)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, which: int | str) -> CallableStatus:
+        """The row of that number, or the last one of that name. Raises IndexError, KeyError."""
+        if isinstance(which, int):
+            return self.rows[which]
+        named = [row for row in self.rows if row.name == which]
+        if not named:
+            raise KeyError(which)
+        return named[-1]
+
+    @property
+    def calls(self) -> int:
+        return sum(row.calls for row in self.rows)
+
+    @property
+    def calls_left(self) -> int:
+        """Whole calls that ran eagerly, of all rows."""
+        return sum(row.calls_left for row in self.rows)
+
+    def show(self) -> None:
+        """Print to the terminal, in colour where it has colours."""
+        _tables().show(self)
+
+    def __rich__(self) -> Any:
+        return _tables().as_group(self)
+
+    def __str__(self) -> str:
+        return str(_tables().as_text(self))
+
+    __repr__ = __str__
+
+
+def _tables() -> Any:
+    """Import late: what prints takes memory that a program which trains has no use for."""
+    return importlib.import_module("braze.report.status_tables")

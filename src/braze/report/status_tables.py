@@ -1,0 +1,66 @@
+"""How `braze.status()` is printed: a table, and below it what each callable has to say.
+
+callable   calls  eager  rests  graphs  entries  breaks  recompiles
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from rich.console import Console, Group, RenderableType
+from rich.text import Text
+
+from braze.report.tables import print_text, table
+from braze.trace import CallableStatus
+
+if TYPE_CHECKING:
+    from braze.report.status import Status
+
+_COLUMNS = ("calls", "left to eager", "rests", "graphs", "entries", "breaks", "recompiles")
+
+
+def show(status: Status) -> None:
+    """Print to the terminal, in colour where it has colours."""
+    Console().print(status)
+
+
+def as_group(status: Status) -> RenderableType:
+    """What `rich` prints."""
+    return Group(*_sections(status))
+
+
+def as_text(status: Status) -> str:
+    """The same without colours."""
+    return print_text(_sections(status))
+
+
+def _sections(status: Status) -> Iterable[RenderableType]:
+    if not status.rows:
+        yield Text("Nothing is compiled.")
+        return
+    made = table("Compiled callables", "callable", *_COLUMNS)
+    for column in made.columns[1:]:
+        column.justify = "right"
+    for row in status.rows:
+        counts = (row.calls, row.calls_left, row.rests_left, row.graphs, row.entries)
+        made.add_row(row.name, *map(str, [*counts, len(row.breaks), row.recompiles]))
+    yield made
+    for row in status.rows:
+        lines = list(_lines(row))
+        if lines:
+            yield Text(f"{row.name}, {row.origin}", style="bold")
+            yield from lines
+
+
+def _lines(row: CallableStatus) -> Iterable[Text]:
+    for why, count in row.left_to_eager.items():
+        what = "rest of a call" if why.is_rest else "call"
+        code = f" [{why.code}]" if why.code else ""
+        yield Text(f"  {count} x {what} left to eager: {why.origin} {why.reason}{code}")
+    for note in row.breaks:
+        yield Text(f"  break: {note.origin} {note.reason} [{note.code}]")
+    if row.last_recompile:
+        yield Text(f"  last recompile: {row.last_recompile}")
+    for text in row.eager_kernels:
+        yield Text(f"  {text}")

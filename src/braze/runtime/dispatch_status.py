@@ -1,0 +1,43 @@
+"""What `braze.status()` says of one dispatcher, read while it may be at work in other threads."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from braze.ir.frame import Break
+from braze.runtime.driver import Dispatcher
+from braze.runtime.entries import Entry
+from braze.trace import BreakNote, CallableStatus
+
+
+def status_of(dispatcher: Dispatcher) -> CallableStatus | None:
+    """The counts of a compiled callable; None where the user has dropped it, or has called `reset`
+    since and not it."""
+    owner, tally = dispatcher.owner, dispatcher.tally
+    calls = int(tally.calls)
+    if (owner is not None and owner() is None) or (dispatcher.was_reset and not calls):
+        return None
+    entries = [entry for cache in dispatcher.caches() for entry in cache.entries]
+    return CallableStatus(
+        name=dispatcher.name,
+        origin=dispatcher.place,
+        calls=calls,
+        graphs=sum(entry.compiled.operators > 0 for entry in entries),
+        entries=len(entries),
+        breaks=_breaks(entries),
+        times_broken=int(tally.broken),
+        left_to_eager=tally.left(),
+        recompiles=int(tally.recompiles),
+        last_recompile=tally.last_recompile,
+        eager_kernels=tuple(
+            dict.fromkeys([text for entry in entries for text in entry.compiled.fallbacks])
+        ),
+    )
+
+
+def _breaks(entries: Iterable[Entry]) -> tuple[BreakNote, ...]:
+    """The graph breaks that end these entries, each once."""
+    exits = [entry.compiled.exit for entry in entries]
+    reasons = [end.reason for end in exits if isinstance(end, Break)]
+    notes = [BreakNote(why.code, why.reason, why.hint, str(why.origin)) for why in reasons]
+    return tuple(dict.fromkeys(notes))

@@ -1,0 +1,350 @@
+"""Ways in which a compiled callable comes to run the program's own code, as data."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+import torch.autograd.forward_ad as forward_ad
+from torch.utils.flop_counter import FlopCounterMode
+
+import braze
+from braze import pipeline
+from braze.capture.handler_table import CALL_HANDLERS
+from braze.errors import (
+    CaptureError,
+    GraphBreakError,
+    LeftToEagerError,
+    RecompileLimitExceeded,
+)
+from braze.ir.frame import Refused
+from braze.ir.origin import UNKNOWN
+from braze.runtime import entries
+from braze.runtime.checks import CheckFailed
+
+X = torch.ones(3)
+Made = Callable[..., Any]
+
+
+def _call(made: Made) -> Any:
+    return made(X)
+
+
+def _nothing(patch: pytest.MonkeyPatch) -> None:
+    """Braze is as it is."""
+
+
+@dataclass(frozen=True)
+class Situation:
+    """make: what is compiled. code: why it is left to eager; is_rest: in its middle only.
+    warns: it is for good. forbidden: what comes out under fullgraph; None: nothing does.
+    call: calls what was compiled. raises: what the program raises. plant: puts a fault into Braze.
+    after: what is done to what was compiled.
+    """
+
+    name: str
+    make: Callable[[], Any]
+    code: str
+    warns: bool
+    forbidden: type[BaseException] | None = GraphBreakError
+    call: Callable[[Made], Any] = _call
+    is_rest: bool = False
+    raises: type[BaseException] | None = None
+    backend: Any = "braze"
+    options: dict[str, Any] = field(default_factory=dict)
+    plant: Callable[[pytest.MonkeyPatch], None] = _nothing
+    after: Callable[[Any], Any] = lambda made: made
+
+
+# --- programs ------------------------------------------------------------------------------------
+
+
+def add(x: Any) -> Any:
+    return x + 1
+
+
+def count_up(x: Any) -> Iterator[Any]:
+    yield x + 1
+
+
+async def awaited(x: Any) -> Any:
+    return x + 1
+
+
+async def count_later(x: Any) -> Any:
+    yield x + 1
+
+
+def times(x: Any, n: int) -> Any:
+    return x * n
+
+
+def squared(x: Any) -> Any:
+    return x * x
+
+
+def raising(x: Any) -> Any:
+    raise LookupError("meant")
+
+
+def asking(x: Any) -> Any:
+    if torch.compiler.is_compiling():
+        raise RuntimeError("not under a compiler")
+    return x + 1
+
+
+def handling(x: Any) -> Any:
+    y = x + 1
+    try:
+        os.stat("/there/is/no/such/file")
+    except OSError:
+        y = y * 2
+    return y
+
+
+def tracing(x: Any) -> Any:
+    y = x + 1
+    sys.settrace(sys.gettrace())
+    return y * 2
+
+
+def erring(x: Any) -> Any:
+    return x * math.erfc(0.0)
+
+
+class Model(torch.nn.Module):
+    def forward(self, x: Any) -> Any:
+        return x + 1
+
+
+class Object:
+    def method(self, x: Any) -> Any:
+        return x + 1
+
+    def __call__(self, x: Any) -> Any:
+        return x + 1
+
+
+class Function(torch.Tensor):
+    @classmethod
+    def __torch_function__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return super().__torch_function__(func, types, args, kwargs or {})
+
+
+class Dispatched(torch.Tensor):
+    inner: torch.Tensor
+
+    @staticmethod
+    def __new__(cls, inner: torch.Tensor) -> Any:
+        made = torch.Tensor._make_wrapper_subclass(cls, inner.shape, dtype=inner.dtype)
+        made.inner = inner
+        return made
+
+    @classmethod
+    def __torch_dispatch__(cls, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        plain = [a.inner if isinstance(a, Dispatched) else a for a in args]
+        return func(*plain, **(kwargs or {}))
+
+
+class Training:
+    def __init__(self) -> None:
+        self.model = torch.nn.Linear(3, 3)
+        self.optimizer = torch.optim.Adam(self.model.parameters())
+
+    def step(self, x: Any) -> Any:
+        self.optimizer.zero_grad()
+        loss = self.model(x).sum()
+        loss.backward()
+        self.optimizer.step()
+        return loss.detach()
+
+
+# --- calls ---------------------------------------------------------------------------------------
+
+
+def of_numbers(made: Made) -> None:
+    for n in range(2, 13):
+        made(X, float(n))
+
+
+def often(made: Made) -> None:
+    for _ in range(10):
+        made(X)
+
+
+def under_function_mode(made: Made) -> Any:
+    with torch.overrides.BaseTorchFunctionMode():
+        return made(X)
+
+
+def under_dispatch_mode(made: Made) -> Any:
+    with FlopCounterMode(display=False):
+        return made(X)
+
+
+def on_duals(made: Made) -> Any:
+    with forward_ad.dual_level():
+        return made(forward_ad.make_dual(X, X))
+
+
+def under_saved_tensors_hooks(made: Made) -> Any:
+    x = X.clone().requires_grad_()
+    with torch.autograd.graph.saved_tensors_hooks(lambda saved: saved + 0, lambda saved: saved):
+        return made(x)
+
+
+# --- faults of Braze -----------------------------------------------------------------------------
+
+
+def err_in_capture(patch: pytest.MonkeyPatch) -> None:
+    def handler(interpreter: Any, args: Any, kwargs: Any) -> Any:
+        raise ZeroDivisionError("made up")
+
+    patch.setitem(CALL_HANDLERS, math.erfc, handler)
+
+
+def refuse_all(patch: pytest.MonkeyPatch) -> None:
+    refused = Refused("break", "recursion", "made up", "make it up", UNKNOWN)
+    patch.setattr(pipeline, "capture_frame", lambda request: refused)
+
+
+def never_hold(patch: pytest.MonkeyPatch) -> None:
+    compile_check = entries.compile_entry_check
+
+    def compile_wrong_check(guards: Any, inputs: Any) -> Any:
+        def check(values: Any) -> None:
+            return None
+
+        check.memory = compile_check(guards, inputs).memory  # type: ignore[attr-defined]
+        return check
+
+    patch.setattr(entries, "compile_entry_check", compile_wrong_check)
+
+
+def backend_raising(error: Exception) -> Any:
+    def backend(graph: Any, example_inputs: Any) -> Any:
+        def run(*inputs: Any) -> Any:
+            raise error
+
+        return run
+
+    return backend
+
+
+# --- the table -----------------------------------------------------------------------------------
+
+
+def _is(value: Any) -> Callable[[], Any]:
+    return lambda: value
+
+
+def _given(tensor: Callable[[], Any]) -> Callable[[Made], Any]:
+    return lambda made: made(tensor())
+
+
+_KINDS: dict[str, Callable[[], Any]] = {
+    "subclass with __torch_function__": lambda: X.as_subclass(Function),
+    "subclass with __torch_dispatch__": lambda: Dispatched(X),
+    "conjugate": lambda: torch.ones(3, dtype=torch.complex64).conj(),
+    "negative": lambda: torch.ones(3, dtype=torch.complex64).conj().imag,
+}
+_CALLABLES: dict[str, Callable[[], Any]] = {
+    "function": _is(add),
+    "module": Model,
+    "method": lambda: Object().method,
+    "object": Object,
+}
+
+SITUATIONS = (
+    Situation("generator", _is(count_up), "unsupported-function", True),
+    Situation(
+        "coroutine",
+        _is(awaited),
+        "unsupported-function",
+        True,
+        call=lambda made: asyncio.run(made(X)),
+    ),
+    Situation("asynchronous generator", _is(count_later), "unsupported-function", True),
+    *[
+        Situation(f"{kind} for a {name}", make, "unsupported-tensor", True, call=_given(tensor))
+        for kind, tensor in _KINDS.items()
+        for name, make in _CALLABLES.items()
+    ],
+    *[
+        Situation(f"{name} for a {what}", make, "tracer", False, LeftToEagerError, call=call)
+        for name, call in (
+            ("function mode", under_function_mode),
+            ("dispatch mode", under_dispatch_mode),
+            ("dual tensors", on_duals),
+            ("vmap", lambda made: torch.vmap(made)(X)),
+            ("grad", lambda made: torch.func.grad(lambda x: made(x).sum())(X)),
+        )
+        for what, make in _CALLABLES.items()
+    ],
+    Situation("refused frame", _is(add), "recursion", True, plant=refuse_all),
+    Situation("refused frames", _is(add), "refusal-limit", True, plant=refuse_all, call=often),
+    Situation(
+        "recompiles",
+        _is(times),
+        "recompile-limit",
+        True,
+        RecompileLimitExceeded,
+        call=of_numbers,
+        options={"dynamic": False},
+    ),
+    Situation("raises", _is(raising), "program-raises", False, LookupError, raises=LookupError),
+    Situation("asks", _is(asking), "raised-in-capture-only", True, LeftToEagerError),
+    Situation(
+        "arguments",
+        _is(add),
+        "wrong-arguments",
+        False,
+        TypeError,
+        call=lambda made: made(),
+        raises=TypeError,
+    ),
+    Situation(
+        "single use",
+        lambda: Training().step,
+        "single-use",
+        False,
+        None,
+        options={"single_use_limit": 0},
+    ),
+    Situation(
+        "hooks on saved tensors",
+        _is(squared),
+        "saved-tensors-hooks",
+        False,
+        LeftToEagerError,
+        call=under_saved_tensors_hooks,
+    ),
+    Situation("run only", _is(add), "run-only", False, None, after=braze.run),
+    Situation("handled exception", _is(handling), "handled-exception", False, is_rest=True),
+    Situation("own frame", _is(tracing), "unseen-callable", True, is_rest=True),
+    Situation(
+        "graph fault",
+        _is(add),
+        "graph-fault",
+        True,
+        LeftToEagerError,
+        backend=backend_raising(ZeroDivisionError("made up")),
+    ),
+    Situation(
+        "check",
+        _is(add),
+        "check-failed",
+        True,
+        LeftToEagerError,
+        backend=backend_raising(CheckFailed("made up")),
+    ),
+    Situation("unstable", _is(add), "unstable-guard", True, LeftToEagerError, plant=never_hold),
+    Situation("fault", _is(erring), "internal-error", True, CaptureError, plant=err_in_capture),
+)
