@@ -101,6 +101,12 @@ class Options:
         "operators that a loop may add to a graph; the turns of longer ones have their own graphs",
         least=1,
     )
+    idle_limit: int = _setting(
+        250_000,
+        "instructions in a row that a capture interprets without an operator; what takes more (a "
+        "loop that waits, a long computation in Python) runs natively",
+        least=1,
+    )
     suppress_errors: bool = _setting(
         True,
         "a fault of Braze or of a backend: one warning, and the call runs eagerly",

@@ -65,6 +65,8 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
     def observe(event: str, detail: str) -> None:
         if event == "fault":
             journal.note_fallback(f"a compiled graph failed: {detail}")
+        elif event == "idle":
+            journal.note_fallback(f"the rest of a frame runs natively: {detail}")
         elif event == "unraised":
             journal.note_fallback(f"run eagerly, where it does not raise: {detail}")
 

@@ -24,6 +24,7 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.finalizers import check_ends
 from braze.capture.frames import Frame
 from braze.capture.functions_of_numbers import NumberFunctions
+from braze.capture.idle_work import UNLIMITED, IdleWork, check_idle
 from braze.capture.items import get_item
 from braze.capture.known_calls import KnownCalls
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
@@ -78,6 +79,7 @@ class Interpreter:
     entered: torch's context managers that run for real and have not been left; devices_entered:
     of devices among them the step that entered each.
     autocast_depth: of the thread, before the frame.
+    idle: how much was interpreted since the last operator.
     known_counts: of values of the graph, while a part of the program is interpreted for zero (0)
     or more (1) in them, which.
     callers: in whose name real code is called.
@@ -115,6 +117,7 @@ class Interpreter:
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.steps_done = self.loops = self.transforms = 0
         self.leave_at, self.warned_at = leave_at, -1
+        self.idle = IdleWork(UNLIMITED if options is None else options.idle_limit)
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
@@ -265,6 +268,8 @@ class Interpreter:
             raise self._too_deep(frame)
         if self.loops > MAX_NESTED_LOOPS:
             raise self._too_deep(frame)
+        if self.steps_done >= self.idle.due:
+            check_idle(self)
         self.frames.append(frame)
         self.loops += 1
         try:
@@ -398,6 +403,8 @@ class Interpreter:
             return False
         if len(self.frames) > self.request.max_inline_depth:
             raise self._too_deep(frame)
+        if self.steps_done >= self.idle.due:
+            check_idle(self)
         if self.loops == 1:
             frame.call_offset = caller.current[1].offset
             frame.call_step = self.steps_done - 1

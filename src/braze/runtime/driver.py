@@ -153,7 +153,7 @@ class Dispatcher:
             frames = entry.replay(values, results)
             inputs.clear()  # the caller holds the list
             del inputs, results, values  # what the frames do not hold may go
-            return run_frames(self, frames)
+            return run_frames(self, frames, entry.compiled.exit.natively)
         result = function(*args, **kwargs)
         self.note_failure(failed, entry)
         return result

@@ -7,7 +7,8 @@
     failed   the exception is raised at that call                            -> native
 
 An instruction that raises, or that is not executed here, and a frame that is refused, make the
-rest of that frame run natively. The loop is flat: its depth does not grow with the breaks. No step
+rest of that frame run natively. So do more than `_MOST_IDLE` breaks in a row with nothing computed between
+them: a loop that polls. The loop is flat: its depth does not grow with the breaks. No step
 keeps values of the program in its own variables while the program runs: what the program lets go
 of is finalized then.
 """
@@ -57,6 +58,7 @@ class _Where(enum.Enum):
     """What the top frame waits for."""
 
     BROKEN = "its instruction is to be executed"
+    IDLE = "likewise, and the graph before it was empty"
     READY = "capture is to start at its offset"
 
 
@@ -96,18 +98,28 @@ class _Native:
 
 _State: TypeAlias = _Where | Finished | _Failed | _Native
 
+# Breaks in a row without a tensor going in or out of a graph: beyond this the top frame runs
+# natively, beyond the second number those that called it, too.
+_MOST_IDLE = 256
+_MOST_IDLE_CALLERS = 4096
+
 # Operands of the instructions at which a caller waits, beside `arg` arguments.
 _CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
 
 
-def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
-    """The outermost frame's return value, or its exception. frames: outermost first, consumed."""
-    state: _State = _Where.BROKEN
+def run_frames(host: Host, frames: list[LiveFrame], natively: bool) -> Any:
+    """The outermost frame's return value, or its exception. frames: outermost first, consumed.
+    natively: the rest of the top frame is not captured."""
+    state: _State = _Native() if natively else _Where.BROKEN
+    idle = 0  # breaks in a row
     while True:
-        if state is _Where.BROKEN:
-            state = _execute(host, frames[-1])
+        if state is _Where.BROKEN or state is _Where.IDLE:
+            idle = idle + 1 if state is _Where.IDLE else 0
+            leaves = _gives_up(host, frames[-1], idle, _MOST_IDLE)
+            state = _Native() if leaves else _execute(host, frames[-1])
         elif state is _Where.READY:
-            state = _enter(host, frames)
+            leaves = _gives_up(host, frames[-1], idle, _MOST_IDLE_CALLERS)
+            state = _Native() if leaves else _enter(host, frames)
         elif type(state) is _Native:
             state = _run_rest(host, frames[-1], state)
         else:
@@ -122,6 +134,14 @@ def run_frames(host: Host, frames: list[LiveFrame]) -> Any:
         raise state.exception
     finally:
         del state
+
+
+def _gives_up(host: Host, frame: LiveFrame, idle: int, most: int) -> bool:
+    """Whether a frame is not captured any further, since it computes nothing."""
+    if idle <= most:
+        return False
+    host.observe("idle", f"{frame.code.co_qualname}: {idle} breaks with nothing computed between")
+    return True
 
 
 def _execute(host: Host, frame: LiveFrame) -> _State:
@@ -176,7 +196,9 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
         return Finished(entry.replay(values, results))
     host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")
     frames[-1:] = entry.replay(values, results)
-    return _Where.BROKEN
+    if entry.compiled.exit.natively:
+        return _Native()
+    return _Where.BROKEN if inputs or results else _Where.IDLE
 
 
 def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _State:
