@@ -144,6 +144,17 @@ CATALOGUE: dict[str, BreakReason] = {
             "    return x * n"
         ),
     ),
+    "concurrency": BreakReason(
+        "something runs beside the program here, or the program waits for it: {detail}",
+        "start threads, and wait for them, outside of the compiled function",
+        example=(
+            "def f(x):\n"
+            "    thread = threading.Thread(target=x.add_, args=(1,))\n"
+            "    thread.start()\n"
+            "    thread.join()\n"
+            "    return x * 2"
+        ),
+    ),
     "recursion": BreakReason(
         "calls are nested too deeply: {detail}",
         "turn the recursion into a loop",

@@ -16,7 +16,7 @@ all, operators between them, has its outermost loop cut into turns.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, final
 
 from braze.capture.frames import Frame
@@ -24,6 +24,8 @@ from braze.capture.signals import BreakRequested, LoopTooLong
 from braze.compat.continuation import entry_offset
 
 _MOST = 40
+_LARGE = 256
+_SIZED = frozenset({list, tuple, dict, set, frozenset})
 UNLIMITED = 1 << 62
 
 
@@ -31,7 +33,7 @@ UNLIMITED = 1 << 62
 class IdleWork:
     """What one attempt has interpreted since the last operator.
 
-    due: the step at which to look whether there was an operator. since: no operator was recorded
+    due: the step at which to look whether there was an operator, or sooner. since: no operator was recorded
     from this step on, as far as is known. progress: what was recorded then.
     """
 
@@ -42,6 +44,13 @@ class IdleWork:
         self.since = 0
         self.progress: Any = None
 
+    def note_walk(self, values: Sequence[Any]) -> None:
+        """The items of large containers among these are looked at, each in the sixteenth part of
+        the time that an instruction takes: a loop that does so at each turn is long sooner."""
+        for value in values:
+            if type(value) in _SIZED and len(value) > _LARGE:
+                self.due -= len(value) // 16
+
 
 def check_idle(interpreter: Any) -> None:
     """As many instructions as `idle_limit` were interpreted since this was asked. BreakRequested
@@ -50,7 +59,7 @@ def check_idle(interpreter: Any) -> None:
     progress = interpreter.tracer.recorder.progress
     limit, step = idle.limit, interpreter.steps_done
     if progress == idle.progress:
-        raise _leave(interpreter, f"{limit} instructions and no operator among them")
+        raise _leave(interpreter, f"{step - idle.since} instructions and no operator among them")
     if step > _MOST * limit:
         loop = _outermost_loop(interpreter)
         if loop is not None and loop not in interpreter.request.long_loops:

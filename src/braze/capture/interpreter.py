@@ -325,7 +325,11 @@ class Interpreter:
                 return self.returned
 
     def _too_deep(self, frame: Frame) -> BreakRequested:
-        return BreakRequested("recursion", frame.code.co_qualname)
+        request = BreakRequested("recursion", frame.code.co_qualname)
+        # Captured by pieces, an endless recursion would end thirty times as deep as it does.
+        calls_itself = any(other.code is frame.code for other in self.frames)
+        request.natively = calls_itself and self.loops == 1
+        return request
 
     def finish_frame(self, value: Any) -> bool:
         """Leave the top frame with a result: to the frame below, or out of its loop."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import _thread
 import abc
 import dataclasses
 import gc
@@ -45,7 +44,6 @@ _QUESTIONS = (
     re.split,
     re.findall,
     re.escape,
-    _thread.get_ident,
     os.fspath,
     os.path.join,
     os.path.exists,

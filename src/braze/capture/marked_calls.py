@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from braze.capture.attributes import load_class_attribute
-from braze.capture.handler_table import answers
+from braze.capture.concurrency import is_concurrent
+from braze.capture.handler_table import CALL_HANDLERS, answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested
 from braze.capture.transforms import Transformed, Whole
@@ -43,8 +44,12 @@ def call_marked(
     """The result of calling a marked function, a Redirect, or NOT_MARKED."""
     mark = MARKS.of(function) or _torch_mark(function)
     if mark is None:
-        if getattr(function, "__module__", None) == _SHIELD_MODULE and args:
+        module = getattr(function, "__module__", None)
+        if module == _SHIELD_MODULE and args:
             return _call_shielded(interpreter, args)
+        if is_concurrent(module) and function not in CALL_HANDLERS:
+            name = getattr(function, "__qualname__", None) or type(function).__qualname__
+            raise BreakRequested("concurrency", f"{module}.{name}")
         return NOT_MARKED
     if mark is Mark.DISABLE_FRAME:
         return NOT_MARKED

@@ -59,8 +59,6 @@ SAFE_MODULES = frozenset(
         "_stat",
         "_pickle",
         "_io",
-        "_thread",
-        "_queue",
         "_csv",
         "marshal",
     }

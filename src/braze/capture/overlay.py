@@ -502,7 +502,8 @@ class Overlay:
             return _struct_sequence(type(value), items)
         if issubclass(type(value), tuple):
             return tuple.__new__(type(value), items)
-        return collections.deque(items, value.maxlen) if type(value) is collections.deque else items
+        is_deque = issubclass(type(value), collections.deque)
+        return collections.deque(items, value.maxlen) if is_deque else items
 
     def _copy_dict(self, value: Any, source: Source) -> Any:
         keys = [key for key, _ in ordered_items(value)]
