@@ -16,7 +16,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.errors import BrazeWarning, RecompileLimitExceeded
+from braze.errors import BrazeWarning, Interrupted, RecompileLimitExceeded
 from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues
 from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
@@ -199,7 +199,10 @@ class FrameCache:
         return tried >= self.limit or raised >= _RAISES_PER_ENTRY * self.limit
 
     def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | None:
-        answer = compile_frame(request)
+        try:
+            answer = compile_frame(request)
+        except Interrupted as interrupted:
+            raise interrupted.exception from None
         if isinstance(answer, Refused):
             self.refusals = (*self.refusals, answer)
             self.closed = answer.kind == "unsupported"

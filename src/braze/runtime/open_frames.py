@@ -178,11 +178,17 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     key = continuation_key(frame.code, frame.offset, values)
     cache = host.cache(key, frame.code, frame.offset)
     refusals = cache.refusals
-    found = host.find(cache, values, frame.function)
+    found = raised = None
+    try:
+        found = host.find(cache, values, frame.function)
+    except BaseException as interrupt:  # of the compile: the frame's handlers see it
+        raised = without_driver_frames(interrupt)
+    if raised is not None:
+        return _Native(raised)
     if found is None:
         return _Native(refused=None if cache.refusals is refusals else cache.refusals[-1])
     entry, inputs = found
-    results = raised = None
+    results = None
     failed = ""
     try:
         results = entry.run_graph(inputs)
