@@ -8,12 +8,12 @@ The functions that a program may call inside of compiled code stand here too.
 from __future__ import annotations
 
 import enum
-import threading
 import types
 import weakref
 from collections.abc import MutableMapping, Sequence
 from typing import Any, final
 
+from braze.compat.locks import make_lock
 from braze.errors import UserError
 from braze.frozen import frozen
 
@@ -41,7 +41,7 @@ class Marks:
     __slots__ = ("_immortal", "_lock", "_marks", "changes")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self.changes = 0
         self._immortal: dict[Any, tuple[Mark, str]] = {}
         self._marks: weakref.WeakKeyDictionary[Any, tuple[Mark, str]] = weakref.WeakKeyDictionary()

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar, final
 
+from braze.compat.locks import make_lock
 from braze.errors import InvalidOption, unknown_name
 from braze.frozen import frozen
 
@@ -265,22 +266,26 @@ def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:
 # --- process configuration -------------------------------------------------------------------
 
 
+# What is patched in a thread, or in a task of an event loop: innermost last.
+_LAYERS: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("braze.config", default=())
+
+
 @final
 class Config:
     """Defaults of every option, for the whole process; safe to use from several threads.
 
     Reading and writing go by attribute (`config.recompile_limit = 16`). `patch` lays values over
-    the others until it ends; what is assigned meanwhile ends with it. A compile takes its values
-    when `braze.compile` is called, not when the compiled function runs.
+    the others until it ends, for this thread alone; what is assigned to them meanwhile ends with
+    it. A compile takes its values when `braze.compile` is called, not when the compiled function
+    runs.
     """
 
-    __slots__ = ("_base", "_layers", "_lock")
+    __slots__ = ("_base", "_lock")
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         defaults = {f.name: f.default for f in fields(Options)}
         object.__setattr__(self, "_base", defaults | parse_environment(environment))
-        object.__setattr__(self, "_layers", [])
-        object.__setattr__(self, "_lock", threading.RLock())
+        object.__setattr__(self, "_lock", make_lock())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -297,7 +302,7 @@ class Config:
         return sorted({*SETTINGS, "patch", "snapshot"})
 
     def _layer_of(self, name: str) -> dict[str, Any]:
-        layers: list[dict[str, Any]] = [self._base, *self._layers]
+        layers: list[dict[str, Any]] = [self._base, *_LAYERS.get()]
         return next(layer for layer in reversed(layers) if name in layer)
 
     def snapshot(self) -> Options:
@@ -318,14 +323,12 @@ class Config:
     @contextmanager
     def _overlaid(self, values: Mapping[str, Any]) -> Iterator[None]:
         layer = dict(values)
-        with self._lock:
-            self._layers.append(layer)
+        _LAYERS.set((*_LAYERS.get(), layer))
         try:
             yield
         finally:
-            with self._lock:
-                # By identity: two patches with equal values may end in any order.
-                self._layers[:] = [kept for kept in self._layers if kept is not layer]
+            # By identity: two patches with equal values may end in any order.
+            _LAYERS.set(tuple([kept for kept in _LAYERS.get() if kept is not layer]))
 
 
 @final

@@ -7,7 +7,6 @@ ask one.
 from __future__ import annotations
 
 import functools
-import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -15,6 +14,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.locks import make_lock
 from braze.compat.modules import MODULE_CALLS, has_hooks
 from braze.compat.transforms import place_of_transformed
 from braze.errors import InternalError, UserError
@@ -42,7 +42,7 @@ class _Dispatchers:
     """Every dispatcher alive in the process, so that `reset` finds them."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 
     def add(self, dispatcher: Dispatcher) -> Dispatcher:
@@ -52,8 +52,9 @@ class _Dispatchers:
 
     def reset(self) -> None:
         with self._lock:
-            for dispatcher in self._dispatchers:
-                dispatcher.reset()
+            dispatchers = list(self._dispatchers)
+        for dispatcher in dispatchers:  # without the lock: each waits for the compile in progress
+            dispatcher.reset()
 
 
 _DISPATCHERS = _Dispatchers()

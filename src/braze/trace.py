@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -23,6 +22,7 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import final
 
+from braze.compat.locks import make_lock
 from braze.frozen import frozen
 
 # Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
@@ -111,7 +111,7 @@ class Journal:
 
     def __init__(self, *, detailed: bool = False, length: int | None = None) -> None:
         self.detailed = detailed
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._records: deque[CompileRecord] = deque(maxlen=length)
         self._fallbacks: deque[str] = deque(maxlen=length)
 
@@ -158,7 +158,7 @@ class Recorder:
         self._began = time.perf_counter()
         self._stages: dict[str, float] = {}
         self._counters: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._ops: tuple[str, ...] = ()
         self._extern_ops: tuple[str, ...] = ()
         self._guards: tuple[str, ...] = ()

@@ -60,7 +60,14 @@ MAKERS: dict[str, Callable[[Any], Any]] = {
     "UserList": lambda x: collections.UserList([1, x]),
     "UserDict": lambda x: collections.UserDict(a=1, b=x),
 }
-_LEFT_OUT = {"__class__", "__init_subclass__", "__reduce__", "__reduce_ex__", "__getstate__", "__class_getitem__"}
+_LEFT_OUT = {
+    "__class__",
+    "__init_subclass__",
+    "__reduce__",
+    "__reduce_ex__",
+    "__getstate__",
+    "__class_getitem__",
+}
 METHODS = sorted(
     {
         name
@@ -139,15 +146,20 @@ def made(x: Any, call: Any, make: Any) -> Any:
 def differences_of(kind: str, name: str) -> list[str]:
     """Calls of one method of one kind of container that do not end as in eager."""
     make, call, x = MAKERS[kind], CALLS[name], torch.ones(2)
-    found = []
-    for function, argument in ((given, lambda: make(x)), (made, lambda: make)):
-        compiled = braze.compile(function, backend="aot_eager")
-        expected = outcome(lambda: function(x, call, argument()))
-        for _ in range(2):
-            actual = outcome(lambda: compiled(x, call, argument()))
-            if actual != expected:
-                found.append(f"{function.__name__} {kind} {name}: {actual!r:.200} not {expected!r:.200}")
-    return found
+    return [
+        *_differences(given, name, lambda function: function(x, call, make(x))),
+        *_differences(made, name, lambda function: function(x, call, make)),
+    ]
+
+
+def _differences(
+    function: Callable[..., Any], name: str, run: Callable[[Callable[..., Any]], Any]
+) -> list[str]:
+    compiled = braze.compile(function, backend="aot_eager")
+    expected = outcome(lambda: run(function))
+    actual = [outcome(lambda: run(compiled)) for _ in range(2)]
+    text = f"{function.__name__} {name}: {{!r:.200}} not {expected!r:.200}"
+    return [text.format(each) for each in actual if each != expected]
 
 
 def main() -> int:

@@ -118,9 +118,13 @@ def loops_over_a_generator(x: Any) -> Any:
     return x + total
 
 
+def _remainder(n: int) -> int:
+    return n % 3
+
+
 @program
 def maps_a_function(x: Any) -> Any:
-    return x + sum(map(lambda n: n % 3, range(100_000)))
+    return x + sum(map(_remainder, range(100_000)))
 
 
 @program

@@ -62,8 +62,7 @@ def differences(function: Callable[..., Any]) -> list[str]:
     def given() -> Any:
         if not is_maker:
             return (torch.ones(2),)
-        made = function()[1:]
-        return made
+        return function()[1:]
 
     with torch.random.fork_rng():
         expected = outcome(lambda: target(*given()))

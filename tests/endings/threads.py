@@ -207,7 +207,7 @@ def awaits_in_vain(x: Any) -> Any:
 
     try:
         asyncio.run(work())
-    except asyncio.TimeoutError:
+    except TimeoutError:
         return x + 1
     return x
 

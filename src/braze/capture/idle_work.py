@@ -33,8 +33,9 @@ UNLIMITED = 1 << 62
 class IdleWork:
     """What one attempt has interpreted since the last operator.
 
-    due: the step at which to look whether there was an operator, or sooner. since: no operator was recorded
-    from this step on, as far as is known. progress: what was recorded then.
+    due: the step at which to look whether there was an operator, or sooner.
+    since: no operator was recorded from this step on, as far as is known.
+    progress: what was recorded then.
     """
 
     __slots__ = ("due", "limit", "progress", "since")

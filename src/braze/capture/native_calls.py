@@ -238,9 +238,9 @@ def _call_method(
         if issubclass(type(owner), tuple(EXACT)):
             changing = function.__name__ in CHANGING_METHODS
             overlay = interpreter.overlay
-            if holder is collections.deque and type(owner) is not holder:
-                if function.__name__ in _OF_SAME_CLASS:
-                    raise BreakRequested("unsupported-container", f"a {type(owner).__qualname__}")
+            derived = holder is collections.deque is not type(owner)
+            if derived and function.__name__ in _OF_SAME_CLASS:
+                raise BreakRequested("unsupported-container", f"a {type(owner).__qualname__}")
             if changing and not kwargs and overlay.add(owner, function, rest):
                 return None
             owner = overlay.changed(owner) if changing else overlay.contents(owner)

@@ -484,8 +484,10 @@ class Overlay:
 
     def _copy_sequence(self, value: Any, source: Source) -> Any:
         world = self.world
-        if type(value) is list and len(value) > _MANY_ITEMS and _CONSTANT.issuperset(
-            map(type, value)
+        if (
+            type(value) is list
+            and len(value) > _MANY_ITEMS
+            and _CONSTANT.issuperset(map(type, value))
         ):
             items = list(value)
             world.guard(source, GuardKind.EQUALS_MATCH, [*items])

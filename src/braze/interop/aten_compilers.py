@@ -6,12 +6,12 @@ The callable takes the inputs one by one, or as one list where it carries `_boxe
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 
+from braze.compat.locks import make_lock
 from braze.interop.fx_graph import aten_to_fx
 from braze.ir.graph import Graph
 
@@ -36,7 +36,7 @@ class CompiledAtFirstCall:
         self._compiler = compiler
         self._instead = instead
         self._compiled: Callable[[Sequence[torch.Tensor]], Any] | None = None
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         if self._compiled is None:

@@ -8,12 +8,12 @@ sizes for constants) makes something that raises at other sizes: it is asked aga
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 
+from braze.compat.locks import make_lock
 from braze.interop.undo_writes import undoing_writes
 from braze.ir.entry import GraphCallable, PartlyRun
 from braze.ir.graph import Graph
@@ -71,7 +71,7 @@ class _BySizes:
         self._compiled = compiler(copy.copy(module), example_inputs)
         self._by_sizes: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._by_sizes[_sizes(example_inputs)] = self._compiled
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         return (self._by_sizes.get(_sizes(inputs)) or self._compiled)(*inputs)

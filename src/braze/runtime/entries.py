@@ -16,7 +16,8 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.errors import BrazeWarning, Interrupted, RecompileLimitExceeded
+from braze.compat.locks import call_in_children, make_lock
+from braze.errors import BrazeWarning, Interrupted, RecompileLimitExceeded, UserError
 from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues
 from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
@@ -44,6 +45,9 @@ _GENERAL_FIX = "Keep this value the same between calls, or raise recompile_limit
 _UNSTABLE = Refused(
     "break", "unstable-guard", "a guard did not hold after the compile", "", UNKNOWN
 )
+# Seconds that a call waits for another thread's compile: one that holds what that compile needs
+# would wait for ever.
+_LONGEST_WAIT = 60.0
 # A frame that raises on bad arguments is tried again on good ones, but not without end.
 _RAISES_PER_ENTRY = 8
 
@@ -94,6 +98,35 @@ class Entry:
             raise
 
 
+@final
+class _Compiling:
+    """How many compiles are in progress in each thread, one within another."""
+
+    def __init__(self) -> None:
+        self._threads: Counter[int] = Counter()
+
+    def __enter__(self) -> None:
+        self._threads[threading.get_ident()] += 1
+
+    def __exit__(self, *exception: object) -> None:
+        here = threading.get_ident()
+        self._threads[here] -= 1
+        if self._threads[here] <= 0:
+            del self._threads[here]
+
+    def is_here(self) -> bool:
+        """Whether this thread compiles."""
+        return threading.get_ident() in self._threads
+
+    def forget_others(self) -> None:
+        """In a child, whose only thread is this one."""
+        here = threading.get_ident()
+        self._threads = Counter({here: self._threads[here]} if self.is_here() else {})
+
+
+COMPILING = _Compiling()
+call_in_children(COMPILING.forget_others)
+
 Found: TypeAlias = tuple[Entry, list[torch.Tensor]]
 
 
@@ -141,8 +174,8 @@ class FrameCache:
         self.refusals: tuple[Refused, ...] = ()
         self.closed = False
         self.history = SizeHistory()
-        self.lock = threading.RLock()
-        self.order = threading.Lock()
+        self.lock = make_lock()
+        self.order = make_lock()
 
     def clear(self) -> None:
         """Forget everything compiled here."""
@@ -171,7 +204,9 @@ class FrameCache:
         found = self.find(values)
         if found is not None or (self.closed and not self.fullgraph):
             return found
-        with self.lock:
+        if not self._begins():
+            return None
+        try:
             found = self.find(values)
             if found is not None or (self.closed and not self.fullgraph):
                 return found
@@ -191,6 +226,23 @@ class FrameCache:
                     self.history,
                 ),
             )
+        finally:
+            self.lock.release()
+
+    def _begins(self) -> bool:
+        """Take the lock. False where another thread compiles here, and this one cannot wait for it:
+        it compiles something itself, for which that thread may be waiting, or has waited long."""
+        if self.lock.acquire(blocking=False):
+            return True
+        bound = -1.0 if self.fullgraph else _LONGEST_WAIT
+        longest = 0.0 if COMPILING.is_here() else bound
+        if self.lock.acquire(timeout=longest):
+            return True
+        what = "another thread compiles it, and this one does not wait any longer"
+        if self.fullgraph:
+            raise UserError(f"{self.code.co_qualname}: {what}: call it once before threads do")
+        self._warn(what, "This call runs eagerly. Call it once before threads do.")
+        return False
 
     def _is_full(self) -> bool:
         raised = sum(refusal.kind == "raises" for refusal in self.refusals)
@@ -200,7 +252,8 @@ class FrameCache:
 
     def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | None:
         try:
-            answer = compile_frame(request)
+            with COMPILING:
+                answer = compile_frame(request)
         except Interrupted as interrupted:
             raise interrupted.exception from None
         if isinstance(answer, Refused):

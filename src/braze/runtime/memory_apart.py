@@ -14,7 +14,6 @@ work there.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -27,6 +26,7 @@ from braze.compat.cuda import (
     in_use,
     release_pool,
 )
+from braze.compat.locks import make_lock
 from braze.frozen import frozen
 from braze.ir.loops import bytes_of
 from braze.ir.schedule import Schedule
@@ -52,7 +52,7 @@ class MemoryApart:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._handle: tuple[int, int] | None = None  # PyTorch's; it is used until released
         self._is_entered = False
 

@@ -7,8 +7,8 @@
     failed   the exception is raised at that call                            -> native
 
 An instruction that raises, or that is not executed here, and a frame that is refused, make the
-rest of that frame run natively. So do more than `_MOST_IDLE` breaks in a row with nothing computed between
-them: a loop that polls. The loop is flat: its depth does not grow with the breaks. No step
+rest of that frame run natively. So do more than `_MOST_IDLE` breaks in a row with nothing computed
+between them: a loop that polls. The loop is flat: its depth does not grow with the breaks. No step
 keeps values of the program in its own variables while the program runs: what the program lets go
 of is finalized then.
 """

@@ -11,7 +11,6 @@ kernels, from the inputs.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
@@ -31,6 +30,7 @@ from braze.compat.backward import (
     saved_data,
 )
 from braze.compat.gradmode import is_autocast_on
+from braze.compat.locks import make_lock
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias, operands
 from braze.ir.picking import items_at
@@ -91,7 +91,7 @@ class TrainingGraph:
         self.plain_results += [self.result_count + n for n in range(len(pair.computed))]
         self._compile_backward = compile_backward
         self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         inputs = pair.forward.inputs
         self.tensor_count = len(inputs)
         self.tensors_of = _first(len(inputs), len(inputs) + len(pair.forward.sizes.numbers))
