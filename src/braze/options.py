@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 from braze.compat.locks import make_lock
 from braze.errors import InvalidOption, unknown_name
@@ -266,10 +265,6 @@ def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:
 # --- process configuration -------------------------------------------------------------------
 
 
-# What is patched in a thread, or in a task of an event loop: innermost last.
-_LAYERS: ContextVar[tuple[dict[str, Any], ...]] = ContextVar("braze.config", default=())
-
-
 @final
 class Config:
     """Defaults of every option, for the whole process; safe to use from several threads.
@@ -280,11 +275,14 @@ class Config:
     runs.
     """
 
-    __slots__ = ("_base", "_lock")
+    __slots__ = ("_base", "_layers", "_lock")
 
     def __init__(self, environment: Mapping[str, str]) -> None:
         defaults = {f.name: f.default for f in fields(Options)}
         object.__setattr__(self, "_base", defaults | parse_environment(environment))
+        # In each thread, and in each task of an event loop: innermost last.
+        layers: ContextVar[tuple[_Layer, ...]] = ContextVar("braze.config", default=())
+        object.__setattr__(self, "_layers", layers)
         object.__setattr__(self, "_lock", make_lock())
 
     def __getattr__(self, name: str) -> Any:
@@ -302,7 +300,7 @@ class Config:
         return sorted({*SETTINGS, "patch", "snapshot"})
 
     def _layer_of(self, name: str) -> dict[str, Any]:
-        layers: list[dict[str, Any]] = [self._base, *_LAYERS.get()]
+        layers: list[dict[str, Any]] = [self._base, *[layer for _, layer in self._layers.get()]]
         return next(layer for layer in reversed(layers) if name in layer)
 
     def snapshot(self) -> Options:
@@ -320,15 +318,15 @@ class Config:
         given = {changes: value} if isinstance(changes, str) else dict(changes or {})
         return Patch(self, {k: _normal(k, v) for k, v in (given | named).items()})
 
-    @contextmanager
-    def _overlaid(self, values: Mapping[str, Any]) -> Iterator[None]:
-        layer = dict(values)
-        _LAYERS.set((*_LAYERS.get(), layer))
-        try:
-            yield
-        finally:
-            # By identity: two patches with equal values may end in any order.
-            _LAYERS.set(tuple([kept for kept in _LAYERS.get() if kept is not layer]))
+    def _lay(self, patch: Patch, values: Mapping[str, Any]) -> None:
+        self._layers.set((*self._layers.get(), (patch, dict(values))))
+
+    def _lift(self, patch: Patch) -> None:
+        """Take away the innermost layer of a patch; others may have been laid over it."""
+        layers = list(self._layers.get())
+        place = max(number for number, (owner, _) in enumerate(layers) if owner is patch)
+        del layers[place]
+        self._layers.set(tuple(layers))
 
 
 @final
@@ -336,29 +334,29 @@ class Patch:
     """What `config.patch` returns: a context manager that may be entered again, and a
     decorator."""
 
-    __slots__ = ("_active", "_config", "_values")
+    __slots__ = ("_config", "_values")
 
     def __init__(self, config: Config, values: Mapping[str, Any]) -> None:
         self._config = config
         self._values = values
-        self._active: list[Any] = []
 
     def __enter__(self) -> None:
-        overlay = self._config._overlaid(self._values)
-        overlay.__enter__()
-        self._active.append(overlay)
+        self._config._lay(self, self._values)
 
     def __exit__(self, *exception: Any) -> None:
-        self._active.pop().__exit__(*exception)
+        self._config._lift(self)
 
     def __call__(self, function: _Function) -> _Function:
         @functools.wraps(function)
         def patched(*args: Any, **kwargs: Any) -> Any:
-            with self._config._overlaid(self._values):
+            with self:
                 return function(*args, **kwargs)
 
         return patched  # type: ignore[return-value]
 
+
+# A patch, and what it says now.
+_Layer: TypeAlias = tuple[Patch, dict[str, Any]]
 
 config = Config(os.environ)
 
