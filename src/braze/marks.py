@@ -13,9 +13,9 @@ import weakref
 from collections.abc import MutableMapping, Sequence
 from typing import Any, final
 
-from braze.compat.locks import make_lock
 from braze.errors import UserError
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 # Methods of C classes cannot be weakly referenced; they live as long as their class does.
 _IMMORTAL = (types.MethodDescriptorType, types.WrapperDescriptorType)

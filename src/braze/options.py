@@ -14,9 +14,9 @@ from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, final
 
-from braze.compat.locks import make_lock
 from braze.errors import InvalidOption, unknown_name
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 NUMERICS = ("eager", "default", "fast")

@@ -14,7 +14,6 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.locks import make_lock
 from braze.compat.modules import MODULE_CALLS, has_hooks
 from braze.compat.transforms import place_of_transformed
 from braze.errors import InternalError, UserError
@@ -25,6 +24,7 @@ from braze.ir.entry import CompileRequest, FrameValues
 from braze.ir.frame import Return
 from braze.ir.random_ops import drawing_devices
 from braze.ir.run_graph import compile_graph_runner
+from braze.locks import make_lock
 from braze.marks import MARKS, Mark
 from braze.options import Options
 from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered

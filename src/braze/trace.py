@@ -22,8 +22,8 @@ from contextlib import contextmanager
 from types import MappingProxyType
 from typing import final
 
-from braze.compat.locks import make_lock
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 # Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
 # A stage without a recorder at hand logs to that logger itself.

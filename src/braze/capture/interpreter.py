@@ -50,6 +50,10 @@ from braze.standins.numbers import SymbolicFloat
 MAX_NESTED_LOOPS = 60
 
 
+def _idle_limit(options: Any) -> int:
+    return UNLIMITED if options is None else int(options.idle_limit)
+
+
 @final
 class Interpreter:
     """Everything that one attempt to capture a frame knows.
@@ -116,8 +120,7 @@ class Interpreter:
         self.world.origin = self.origin
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.steps_done = self.loops = self.transforms = 0
-        self.leave_at, self.warned_at = leave_at, -1
-        self.idle = IdleWork(UNLIMITED if options is None else options.idle_limit)
+        self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)

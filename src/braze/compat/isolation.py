@@ -17,10 +17,10 @@ from typing import Any, NamedTuple, TypeVar, final
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.backward import pop_saved_hooks, saved_hooks, silence_saved_hooks
 from braze.compat.dispatch import dispatch_mode_count, pop_dispatch_mode
-from braze.compat.locks import call_in_children, make_lock
 from braze.compat.signal_handlers import unwrap_handlers, wrap_handlers
 from braze.compat.transforms import TransformLevels, leave_transforms, transform_levels
 from braze.errors import Interrupted
+from braze.locks import call_in_children, make_lock
 
 _Result = TypeVar("_Result")
 

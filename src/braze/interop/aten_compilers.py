@@ -11,9 +11,9 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.locks import make_lock
 from braze.interop.fx_graph import aten_to_fx
 from braze.ir.graph import Graph
+from braze.locks import make_lock
 
 
 @final

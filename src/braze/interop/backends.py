@@ -16,10 +16,10 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.locks import make_lock
 from braze.compat.torch_versions import UNTAGGED_BACKENDS
 from braze.errors import InvalidBackend, UserError, unknown_name
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 ENTRY_POINT_GROUP = "torch_dynamo_backends"
 HIDDEN_TAGS = ("debug", "experimental")

@@ -13,13 +13,13 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.locks import make_lock
 from braze.interop.undo_writes import undoing_writes
 from braze.ir.entry import GraphCallable, PartlyRun
 from braze.ir.graph import Graph
 from braze.ir.random_ops import drawing_devices
 from braze.ir.run_graph import checking_writes
 from braze.ir.versions import putting_back
+from braze.locks import make_lock
 
 
 def run_by_compiler(

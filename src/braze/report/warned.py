@@ -5,8 +5,8 @@ from __future__ import annotations
 import warnings
 from typing import final
 
-from braze.compat.locks import make_lock
 from braze.errors import BrazeWarning
+from braze.locks import make_lock
 
 
 @final

@@ -16,12 +16,12 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.compat.locks import call_in_children, make_lock
 from braze.errors import BrazeWarning, Interrupted, RecompileLimitExceeded, UserError
 from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues
 from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import UNKNOWN, Origin
+from braze.locks import call_in_children, make_lock
 from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.random_states import RandomStates

@@ -16,10 +16,10 @@ from typing import Any, final
 import torch
 
 from braze.compat.ambient import call_untraced
-from braze.compat.locks import make_lock
 from braze.compat.tensor_interface import hook_functions, implementation_address
 from braze.errors import BuildFailed
 from braze.ir.kernel import SourceUnit
+from braze.locks import make_lock
 from braze.options import config
 from braze.runtime.build import build, load
 from braze.runtime.toolchain import NoCompiler, find_toolchain

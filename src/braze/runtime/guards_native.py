@@ -19,7 +19,6 @@ from typing import Any, NamedTuple, final
 
 import torch
 
-from braze.compat.locks import call_in_children, make_lock
 from braze.compat.tensor_interface import (
     GRAD,
     GRAD_HOOKS,
@@ -31,6 +30,7 @@ from braze.compat.tensor_interface import (
 )
 from braze.errors import BuildFailed
 from braze.ir.kernel import SourceUnit
+from braze.locks import call_in_children, make_lock
 from braze.options import Options, config
 from braze.runtime.build import build
 from braze.runtime.toolchain import NoCompiler, find_toolchain

@@ -15,8 +15,8 @@ import tempfile
 import warnings
 from pathlib import Path
 
-from braze.compat.locks import make_lock
 from braze.errors import BrazeWarning
+from braze.locks import make_lock
 from braze.options import Options
 
 _LOCK = make_lock()

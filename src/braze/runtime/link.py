@@ -11,10 +11,10 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_autocast
-from braze.compat.locks import call_in_children
 from braze.ir.kernel import KernelSources
 from braze.ir.loops import BufferView
 from braze.ir.schedule import ALIGNMENT, Schedule
+from braze.locks import call_in_children
 from braze.options import Options
 from braze.runtime.arena_view import ArenaView
 from braze.runtime.build import build, load

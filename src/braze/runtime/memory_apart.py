@@ -26,11 +26,11 @@ from braze.compat.cuda import (
     in_use,
     release_pool,
 )
-from braze.compat.locks import make_lock
 from braze.frozen import frozen
 from braze.ir.loops import bytes_of
 from braze.ir.schedule import Schedule
 from braze.ir.training import Role
+from braze.locks import make_lock
 from braze.runtime.first_room import take_piece
 from braze.runtime.lent_memory import lying_as
 from braze.runtime.library_workspace import Scratch, make_workspace

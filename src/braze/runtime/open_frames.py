@@ -23,7 +23,7 @@ from typing import Any, Protocol, TypeAlias, final
 from braze.compat.bytecode import decode
 from braze.errors import InternalError
 from braze.ir.entry import FrameValues, PartlyRun
-from braze.ir.frame import NULL, Refused
+from braze.ir.frame import NULL, Break, Refused
 from braze.runtime.continuation import Continuation, Point, make_continuation
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
 from braze.runtime.frame_calls import RunNatively
@@ -202,6 +202,7 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
         return Finished(entry.replay(values, results))
     host.observe("break", f"{frame.code.co_qualname} at {frame.offset}")
     frames[-1:] = entry.replay(values, results)
+    assert isinstance(entry.compiled.exit, Break)
     if entry.compiled.exit.natively:
         return _Native()
     return _Where.BROKEN if inputs or results else _Where.IDLE

@@ -20,7 +20,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_autocast
-from braze.compat.locks import make_lock
+from braze.locks import make_lock
 from braze.runtime.graph_recording import NoRoom, NotRecordable, Recording, RecordingPool
 from braze.runtime.memory_apart import CallsApart
 from braze.runtime.recording_facts import RecordingFacts

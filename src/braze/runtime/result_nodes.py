@@ -22,10 +22,10 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.compat.backward import graph_task, queue_callback, quick_apply
-from braze.compat.locks import make_lock
 from braze.frozen import frozen
 from braze.ir.training import ForwardBackward
 from braze.ir.types import TensorType
+from braze.locks import make_lock
 
 # Tangents of all results -> gradients of the inputs that want one.
 RunBackward: TypeAlias = Callable[[Sequence[Any]], Sequence[torch.Tensor | None]]

@@ -30,7 +30,6 @@ from braze.compat.backward import (
     saved_data,
 )
 from braze.compat.gradmode import is_autocast_on
-from braze.compat.locks import make_lock
 from braze.ir.entry import GraphCallable
 from braze.ir.graph import Alias, operands
 from braze.ir.picking import items_at
@@ -45,6 +44,7 @@ from braze.ir.training import (
     tangent_stride,
 )
 from braze.ir.types import Size, TensorType
+from braze.locks import make_lock
 from braze.runtime.cheap_views import cheap_view_for
 from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
