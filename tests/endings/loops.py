@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tests.endings.run import program
+from tests.endings.run import left_to_eager, program
 
 
 class Heavy:
@@ -208,7 +208,7 @@ def raises_after_long(x: Any) -> Any:
     return y
 
 
-@program
+@left_to_eager
 def walks_a_deep_list(x: Any) -> Any:
     deep: Any = []
     for _ in range(100_000):
@@ -231,7 +231,7 @@ def recurses_too_deep(x: Any) -> Any:
         return x - 1
 
 
-@program
+@left_to_eager
 def compares_deep_lists(x: Any) -> Any:
     first: Any = []
     second: Any = []
