@@ -170,6 +170,15 @@ class CaptureError(InternalError):
 
 
 @final
+class Interrupted(BaseException):
+    """A handler of a signal raised `exception` while a frame was compiled."""
+
+    def __init__(self, exception: Exception) -> None:
+        super().__init__(exception)
+        self.exception = exception
+
+
+@final
 class InvalidIR(InternalError):
     """A verifier found that a stage or pass made an ill-formed program."""
 

@@ -8,7 +8,6 @@ The functions that a program may call inside of compiled code stand here too.
 from __future__ import annotations
 
 import enum
-import threading
 import types
 import weakref
 from collections.abc import MutableMapping, Sequence
@@ -16,6 +15,7 @@ from typing import Any, final
 
 from braze.errors import UserError
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 # Methods of C classes cannot be weakly referenced; they live as long as their class does.
 _IMMORTAL = (types.MethodDescriptorType, types.WrapperDescriptorType)
@@ -41,7 +41,7 @@ class Marks:
     __slots__ = ("_immortal", "_lock", "_marks", "changes")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self.changes = 0
         self._immortal: dict[Any, tuple[Mark, str]] = {}
         self._marks: weakref.WeakKeyDictionary[Any, tuple[Mark, str]] = weakref.WeakKeyDictionary()

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import functools
 import os
-import threading
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
+from contextvars import ContextVar
 from dataclasses import field, fields, replace
 from pathlib import Path
-from typing import Any, TypeVar, final
+from typing import Any, TypeAlias, TypeVar, final
 
 from braze.errors import InvalidOption, unknown_name
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 MODES = ("default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs")
 NUMERICS = ("eager", "default", "fast")
@@ -99,6 +99,12 @@ class Options:
     unroll_limit: int = _setting(
         50_000,
         "operators that a loop may add to a graph; the turns of longer ones have their own graphs",
+        least=1,
+    )
+    idle_limit: int = _setting(
+        250_000,
+        "instructions in a row that a capture interprets without an operator; what takes more (a "
+        "loop that waits, a long computation in Python) runs natively",
         least=1,
     )
     suppress_errors: bool = _setting(
@@ -264,8 +270,9 @@ class Config:
     """Defaults of every option, for the whole process; safe to use from several threads.
 
     Reading and writing go by attribute (`config.recompile_limit = 16`). `patch` lays values over
-    the others until it ends; what is assigned meanwhile ends with it. A compile takes its values
-    when `braze.compile` is called, not when the compiled function runs.
+    the others until it ends, for this thread alone; what is assigned to them meanwhile ends with
+    it. A compile takes its values when `braze.compile` is called, not when the compiled function
+    runs.
     """
 
     __slots__ = ("_base", "_layers", "_lock")
@@ -273,8 +280,10 @@ class Config:
     def __init__(self, environment: Mapping[str, str]) -> None:
         defaults = {f.name: f.default for f in fields(Options)}
         object.__setattr__(self, "_base", defaults | parse_environment(environment))
-        object.__setattr__(self, "_layers", [])
-        object.__setattr__(self, "_lock", threading.RLock())
+        # In each thread, and in each task of an event loop: innermost last.
+        layers: ContextVar[tuple[_Layer, ...]] = ContextVar("braze.config", default=())
+        object.__setattr__(self, "_layers", layers)
+        object.__setattr__(self, "_lock", make_lock())
 
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -291,7 +300,7 @@ class Config:
         return sorted({*SETTINGS, "patch", "snapshot"})
 
     def _layer_of(self, name: str) -> dict[str, Any]:
-        layers: list[dict[str, Any]] = [self._base, *self._layers]
+        layers: list[dict[str, Any]] = [self._base, *[layer for _, layer in self._layers.get()]]
         return next(layer for layer in reversed(layers) if name in layer)
 
     def snapshot(self) -> Options:
@@ -309,17 +318,15 @@ class Config:
         given = {changes: value} if isinstance(changes, str) else dict(changes or {})
         return Patch(self, {k: _normal(k, v) for k, v in (given | named).items()})
 
-    @contextmanager
-    def _overlaid(self, values: Mapping[str, Any]) -> Iterator[None]:
-        layer = dict(values)
-        with self._lock:
-            self._layers.append(layer)
-        try:
-            yield
-        finally:
-            with self._lock:
-                # By identity: two patches with equal values may end in any order.
-                self._layers[:] = [kept for kept in self._layers if kept is not layer]
+    def _lay(self, patch: Patch, values: Mapping[str, Any]) -> None:
+        self._layers.set((*self._layers.get(), (patch, dict(values))))
+
+    def _lift(self, patch: Patch) -> None:
+        """Take away the innermost layer of a patch; others may have been laid over it."""
+        layers = list(self._layers.get())
+        place = max(number for number, (owner, _) in enumerate(layers) if owner is patch)
+        del layers[place]
+        self._layers.set(tuple(layers))
 
 
 @final
@@ -327,29 +334,29 @@ class Patch:
     """What `config.patch` returns: a context manager that may be entered again, and a
     decorator."""
 
-    __slots__ = ("_active", "_config", "_values")
+    __slots__ = ("_config", "_values")
 
     def __init__(self, config: Config, values: Mapping[str, Any]) -> None:
         self._config = config
         self._values = values
-        self._active: list[Any] = []
 
     def __enter__(self) -> None:
-        overlay = self._config._overlaid(self._values)
-        overlay.__enter__()
-        self._active.append(overlay)
+        self._config._lay(self, self._values)
 
     def __exit__(self, *exception: Any) -> None:
-        self._active.pop().__exit__(*exception)
+        self._config._lift(self)
 
     def __call__(self, function: _Function) -> _Function:
         @functools.wraps(function)
         def patched(*args: Any, **kwargs: Any) -> Any:
-            with self._config._overlaid(self._values):
+            with self:
                 return function(*args, **kwargs)
 
         return patched  # type: ignore[return-value]
 
+
+# A patch, and what it says now.
+_Layer: TypeAlias = tuple[Patch, dict[str, Any]]
 
 config = Config(os.environ)
 

@@ -261,7 +261,7 @@ class FrameCompiler:
         recorder.emit("bytecode", lambda: instructions_text(code, request.offset))
         outcome = "failed"
         try:
-            answer = run_isolated(lambda: self._compile(request, recorder))
+            answer = run_isolated(lambda: self._compile(request, recorder), keeps_interrupts=True)
             outcome = "refused" if isinstance(answer, Refused) else "graph"
             return answer
         except InternalError as failure:

@@ -7,7 +7,6 @@ ask one.
 from __future__ import annotations
 
 import functools
-import threading
 import types
 import weakref
 from collections.abc import Callable
@@ -33,6 +32,7 @@ from braze.ir.entry import CompileRequest, FrameValues
 from braze.ir.frame import Return
 from braze.ir.random_ops import drawing_devices
 from braze.ir.run_graph import compile_graph_runner
+from braze.locks import make_lock
 from braze.marks import MARKS, Mark
 from braze.options import Options
 from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered
@@ -51,7 +51,7 @@ class _Dispatchers:
     """Every dispatcher alive in the process, so that `reset` and `status` find them."""
 
     def __init__(self) -> None:
-        self._lock = threading.RLock()  # a finalizer that compiles may run in here
+        self._lock = make_lock()
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
 
     def add(self, dispatcher: Dispatcher) -> Dispatcher:
@@ -61,8 +61,9 @@ class _Dispatchers:
 
     def reset(self) -> None:
         with self._lock:
-            for dispatcher in [*self._dispatchers]:
-                dispatcher.reset()
+            dispatchers = [*self._dispatchers]
+        for dispatcher in dispatchers:  # without the lock: each waits for the compile in progress
+            dispatcher.reset()
 
     def status(self) -> tuple[CallableStatus, ...]:
         with self._lock:

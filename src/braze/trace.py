@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import logging
 import sys
-import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -25,6 +24,7 @@ from types import MappingProxyType
 from typing import Any, final
 
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 # Log artefacts: each is the logger `braze.<name>`, switched on by BRAZE_LOGS or `set_logs`.
 # A stage without a recorder at hand logs to that logger itself.
@@ -67,6 +67,8 @@ EAGER_CODES: Mapping[str, str] = MappingProxyType(
         "recompile-limit": "no entry fits, and there are as many as recompile_limit allows",
         "refusal-limit": "the frame was captured in vain as often as recompile_limit allows",
         "single-use": "a large graph that would serve no other call; the next one is compiled",
+        "compile-in-progress": "another thread compiles the same place, and cannot be waited for",
+        "idle-breaks": "hundreds of graph breaks came in a row with nothing computed between",
         "tracer": "a tracer of PyTorch's, which is active now, is to see the program's operators",
         "saved-tensors-hooks": "hooks on saved tensors are set around the call, and a graph cannot "
         "show them what the program's operators would",
@@ -215,7 +217,7 @@ class Journal:
 
     def __init__(self, *, detailed: bool = False, length: int | None = None) -> None:
         self.detailed = detailed
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._records: deque[CompileRecord] = deque(maxlen=length)
         self._fallbacks: deque[str] = deque(maxlen=length)
         self._left: dict[LeftToEager, None] = {}
@@ -277,7 +279,7 @@ class Recorder:
         self._began = time.perf_counter()
         self._stages: dict[str, float] = {}
         self._counters: Counter[str] = Counter()
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._ops: tuple[str, ...] = ()
         self._extern_ops: tuple[str, ...] = ()
         self._guards: tuple[str, ...] = ()

@@ -7,7 +7,9 @@ from collections.abc import Iterator
 
 from tests.architecture.tree import SourceFile, dotted, layer_of, listed, source_files
 
-BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks", "compat"})
+BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks", "compat"}) | {
+    "locks"
+}
 DATA = BASE | {"ir", "shapes"}
 STAGES = frozenset(
     "capture autograd rewrite lower schedule codegen runtime cache report debug".split()
@@ -16,13 +18,14 @@ STAGES = frozenset(
 # layer -> the other layers that it may import.
 ALLOWED: dict[str, frozenset[str]] = {
     "frozen": frozenset(),
+    "locks": frozenset(),
     "errors": frozenset({"frozen"}),
     "exc": frozenset({"errors"}),
-    "options": frozenset({"frozen", "errors"}),
-    "trace": frozenset({"frozen", "errors"}),
-    "marks": frozenset({"frozen", "errors"}),
+    "options": frozenset({"frozen", "errors", "locks"}),
+    "trace": frozenset({"frozen", "errors", "locks"}),
+    "marks": frozenset({"frozen", "errors", "locks"}),
     "class_facts": frozenset(),
-    "compat": frozenset({"class_facts", "frozen", "errors"}),
+    "compat": frozenset({"class_facts", "frozen", "errors", "locks"}),
     "shapes": frozenset({"frozen", "errors", "compat"}),
     "ir": frozenset({"frozen", "errors", "compat", "shapes"}),
     "standins": DATA,

@@ -133,6 +133,28 @@ CATALOGUE: dict[str, BreakReason] = {
         "compile what a turn does instead of the loop, or raise the option unroll_limit",
         example=("def f(x):\n    for _ in range(50_001):\n        x = x * 0.5\n    return x"),
     ),
+    "idle-work": BreakReason(
+        "a long computation in Python, or a loop that waits, runs natively: {detail}",
+        "do it outside of the compiled function, or raise the option idle_limit",
+        example=(
+            "def f(x):\n"
+            "    n = 0\n"
+            "    for i in range(100_000):\n"
+            "        n = (n + i) % 7\n"
+            "    return x * n"
+        ),
+    ),
+    "concurrency": BreakReason(
+        "something runs beside the program here, or the program waits for it: {detail}",
+        "start threads, and wait for them, outside of the compiled function",
+        example=(
+            "def f(x):\n"
+            "    thread = threading.Thread(target=x.add_, args=(1,))\n"
+            "    thread.start()\n"
+            "    thread.join()\n"
+            "    return x * 2"
+        ),
+    ),
     "recursion": BreakReason(
         "calls are nested too deeply: {detail}",
         "turn the recursion into a loop",

@@ -246,6 +246,7 @@ def del_attribute(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 
 @answers(object.__setattr__, type.__setattr__)
 def object_setattr(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    _check_name(interpreter, object.__setattr__, *args[1:])
     store_generic(interpreter, *args)
 
 

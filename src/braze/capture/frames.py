@@ -77,7 +77,7 @@ class Frame:
         self.generator: Any = None
         self.of_module = self.runs_eagerly = False
         self.names: Any = None
-        self.turns: dict[int, tuple[int, int]] = {}
+        self.turns: dict[int, tuple[int, int, int]] = {}
 
 
 class CannotBind(Exception):

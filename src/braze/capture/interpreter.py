@@ -26,6 +26,7 @@ from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.finalizers import check_ends
 from braze.capture.frames import Frame
 from braze.capture.functions_of_numbers import NumberFunctions
+from braze.capture.idle_work import UNLIMITED, IdleWork, check_idle
 from braze.capture.items import get_item
 from braze.capture.known_calls import KnownCalls
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
@@ -50,6 +51,10 @@ from braze.standins.numbers import SymbolicFloat
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
 MAX_NESTED_LOOPS = 60
+
+
+def _idle_limit(options: Any) -> int:
+    return UNLIMITED if options is None else int(options.idle_limit)
 
 
 @final
@@ -81,6 +86,7 @@ class Interpreter:
     entered: torch's context managers that run for real and have not been left; devices_entered:
     of devices among them the step that entered each.
     autocast_depth: of the thread, before the frame.
+    idle: how much was interpreted since the last operator.
     known_counts: of values of the graph, while a part of the program is interpreted for zero (0)
     or more (1) in them, which.
     callers: in whose name real code is called.
@@ -119,7 +125,7 @@ class Interpreter:
         self.world.origin = self.origin
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.steps_done = self.loops = self.transforms = 0
-        self.leave_at, self.warned_at = leave_at, -1
+        self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.returned: Any = None
         self.calls: list[TorchCall] = []
         self.tensor_names = TensorNames(tracer)
@@ -278,6 +284,8 @@ class Interpreter:
             raise self._too_deep(frame)
         if self.loops > MAX_NESTED_LOOPS:
             raise self._too_deep(frame)
+        if self.steps_done >= self.idle.due:
+            check_idle(self)
         self.frames.append(frame)
         self.loops += 1
         try:
@@ -333,7 +341,11 @@ class Interpreter:
                 return self.returned
 
     def _too_deep(self, frame: Frame) -> BreakRequested:
-        return BreakRequested("recursion", frame.code.co_qualname)
+        request = BreakRequested("recursion", frame.code.co_qualname)
+        # Captured by pieces, an endless recursion would end thirty times as deep as it does.
+        calls_itself = any(other.code is frame.code for other in self.frames)
+        request.natively = calls_itself and self.loops == 1
+        return request
 
     def finish_frame(self, value: Any) -> bool:
         """Leave the top frame with a result: to the frame below, or out of its loop."""
@@ -411,6 +423,8 @@ class Interpreter:
             return False
         if len(self.frames) > self.request.max_inline_depth:
             raise self._too_deep(frame)
+        if self.steps_done >= self.idle.due:
+            check_idle(self)
         if self.loops == 1:
             frame.call_offset = caller.current[1].offset
             frame.call_step = self.steps_done - 1

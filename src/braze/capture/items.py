@@ -155,7 +155,9 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     elif id(owner) not in world.known:
         call_with_key(interpreter, operator.setitem, owner, key, value)
     else:
-        call_with_key(interpreter, operator.setitem, _written(interpreter, owner), key, value)
+        written = _written(interpreter, owner)
+        value = written if value is owner and type(key) is slice else value
+        call_with_key(interpreter, operator.setitem, written, key, value)
 
 
 def _written(interpreter: Any, owner: Any) -> Any:

@@ -22,7 +22,7 @@ from braze.capture.handler_table import answers
 from braze.capture.opaque_objects import WeakProxy
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import TENSORS
-from braze.compat.standard_library import SameThread, registry_of
+from braze.compat.standard_library import registry_of
 from braze.ir.guard import GuardKind
 from braze.ir.source import DictKeySource, ItemSource, ObjectSource
 
@@ -39,6 +39,7 @@ _QUESTIONS = (
     re.split,
     re.findall,
     re.escape,
+    os.fspath,
     os.path.join,
 )
 # What the attributes of a function, a class or an instance say.
@@ -114,12 +115,6 @@ for _teller in _OF_ATTRIBUTES:
 def ask_process(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """What a file system, a path or a thread says may be something else at the next call."""
     raise BreakRequested("unseen-callable", "a question about files, modules or threads")
-
-
-@answers(threading.get_ident)
-def thread_number(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    interpreter.world.guard(None, GuardKind.HOLDS, SameThread())
-    return interpreter.native(threading.get_ident, *args, **kwargs)
 
 
 def _substitution(method: Any) -> Any:

@@ -12,6 +12,7 @@ import operator
 from typing import Any
 
 from braze.capture.frames import Frame
+from braze.capture.idle_work import check_idle
 from braze.capture.signals import BreakRequested, LoopTooLong
 from braze.compat.bytecode import Instruction
 
@@ -33,10 +34,14 @@ def begin_turn(interpreter: Any, frame: Frame, instruction: Instruction) -> None
         limit = request.options.unroll_limit
         detail = f"{frame.code.co_qualname} has one of more than {limit} operators"
         raise BreakRequested("long-loop", detail)
-    turns, first = frame.turns.get(target, (0, 0))
+    turns, first, began = frame.turns.get(target, (0, 0, -1))
     if turns == _WARM_UP:
         first = interpreter.tracer.recorder.progress[0]
-    frame.turns[target] = turns + 1, first
+    if began < interpreter.idle.since:
+        began = interpreter.outer_step
+    frame.turns[target] = turns + 1, first, began
+    if interpreter.steps_done >= interpreter.idle.due:
+        check_idle(interpreter)
     if turns and turns % _TURNS == 0 and request.options is not None:
         recorded = interpreter.tracer.recorder.progress[0]
         each = (recorded - first) / (turns - _WARM_UP)

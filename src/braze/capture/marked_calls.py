@@ -8,7 +8,8 @@ from typing import Any
 import torch
 
 from braze.capture.attributes import load_class_attribute
-from braze.capture.handler_table import answers
+from braze.capture.concurrency import is_concurrent
+from braze.capture.handler_table import CALL_HANDLERS, answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested
 from braze.capture.transforms import Transformed, Whole
@@ -65,6 +66,10 @@ def call_marked(
     """The result of calling a marked function, a Redirect, or NOT_MARKED."""
     mark = MARKS.of(function) or _torch_mark(function)
     if mark is None:
+        module = getattr(function, "__module__", None)
+        if is_concurrent(module) and function not in CALL_HANDLERS:
+            name = getattr(function, "__qualname__", None) or type(function).__qualname__
+            raise BreakRequested("concurrency", f"{module}.{name}")
         return _call_ours(interpreter, function, args)
     if mark is Mark.DISABLE_FRAME:
         return NOT_MARKED

@@ -248,7 +248,8 @@ def _call_method(
     """A method descriptor of a builtin class on its first argument."""
     if not args:
         return interpreter.native(function, *args, **kwargs)
-    owner, *rest = args
+    given, *rest = args
+    owner = given
     if holder in KEEPING and id(owner) not in interpreter.world.known:
         return interpreter.native(function, *args, **kwargs)
     if is_numpys_function(holder) and function.__name__ == "__call__":
@@ -263,6 +264,9 @@ def _call_method(
             if type(owner) not in EXACT and not (changing or function.__name__ in READING_METHODS):
                 raise BreakRequested("unseen-callable", describe(function))
             overlay = interpreter.overlay
+            derived = holder is collections.deque is not type(owner)
+            if derived and function.__name__ in _OF_SAME_CLASS:
+                raise BreakRequested("unsupported-container", f"a {type(owner).__qualname__}")
             if changing and not kwargs and overlay.add(owner, function, rest):
                 return None
             owner = overlay.changed(owner) if changing else overlay.contents(owner)
@@ -271,15 +275,35 @@ def _call_method(
     if holder in _HOLDERS and function.__name__ in _STORING_METHODS:
         return call_seen(interpreter, function, (owner, *rest), kwargs)
     called = holder if function.__name__ == "__init__" else function
-    native, keywords = _fitted(interpreter, called, _fitting(function), rest, kwargs)
+    takes_itself = any(value is given for value in rest) and issubclass(type(owner), _EXACT)
+    others = [None if value is given else value for value in rest] if takes_itself else rest
+    native, keywords = _fitted(interpreter, called, _fitting(function), others, kwargs)
+    if takes_itself:
+        # C code knows when a container takes its own items; an iterator of them would not end.
+        itself = _own_items(interpreter, function, given, owner)
+        native = tuple([itself if value is given else n for value, n in zip(rest, native)])
     return call_seen(interpreter, function, (owner, *native), keywords)
 
 
+def _own_items(interpreter: Any, function: Any, given: Any, owner: Any) -> Any:
+    """What the method of a container gets for the container itself: lists and deques ask a class
+    of the program's for its `__iter__`."""
+    asks = function.__name__ in _GROWING and issubclass(type(given), (list, collections.deque))
+    if asks and type(type(given).__iter__) in _FUNCTIONS:
+        return [*iterable_argument(interpreter, given)]
+    return owner
+
+
+# Methods by which a container takes the items of another one.
+_GROWING = frozenset({"extend", "extendleft", "__iadd__"})
+# Methods of a deque that give one of its class.
+_OF_SAME_CLASS = frozenset({"__add__", "__mul__", "__rmul__", "copy", "__copy__"})
 # Methods that keep their argument itself: it must not be replaced by a copy.
 _STORING_METHODS = frozenset(
     {"append", "insert", "add", "setdefault", "__setitem__", "remove", "index", "count", "get"}
     | {"pop", "__contains__", "discard", "appendleft", "move_to_end", "__getitem__"}
 )
+_EXACT = tuple(EXACT)
 _HOLDERS = frozenset({*EXACT})
 
 
@@ -414,6 +438,7 @@ def call_seen(
     else:
         values = args[1:] if function in _LEAVES_ITEMS else (*args, *kwargs.values())
     objects: list[Any] | None = [] if function in MAKES_TEXT else None
+    interpreter.idle.note_walk(values)
     _note_classes(values, classes, set(), objects)
     world = interpreter.world
     if objects:

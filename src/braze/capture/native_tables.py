@@ -39,7 +39,6 @@ _PURE_FUNCTIONS: dict[str, frozenset[str]] = {
     ),
     "_csv": frozenset({"reader", "writer"}),
     "_pickle": frozenset({"dump", "dumps", "load", "loads"}),
-    "_thread": frozenset({"allocate", "allocate_lock"}),
     "_weakref": frozenset({"proxy"}),
     "marshal": frozenset({"dump", "dumps", "load", "loads"}),
 }
@@ -47,7 +46,7 @@ _PURE_FUNCTIONS: dict[str, frozenset[str]] = {
 SAFE_MODULES = (
     _PURE_MODULES
     | _PURE_FUNCTIONS.keys()
-    | {"abc", "weakref", "_random", "_datetime", "datetime", "_io", "_queue"}
+    | {"abc", "weakref", "_random", "_datetime", "datetime", "_io"}
 )
 # Those methods that read the process: its clock, its time zone, which classes there are, what was
 # cached.

@@ -48,6 +48,15 @@ for _name in ("__neg__", "__pos__", "__invert__"):
     answers(UNARY[_name].function)(_one(UNARY[_name]))
 
 
+@answers(operator.iconcat)
+def concatenate(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`a += b` of what can be indexed."""
+    is_sequence = len(args) == 2 and not issubclass(type(args[0]), dict)
+    if not is_sequence or interpreter.world.lookup(type(args[0]), "__getitem__") is ABSENT:
+        return interpreter.native(operator.iconcat, *args, **kwargs)
+    return binary(interpreter, OPERATORS["+="], *args)
+
+
 @answers(operator.contains)
 def contains_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     return contains(interpreter, *args)

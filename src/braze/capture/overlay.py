@@ -25,6 +25,10 @@ MAPPINGS = (dict, collections.OrderedDict, collections.defaultdict, collections.
 SETS = (set, frozenset)
 CONTAINERS = (list, tuple, dict, set, frozenset, collections.deque)
 EXACT: frozenset[type] = frozenset({*SEQUENCES, *MAPPINGS, *SETS})
+# Numbers and texts of a longer list are guarded as a whole, and none is a symbol: a guard an item
+# takes 0.1 ms to compile.
+_MANY_ITEMS = 1024
+_CONSTANT = frozenset({int, str, float, bool})
 # What only adds to a container, by class: one item, several items.
 _ADDING: dict[type, tuple[Any, Any]] = {
     list: (list.append, list.extend),
@@ -484,9 +488,17 @@ class Overlay:
         raise BreakRequested("unsupported-container", type(value).__qualname__)
 
     def _copy_sequence(self, value: Any, source: Source) -> Any:
+        world = self.world
+        if (
+            type(value) is list
+            and len(value) > _MANY_ITEMS
+            and _CONSTANT.issuperset(map(type, value))
+        ):
+            items = list(value)
+            world.guard(source, GuardKind.EQUALS_MATCH, [*items])
+            return items
         self._guard_length(value)
         kind = next(base for base in SEQUENCES if issubclass(type(value), base))
-        world = self.world
         items = []
         for index, item in enumerate(kind.__iter__(value)):  # not the subclass's
             key = (id(value), index)

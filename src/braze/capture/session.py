@@ -144,10 +144,10 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         tangents = "forward-mode gradients, which are taken outside of the frame"
         kind = graph_break("unsupported-tensor", tangents, frame_origin(request))
         return Refused("now", kind.code, kind.reason, kind.hint, kind.origin)
-    leave_at = -1
+    leave_at, natively = -1, False
     reason: GraphBreak | None = None
     for _ in range(MAX_ATTEMPTS):
-        outcome = _attempt(request, leave_at, reason)
+        outcome = _attempt(request, leave_at, reason, natively)
         if isinstance(outcome, ReadTooEarly):
             request = dataclasses.replace(request, puts_off_schedules=False)
             continue
@@ -163,13 +163,13 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
         reason = reason if reason is not None and outcome.is_at_the_end else found
         if outcome.step is None or outcome.step < 0 or outcome.step == leave_at:
             return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
-        leave_at = outcome.step
+        leave_at, natively = outcome.step, outcome.natively
     assert reason is not None
     return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
 
 
 def _attempt(
-    request: FrameRequest, leave_at: int, reason: GraphBreak | None
+    request: FrameRequest, leave_at: int, reason: GraphBreak | None, natively: bool
 ) -> CapturedFrame | Refused | BreakRequested | ReadTooEarly | CopySeen | LoopTooLong:
     before = ambient_state()
     tracer = request.make_tracer()
@@ -177,7 +177,7 @@ def _attempt(
     try:
         with tracer:
             try:
-                return _interpret(interpreter, reason, before)
+                return _interpret(interpreter, reason, before, natively)
             finally:  # before the tracer: inference mode puts back the dispatch keys of its entry
                 try:
                     interpreter.leave_managers()
@@ -195,7 +195,7 @@ def _attempt(
 
 
 def _interpret(
-    interpreter: Interpreter, reason: GraphBreak | None, before: AmbientState
+    interpreter: Interpreter, reason: GraphBreak | None, before: AmbientState, natively: bool
 ) -> CapturedFrame | Refused | BreakRequested:
     interpreter.entered_settings = before.settings()
     interpreter.world.guard(None, GuardKind.AMBIENT, before)
@@ -204,7 +204,7 @@ def _interpret(
         value = interpreter.run_root(frame)
     except LeaveFrame:
         assert reason is not None
-        return _leave(interpreter, reason, before)
+        return _leave(interpreter, reason, before, natively)
     writer = RecipeWriter(interpreter)
     try:
         exit_recipe: Exit = Return(writer.recipe(value))
@@ -347,7 +347,7 @@ def _unsupported(interpreter: Interpreter, problem: str) -> Refused:
 
 
 def _leave(
-    interpreter: Interpreter, reason: GraphBreak, before: Any
+    interpreter: Interpreter, reason: GraphBreak, before: Any, natively: bool
 ) -> CapturedFrame | Refused | BreakRequested:
     """The frames stand before the instruction that broke: describe them."""
     writer = RecipeWriter(interpreter)
@@ -363,7 +363,7 @@ def _leave(
         except CannotRebuild as problem:
             return _blocked(problem, frame.call_step, reason.origin)
     try:
-        return _finish(interpreter, writer, Break(reason, tuple(states)), before)
+        return _finish(interpreter, writer, Break(reason, tuple(states), natively), before)
     except CannotRebuild as problem:
         return _blocked(problem, -1, reason.origin)
 

@@ -57,6 +57,7 @@ class BreakRequested(BaseException):
     step: the number of the instruction, counted from the frame's entry, before which the frame
         can be left; None until the interpreter's outermost loop knows it, -1 where there is none.
     is_at_the_end: the frame cannot be left as it is where it was to be.
+    natively: the rest of the frame that is left runs natively.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -65,7 +66,7 @@ class BreakRequested(BaseException):
         self.detail = detail
         self.origin: Origin = UNKNOWN
         self.step: int | None = None
-        self.is_at_the_end = False
+        self.is_at_the_end = self.natively = False
 
 
 @final

@@ -15,6 +15,8 @@ from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat, number_value
 
+# Integers of more are constants: each would be an operator, and a guard on its range.
+_LONG = 64
 _WIDE = frozenset({torch.float32, torch.float64, torch.bfloat16})
 _WHOLE = frozenset({torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64})
 
@@ -24,7 +26,8 @@ def _tensor_of(make: Any) -> None:
     def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(zip(("data", "dtype", "device"), args)) | kwargs
         data, asks = given.pop("data", None), given.pop("requires_grad", False)
-        numbers = list(data) if type(data) in (list, tuple, torch.Size) else [data]
+        is_row = type(data) in (list, tuple, torch.Size)
+        numbers = list(interpreter.overlay.contents(data)) if is_row else [data]
         kinds = set(map(type, numbers))
         changing = kinds & {SymbolicFloat, ProgramInt}
         if not changing or asks or not kinds <= {float, int, SymbolicFloat, ProgramInt}:
@@ -37,10 +40,10 @@ def _tensor_of(make: Any) -> None:
             "dtype": given.get("dtype") or (torch.int64 if whole else torch.get_default_dtype()),
             "device": given.get("device") or torch.get_default_device(),
         }
-        is_row = type(data) in (list, tuple, torch.Size)
         if SymbolicFloat in kinds and wanted["dtype"] not in _WHOLE:
             return _of_floats(interpreter, numbers, is_row, wanted)
-        if SymbolicFloat in kinds or not _fit(numbers, wanted["dtype"], whole):
+        is_long = len(numbers) > _LONG
+        if SymbolicFloat in kinds or is_long or not _fit(numbers, wanted["dtype"], whole):
             known = [interpreter.native(_settled, number) for number in numbers]
             items = type(data)(known) if is_row else known[0]
             return leaf_call(interpreter, make, (items,), given)

@@ -8,6 +8,7 @@ classes while C code runs on their instances.
 
 from __future__ import annotations
 
+import os
 import threading
 import types
 from collections.abc import Iterable
@@ -34,12 +35,18 @@ class Trampoline:
     def __init__(self, interpreter: Any, function: types.FunctionType) -> None:
         self._interpreter = interpreter
         self._function = function
-        self._thread = threading.get_ident()
+        self._thread, self._process = threading.get_ident(), os.getpid()
         self.code = function.__code__
 
     def __call__(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         interpreter = self._interpreter
-        if interpreter.over or threading.get_ident() != self._thread:
+        if (
+            interpreter.over
+            or threading.get_ident() != self._thread
+            or (
+                os.getpid() != self._process  # a child may give a new thread the same number
+            )
+        ):
             return self._as_always()(*args, **kwargs)
         try:
             result = interpreter.call(self._function, *args, **kwargs)

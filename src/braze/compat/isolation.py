@@ -17,7 +17,10 @@ from typing import Any, NamedTuple, TypeVar, final
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.backward import pop_saved_hooks, saved_hooks, silence_saved_hooks
 from braze.compat.dispatch import dispatch_mode_count, pop_dispatch_mode
+from braze.compat.signal_handlers import unwrap_handlers, wrap_handlers
 from braze.compat.transforms import TransformLevels, leave_transforms, transform_levels
+from braze.errors import Interrupted
+from braze.locks import call_in_children, make_lock
 
 _Result = TypeVar("_Result")
 
@@ -52,33 +55,43 @@ class _CollectorPauses:
     """Who wants the garbage collector off; the last one that ends turns it on again."""
 
     def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.holders: set[object] = set()
+        self.lock = make_lock()
+        self.holders: dict[object, int] = {}  # each with its thread
         self.was_enabled = False
 
     def begin(self, holder: object) -> None:
         with self.lock:
             if not self.holders:
                 self.was_enabled = gc.isenabled()
-            self.holders.add(holder)
+            self.holders[holder] = threading.get_ident()
             gc.disable()
 
     def end(self, holder: object) -> None:
         with self.lock:
-            is_last = self.holders == {holder} and self.was_enabled
+            is_last = [*self.holders] == [holder] and self.was_enabled
         if is_last:
             _age_young_objects()
         with self.lock:
-            if self.holders == {holder} and self.was_enabled:
+            if [*self.holders] == [holder] and self.was_enabled:
                 gc.enable()
-            self.holders.discard(holder)
+            self.holders.pop(holder, None)
+
+    def forget_others(self) -> None:
+        """In a child, whose only thread is this one."""
+        here = threading.get_ident()
+        self.holders = {h: thread for h, thread in self.holders.items() if thread == here}
+        if not self.holders and self.was_enabled:
+            gc.enable()
 
 
 _PAUSES = _CollectorPauses()
+call_in_children(_PAUSES.forget_others)
 
 
-def run_isolated(function: Callable[[], _Result]) -> _Result:
+def run_isolated(function: Callable[[], _Result], keeps_interrupts: bool = False) -> _Result:
     """The result of a call that leaves this thread's state as it was, whichever way it ends.
+
+    keeps_interrupts: what a handler of a signal raised meanwhile comes out as Interrupted.
 
     Nor does an automatic garbage collection happen meanwhile: compiling makes many objects that
     live, and a full collection walks the user's whole program (180 ms with a model library
@@ -86,7 +99,9 @@ def run_isolated(function: Callable[[], _Result]) -> _Result:
     """
     before = _thread_state()
     were_silent = False
+    handlers: dict[int, Any] = {}
     try:
+        handlers = wrap_handlers()
         were_silent = silence_saved_hooks(True)
         return without_collection(function)
     except BaseException as ending:
@@ -94,12 +109,16 @@ def run_isolated(function: Callable[[], _Result]) -> _Result:
             _leave_levels(ending, before)
         finally:
             _leave_levels(ending, before)
+        if isinstance(ending, Interrupted) and not keeps_interrupts:
+            raise ending.exception from None
         raise
     finally:
         try:
             _put_back(before, were_silent)
         finally:
+            unwrap_handlers(handlers)
             _put_back(before, were_silent)
+            unwrap_handlers(handlers)
 
 
 def without_collection(function: Callable[[], _Result]) -> _Result:

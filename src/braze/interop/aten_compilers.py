@@ -6,7 +6,6 @@ The callable takes the inputs one by one, or as one list where it carries `_boxe
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -15,6 +14,7 @@ import torch
 from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.interop.fx_graph import aten_to_fx
 from braze.ir.graph import Graph
+from braze.locks import make_lock
 
 
 @final
@@ -37,7 +37,7 @@ class CompiledAtFirstCall:
         self._compiler = compiler
         self._instead = instead
         self._compiled: Callable[[Sequence[torch.Tensor]], Any] | None = None
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def __call__(self, inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         if self._compiled is None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 import enum
 import importlib
 import sys
-import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, TypeAlias, final
@@ -20,6 +19,7 @@ import torch
 from braze.compat.torch_versions import UNTAGGED_BACKENDS
 from braze.errors import InvalidBackend, UserError, unknown_name
 from braze.frozen import frozen
+from braze.locks import make_lock
 
 ENTRY_POINT_GROUP = "torch_dynamo_backends"
 HIDDEN_TAGS = ("debug", "experimental")
@@ -96,7 +96,7 @@ class Backends:
     __slots__ = ("_lock", "_registered", "_tags")
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._registered: dict[str, GraphCompiler] = {}
         self._tags: dict[str, frozenset[str]] = {}
 

@@ -8,7 +8,6 @@ sizes for constants) makes something that raises at other sizes: it is asked aga
 from __future__ import annotations
 
 import copy
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -20,6 +19,7 @@ from braze.ir.graph import Graph
 from braze.ir.random_ops import drawing_devices
 from braze.ir.run_graph import checking_writes
 from braze.ir.versions import putting_back
+from braze.locks import make_lock
 
 
 def run_by_compiler(
@@ -71,7 +71,7 @@ class _BySizes:
         self._compiled = leaving_regions(module, compiler(copy.copy(module), example_inputs))
         self._by_sizes: dict[tuple[Any, ...], Callable[..., Any]] = {}
         self._by_sizes[_sizes(example_inputs)] = self._compiled
-        self._lock = threading.Lock()
+        self._lock = make_lock()
 
     def __call__(self, inputs: Sequence[Any]) -> Any:
         return (self._by_sizes.get(_sizes(inputs)) or self._compiled)(*inputs)

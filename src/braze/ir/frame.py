@@ -267,10 +267,14 @@ class Return:
 @frozen(eq=False)
 class Break:
     """Run the graph and the effects, rebuild `frames` (outermost first; each but the last waits
-    at the CALL-like instruction whose callee is the next), run the last one's instruction."""
+    at the CALL-like instruction whose callee is the next), run the last one's instruction.
+
+    natively: the last one's rest is run natively, not its instruction alone.
+    """
 
     reason: GraphBreak
     frames: tuple[FrameState, ...]
+    natively: bool = False
 
 
 Exit: TypeAlias = Return | Break

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from typing import final
 
 from braze.errors import BrazeWarning
+from braze.locks import make_lock
 
 
 @final
@@ -14,7 +14,7 @@ class Warned:
     """What has been said of the machine, once in a process."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._messages: set[str] = set()
 
     def once(self, message: str) -> None:

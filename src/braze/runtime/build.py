@@ -65,8 +65,17 @@ def _compile_all(
         return made
     workers = options.build_threads or os.cpu_count() or 1
     objects = [folder / f"{unit.name}.o" for unit in units]
-    with ThreadPoolExecutor(workers) as pool:
-        list(pool.map(lambda u, o: _run(toolchain, u, o, ("-c",)), units, objects))
+
+    def compile_one(unit: SourceUnit, target: Path) -> None:
+        _run(toolchain, unit, target, ("-c",))
+
+    try:
+        with ThreadPoolExecutor(workers) as pool:
+            list(pool.map(compile_one, units, objects))
+    except RuntimeError as error:  # the process may have no more threads
+        if isinstance(error, BuildFailed):
+            raise
+        list(map(compile_one, units, objects))
     made = folder / "unit.so"
     command = [toolchain.compiler, "-shared", "-fopenmp", "-o", str(made), *map(str, objects)]
     _check(subprocess.run([*command, *toolchain.libraries], capture_output=True, text=True))

@@ -15,11 +15,12 @@ from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.errors import RecompileLimitExceeded
+from braze.errors import Interrupted, RecompileLimitExceeded
 from braze.ir.entry import CompiledEntry, CompileFrame, CompileRequest, FrameValues, PartlyRun
 from braze.ir.frame import NULL, Refused, Return
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.origin import Origin
+from braze.locks import call_in_children, make_lock
 from braze.runtime.eager_calls import Tally
 from braze.runtime.guards import compile_entry_check, explain_failure, first_failure
 from braze.runtime.guards_memory import SnapshotMemory
@@ -45,6 +46,9 @@ _GENERAL_FIX = "Keep this value the same between calls, or raise recompile_limit
 _UNSTABLE_FIX = (
     "The program changes the value while it is compiled (another thread?), or this is a bug."
 )
+# Seconds that a call waits for another thread's compile: one that holds what that compile needs
+# would wait for ever.
+_LONGEST_WAIT = 60.0
 # A frame that raises on bad arguments is tried again on good ones, but not without end.
 _RAISES_PER_ENTRY = 8
 
@@ -96,6 +100,35 @@ class Entry:
             states.restore()
             raise
 
+
+@final
+class _Compiling:
+    """How many compiles are in progress in each thread, one within another."""
+
+    def __init__(self) -> None:
+        self._threads: Counter[int] = Counter()
+
+    def __enter__(self) -> None:
+        self._threads[threading.get_ident()] += 1
+
+    def __exit__(self, *exception: object) -> None:
+        here = threading.get_ident()
+        self._threads[here] -= 1
+        if self._threads[here] <= 0:
+            del self._threads[here]
+
+    def is_here(self) -> bool:
+        """Whether this thread compiles."""
+        return threading.get_ident() in self._threads
+
+    def forget_others(self) -> None:
+        """In a child, whose only thread is this one."""
+        here = threading.get_ident()
+        self._threads = Counter({here: self._threads[here]} if self.is_here() else {})
+
+
+COMPILING = _Compiling()
+call_in_children(COMPILING.forget_others)
 
 Found: TypeAlias = tuple[Entry, list[torch.Tensor]]
 
@@ -152,8 +185,8 @@ class FrameCache:
         self.refusals: tuple[Refused, ...] = ()
         self.closed: LeftToEager | None = None
         self.history = SizeHistory()
-        self.lock = threading.RLock()
-        self.order = threading.Lock()
+        self.lock = make_lock()
+        self.order = make_lock()
 
     def clear(self) -> None:
         """Forget everything compiled here."""
@@ -182,7 +215,10 @@ class FrameCache:
         found = self.find(values)
         if found is not None or (self.closed is not None and not self.fullgraph):
             return found or self.closed  # type: ignore[return-value]
-        with self.lock:
+        waited = self._begin()
+        if waited is not None:
+            return waited
+        try:
             found = self.find(values)
             if found is not None or (self.closed is not None and not self.fullgraph):
                 return found or self.closed  # type: ignore[return-value]
@@ -206,6 +242,22 @@ class FrameCache:
                     self.history,
                 ),
             )
+        finally:
+            self.lock.release()
+
+    def _begin(self) -> LeftToEager | None:
+        """Take the lock. Why the call is left to eager where another thread compiles here, and this
+        one cannot wait for it: it compiles something itself, for which that thread may be waiting,
+        or has waited long."""
+        if self.lock.acquire(blocking=False):
+            return None
+        bound = -1.0 if self.fullgraph else _LONGEST_WAIT
+        longest = 0.0 if COMPILING.is_here() else bound
+        if self.lock.acquire(timeout=longest):
+            return None
+        what = "another thread compiles it, and this one does not wait any longer"
+        hint = "call it once before threads do"
+        return self._left("compile-in-progress", what, hint, is_for_good=False)
 
     def _is_full(self) -> bool:
         raised = sum(refusal.kind == "raises" for refusal in self.refusals)
@@ -216,7 +268,11 @@ class FrameCache:
         return tried >= self.limit or gives_up
 
     def _compile(self, compile_frame: CompileFrame, request: CompileRequest) -> Found | LeftToEager:
-        answer = compile_frame(request)
+        try:
+            with COMPILING:
+                answer = compile_frame(request)
+        except Interrupted as interrupted:
+            raise interrupted.exception from None
         if isinstance(answer, Refused):
             why = self._refused(answer)
             if answer.kind != "now":
@@ -269,11 +325,11 @@ class FrameCache:
         what = f"captured {len(self.refusals)} times in vain; the last time: {last.reason}"
         return self._left("refusal-limit", what, last.hint)
 
-    def _left(self, code: str, what: str, hint: str) -> LeftToEager:
-        """Why all later calls are left to eager."""
+    def _left(self, code: str, what: str, hint: str, *, is_for_good: bool = True) -> LeftToEager:
+        """Why this call, or all later ones, are left to eager."""
         where = f"{self.code.co_filename}:{self.code.co_firstlineno}"
         name, is_rest = self.code.co_qualname, self.offset > 0
-        return LeftToEager(code, what, hint, where, name, is_rest, is_for_good=True)
+        return LeftToEager(code, what, hint, where, name, is_rest, is_for_good=is_for_good)
 
     def _refused(self, refused: Refused) -> LeftToEager:
         """Why a call is left to eager whose frame was not captured."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.resources
-import threading
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
@@ -20,6 +19,7 @@ from braze.compat.ambient import call_untraced
 from braze.compat.tensor_interface import hook_functions, implementation_address
 from braze.errors import BuildFailed
 from braze.ir.kernel import SourceUnit
+from braze.locks import make_lock
 from braze.options import config
 from braze.runtime.build import build, load
 from braze.runtime.toolchain import NoCompiler, find_toolchain
@@ -30,7 +30,7 @@ class GradientWatch:
     """Asks libtorch; builds what it needs at the first question."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._asked: _Asked | None = None
         self._tried = False
 

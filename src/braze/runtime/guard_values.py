@@ -15,6 +15,7 @@ from braze.runtime.guard_words import mismatch, short_text
 from braze.runtime.source_code import SourceWriter, keys_in_order
 
 _SHARED_BY_VALUE = (int, str, bytes)
+_SHARED_BY_VALUE_SET = frozenset(_SHARED_BY_VALUE)
 _ATOMS = (bool, type(None), type(Ellipsis), type(NotImplemented))
 _PLAIN_DICTS = (dict, OrderedDict)
 
@@ -33,6 +34,8 @@ def same_constant(value: Any, expected: Any) -> bool:
     if cls is complex:
         return same_constant(value.real, expected.real) and same_constant(value.imag, expected.imag)
     if issubclass(cls, (tuple, list)):
+        if _SHARED_BY_VALUE_SET.issuperset(map(type, expected)):  # many, compared by C code
+            return bool(value == expected) and [*map(type, value)] == [*map(type, expected)]
         return len(value) == len(expected) and all(map(same_constant, value, expected))
     if cls is dict:
         return same_constant(tuple(value), tuple(expected)) and all(

@@ -32,6 +32,7 @@ from braze.compat.tensor_interface import (
 )
 from braze.errors import BuildFailed
 from braze.ir.kernel import SourceUnit
+from braze.locks import call_in_children, make_lock
 from braze.options import Options, config
 from braze.runtime.build import build
 from braze.runtime.toolchain import NoCompiler, find_toolchain
@@ -68,7 +69,7 @@ class NativeLoader:
     """Builds the extension in a thread of its own at the first question for it."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._thread: threading.Thread | None = None
         self._loaded: NativeGuards | None = None
 
@@ -86,8 +87,8 @@ class NativeLoader:
     def wait(self) -> NativeGuards | None:
         """The extension, when building has ended; None where it cannot be built."""
         self.ready()
-        assert self._thread is not None
-        self._thread.join()
+        if self._thread is not None and self._thread.ident is not None:
+            self._thread.join()
         return self._loaded
 
     def _start(self) -> None:
@@ -95,20 +96,32 @@ class NativeLoader:
             if self._thread is None:
                 # No daemon: ended inside of C++ at the process's exit, it would abort the process.
                 thread = threading.Thread(target=self._load, name="braze-guards")
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:  # the process may have no more threads
+                    self._say_why_not(str(error))
                 self._thread = thread
 
     def _load(self) -> None:
         loaded = load_native_guards(config.snapshot())
         if isinstance(loaded, str):
-            message = f"guards are checked by generated Python, several times slower: {loaded}"
-            extra = {"origin": "", "artefact": "perf_hints"}
-            logging.getLogger("braze.perf_hints").info("%s", message, extra=extra)
+            self._say_why_not(loaded)
         else:
             self._loaded = loaded
 
+    def _say_why_not(self, reason: str) -> None:
+        message = f"guards are checked by generated Python, several times slower: {reason}"
+        extra = {"origin": "", "artefact": "perf_hints"}
+        logging.getLogger("braze.perf_hints").info("%s", message, extra=extra)
+
+    def forget_thread(self) -> None:
+        """In a child, where it does not run: what it had not loaded is loaded anew."""
+        if self._loaded is None:
+            self._thread = None
+
 
 LOADER = NativeLoader()
+call_in_children(LOADER.forget_thread)
 
 
 def load_native_guards(options: Options) -> NativeGuards | str:

@@ -12,14 +12,14 @@ import atexit
 import os
 import shutil
 import tempfile
-import threading
 import warnings
 from pathlib import Path
 
 from braze.errors import BrazeWarning
+from braze.locks import make_lock
 from braze.options import Options
 
-_LOCK = threading.Lock()
+_LOCK = make_lock()
 # Of each process: the folder that stands for caches which cannot be written.
 _OWN: dict[int, Path] = {}
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import weakref
 import zlib
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, final
@@ -13,6 +14,7 @@ from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_auto
 from braze.ir.kernel import KernelSources
 from braze.ir.loops import BufferView
 from braze.ir.schedule import ALIGNMENT, Schedule
+from braze.locks import call_in_children
 from braze.options import Options
 from braze.runtime.arena_view import ArenaView
 from braze.runtime.build import build, load
@@ -59,6 +61,39 @@ def callable_of(program: LaunchProgram, names: dict[str, Any], frames: Frames) -
     return made.straight() if program.is_pure else made
 
 
+def _one() -> int:
+    return 1
+
+
+@final
+class _Programs:
+    """The launch programs of the process.
+
+    threads: how many threads a kernel may use. In a child of a process that had programs it is one:
+    OpenMP's others are not there, and would be waited for.
+    """
+
+    def __init__(self) -> None:
+        self.threads: Callable[[], int] = torch.get_num_threads
+        self._calls: weakref.WeakSet[Any] = weakref.WeakSet()
+
+    def add(self, call: Any) -> None:
+        """Take in a launch program."""
+        self._calls.add(call)
+
+    def stay_in_this_thread(self) -> None:
+        """In a child."""
+        calls = list(self._calls)
+        if calls:
+            self.threads = _one
+        for call in calls:
+            call.__globals__["threads"] = _one
+
+
+PROGRAMS = _Programs()
+call_in_children(PROGRAMS.stay_in_this_thread)
+
+
 @final
 class Linked:
     """The compiled graph: calling it runs `call` of the launch program without gradients, and
@@ -70,12 +105,13 @@ class Linked:
         names |= {
             "take_frame": frames.take,
             "give_frame": frames.give,
-            "threads": torch.get_num_threads,
+            "threads": PROGRAMS.threads,
             "flatten": _flatten,
             "restride": _restride,
             "reinterpret": _reinterpret,
         }
         self._call = program.define(names)
+        PROGRAMS.add(self._call)
         # Nothing but a reader asks for it, and it is as large as the code.
         self._packed = zlib.compress(program.text.encode(), 1)
 

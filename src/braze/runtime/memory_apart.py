@@ -14,7 +14,6 @@ work there.
 from __future__ import annotations
 
 import logging
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -31,6 +30,7 @@ from braze.frozen import frozen
 from braze.ir.loops import bytes_of
 from braze.ir.schedule import Schedule
 from braze.ir.training import Role
+from braze.locks import make_lock
 from braze.runtime.first_room import take_piece
 from braze.runtime.lent_memory import lying_as
 from braze.runtime.library_workspace import Scratch, make_workspace
@@ -52,7 +52,7 @@ class MemoryApart:
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._handle: tuple[int, int] | None = None  # PyTorch's; it is used until released
         self._is_entered = False
 

@@ -7,7 +7,8 @@
     failed   the exception is raised at that call                            -> native
 
 An instruction that raises, or that is not executed here, and a frame that is refused, make the
-rest of that frame run natively. The loop is flat: its depth does not grow with the breaks. No step
+rest of that frame run natively. So do more than `_MOST_IDLE` breaks in a row with nothing computed
+between them: a loop that polls. The loop is flat: its depth does not grow with the breaks. No step
 keeps values of the program in its own variables while the program runs: what the program lets go
 of is finalized then.
 """
@@ -64,13 +65,14 @@ class _Ready(enum.Enum):
 @final
 class _Broken:
     """The top frame waits for its instruction to be executed: `reason` broke the graph there.
-    is_rest: something has been computed already."""
+    is_rest: something has been computed already; is_idle: not by the graph before it."""
 
-    __slots__ = ("is_rest", "reason")
+    __slots__ = ("is_idle", "is_rest", "reason")
 
-    def __init__(self, reason: GraphBreak, is_rest: bool) -> None:
+    def __init__(self, reason: GraphBreak, *, is_rest: bool, is_idle: bool = False) -> None:
         self.reason = reason
         self.is_rest = is_rest
+        self.is_idle = is_idle
 
 
 @final
@@ -104,6 +106,11 @@ class _Native:
 
 _State: TypeAlias = _Broken | _Ready | Finished | _Failed | _Native
 
+# Breaks in a row without a tensor going in or out of a graph: beyond this the top frame runs
+# natively, beyond the second number those that called it, too.
+_MOST_IDLE = 256
+_MOST_IDLE_CALLERS = 4096
+
 # Operands of the instructions at which a caller waits, beside `arg` arguments.
 _CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
 
@@ -111,12 +118,20 @@ _CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
 def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
     """The outermost frame's return value, or its exception. frames: outermost first, consumed.
     entry: whose graph broke there."""
-    state: _State = _Broken(_reason_of(entry), is_rest=entry.compiled.operators > 0)
+    state = _behind(entry, frames[-1], is_rest=entry.compiled.operators > 0, is_idle=False)
+    idle = 0  # breaks in a row
     while True:
         if type(state) is _Broken:
-            state = _execute(host, frames[-1], state)
+            idle = idle + 1 if state.is_idle else 0
+            if idle > _MOST_IDLE:
+                state = _Native(why=_left_idle(frames[-1], idle))
+            else:
+                state = _execute(host, frames[-1], state)
         elif state is _Ready.READY:
-            state = _enter(host, frames)
+            if idle > _MOST_IDLE_CALLERS:
+                state = _Native(why=_left_idle(frames[-1], idle))
+            else:
+                state = _enter(host, frames)
         elif type(state) is _Native:
             state = _run_rest(host, frames[-1], state)
         else:
@@ -133,10 +148,32 @@ def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
         del state
 
 
-def _reason_of(entry: Entry) -> GraphBreak:
+def _behind(entry: Entry, frame: LiveFrame, *, is_rest: bool, is_idle: bool) -> _State:
+    """How the top frame goes on behind a graph that broke there."""
     end = entry.compiled.exit
     assert isinstance(end, Break)
-    return end.reason
+    broken = _Broken(end.reason, is_rest=is_rest, is_idle=is_idle)
+    return _Native(why=_left_natively(frame, broken)) if end.natively else broken
+
+
+def _left_natively(frame: LiveFrame, broken: _Broken) -> LeftToEager:
+    """Why the rest of a frame runs natively that capture left at a break."""
+    reason, name = broken.reason, frame.code.co_qualname
+    place = str(reason.origin)
+    return LeftToEager(
+        reason.code, reason.reason, reason.hint, place, name, broken.is_rest, is_for_good=True
+    )
+
+
+def _left_idle(frame: LiveFrame, idle: int) -> LeftToEager:
+    """Why the rest of a frame runs natively that breaks its graphs and computes nothing."""
+    code = frame.code
+    program = decode(code)
+    line = program.instructions[program.index_at[frame.offset]].line
+    what = f"{idle} graph breaks in a row with nothing computed between"
+    hint = "poll outside of the compiled function"
+    place = f"{code.co_filename}:{line}"
+    return LeftToEager("idle-breaks", what, hint, place, code.co_qualname, True, is_for_good=True)
 
 
 def _execute(host: Host, frame: LiveFrame, broken: _Broken) -> _State:
@@ -172,11 +209,18 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     values = FrameValues(frame.locals, frame.stack, frame.globals)
     key = continuation_key(frame.code, frame.offset, values)
     cache = host.cache(key, frame.code, frame.offset)
-    found = host.find(cache, values, frame.function)
+    found: Found | LeftToEager | None = None
+    raised: BaseException | None = None
+    try:
+        found = host.find(cache, values, frame.function)
+    except BaseException as interrupt:  # of the compile: the frame's handlers see it
+        raised = without_driver_frames(interrupt)
+    if found is None:
+        return _Native(raised)
     if isinstance(found, LeftToEager):
         return _Native(why=found)
     entry, inputs = found
-    results = raised = why = None
+    results = why = None
     try:
         results = entry.run_graph(inputs)
     except PartlyRun as partly:
@@ -189,7 +233,8 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
         return Finished(entry.replay(values, results))
     host.tally.broken.add()
     frames[-1:] = entry.replay(values, results)
-    return _Broken(_reason_of(entry), is_rest=True)
+    is_idle = not (inputs or results)
+    return _behind(entry, frames[-1], is_rest=True, is_idle=is_idle)
 
 
 def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _State:

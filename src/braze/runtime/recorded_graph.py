@@ -11,7 +11,6 @@ It never fails: what cannot be recorded runs as compiled, and the log says why.
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -21,6 +20,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.gradmode import is_autocast_on, set_grad_enabled, without_autocast
+from braze.locks import make_lock
 from braze.runtime.graph_recording import NoRoom, NotRecordable, Recording, RecordingPool
 from braze.runtime.memory_apart import CallsApart
 from braze.runtime.recording_facts import RecordingFacts
@@ -72,7 +72,7 @@ class RecordedGraph:
         self.text = getattr(plain, "text", "")
         self._plain, self._record, self._facts, self._pool = plain, record, facts, pool
         self._takes_inputs, self._report = takes_inputs, report
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         self._sizes: OrderedDict[tuple[Any, ...], _Sized] = OrderedDict()
         self._told: set[str] = set()
         self._refused = False

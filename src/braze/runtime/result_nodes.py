@@ -16,7 +16,6 @@ that gives the others is kept until it is their turn, or the engine is done.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -26,6 +25,7 @@ from braze.compat.backward import graph_task, queue_callback, quick_apply
 from braze.frozen import frozen
 from braze.ir.training import ForwardBackward
 from braze.ir.types import TensorType
+from braze.locks import make_lock
 
 # Tangents of all results -> gradients of the inputs that want one.
 RunBackward: TypeAlias = Callable[[Sequence[Any]], Sequence[torch.Tensor | None]]
@@ -128,7 +128,7 @@ class _Call:
     def __init__(self, result_count: int, run: RunBackward) -> None:
         self._result_count, self._run = result_count, run
         self._passes: dict[int, _Pass] = {}  # by the engine's number of its run
-        self._lock = threading.RLock()
+        self._lock = make_lock()
 
     def put(self, results: Sequence[int], tangents: Sequence[Any]) -> None:
         """Keep gradients that have come in."""

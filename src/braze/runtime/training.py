@@ -11,7 +11,6 @@ kernels, from the inputs.
 from __future__ import annotations
 
 import functools
-import threading
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
@@ -47,6 +46,7 @@ from braze.ir.training import (
     tangent_stride,
 )
 from braze.ir.types import Size, TensorType
+from braze.locks import make_lock
 from braze.runtime.cheap_views import cheap_view_for
 from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
@@ -94,7 +94,7 @@ class TrainingGraph:
         self.plain_results += [self.result_count + n for n in range(len(pair.computed))]
         self._compile_backward = compile_backward
         self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
-        self._lock = threading.Lock()
+        self._lock = make_lock()
         inputs = pair.forward.inputs
         self.tensor_count = len(inputs)
         self.tensors_of = _first(len(inputs), len(inputs) + len(pair.forward.sizes.numbers))

@@ -41,6 +41,7 @@ from braze.shapes.extrema import decided_by, lower_end
 from braze.shapes.intervals import Range
 from braze.shapes.linear import can_be_zero, linear_in, solved_for
 from braze.shapes.prove import is_nonnegative, is_plainly_nonnegative
+from braze.shapes.rewriting import Rewriting
 from braze.shapes.substitution import evaluate, substitute
 from braze.shapes.unknowns import SpecialisedError, Unknown, UnseenError
 
@@ -101,8 +102,8 @@ class Facts:
         self.hints: dict[Symbol, int] = {}
         self.ranges: dict[Symbol, Range] = {}
         self.assumed: list[Assumed] = []
-        self.written: dict[Symbol, Expr] = {}  # symbols that are written as something else
-        self.rewritten = 0  # how often `written` changed
+        self._rewriting = Rewriting()
+        self.written = self._rewriting.by_symbol  # symbols that are written as something else
         self.meaning: dict[Symbol, Expr] = {}  # symbols made here, in terms of inputs' symbols
         self._inequalities: list[Expr] = []
         self._names: dict[Any, Symbol] = {}
@@ -163,11 +164,20 @@ class Facts:
             self.unknowns[symbol] = Unknown(symbol, symbol, unseen=unseen)
             self.ranges[symbol] = (symbol.lower, MOST if symbol.upper is None else symbol.upper)
             return
-        self.meaning[symbol] = self.in_inputs(meaning)
-        if self.data is not None:
-            self.data.note_named(symbol, meaning)
+        self._give_meaning(symbol, meaning)
         if len(meaning.terms) == 1 and meaning.terms[0][1] == 1 == len(meaning.terms[0][0]):
             self._define(meaning.terms[0][0][0], symbol)
+
+    def _give_meaning(self, symbol: Symbol, meaning: Expr) -> None:
+        self.meaning[symbol] = in_inputs = self.in_inputs(meaning)
+        self._rewriting.note_meaning(symbol, in_inputs)
+        if self.data is not None:
+            self.data.note_named(symbol, meaning)
+
+    @property
+    def rewritten(self) -> int:
+        """How often `written` changed."""
+        return self._rewriting.version
 
     def current(self, expr: Expr) -> Expr:
         """The expression with everything written as it is now."""
@@ -222,9 +232,7 @@ class Facts:
         symbol = Symbol(f"q{self._named}", low, high, hint)
         self._named += 1
         self.hints[symbol] = hint
-        self.meaning[symbol] = self.in_inputs(expr)
-        if self.data is not None:
-            self.data.note_named(symbol, expr)
+        self._give_meaning(symbol, expr)
         self._define(atom, symbol)
         return as_expr(symbol)
 
@@ -412,7 +420,7 @@ class Facts:
 
     def learn(self, relation: Relation) -> bool:
         """Take a relation as true. False where no range of a symbol says all of it."""
-        before = dict(self.written)
+        before = self.rewritten
         in_range = relation.kind != "==" and self._learn_range(relation)
         if relation.kind == "==":
             self._learn_equality(relation.expr)
@@ -425,12 +433,12 @@ class Facts:
 
     def write(self, symbol: Symbol, expr: Expr) -> None:
         """Write a symbol as something else from now on."""
-        before = dict(self.written)
+        before = self.rewritten
         self._write(symbol, expr)
         self._settle(before)
 
-    def _settle(self, before: dict[Symbol, Expr]) -> None:
-        if self.written != before:
+    def _settle(self, before: int) -> None:
+        if self.rewritten != before:
             self._rewrite()
         self._known.clear()
         self.probes.clear()
@@ -480,8 +488,7 @@ class Facts:
     def _write(self, symbol: Symbol, expr: Expr) -> None:
         """Write a symbol as something else from now on; what was known of it stays known."""
         low, high = range_of(symbol, self.ranges)
-        self.written[symbol] = expr
-        self.rewritten += 1
+        self._rewriting.write(symbol, expr)
         constant = constant_value(expr)
         if constant is not None:
             self._specialised(symbol)
@@ -496,10 +503,9 @@ class Facts:
             self._inequalities.append(expr)
 
     def _specialised(self, symbol: Symbol) -> None:
-        for unknown in self.unknowns.values():
-            if symbol not in symbols(self.current(as_expr(unknown.symbol))) and (
-                symbol != unknown.symbol
-            ):
+        for found in self._rewriting.written_with(symbol):
+            unknown = self.unknowns.get(found)
+            if unknown is None:
                 continue
             number = self.hint_of(self.current(as_expr(unknown.symbol)))
             self.note(f"{unknown.symbol} = {unknown.source} is specialised to {number}")
@@ -513,26 +519,17 @@ class Facts:
 
     def _rewrite(self) -> None:
         """Bring what is kept up to date with `written`."""
-        self.rewritten += 1
-        self._write_out()
-        numbers = {
-            symbol: number
-            for symbol, meaning in self.meaning.items()
-            if symbol not in self.written
-            and constant_value(number := self.current(meaning)) is not None
-        }
-        if numbers:  # quotients of sizes that are numbers now
-            self.written.update(numbers)
-            self._write_out()
+        changed = self._rewriting.settle()
+        if not changed:
+            return
+        for symbol in self._rewriting.means(changed):  # quotients of sizes that are numbers now
+            number = self.current(self.meaning[symbol])
+            if symbol not in self.written and constant_value(number) is not None:
+                self._rewriting.write(symbol, number)
+        self._rewriting.settle()
         self._inequalities = [
             fact for fact in map(self.current, self._inequalities) if constant_value(fact) is None
         ]
-
-    def _write_out(self) -> None:
-        """Leave no symbol that is written as something else in what others are written as."""
-        for symbol, expr in list(self.written.items()):
-            rest = {s: e for s, e in self.written.items() if s != symbol}
-            self.written[symbol] = substitute(expr, rest)
 
     # --- guards ----------------------------------------------------------------------------------
 

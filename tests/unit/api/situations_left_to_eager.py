@@ -115,6 +115,13 @@ def tracing(x: Any) -> Any:
     return y * 2
 
 
+def polling(x: Any) -> Any:
+    y = x + 1
+    for _ in range(600):
+        os.stat("/")
+    return y * 2
+
+
 def erring(x: Any) -> Any:
     return x * math.erfc(0.0)
 
@@ -213,6 +220,23 @@ def err_in_capture(patch: pytest.MonkeyPatch) -> None:
 def refuse_all(patch: pytest.MonkeyPatch) -> None:
     refused = Refused("break", "recursion", "made up", "make it up", UNKNOWN)
     patch.setattr(pipeline, "capture_frame", lambda request: refused)
+
+
+def hold_the_lock(patch: pytest.MonkeyPatch) -> None:
+    """Another thread compiles the place, and goes on for longer than a call waits."""
+    patch.setattr(entries, "_LONGEST_WAIT", 0.01)
+    patch.setattr(entries, "make_lock", _Taken)
+
+
+class _Taken:
+    """A lock that another thread holds."""
+
+    def acquire(self, blocking: bool = True, timeout: float = -1) -> bool:
+        return False
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *exception: object) -> None: ...
 
 
 def never_hold(patch: pytest.MonkeyPatch) -> None:
@@ -328,6 +352,15 @@ SITUATIONS = (
     ),
     Situation("run only", _is(add), "run-only", False, None, after=braze.run),
     Situation("handled exception", _is(handling), "handled-exception", False, is_rest=True),
+    Situation("polling", _is(polling), "idle-breaks", True, is_rest=True),
+    Situation(
+        "compile in progress",
+        _is(add),
+        "compile-in-progress",
+        False,
+        LeftToEagerError,
+        plant=hold_the_lock,
+    ),
     Situation("own frame", _is(tracing), "unseen-callable", True, is_rest=True),
     Situation(
         "graph fault",

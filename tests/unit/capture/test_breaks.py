@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dis
 import random
+import threading
 import time
 
 import numpy as np
@@ -255,6 +256,7 @@ def test_generators_left_in_the_middle(kind):
 def test_examples_of_the_catalogue_meet_what_they_show(code):
     """Each is a program as the page of graph breaks has it."""
     modules = {"braze": braze, "torch": torch, "np": np, "random": random, "time": time}
+    modules["threading"] = threading
     space = {**modules, "__name__": "example"}
     exec(CATALOGUE[code].example, space)
     args = [torch.ones(3, 3, requires_grad=code == "backward-hook") for _ in range(2)]

@@ -137,7 +137,12 @@ READS: dict[str, Callable[[Tensor], Any]] = {
 }
 
 
-@pytest.mark.parametrize("backend", ["eager", "aot_eager", Keeping()], ids=str)
+BACKENDS = pytest.mark.parametrize(
+    "backend", ["eager", "aot_eager", Keeping()], ids=["eager", "aot_eager", "a function"]
+)
+
+
+@BACKENDS
 @pytest.mark.parametrize("name", READS)
 def test_options_hold_for_each_backend(name: str, backend: Any) -> None:
     options = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
