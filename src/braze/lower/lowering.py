@@ -390,7 +390,7 @@ class OperatorCall:
         """Whether loops can compute with every dtype in sight (views can carry any), and with
         numbers that the graph computes, if there are any."""
         values = operands(self.node)
-        if not row.takes_numbers and any(map(_is_number, values)):
+        if not row.takes_numbers and any(map(_is_float, values)):
             return False
         if row.any_dtype:
             return True
@@ -611,6 +611,10 @@ def _dtype_of(value: Value) -> torch.dtype:
 
 def _is_number(value: Value) -> bool:
     return isinstance(value.type, ScalarType)
+
+
+def _is_float(value: Value) -> bool:
+    return isinstance(value.type, ScalarType) and value.type.python_type is float
 
 
 def _used_values(graph: Graph) -> set[Value | None]:

@@ -72,7 +72,10 @@ def _is_one_formula(size: Size, output: Size, scale: float | None) -> bool:
             _positions(size, output, scale), torch.arange(output, device="cpu") * size // output
         )
     factor = whole_factor(size, output)
-    return scale == factor if factor in (1, 2) else scale < 1 or scale >= 3 or scale == 2
+    if factor in (1, 2):
+        return scale == factor
+    # Of a result of floor(size * scale): other scales lead to such a size for one element only.
+    return not (1 < scale < 1.5 or 2 < scale < 2.5)
 
 
 def _positions(size: int, output: int, scale: float | None) -> torch.Tensor:
@@ -166,8 +169,6 @@ def _upsample_linear(rank: int) -> Any:
         if not dtype.is_floating_point:
             return None
         factors = scales if len(scales) == rank else (None,) * rank
-        if not all(map(_is_one_formula, sizes, outputs, factors)):
-            return None
 
         def body(at: Coordinates) -> Scalar:
             ends = [
