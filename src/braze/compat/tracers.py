@@ -43,7 +43,10 @@ def _inference_keys() -> int:
 _OF_MODES = _bits("Python") | _bits("PythonTLSSnapshot")
 _USUAL = _bits("BackendSelect") | _bits("ADInplaceOrView")
 _AUTOCAST: int = torch._C._dispatch_tls_local_exclude_set().raw_repr() | _bits("AutocastCPU")
-_OF_INFERENCE = _inference_keys() & ~_AUTOCAST
+_OF_INFERENCE = _inference_keys() & ~_AUTOCAST & ~_bits("Named")
+
+# Backwards of PyTorch 2.11 leave names of dimensions out, which nothing here has.
+_HARMLESS = _AUTOCAST | _bits("Named")
 
 # By their numbers: what programs can have included, and excluded, at a call. All keys together are
 # compared when something is compiled.
@@ -79,7 +82,7 @@ def unusual_keys() -> int:
     inference = torch.is_inference_mode_enabled()
     usual = _USUAL & ~_bits("ADInplaceOrView") if inference else _USUAL
     included = (_included().raw_repr() & ~_OF_MODES) ^ usual
-    excluded = (_excluded().raw_repr() & ~_AUTOCAST) ^ (_OF_INFERENCE if inference else 0)
+    excluded = (_excluded().raw_repr() & ~_HARMLESS) ^ (_OF_INFERENCE if inference else 0)
     return int(included | excluded)
 
 
