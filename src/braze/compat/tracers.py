@@ -43,10 +43,18 @@ def _inference_keys() -> int:
 _OF_MODES = _bits("Python") | _bits("PythonTLSSnapshot")
 _USUAL = _bits("BackendSelect") | _bits("ADInplaceOrView")
 _AUTOCAST: int = torch._C._dispatch_tls_local_exclude_set().raw_repr() | _bits("AutocastCPU")
-_OF_INFERENCE = _inference_keys() & ~_AUTOCAST & ~_bits("Named")
+_OF_INFERENCE = _inference_keys() & ~_AUTOCAST
 
-# Backwards of PyTorch 2.11 leave names of dimensions out, which nothing here has.
-_HARMLESS = _AUTOCAST | _bits("Named")
+
+def _bits_of_names() -> int:
+    """The key of dimension names, which backwards of PyTorch 2.11 exclude; later ones have none."""
+    try:
+        return _bits("Named")
+    except RuntimeError:
+        return 0
+
+
+_HARMLESS = _AUTOCAST | _bits_of_names()
 
 # By their numbers: what programs can have included, and excluded, at a call. All keys together are
 # compared when something is compiled.
