@@ -94,18 +94,30 @@ def _look_up_objects(
     world = interpreter.world
     key = interpreter.native(key_of, cached, args, kwargs)
     result = held_result(cached, key)
-    options = interpreter.request.options
-    if result is NOTHING and not (options is not None and options.fullgraph):
-        raise BreakRequested("unseen-callable", "a cached function that has no result yet")
     for value in (*args, *kwargs.values()):
         source = world.source_of(value)
         if not _is_fixed(value) and type(source) is not ObjectSource:
             world.guard(source, GuardKind.ID_MATCH, value)
     if result is NOTHING:
         world.guard(None, GuardKind.HOLDS, CachedResult(cached, key, NOTHING))
-        return _interpret(interpreter, cached, args, kwargs)
+        return _first_result(interpreter, cached, args, kwargs)
     interpreter.late_calls.append((CountedCall(cached, args, kwargs), ()))
     return _held(interpreter, cached, key, result)
+
+
+def _first_result(
+    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """What a function gives that has no result for these objects yet. One that logs and gives a
+    constant (`logger.warning_once`) is called behind the graph, which fills its cache; others
+    break, so that the cache gets the very result."""
+    said, options = len(interpreter.late_calls), interpreter.request.options
+    result = _interpret(interpreter, cached, args, kwargs)
+    called_later = interpreter.late_calls[said:] == [(cached, args)]
+    is_whole = options is not None and options.fullgraph
+    if not is_whole and not (called_later and is_constant(result)):
+        raise BreakRequested("unseen-callable", "a cached function that has no result yet")
+    return result
 
 
 def _refuse_cached_tensors(

@@ -30,7 +30,7 @@ from braze.runtime.entrance import UNKNOWN, Entrance, Undone, make_entrance
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
 from braze.runtime.tracebacks import without_driver_frames
-from braze.shapes.binding import ProgramRaises
+from braze.shapes.binding import ProgramRaises, UnmetCheck
 from braze.trace import LeftToEager
 
 _COMPILED_CALLEES = 256
@@ -192,7 +192,7 @@ class Dispatcher:
         return LeftToEager(
             "program-raises",
             what,
-            "" if returned != _FAULT else HOW_TO_REPORT,
+            HOW_TO_REPORT if returned == _FAULT and type(fault) is not UnmetCheck else "",
             where,
             code.co_qualname,
             is_rest=is_rest,

@@ -291,7 +291,11 @@ def broadcast(x: torch.Tensor, n: torch.Tensor) -> torch.Tensor:
 
 def test_what_was_assumed_is_checked() -> None:
     """Where the sizes broadcast after all, the frame runs eagerly, with a message."""
-    compiled = braze.compile(broadcast, fullgraph=True, options=ASKED)
+    whole = braze.compile(broadcast, fullgraph=True, options=ASKED)
+    torch.testing.assert_close(whole(X, torch.tensor(6)), broadcast(X, torch.tensor(6)))
+    with pytest.raises(braze.errors.LeftToEagerError, match="u0"):
+        whole(X, torch.tensor(1))
+    compiled = braze.compile(broadcast, options=ASKED)
     torch.testing.assert_close(compiled(X, torch.tensor(6)), broadcast(X, torch.tensor(6)))
     with pytest.warns(braze.errors.BrazeWarning, match=r"test_computed_sizes.py:\d+.*u0"):
         torch.testing.assert_close(compiled(X, torch.tensor(1)), broadcast(X, torch.tensor(1)))
@@ -305,7 +309,7 @@ def folded(x: torch.Tensor, mask: torch.Tensor) -> Any:
 
 @pytest.mark.filterwarnings("ignore::braze.errors.BrazeWarning")
 def test_small_sizes_that_change_the_result() -> None:
-    compiled = braze.compile(folded, fullgraph=True, options=ASKED)
+    compiled = braze.compile(folded, options=ASKED)
     some, _, one, none, *_ = masks(8, 6)
     for mask in (some, one):
         torch.testing.assert_close(compiled(X, mask), folded(X, mask))
