@@ -61,7 +61,7 @@ EAGER_CODES: Mapping[str, str] = MappingProxyType(
         "raised-in-capture-only": "the program raises while it is captured, and not in eager: it "
         "asks whether a compiler is at work, or this is a fault of Braze",
         "graph-fault": "a compiled graph failed before anything was written, and eager did not",
-        "check-failed": "a graph found that the program raises, and eager does not",
+        "check-failed": "a graph found that the program raises, which it handles itself",
         "unstable-guard": "a guard does not hold for the very values that it was made from",
         "internal-error": "a fault of Braze while it compiled",
         "recompile-limit": "no entry fits, and there are as many as recompile_limit allows",
@@ -79,9 +79,7 @@ EAGER_CODES: Mapping[str, str] = MappingProxyType(
 )
 
 # Those of them that no break of the program's explains.
-FAULTS = frozenset(
-    "raised-in-capture-only graph-fault check-failed unstable-guard internal-error".split()
-)
+FAULTS = frozenset("raised-in-capture-only graph-fault unstable-guard internal-error".split())
 
 # Records that the process-wide journal keeps.
 JOURNAL_LENGTH = 1000

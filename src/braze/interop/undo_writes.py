@@ -22,6 +22,7 @@ from braze.compat.dispatch import set_grad_enabled
 from braze.compat.saved_hooks import raised_by_hooks
 from braze.ir.entry import PartlyRun
 from braze.ir.graph import Graph
+from braze.shapes.binding import ProgramRaises
 
 _Run: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
@@ -31,6 +32,8 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
     through what was written."""
     written = {mutation.input for mutation in graph.mutations}
     places = [number for number, value in enumerate(graph.inputs) if value in written]
+    # What the graph says where the program itself raises: its nodes raise RuntimeError.
+    said = {check.message for check in graph.sizes.checks if check.raises}
 
     def run_or_undo(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
         gradients = torch.is_grad_enabled()
@@ -45,6 +48,8 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
                 raise PartlyRun(fault) from fault
             for one in kept:
                 one.restore()
+            if str(fault) in said:
+                raise ProgramRaises(str(fault)) from None
             raise
 
     return run_or_undo
