@@ -242,11 +242,11 @@ USUAL = [(1, []), (0, [])]
 # graphs and breaks of both.
 COMPILES = {
     "default_device_dtype": [(1, ["global-state", "global-state"]), (0, [])],
-    "fmode": [(1, ["global-state", "unseen-python"]), (0, [])],
-    "dmode": [(1, ["global-state", "unseen-python"]), (0, [])],
+    "fmode": [(1, ["global-state"]), (0, [])],
+    "dmode": [(1, ["global-state"]), (0, [])],
     "seed": [(1, ["global-state"]), (0, [])],
     "saved_hooks": [(1, ["global-state", "global-state"]), (0, [])],
-    "inference": [(1, ["global-state", "opaque-object"]), (0, [])],
+    "inference": [(1, ["global-state", "unseen-callable"]), (0, [])],
     "genr": [(0, ["unseen-callable"]), (0, ["unseen-callable"])],
     "rngstate": [(2, ["global-state", "global-state"]), (0, [])],
     "fork": [(2, ["global-state", "unseen-callable", "global-state", "unseen-callable"]), (0, [])],

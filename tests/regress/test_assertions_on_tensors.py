@@ -7,7 +7,7 @@ import pytest
 import torch
 
 import braze
-from braze.errors import GraphBreakError
+from braze.errors import GraphBreakError, LeftToEagerError
 
 GOOD, BAD = torch.ones(4), -torch.ones(4)
 D = torch.distributions
@@ -95,13 +95,34 @@ PROGRAMS = [
 ]
 
 
+RAISING = [program for program in PROGRAMS if program is not caught]
+
+
 @pytest.mark.parametrize("backend", ["braze", "aot_eager"])
-@pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)
+@pytest.mark.parametrize("program", RAISING, ids=lambda program: program.__name__)
 def test_one_graph(journal, program, backend):
     compiled = braze.compile(program, backend=backend, fullgraph=True)
     for x in (GOOD, BAD, GOOD * 3, BAD, torch.zeros(4), GOOD):
         assert same(outcome(compiled, x), outcome(program, x)), x
     assert not journal.fallbacks()
+
+
+def test_an_exception_that_is_caught_is_left_to_eager(journal):
+    compiled = braze.compile(caught, backend="aot_eager", fullgraph=True)
+    for _ in range(2):
+        assert same(compiled(GOOD), caught(GOOD))
+        with pytest.raises(LeftToEagerError, match="it does not raise"):
+            compiled(BAD)
+    assert [record.outcome for record in journal.records()] == ["graph"]
+
+
+@pytest.mark.filterwarnings("ignore::braze.errors.BrazeWarning")
+def test_what_caught_leaves_to_eager_is_right(journal):
+    compiled = braze.compile(caught, backend="aot_eager")
+    for x in (GOOD, BAD, GOOD * 3, BAD):
+        assert same(compiled(x), caught(x))
+    assert [why.code for why in journal.left_to_eager()] == ["check-failed"]
+    assert [record.outcome for record in journal.records()] == ["graph"]
 
 
 @pytest.mark.parametrize("program", PROGRAMS, ids=lambda program: program.__name__)

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import nn
 
+import braze
 from braze.compat.torch_versions import TORCH
 from tests.regress.layers import Net, linear
 from tests.regress.programs import registry, tensor
@@ -465,6 +466,7 @@ USUAL = [(1, []), (0, [])]
 # Programs that compile more or less than one graph at the first call and nothing at the second:
 # graphs and breaks of both.
 COMPILES = {
+    "buffer_registered_inside": [(1, []), (1, [])],
     "buffer_set_to_none": [(1, []), (1, [])],
     "parameter_registered_inside": [(1, ["unbuildable-object"]), (1, [])],
     "parameter_replaced_inside": [(2, ["unbuildable-object"]), (0, [])],
@@ -490,3 +492,13 @@ def test_same_state_as_eager(name):
 @pytest.mark.parametrize("name", PROGRAMS)
 def test_graphs_and_breaks(name):
     assert compiles(PROGRAMS[name]) == COMPILES.get(name, USUAL)
+
+
+def test_buffer_registered_inside_is_replaced():
+    net, x = PROGRAMS["buffer_registered_inside"]()[1]
+    compiled = braze.compile(lambda net, x: net(x), backend="aot_eager", fullgraph=True)
+    for table in (None, torch.full((3,), 7.0), torch.ones(3)):
+        if table is not None:
+            net.table = table
+        for _ in range(2):
+            assert torch.equal(compiled(net, x), x + net.table)

@@ -474,15 +474,15 @@ BREAKS = {
     "sparse_in": ("unsupported-tensor",),
     "retain_grad_": ("gradient-hook",),
     "hook_": ("gradient-hook",),
-    "dlpack_": ("unsupported-tensor",),
-    "numpy_": ("unsupported-tensor", "data-dependent-value", "opaque-object"),
+    "dlpack_": ("unsupported-tensor", "unseen-callable"),
+    "numpy_": ("unsupported-tensor", "opaque-object"),
     "tolist_": ("data-dependent-value",),
-    "copy_copy": ("data-dependent-value", "opaque-object", "unsupported-attribute"),
+    "copy_copy": ("unsupported-tensor", "opaque-object", "unsupported-attribute"),
     "tensor_bool_int": ("data-dependent-value", "data-dependent-branch"),
     "contains": ("data-dependent-value",),
     "repr_": ("data-dependent-value",),
     "expand_write_error": ("raises",),
-    "inference": ("global-state", "opaque-object"),
+    "inference": ("global-state", "unseen-callable"),
 }
 
 

@@ -478,7 +478,6 @@ BREAKS = {
     "random_augmentation": ["data-dependent-size", "data-dependent-value", "unseen-callable"],
     "numpy_augmentation": ["unseen-callable"],
     "numpy_round_trip": [
-        "data-dependent-value",
         "opaque-object",
         "unseen-callable",
         "unsupported-container",

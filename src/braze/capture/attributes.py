@@ -481,11 +481,16 @@ def load_module_attribute(interpreter: Any, owner: types.ModuleType, name: str) 
             return world.reads[key]
         if name in space:
             return world.read_namespace(space, name, None)
-        world.guard_namespace(space, name, ABSENT)
     plain = type(owner) is types.ModuleType and raw_lookup(types.ModuleType, name) is ABSENT
     if plain and (written is DELETED or not owner.__name__.startswith("torch")):
+        if written is ABSENT:
+            world.guard_namespace(space, name, ABSENT)
         return _ask_module(interpreter, owner, name)
-    value = interpreter.native(getattr, owner, name)
+    try:
+        value = interpreter.native(getattr, owner, name)
+    finally:
+        if written is ABSENT and name not in space:  # a lazy module keeps what it was asked for
+            world.guard_namespace(space, name, ABSENT)
     if name in space:
         return world.read_namespace(space, name, None)
     return world.adopt(value, AttributeSource(ObjectSource(owner.__name__, owner), name))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
@@ -36,6 +36,20 @@ class ProtocolIterator:
         except ProgramRaised as raised:
             problem = raised.exception
         raise problem
+
+
+class FittedIterator:
+    """An iterator whose items are made fit for C code, each when it is asked for."""
+
+    def __init__(self, fit: Callable[[Any], Any], iterator: Iterator[Any]) -> None:
+        self._fit = fit
+        self.iterator = iterator
+
+    def __iter__(self) -> Iterator[Any]:
+        return self
+
+    def __next__(self) -> Any:
+        return self._fit(next(self.iterator))
 
 
 class GetitemIterator:

@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
-from braze.capture.iteration import native_iterable, set_members
+from braze.capture.iteration import FittedIterator, native_iterable, set_members
 from braze.capture.known_calls import Way
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
@@ -327,7 +327,7 @@ def _with_items(interpreter: Any, args: tuple[Any, ...], place: int) -> tuple[An
     """Arguments of which one holds what C code iterates over, too; one that is long, or without
     end, is taken item by item."""
     items = native_iterable(interpreter, args[place])
-    fitted = map(partial(iterable_argument, interpreter), items)
+    fitted = FittedIterator(partial(iterable_argument, interpreter), iter(items))
     return (*args[:place], fitted, *args[place + 1 :])
 
 

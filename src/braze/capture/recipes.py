@@ -21,7 +21,7 @@ from braze.capture.frames import Unread
 from braze.capture.generators import InlinedGenerator
 from braze.capture.histories import used_up_recipe
 from braze.capture.hook_handles import handle_recipe
-from braze.capture.iteration import GetitemIterator, ProtocolIterator
+from braze.capture.iteration import FittedIterator, GetitemIterator, ProtocolIterator
 from braze.capture.native_calls import Callback
 from braze.capture.new_leaves import leaf_recipe
 from braze.capture.overlay import MAPPINGS, ordered_items
@@ -576,6 +576,7 @@ _MAKERS: dict[type, Any] = {
     weakref.ReferenceType: RecipeWriter.weak_reference,
     FrameView: RecipeWriter.frame_view,
     ProtocolIterator: RecipeWriter.protocol_iterator,
+    FittedIterator: RecipeWriter.protocol_iterator,
     GetitemIterator: RecipeWriter.getitem_iterator,
     InlinedGenerator: RecipeWriter.generator,
     Transformed: RecipeWriter.transformed,
