@@ -108,14 +108,19 @@ def _look_up_objects(
 def _first_result(
     interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """What a function gives that has no result for these objects yet. One that logs and gives a
-    constant (`logger.warning_once`) is called behind the graph, which fills its cache; others
-    break, so that the cache gets the very result."""
-    said, options = len(interpreter.late_calls), interpreter.request.options
+    """What a function gives that has no result for these objects yet. One that does nothing but log
+    and gives a constant (`logger.warning_once`) is called behind the graph, which fills its cache;
+    others break, so that the cache gets the very result."""
+    before, said = interpreter.marks(), len(interpreter.late_calls)
     result = _interpret(interpreter, cached, args, kwargs)
-    called_later = interpreter.late_calls[said:] == [(cached, args)]
-    is_whole = options is not None and options.fullgraph
-    if not is_whole and not (called_later and is_constant(result)):
+    if is_constant(result) and not kwargs:
+        if interpreter.late_calls[said:] == [(cached, args)]:
+            return result
+        if interpreter.marks() == before:
+            interpreter.late_calls.append((cached, args))
+            return result
+    options = interpreter.request.options
+    if options is None or not options.fullgraph:
         raise BreakRequested("unseen-callable", "a cached function that has no result yet")
     return result
 
