@@ -53,7 +53,7 @@ demo: $(READY)/packages
 	$(BIN)/python -m benchmarks.demo $(ARGS)
 
 test: $(READY)/packages
-	$(PYTEST) -m "not gpu and not zoo" $(ARGS)
+	$(PYTEST) -m "not gpu and not zoo and not nightly" $(ARGS)
 
 check: $(READY)/packages
 	$(BIN)/ruff format --check --quiet

@@ -159,7 +159,14 @@ def _differences(
     expected = outcome(lambda: run(function))
     actual = [outcome(lambda: run(compiled)) for _ in range(2)]
     text = f"{function.__name__} {name}: {{!r:.200}} not {expected!r:.200}"
-    return [text.format(each) for each in actual if each != expected]
+    return [text.format(each) for each in actual if _said(each) != _said(expected)]
+
+
+def _said(found: Any) -> Any:
+    """An outcome. Where a recursion is noticed depends on how deep the call was, which its message
+    says."""
+    is_recursion = isinstance(found, tuple) and found[:1] == ("RecursionError",)
+    return found[:1] if is_recursion else found
 
 
 def main() -> int:

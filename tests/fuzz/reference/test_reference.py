@@ -34,7 +34,7 @@ def _run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
 
 
-@pytest.mark.slow
+@pytest.mark.nightly
 @pytest.mark.parametrize("first", range(0, 150, PROGRAMS))
 def test_no_difference(first: int) -> None:
     ran = _run("--programs", str(PROGRAMS), "--seed", str(first))
