@@ -9,6 +9,7 @@ from braze.capture.overlay import EXACT
 from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS, is_constant, is_identity
 from braze.compat.ambient import call_untraced
+from braze.compat.bytecode import returns_none
 from braze.compat.lru_caches import (
     NOTHING,
     CachedResult,
@@ -99,22 +100,26 @@ def _look_up_objects(
         if not _is_fixed(value) and type(source) is not ObjectSource:
             world.guard(source, GuardKind.ID_MATCH, value)
     if result is NOTHING:
-        world.guard(None, GuardKind.HOLDS, CachedResult(cached, key, NOTHING))
-        return _first_result(interpreter, cached, args, kwargs)
+        return _first_result(interpreter, cached, key, args, kwargs)
     interpreter.late_calls.append((CountedCall(cached, args, kwargs), ()))
     return _held(interpreter, cached, key, result)
 
 
 def _first_result(
-    interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    interpreter: Any, cached: Any, key: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """What a function gives that has no result for these objects yet. One that does nothing but log
-    and gives a constant (`logger.warning_once`) is called behind the graph, which fills its cache;
-    others break, so that the cache gets the very result."""
+    and gives None (`logger.warning_once`) is called behind the graph, whatever its cache holds
+    then. One that gives a constant fills its cache there; others break, so that the cache gets the
+    very result."""
     before, said = interpreter.marks(), len(interpreter.late_calls)
     result = _interpret(interpreter, cached, args, kwargs)
+    logs = not kwargs and interpreter.late_calls[said:] == [(cached, args)]
+    if logs and returns_none(cached.__wrapped__):
+        return None
+    interpreter.world.guard(None, GuardKind.HOLDS, CachedResult(cached, key, NOTHING))
     if is_constant(result) and not kwargs:
-        if interpreter.late_calls[said:] == [(cached, args)]:
+        if logs:
             return result
         if interpreter.marks() == before:
             interpreter.late_calls.append((cached, args))

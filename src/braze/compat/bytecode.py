@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dis
 import functools
+import inspect
 import sys
 import types
 from typing import Any, final
@@ -174,6 +175,8 @@ def _slot_names(item: dis.Instruction, hidden: dict[int, str]) -> Any:
 
 _SLOTS = frozenset({*dis.haslocal, *dis.hasfree})
 _LEAVING = frozenset({"RETURN_VALUE", "RETURN_CONST", "YIELD_VALUE"})
+_CONSTANTS = frozenset({"LOAD_CONST", "RETURN_CONST"})
+_GENERATORS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 _RAISING = frozenset({"RAISE_VARARGS", "RERAISE"})
 _JUMPS = frozenset({*dis.hasjrel, *dis.hasjabs})
 _RegionTable = list[tuple[int, int, Region]]
@@ -198,6 +201,22 @@ def _line_of(item: dis.Instruction) -> int | None:
     if BYTECODE.has_line_number_field:
         return item.line_number  # type: ignore[attr-defined, no-any-return]
     return item.starts_line
+
+
+def returns_none(function: types.FunctionType) -> bool:
+    """Whether all that a function's code returns is None, written there or implied."""
+    code = function.__code__
+    if code.co_flags & _GENERATORS:
+        return False
+    before: dis.Instruction | None = None
+    for item in dis.get_instructions(code):
+        given = item if item.opname == "RETURN_CONST" else before
+        if item.opname in _LEAVING and (
+            given is None or given.opname not in _CONSTANTS or given.argval is not None
+        ):
+            return False
+        before = item
+    return True
 
 
 def running_version() -> tuple[int, int]:

@@ -82,7 +82,8 @@ class CachedResult:
         self.cached = cached
         self.key = key
         self.result = result
-        self.table = _table_of(cached) or {}
+        table = _table_of(cached)
+        self.table: dict[Any, Any] = {} if table is None else table
         self.link = self.table.get(key, NOTHING)
         self.misses = cached.cache_info().misses
 
