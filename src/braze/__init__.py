@@ -26,6 +26,7 @@ from braze.api import (
 )
 from braze.options import Options, config, logs_from_environment
 from braze.report.logs import set_logs
+from braze.stances import set_stance
 
 __version__ = "0.1.0"
 
@@ -54,6 +55,7 @@ __all__ = [
     "reset",
     "run",
     "set_logs",
+    "set_stance",
     "status",
 ]
 

@@ -12,6 +12,7 @@ they come out as they do in eager.
             GraphBreakError   a graph break, where `fullgraph=True` forbids it
             RecompileLimitExceeded
             LeftToEagerError  a call that eager would run, where `fullgraph=True` forbids it
+            CompileForbidden  a call that needs a compile, where `set_stance` forbids it
         InternalError         a fault of Braze, with the stage and the user's line
             CaptureError      ... in the stage that reads the program
             InvalidIR         ... found by a verifier between two stages
@@ -131,6 +132,11 @@ class LeftToEagerError(Unsupported):
     def _message(self) -> str:
         what = f"left to eager under fullgraph=True [{self.code}]: {self.reason}"
         return _paragraphs(self.origin, what, self.hint)
+
+
+@final
+class CompileForbidden(Unsupported):
+    """A call that needs a compile, where the stance "fail_on_recompile" forbids one."""
 
 
 class InternalError(BrazeError):

@@ -6,6 +6,7 @@ ask one.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import types
 import weakref
@@ -43,21 +44,32 @@ from braze.runtime.driver import CompiledCallable, Dispatcher
 from braze.runtime.entries import Entry
 from braze.runtime.guards import explain_failure
 from braze.runtime.module_shield import find_of, is_shielded, original_of, shield
+from braze.runtime.stance import DEFAULT, Stance
 from braze.trace import JOURNAL, CallableStatus, Journal
 
 
 @final
 class _Dispatchers:
-    """Every dispatcher alive in the process, so that `reset` and `status` find them."""
+    """Every dispatcher alive in the process, for `reset`, `status` and `set_stance`."""
 
     def __init__(self) -> None:
         self._lock = make_lock()
         self._dispatchers: weakref.WeakSet[Dispatcher] = weakref.WeakSet()
+        self._stance = DEFAULT
 
     def add(self, dispatcher: Dispatcher) -> Dispatcher:
         with self._lock:
             self._dispatchers.add(dispatcher)
+            dispatcher.set_stance(self._stance)
         return dispatcher
+
+    def set_stance(self, stance: Stance) -> Stance:
+        """Have all dispatchers follow a stance, those of later, too. The one before."""
+        with self._lock:
+            before, self._stance = self._stance, stance
+            for dispatcher in [*self._dispatchers]:
+                dispatcher.set_stance(stance)
+        return before
 
     def reset(self) -> None:
         with self._lock:
@@ -85,9 +97,16 @@ def make_dispatcher(options: Options, backend: Backend, journal: Journal) -> Dis
         recompile_limit=options.recompile_limit,
         fullgraph=options.fullgraph,
         record=journal.note_left,
+        compiler_for=lambda forced: _compiler_for(forced, options, journal),
     )
     compile_callees(dispatcher)
     return _DISPATCHERS.add(dispatcher)
+
+
+def _compiler_for(backend: object, options: Options, journal: Journal) -> FrameCompiler:
+    """What compiles under a stance that forces a backend."""
+    assert isinstance(backend, Backend)
+    return FrameCompiler(dataclasses.replace(options, backend=backend.name), backend, journal)
 
 
 def is_program(target: Any) -> bool:
@@ -277,6 +296,11 @@ def original_module(module: torch.nn.Module) -> torch.nn.Module:
 def reset() -> None:
     """Every compiled function starts afresh."""
     _DISPATCHERS.reset()
+
+
+def set_stance(stance: Stance) -> Stance:
+    """Have every compiled function follow a stance, those of later, too. The one before."""
+    return _DISPATCHERS.set_stance(stance)
 
 
 def status() -> tuple[CallableStatus, ...]:

@@ -73,6 +73,7 @@ EAGER_CODES: Mapping[str, str] = MappingProxyType(
         "saved-tensors-hooks": "hooks on saved tensors are set around the call, and a graph cannot "
         "show them what the program's operators would",
         "run-only": "braze.run compiles nothing for new kinds of input",
+        "stance": "braze.set_stance has calls run eagerly",
         "wrong-arguments": "the arguments do not fit the function's parameters",
         "handled-exception": "an exception came out of a call behind a break: what handles it",
     }

@@ -17,7 +17,7 @@ def status_of(dispatcher: Dispatcher) -> CallableStatus | None:
     calls = int(tally.calls)
     if (owner is not None and owner() is None) or (dispatcher.was_reset and not calls):
         return None
-    entries = [entry for cache in dispatcher.caches() for entry in cache.entries]
+    entries = dispatcher.compiled_entries()
     return CallableStatus(
         name=dispatcher.name,
         origin=dispatcher.place,

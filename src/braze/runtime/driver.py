@@ -22,6 +22,7 @@ from braze.compat.other_compilers import interpreted_as
 from braze.compat.tracers import active_tracer
 from braze.errors import HOW_TO_REPORT
 from braze.ir.entry import CompileFrame, FrameValues, HooksInForce, PartlyRun
+from braze.ir.origin import Origin
 from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.checks import CheckFailed
 from braze.runtime.continuation import Continuation
@@ -29,6 +30,7 @@ from braze.runtime.eager_calls import Tally, leave_to_eager
 from braze.runtime.entrance import UNKNOWN, Entrance, Undone, make_entrance
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.open_frames import run_frames
+from braze.runtime.stance import DEFAULT, Stance, without_compile
 from braze.runtime.tracebacks import without_driver_frames
 from braze.shapes.binding import ProgramRaises, UnmetCheck
 from braze.trace import LeftToEager
@@ -50,6 +52,7 @@ class Dispatcher:
     fullgraph: beyond the limit raise RecompileLimitExceeded instead of running eagerly.
     compile_callee: what to call instead of a callable that a frame calls after a break, so that
         it gets graphs of its own; the callable itself where it is not compiled.
+    stance: what calls do now; compiler_for: the compiler that uses a backend of a stance's.
     compiled: `compiled(function)` is the compiled form of a function that a frame calls, the same
         at each call; `entered(function)` that of one that the user calls.
     record: is told of each call that is left to eager. tally: has the counts of calls.
@@ -65,8 +68,12 @@ class Dispatcher:
         fullgraph: bool = False,
         compile_callee: Callable[[Any], Any] | None = None,
         record: Callable[[LeftToEager], None] | None = None,
+        compiler_for: Callable[[object], CompileFrame] | None = None,
     ) -> None:
         self.compile_frame = compile_frame
+        self.stance = DEFAULT
+        self.compiler_for = compiler_for or (lambda backend: compile_frame)
+        self._forced: dict[tuple[object, FrameCache], FrameCache] = {}
         self.recompile_limit = recompile_limit
         self.fullgraph = fullgraph
         self.compile_callee = compile_callee or (lambda callable: callable)
@@ -94,7 +101,14 @@ class Dispatcher:
         if cache is None:
             fresh = FrameCache(code, offset, self.recompile_limit, self.fullgraph, self.tally)
             cache = self._caches.setdefault(key, fresh)
+            cache.hide(self.stance.hides_entries)
         return cache
+
+    def set_stance(self, stance: Stance) -> None:
+        """Follow a stance from the next call on."""
+        self.stance = DEFAULT if stance == DEFAULT else stance
+        for cache in self.caches():
+            cache.hide(stance.hides_entries)
 
     def without_compiling(self) -> Dispatcher:
         """A dispatcher that runs what this one compiled, now or later, and compiles nothing."""
@@ -103,6 +117,7 @@ class Dispatcher:
             recompile_limit=self.recompile_limit,
             fullgraph=self.fullgraph,
             record=self.tally.record,
+            compiler_for=self.compiler_for,
         )
         made._caches, made.continuations = self._caches, self.continuations
         made.compiles = False
@@ -112,12 +127,38 @@ class Dispatcher:
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
     ) -> Found | LeftToEager:
         """The entry for these values, compiled now if there is none, or why there is none."""
+        if self.stance is not DEFAULT:
+            return self._find_in_stance(self.stance, cache, values, function)
         if not self.compiles:
             return cache.find(values) or _run_only(cache)
         tracer = active_tracer()
         if tracer is not None:
             return _traced(cache, tracer)
         return cache.find_or_compile(self.compile_frame, values, function)
+
+    def _find_in_stance(
+        self,
+        stance: Stance,
+        cache: FrameCache,
+        values: FrameValues,
+        function: types.FunctionType | None,
+    ) -> Found | LeftToEager:
+        """The entry for these values that serves under a stance, or why there is none."""
+        code = cache.code
+        if stance.backend is None:
+            found = cache.find(values)  # none where the stance hides them
+            where = Origin(code.co_filename, code.co_firstlineno)
+            return found or without_compile(stance, where, code.co_qualname, cache.offset > 0)
+        forced = self._forced.get((stance.backend, cache))
+        if forced is None:
+            made = FrameCache(code, cache.offset, cache.limit, cache.fullgraph, cache.tally)
+            forced = self._forced.setdefault((stance.backend, cache), made)
+        tracer = active_tracer()
+        if tracer is not None:
+            return _traced(cache, tracer)
+        if not self.compiles:
+            return forced.find(values) or _run_only(cache)
+        return forced.find_or_compile(self.compiler_for(stance.backend), values, function)
 
     def _make_callable(self, function: types.FunctionType) -> CompiledCallable:
         return CompiledCallable(function, self)
@@ -129,10 +170,16 @@ class Dispatcher:
         """All caches, for reports."""
         return tuple(self._caches.values())
 
+    def compiled_entries(self) -> list[Entry]:
+        """Everything that is compiled, also for backends that a stance forced."""
+        caches = (*self.caches(), *self._forced.values())
+        return [entry for cache in caches for entry in cache.entries or cache.hidden or ()]
+
     def reset(self) -> None:
         """Forget everything compiled."""
         for cache in self.caches():
             cache.clear()
+        self._forced.clear()
         self.continuations.clear()
         self.tally.clear()
         self.was_reset = True

@@ -152,6 +152,7 @@ class FrameCache:
     entries: most recently used first; replaced as a whole, never changed.
     limit: entries at most; refusals count too, so that a frame is not tried forever.
     closed: why nothing more is compiled here; None while something may be.
+    hidden: the entries while no call may find them, which a stance asks for; None while calls do.
     """
 
     __slots__ = (
@@ -159,6 +160,7 @@ class FrameCache:
         "code",
         "entries",
         "fullgraph",
+        "hidden",
         "history",
         "limit",
         "lock",
@@ -182,6 +184,7 @@ class FrameCache:
         self.offset = offset
         self.limit = limit
         self.entries: tuple[Entry, ...] = ()
+        self.hidden: tuple[Entry, ...] | None = None
         self.refusals: tuple[Refused, ...] = ()
         self.closed: LeftToEager | None = None
         self.history = SizeHistory()
@@ -192,7 +195,16 @@ class FrameCache:
         """Forget everything compiled here."""
         with self.lock, self.order:
             self.entries, self.refusals, self.closed = (), (), None
+            self.hidden = None if self.hidden is None else ()
             self.history = SizeHistory()
+
+    def hide(self, is_hidden: bool) -> None:
+        """Have calls find no entries, by whichever way they look, or find them again."""
+        with self.order:
+            if is_hidden and self.hidden is None:
+                self.entries, self.hidden = (), self.entries
+            elif not is_hidden and self.hidden is not None:
+                self.entries, self.hidden = self.hidden, None
 
     def find(self, values: FrameValues) -> Found | None:
         """The entry whose guards hold, with the graph's inputs."""
@@ -293,7 +305,10 @@ class FrameCache:
             self.refusals = (*self.refusals, unstable)
             return self._refused(unstable)
         with self.order:
-            self.entries = (entry, *self.entries)
+            if self.hidden is None:
+                self.entries = (entry, *self.entries)
+            else:  # another thread changed the stance meanwhile
+                self.hidden = (entry, *self.hidden)
         return entry, inputs
 
     def _promote(self, entry: Entry) -> None:

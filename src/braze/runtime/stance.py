@@ -1,0 +1,58 @@
+"""What calls of everything compiled do now, whatever was asked for when it was compiled.
+
+A stance is of the process, as torch.compile's is. It costs a call nothing: dispatchers are told
+when it changes, and where compiled code must not serve, caches hide their entries, so that every
+way into them finds none and asks `Dispatcher.find`.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Mapping
+from typing import final
+
+from braze.errors import CompileForbidden
+from braze.frozen import frozen
+from braze.ir.origin import Origin
+from braze.trace import LeftToEager
+
+STANCES: Mapping[str, str] = types.MappingProxyType(
+    {
+        "default": "calls are compiled",
+        "force_eager": "calls run eagerly, compiled or not",
+        "eager_on_recompile": "what is compiled serves; a call that needs a compile runs eagerly",
+        "fail_on_recompile": "what is compiled serves; a call that needs a compile raises",
+    }
+)
+
+
+@final
+@frozen
+class Stance:
+    """One of STANCES.
+
+    backend: what compiles instead of each callable's own backend; None: its own does.
+    """
+
+    name: str = "default"
+    backend: object = None
+
+    @property
+    def hides_entries(self) -> bool:
+        """Whether what each callable's own backend compiled serves no call."""
+        return self.name == "force_eager" or self.backend is not None
+
+
+DEFAULT = Stance()
+
+
+def without_compile(stance: Stance, where: Origin, function: str, is_rest: bool) -> LeftToEager:
+    """Why a call is left to eager that would be compiled under the default stance.
+
+    Raises CompileForbidden under "fail_on_recompile"."""
+    if stance.name == "fail_on_recompile":
+        what = f"{function} would be compiled, which the stance 'fail_on_recompile' forbids"
+        hint = "call it with such arguments before the stance is set"
+        raise CompileForbidden(what, hint=hint, origin=where)
+    what = f"the stance is {stance.name!r}: {STANCES[stance.name]}"
+    return LeftToEager("stance", what, "", str(where), function, is_rest, is_asked_for=True)

@@ -1,0 +1,177 @@
+"""`braze.set_stance`: what compiled functions do for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import braze
+from braze.errors import CompileForbidden, UserError
+from braze.runtime.stance import STANCES
+
+X = torch.tensor([0.5, -1.0, 2.0])
+
+
+def where(x: torch.Tensor, n: int = 1) -> torch.Tensor:
+    """x + n, and 10 more where it runs eagerly."""
+    return x + n if braze.is_compiling() else x + n + 10
+
+
+def broken(x: torch.Tensor) -> torch.Tensor:
+    y = where(x)
+    braze.graph_break()
+    return where(y)
+
+
+class Layer(nn.Module):
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return where(x)
+
+
+# What is compiled, and how many calls of `where` a call makes.
+TARGETS: dict[str, tuple[Callable[[], Any], int]] = {
+    "function": (lambda: where, 1),
+    "break": (lambda: broken, 2),
+    "module": (Layer, 1),
+}
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_each_stance_serves_compiled_calls(name: str) -> None:
+    make, calls = TARGETS[name]
+    compiled = braze.compile(make(), backend="eager")
+    captured, eager = X + calls, X + 11 * calls
+    expected = {"force_eager": eager}
+    for _ in range(24):  # until the way in C++ is taken
+        torch.testing.assert_close(compiled(X), captured)
+    for stance in STANCES:
+        with braze.set_stance(stance):
+            torch.testing.assert_close(compiled(X), expected.get(stance, captured), msg=stance)
+        torch.testing.assert_close(compiled(X), captured, msg=stance)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_each_stance_meets_new_inputs(name: str) -> None:
+    make, calls = TARGETS[name]
+    for stance in STANCES:
+        compiled = braze.compile(make(), backend="eager", dynamic=False)
+        compiled(X)
+        others = X.double()
+        with braze.set_stance(stance):
+            if stance == "fail_on_recompile":
+                with pytest.raises(CompileForbidden, match=stance):
+                    compiled(others)
+                continue
+            added = calls if stance == "default" else 11 * calls
+            torch.testing.assert_close(compiled(others), others + added, msg=stance)
+        torch.testing.assert_close(compiled(others), others + calls, msg=stance)
+
+
+def test_stance_reaches_callables_made_later() -> None:
+    with braze.set_stance("force_eager"):
+        compiled = braze.compile(where, backend="eager")
+        torch.testing.assert_close(compiled(X), X + 11)
+    torch.testing.assert_close(compiled(X), X + 1)
+
+
+def test_stance_is_set_at_once_and_nested() -> None:
+    compiled = braze.compile(where, backend="eager")
+    try:
+        braze.set_stance("force_eager")
+        torch.testing.assert_close(compiled(X), X + 11)
+        with braze.set_stance("default"):
+            torch.testing.assert_close(compiled(X), X + 1)
+        torch.testing.assert_close(compiled(X), X + 11)
+    finally:
+        braze.set_stance("default")
+    torch.testing.assert_close(compiled(X), X + 1)
+
+
+def test_decorated_function_sets_its_stance_per_call() -> None:
+    compiled = braze.compile(where, backend="eager")
+
+    @braze.set_stance("force_eager")
+    def decorated(x: torch.Tensor) -> torch.Tensor:
+        return compiled(x)
+
+    torch.testing.assert_close(compiled(X), X + 1)
+    torch.testing.assert_close(decorated(X), X + 11)
+    outer = braze.compile(lambda x: decorated(x) + where(x), backend="eager")
+    torch.testing.assert_close(outer(X), (X + 11) + (X + 1))
+    torch.testing.assert_close(compiled(X), X + 1)
+
+
+def test_stance_set_inside_breaks_the_graph() -> None:
+    inner = braze.compile(where, backend="eager")
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.sin()
+        with braze.set_stance("force_eager"):
+            y = y + inner(x)
+        return y, inner(x)
+
+    first, second = braze.compile(program, backend="eager")(X)
+    torch.testing.assert_close(first, X.sin() + X + 11)
+    torch.testing.assert_close(second, X + 1)
+    torch.testing.assert_close(inner(X), X + 1)
+    with pytest.raises(braze.exc.GraphBreakError):
+        braze.compile(program, backend="eager", fullgraph=True)(X)
+
+
+def test_forced_backend_compiles_beside_the_own() -> None:
+    counts = {"own": 0, "forced": 0}
+
+    def counting(name: str) -> Any:
+        def backend(module: torch.fx.GraphModule, inputs: Any) -> Any:
+            counts[name] += 1
+            return module.forward
+
+        return backend
+
+    compiled, forced = braze.compile(broken, backend=counting("own")), counting("forced")
+    for turn in range(3):
+        torch.testing.assert_close(compiled(X), X + 2)
+        with braze.set_stance(force_backend=forced):
+            torch.testing.assert_close(compiled(X), X + 2)
+        assert counts == {"own": 2, "forced": 2}, turn
+    assert braze.status()["broken"].graphs == 4
+
+
+def test_status_counts_calls_that_a_stance_left() -> None:
+    compiled = braze.compile(where, backend="eager")
+    compiled(X)
+    with braze.set_stance("force_eager"):
+        compiled(X)
+        assert braze.status()["where"].entries == 1
+    (why,) = braze.status()["where"].left_to_eager
+    assert why.code == "stance"
+
+
+def test_run_only_follows_the_stance() -> None:
+    compiled = braze.compile(where, backend="eager")
+    compiled(X)
+    only = braze.run(compiled)
+    with braze.set_stance("force_eager"):
+        torch.testing.assert_close(only(X), X + 11)
+    torch.testing.assert_close(only(X), X + 1)
+
+
+def test_reset_inside_a_stance_forgets() -> None:
+    compiled = braze.compile(where, backend="eager")
+    compiled(X)
+    with braze.set_stance("force_eager"):
+        braze.reset()
+    with braze.set_stance("eager_on_recompile"):
+        torch.testing.assert_close(compiled(X), X + 11)
+
+
+def test_stance_refuses_what_it_does_not_know() -> None:
+    with pytest.raises(UserError, match="force_eager"):
+        braze.set_stance("forced_eager")
+    with pytest.raises(RuntimeError, match="force_backend"):
+        braze.set_stance("force_eager", force_backend="eager")
+    torch.testing.assert_close(braze.compile(where, backend="eager")(X), X + 1)
