@@ -32,7 +32,7 @@ from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
-from braze.capture.world import NUMBERS
+from braze.capture.world import NUMBERS, is_constant
 from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
     SEE_THROUGH_CODES,
@@ -65,6 +65,7 @@ _OWN_MODULES = frozenset(
 Prepared = tuple[Frame | None, Any]
 # A `__call__` may be an instance that is called in its turn.
 _MAX_INDIRECTIONS = 100
+_PYTHON_CALLABLES = (types.FunctionType, types.MethodType)
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 _BUILTINS = (
     types.BuiltinFunctionType,
@@ -285,7 +286,7 @@ def _prepare_function(
     if is_compiler_function(function):
         replaced = replaced_by_compiler(function)
         if replaced is None:
-            return None, _ask_compiler(interpreter, function)
+            return None, _ask_compiler(interpreter, function, args, kwargs)
         interpreter.world.source_of_function(replaced)
         return prepare(interpreter, replaced, args, kwargs)
     if code_of(function) is DISPATCH_CODE and id(function) not in interpreter.world.fresh:
@@ -350,7 +351,9 @@ def _call_module(
     return frame, result
 
 
-def _ask_compiler(interpreter: Any, function: types.FunctionType) -> Any:
+def _ask_compiler(
+    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
     """A call into torch's own compiler: answered from a table, or a break. What torch's own
     modules ask of it (`torch.optim` breaks its graphs) is no business of Braze."""
     if is_disabled_by_torch(function):
@@ -361,9 +364,26 @@ def _ask_compiler(interpreter: Any, function: types.FunctionType) -> Any:
     caller = interpreter.frames[-1].globals.get("__name__", "")
     if name == "graph_break" and caller.startswith("torch."):
         return None
+    if name == "disable" and args and isinstance(args[0], _PYTHON_CALLABLES):
+        return _leave_out(interpreter, function, args, kwargs)
     if name not in COMPILER_ANSWERS:
         raise BreakRequested("explicit", f"{name}() of torch's own compiler")
     return COMPILER_ANSWERS[name]
+
+
+def _leave_out(
+    interpreter: Any, disable: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`disable(function)` in the frame, as FSDP2 says it around each hook: it gives a new function,
+    calls of which break the graph. Without `recursive` it marks the function itself: a break."""
+    others = (*args[1:], *kwargs.values())
+    recursive = (*args[1:2], kwargs.get("recursive", True))[0]
+    if recursive is not True or not all(map(is_constant, others)):
+        raise BreakRequested("explicit", "disable() of torch's own compiler")
+    made = interpreter.native(disable, *args, **kwargs)
+    interpreter.world.fresh[id(made)] = made
+    interpreter.world.left_out[id(made)] = (disable, args, kwargs), dict(vars(made))
+    return made
 
 
 def make_frame(

@@ -372,9 +372,11 @@ class RecipeWriter:
         """What a transform of torch.func gave: the transform, called again."""
         if value.made_by is None:
             raise CannotRebuild("the function that torch.func.vjp gave", value.made_at)
-        transform, args, kwargs = value.made_by
+        return self._made_by(*value.made_by)
+
+    def _made_by(self, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Recipe:
         keywords = tuple([(name, self.recipe(v)) for name, v in kwargs.items()])
-        return NewCall(transform, self.recipes(args), keywords)
+        return NewCall(function, self.recipes(args), keywords)
 
     def whole(self, value: Whole) -> Recipe:
         """A callable that the program takes into the graph as it is."""
@@ -388,6 +390,12 @@ class RecipeWriter:
         return NewCall(rebuild_call, self.recipes(value.call))
 
     def _function(self, value: types.FunctionType) -> Recipe:
+        if id(value) in self._world.left_out:
+            made_by, attributes = self._world.left_out[id(value)]
+            if vars(value) != attributes:
+                raise CannotRebuild(f"the disabled function {value.__qualname__}, written to")
+            made = self._recipes[id(value)] = self._made_by(*made_by)
+            return made
         if getattr(value, "__type_params__", ()):
             raise CannotRebuild(f"the generic function {value.__qualname__}")
         if id(value.__globals__) in self._world.fresh:

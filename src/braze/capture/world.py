@@ -149,6 +149,8 @@ class World:
     unwatched: sources of the leaves whose gradients nobody may watch, by identity.
     deep_copies: (memo, memory) of tensors that were deep-copied.
     proxies: weak proxies of objects made in the frame, by identity.
+    left_out: functions that `disable()` made in the frame, by identity -> it, its arguments, and
+    the attributes that they had.
     made_classes: classes that a class statement made, by identity -> the step that made each.
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
@@ -175,6 +177,7 @@ class World:
         self.input_sources: list[Source] = []
         self.reads: dict[tuple[Any, ...], Any] = {}
         self.fresh: dict[int, Any] = {}
+        self.left_out: dict[int, tuple[Any, ...]] = {}
         self.made_classes: dict[int, int] = {}
         self.proxies: dict[int, WeakProxy] = {}
         self.class_dicts: dict[int, type] = {}
@@ -200,7 +203,14 @@ class World:
     def release(self) -> None:
         """Empty the tables."""
         found = (self.known, self.constants, self.standins, self.reads, self.lifted, self.proxies)
-        for table in (*found, self._facts, self.fresh, self.new_leaves, self.switched):
+        for table in (
+            *found,
+            self._facts,
+            self.fresh,
+            self.left_out,
+            self.new_leaves,
+            self.switched,
+        ):
             table.clear()
         self._keep.clear()
         self.origin = _nowhere

@@ -71,7 +71,8 @@ static int functions_hold(PyObject* functions) {
 
 // --- a snapshot ----------------------------------------------------------------------------------
 
-enum Place { LOCAL, STACK, GLOBALS, CONTENT };
+// With SELF or FUNCTION: not what is there, but the parts of the bound method that is there.
+enum Place { LOCAL, STACK, GLOBALS, CONTENT, SELF = 8, FUNCTION = 16 };
 
 static PyObject *globals_name, *locals_name, *stack_name;
 
@@ -89,9 +90,8 @@ static int locals_match(Snapshot* self, const Frame* frame, PyObject* inputs) {
     return 1;
 }
 
-static PyObject* root_of(PyObject* row, const Frame* frame) {
-    PyObject* key = PyTuple_GET_ITEM(row, 1);
-    switch (PyLong_AsLong(PyTuple_GET_ITEM(row, 0))) {
+static PyObject* value_at(long place, PyObject* key, const Frame* frame) {
+    switch (place) {
         case LOCAL: return PyDict_GetItemWithError(frame->locals, key);
         case STACK: {
             Py_ssize_t index = PyLong_AsSsize_t(key);
@@ -107,6 +107,14 @@ static PyObject* root_of(PyObject* row, const Frame* frame) {
         }
         default: return frame->globals;
     }
+}
+
+static PyObject* root_of(PyObject* row, const Frame* frame) {
+    long place = PyLong_AsLong(PyTuple_GET_ITEM(row, 0));
+    PyObject* value = value_at(place & (SELF - 1), PyTuple_GET_ITEM(row, 1), frame);
+    if (place < SELF || value == NULL) return value;
+    if (!PyMethod_Check(value)) return NULL;
+    return place & SELF ? PyMethod_GET_SELF(value) : PyMethod_GET_FUNCTION(value);
 }
 
 static int roots_hold(PyObject* roots, const Frame* frame) {
@@ -251,6 +259,7 @@ static int read_step(Step* step, PyObject* row) {
         case SIZE: step->count = (int)PyLong_AsLong(other); return 0;
         case SEQUENCE:
         case MEMBERS:
+        case METHOD:
             step->count = (int)PyTuple_GET_SIZE(other);
             step->items = addresses_of(other);
             return step->items ? 0 : -1;
@@ -442,7 +451,8 @@ static void dealloc(PyObject* object) {
     PyObject_GC_UnTrack(self);
     for (Py_ssize_t i = 0; i < self->step_count; i++) {
         Step* step = &self->steps[i];
-        if (step->kind == SEQUENCE || step->kind == MEMBERS) PyMem_Free(step->items);
+        if (step->kind == SEQUENCE || step->kind == MEMBERS || step->kind == METHOD)
+            PyMem_Free(step->items);
         if (step->kind != DICT) continue;
         if (step->content) PyMem_Free(step->content->entries);
         PyMem_Free(step->content);

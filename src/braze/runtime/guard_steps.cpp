@@ -99,7 +99,7 @@ struct Watch;
 
 // --- data ----------------------------------------------------------------------------------------
 
-enum Kind { INSTANCE, DICT, SIZE, SEQUENCE, CELL, MEMBERS };
+enum Kind { INSTANCE, DICT, SIZE, SEQUENCE, CELL, MEMBERS, METHOD };
 
 // What a DICT step compares once its dict has changed.
 struct Content {
@@ -113,6 +113,7 @@ struct Content {
 // DICT: a dict of `type` with `content`. SIZE: a dict of `type` with `count` entries.
 // SEQUENCE: a list or tuple of `type` with these `items`. CELL: a cell that holds `other`.
 // MEMBERS: a dict of `type` whose keys and values are these `items`, in order.
+// METHOD: a bound method whose function and object are these `items`.
 struct Step {
     int kind;
     int count;
@@ -468,6 +469,9 @@ static int step_holds(Step* step) {
         case SEQUENCE: return items_hold(step);
         case CELL: return PyCell_GET(step->object) == step->other;
         case MEMBERS: return members_hold(step);
+        case METHOD:
+            return PyMethod_GET_FUNCTION(step->object) == step->items[0] &&
+                   PyMethod_GET_SELF(step->object) == step->items[1];
     }
     return 0;
 }

@@ -44,8 +44,10 @@ from braze.runtime.guard_namespaces import ClassLookups, raw_lookup
 from braze.runtime.source_code import dict_of
 
 # The kinds of steps, and the places of roots, as guard_native.cpp numbers them.
-_INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL, _MEMBERS = range(6)
+_INSTANCE, _DICT, _SIZE, _SEQUENCE, _CELL, _MEMBERS, _METHOD = range(7)
 _LOCAL, _STACK, _GLOBALS, _CONTENT = range(4)
+# Added to the place of a bound method: a part of it, whichever method object it is.
+_METHOD_PARTS = {"__self__": 8, "__func__": 16}
 
 _ATOMS = (bool, int, float, complex, str, bytes, type(None), type(Ellipsis), type(NotImplemented))
 _PLAIN_KEYS = frozenset({str, int, bytes, bool, type, type(None)})
@@ -258,10 +260,10 @@ class Pins:
 
     def root(self, place: int, key: Any, value: Any) -> tuple[Any] | None:
         """An object that frames bring along; only one that is likely to come again is pinned: no
-        iterator of Python's own is."""
+        iterator of Python's own is, and of a bound method its parts."""
         cls = type(value)
         iterates = cls.__module__ in _ITERATOR_MODULES and hasattr(cls, "__next__")
-        if iterates or isinstance(value, _FRESH):
+        if iterates or cls is types.MethodType or isinstance(value, _FRESH):
             return None
         return self.any_root(place, key, value)
 
@@ -273,6 +275,19 @@ class Pins:
         self.keep.append(key)
         return (value,)
 
+    def method(self, source: Source) -> bool:
+        """Pin the parts of a bound method that each frame makes anew; False where it is none."""
+        parts = [AttributeSource(source, name) for name in _METHOD_PARTS]
+        return _place_of_method(self.frame, source) is not None and all(map(self.pin, parts))
+
+    def part_of_method(self, source: Source, name: str) -> tuple[Any] | None:
+        """`source.name`, where a bound method is there that each frame makes anew."""
+        found = _place_of_method(self.frame, source) if name in _METHOD_PARTS else None
+        if found is None:
+            return None
+        place, key, method = found
+        return self.any_root(place + _METHOD_PARTS[name], key, getattr(method, name))
+
     def cell(self, value: Any) -> tuple[Any] | None:
         """The contents of a pinned cell."""
         found = _held(value)
@@ -282,6 +297,8 @@ class Pins:
 
     def attribute(self, value: Any, name: str) -> tuple[Any] | None:
         """`value.name`, where it is found without running Python code of the class."""
+        if type(value) is types.MethodType:
+            return (getattr(value, name),) if name in _METHOD_PARTS else None
         node = self.dict_of(value)
         if node is None:
             return None
@@ -339,6 +356,9 @@ class Pins:
                 self._kept(cls)
         elif cls in (list, tuple):
             self.items(value)
+        elif cls is types.MethodType:
+            if id(value) not in self._nodes:
+                self._add(value, [_METHOD, value, cls, (value.__func__, value.__self__)])
         elif cls not in (*_PLAIN_DICTS, types.CellType, torch.Tensor):
             self._kept(value)
         return True
@@ -410,7 +430,22 @@ def _pin_object(pins: Pins, source: ObjectSource) -> tuple[Any] | None:
 
 def _pin_attribute(pins: Pins, source: AttributeSource) -> tuple[Any] | None:
     base = pins.pin(source.base)
-    return None if base is None else pins.attribute(base[0], source.name)
+    if base is None:
+        return pins.part_of_method(source.base, source.name)
+    return pins.attribute(base[0], source.name)
+
+
+def _place_of_method(frame: FrameValues, source: Source) -> tuple[int, Any, Any] | None:
+    """Where a frame brings a bound method along: the kind of place, its name or number, it."""
+    found: tuple[int, Any, Any] | None = None
+    if type(source) is LocalSource:
+        found = _LOCAL, source.name, frame.locals.get(source.name)
+    elif type(source) is StackSource and source.index < len(frame.stack):
+        found = _STACK, source.index, frame.stack[source.index]
+    elif type(source) is CellSource:
+        content = _held(frame.locals.get(source.name))
+        found = content and (_CONTENT, source.name, content[0])
+    return found if found is not None and type(found[2]) is types.MethodType else None
 
 
 def _pin_instance_dict(pins: Pins, source: InstanceDictSource) -> tuple[Any] | None:

@@ -270,7 +270,9 @@ def _cover_constant(builder: _Builder, source: Source) -> bool:
 def _cover_type(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
     if found is None:
-        return builder.brought.container(guard.source, is_exact=False) is not None
+        assert guard.source is not None
+        is_container = builder.brought.container(guard.source, is_exact=False) is not None
+        return is_container or builder.pins.method(guard.source)
     if isinstance(found[0], torch.Tensor):
         return False
     if type(found[0]) in (dict, OrderedDict):

@@ -16,6 +16,10 @@ from torch import nn
 from torch.distributed.fsdp import FSDPModule, fully_shard
 
 import braze
+from braze.runtime.entries import FrameCache
+from braze.runtime.guards_memory import SnapshotMemory
+from braze.runtime.guards_native import LOADER
+from braze.runtime.source_code import SourceWriter
 from tests.recorded import recorded
 
 X = torch.linspace(-1, 1, 12).reshape(3, 4)
@@ -263,6 +267,40 @@ def test_sharded_by_fsdp2(order: str, way: str, mesh: Any) -> None:
         outcomes.append((result, gradients, list(model.state_dict())))
     torch.testing.assert_close(outcomes[1][:2], outcomes[0][:2])
     assert outcomes[1][2] == outcomes[0][2]
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("order", ["compiled first", "sharded first"])
+def test_a_steady_step_of_fsdp2_only_checks(
+    order: str, way: str, mesh: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """FSDP2 puts other parameters into a module around each call, and calls its hooks by functions
+    that `disable()` makes each time."""
+    if LOADER.wait() is None:
+        pytest.skip("the extension cannot be built")
+    braze.reset()
+    model = _sharded(WAYS[way], order, mesh)
+    for _ in range(10):
+        model(X).sum().backward()
+    steps: list[str] = []
+    for place, name in [
+        (SourceWriter, "function"),
+        (SnapshotMemory, "remember"),
+        (FrameCache, "_compile"),
+    ]:
+        before = getattr(place, name)
+
+        def noted(*args: Any, name: str = name, before: Any = before, **kwargs: Any) -> Any:
+            steps.append(name)
+            return before(*args, **kwargs)
+
+        monkeypatch.setattr(place, name, noted)
+    with recorded() as journal:
+        for _ in range(20):
+            model(X).sum().backward()
+    assert (steps, journal.records()) == ([], ())
+    status = braze.status()
+    assert (len(status), status[0].graphs, status.calls, status.calls_left) == (1, 1, 30, 0)
 
 
 # --- Braze inside of Braze ------------------------------------------------------------------------

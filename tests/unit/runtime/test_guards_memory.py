@@ -95,6 +95,35 @@ def test_what_is_kept_and_comes_no_more_is_not_pinned(
     assert {key for t in memory._snapshots.values() for _, key, _ in t.roots} == {"layer"}
 
 
+def test_a_bound_method_made_at_each_call(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its object and its function are pinned, not the method; another of either is noticed."""
+
+    class Twice(Layer):
+        def shifted(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.scale + self.weight
+
+        def scaled(self, x: torch.Tensor) -> torch.Tensor:
+            return x * self.weight
+
+    def call(method: Any, x: torch.Tensor) -> torch.Tensor:
+        return method(x) + 1  # type: ignore[no-any-return]
+
+    made, layers = _made(monkeypatch), [Twice(2.0), Twice(3.0)]
+    dispatcher = make_dispatcher(config.snapshot(), Backend("aten", Level.ATEN), Journal())
+    compiled: Callable[..., Any] = dispatcher.compiled(call)
+    x = torch.arange(3.0)
+    for _ in range(_CALLS):
+        assert torch.equal(compiled(layers[0].shifted, x), call(layers[0].shifted, x))
+    assert len(made) == 1
+    (entry,) = dispatcher.caches()[0].entries
+    (taken,) = entry.check.memory._snapshots.values()  # type: ignore[attr-defined]
+    assert taken.snapshot.proven >= _CALLS - 2
+    for method in (layers[1].shifted, layers[0].scaled, layers[1].scaled, layers[0].shifted):
+        assert torch.equal(compiled(method, x), call(method, x))
+    layers[0].scale = 5.0
+    assert torch.equal(compiled(layers[0].shifted, x), call(layers[0].shifted, x))
+
+
 def test_what_is_replaced_at_each_call_is_compared_apart(monkeypatch: pytest.MonkeyPatch) -> None:
     """An average that a module keeps: the other guards are a snapshot all the same."""
     made, layer, cache = _made(monkeypatch), Layer(2.0), Cache()
