@@ -27,7 +27,7 @@ def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     reduce_method = world.lookup(cls, "__reduce__")
     if isinstance(reduce_method, types.FunctionType):
         return interpreter.call(reduce_method, owner)
-    plain = reduce_method is object.__reduce__ and not isinstance(owner, _OF_ITEMS)
+    plain = reduce_method is object.__reduce__ and not issubclass(type(owner), _OF_ITEMS)
     if cls in EXACT and not instance_dict(owner):
         owner = interpreter.overlay.contents(owner)
         return interpreter.native(object.__reduce_ex__, owner, *args[1:])

@@ -33,7 +33,7 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     owners: dict[int, Source] = {}
     groups: dict[int, tuple[Source, ...]] = {}
     shared: list[str] = []
-    modules = {s for value, s in world.known.values() if isinstance(value, torch.nn.Module)}
+    modules = {s for value, s in world.known.values() if issubclass(type(value), torch.nn.Module)}
     written_storages = {storage_of(real) for real, value in inputs if value in written}
     of_module = [_is_of_module(source, modules) for source in sources]
     pairs = zip(inputs, of_module)

@@ -127,7 +127,7 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
 
 def _iterate_container(interpreter: Any, value: Any, contents: Any) -> Any:
     iterator = iter(contents)
-    if isinstance(value, dict) or type(value) in DICT_VIEWS:
+    if issubclass(type(value), dict) or type(value) in DICT_VIEWS:
         interpreter.dict_iterators[id(iterator)] = (iterator, value, len(contents))
     return iterator
 

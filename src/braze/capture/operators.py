@@ -336,12 +336,12 @@ def _equality_of_sizes(interpreter: Any, op: Operator, left: Any, right: Any) ->
 
 def _equal_items(interpreter: Any, first: Any, second: Any) -> bool:
     """Equality of containers, item by item."""
-    kinds = [kind for kind in (list, tuple) if isinstance(first, kind)]
-    if kinds and isinstance(second, kinds[0]):
+    kinds = [kind for kind in (list, tuple) if issubclass(type(first), kind)]
+    if kinds and issubclass(type(second), kinds[0]):
         return len(first) == len(second) and all(
             _same_or_equal(interpreter, a, b) for a, b in zip(first, second)
         )
-    if isinstance(first, dict) and isinstance(second, dict):
+    if issubclass(type(first), dict) and issubclass(type(second), dict):
         return first.keys() == second.keys() and all(
             _same_or_equal(interpreter, first[key], second[key]) for key in first
         )

@@ -521,7 +521,7 @@ class Overlay:
         else:
             self._guard_length(value)
             for index, key in enumerate(keys):
-                if not (is_key(key) or isinstance(key, torch.Tensor)):
+                if not (is_key(key) or issubclass(type(key), torch.Tensor)):
                     raise BreakRequested("unsupported-container", "a dict keyed by objects")
                 if type(key) is tuple:
                     world.guard(DictKeySource(source, index), GuardKind.ID_MATCH, key)
@@ -541,7 +541,7 @@ class Overlay:
         for index, key in enumerate(keys):
             read_key = (id(value), key)
             if read_key not in world.reads or world.reads[read_key] is ABSENT:
-                changes = isinstance(key, torch.Tensor)
+                changes = issubclass(type(key), torch.Tensor)
                 place = DictValueSource(source, index) if changes else ItemSource(source, key)
                 world.reads[read_key] = world.adopt(dict.__getitem__(value, key), place)
             copy[world.standins.get(id(key), key)] = world.reads[read_key]

@@ -33,7 +33,7 @@ def _sequence(iterator: Any) -> tuple[Any, int]:
 
 def _builtin(items: Any) -> Any:
     """The class whose methods the iterator goes by: those of a subclass it does not ask."""
-    return next((base for base in (list, tuple) if isinstance(items, base)), type(items))
+    return next((base for base in (list, tuple) if issubclass(type(items), base)), type(items))
 
 
 def _length(items: Any) -> int:
@@ -160,6 +160,15 @@ def items_left(iterator: Any) -> int:
     if row is None:
         raise LookError(f"a {type(iterator).__qualname__} cannot be looked into")
     return row[0](iterator)
+
+
+def base_items(value: Any) -> Iterator[Any]:
+    """The items of a list or tuple by that class itself, not by the `__iter__` of a subclass; of
+    anything else, nothing."""
+    for base in (tuple, list):
+        if issubclass(type(value), base):
+            return base.__iter__(value)
+    return iter(())
 
 
 def peek(iterator: Any, place: int) -> Any:

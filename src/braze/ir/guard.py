@@ -21,8 +21,8 @@ SIZED = (dict, list, tuple, set, frozenset, deque, str, bytes, bytearray, range)
 def base_length(value: Any) -> int:
     """`len` by the builtin container that the object is or extends: what GuardKind.LENGTH asks."""
     for base in SIZED:
-        if isinstance(value, base):
-            return int(base.__len__(value))  # type: ignore[arg-type]
+        if issubclass(type(value), base):
+            return int(base.__len__(value))
     return len(value)
 
 

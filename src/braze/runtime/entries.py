@@ -26,6 +26,7 @@ from braze.runtime.guards import compile_entry_check, explain_failure, first_fai
 from braze.runtime.guards_memory import SnapshotMemory
 from braze.runtime.random_states import RandomStates
 from braze.runtime.recipes import compile_replay, picked_results
+from braze.runtime.source_code import known_types
 from braze.shapes.policy import SizeHistory
 from braze.trace import LeftToEager
 
@@ -80,7 +81,7 @@ class Entry:
         self.compiled = compiled
         self.check = compile_entry_check(compiled.guards, compiled.inputs)
         self.memory: SnapshotMemory = self.check.memory  # type: ignore[attr-defined]
-        self.replay = compile_replay(compiled.effects, compiled.exit)
+        self.replay = compile_replay(compiled.effects, compiled.exit, known_types(compiled.guards))
         self.result = picked_results(compiled.effects, compiled.exit)
         self.graph = compiled.graph
         self.returns = isinstance(compiled.exit, Return)

@@ -51,7 +51,7 @@ from braze.runtime.guard_values import (
     write_length,
 )
 from braze.runtime.guard_words import mismatch, short_text
-from braze.runtime.source_code import READ_FAILURES, SourceWriter, read_source
+from braze.runtime.source_code import READ_FAILURES, SourceWriter, dict_of, read_source
 
 
 def _write_distinct(writer: SourceWriter, guard: Guard) -> str:
@@ -64,9 +64,8 @@ def _write_no_hooks(writer: SourceWriter, guard: Guard) -> str:
     if guard.source is None:
         writer.namespace["has_global_hooks"] = has_global_hooks
         return "not has_global_hooks()"
-    value = writer.read(guard.source)
     name = f"hooks{len(writer.lines)}"
-    writer.lines.append(f"{name} = {value}.__dict__")
+    writer.lines.append(f"{name} = {writer.dict_of(guard.source)}")
     return f"not ({' or '.join(f'{name}[{hooks!r}]' for hooks in INSTANCE_HOOKS)})"
 
 
@@ -134,7 +133,7 @@ def _explain_ambient(guard: Guard, value: Any, frame: FrameValues) -> str | None
 def _explain_no_hooks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     if guard.source is None:
         return "a hook for all modules was registered" if has_global_hooks() else None
-    hooks = instance_hooks(value.__dict__)
+    hooks = instance_hooks(dict_of(value))
     return f"'{guard.source}' now has hooks in {hooks[0]}" if hooks else None
 
 

@@ -10,7 +10,7 @@ from braze.compat.compiler_questions import original_of
 from braze.ir.entry import FrameValues
 from braze.ir.guard import ABSENT, MRO, Guard
 from braze.runtime.guard_words import short_text
-from braze.runtime.source_code import SourceWriter
+from braze.runtime.source_code import SourceWriter, dict_of
 
 
 def raw_lookup(cls: type, name: str) -> Any:
@@ -94,7 +94,7 @@ class ClassLookups:
 
 def namespace_of(value: Any) -> Any:
     """The dict itself, or the `__dict__` of a module, class or instance."""
-    return value if isinstance(value, dict) else value.__dict__
+    return value if issubclass(type(value), dict) else dict_of(value)
 
 
 def write_namespace(writer: SourceWriter, guard: Guard) -> str:

@@ -12,7 +12,7 @@ import torch
 from braze.ir.entry import FrameValues
 from braze.ir.guard import SIZED, Guard, base_length
 from braze.runtime.guard_words import mismatch, short_text
-from braze.runtime.source_code import SourceWriter, keys_in_order
+from braze.runtime.source_code import SourceWriter, find_attribute, keys_in_order
 
 _SHARED_BY_VALUE = (int, str, bytes)
 _SHARED_BY_VALUE_SET = frozenset(_SHARED_BY_VALUE)
@@ -55,18 +55,18 @@ def same_constant(value: Any, expected: Any) -> bool:
 
 def keys_of(value: Any) -> tuple[Any, ...]:
     """The keys of a dict, in order, by `dict` itself."""
-    return keys_in_order(value) if isinstance(value, dict) else tuple(value)
+    return keys_in_order(value) if issubclass(type(value), dict) else tuple(value)
 
 
 def has_key(value: Any, key: Any) -> bool:
     """Whether a dict (a set, a class's dict) has the key, by the builtin itself."""
-    return dict.__contains__(value, key) if isinstance(value, dict) else key in value
+    return dict.__contains__(value, key) if issubclass(type(value), dict) else key in value
 
 
 def has_attribute(value: Any, name: str) -> bool:
-    """hasattr() without `__getattr__`, whose answer is the program's own."""
+    """hasattr() without the program's hooks, whose answers are its own."""
     try:
-        type(value).__getattribute__(value, name)  # type: ignore[call-arg]
+        find_attribute(value, name)
     except AttributeError:
         return False
     return True

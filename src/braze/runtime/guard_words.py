@@ -31,9 +31,9 @@ def mismatch(guard: Guard, what: str, expected: Any, actual: Any) -> str:
 def _text(value: Any) -> str:
     """At least the first 80 characters of a value's text."""
     cls = type(value)
-    if isinstance(value, torch.Tensor):
+    if issubclass(type(value), torch.Tensor):
         return f"{cls.__name__}{list(value.shape)}"
-    if isinstance(value, nn.Module):
+    if issubclass(type(value), nn.Module):
         return f"{cls.__name__}()"
     if cls is list:
         return f"[{_joined(map(_text, value))}]"

@@ -48,7 +48,7 @@ _OF_MANY_SOURCES = frozenset(
 def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
     """A function that says whether all guards hold for a frame."""
     ordered = order_guards(guards)
-    writer = _writer(ordered)
+    writer = _writer(ordered, ordered)
     body = _body(writer, ordered, lambda: "True", "False")
     check: Callable[[FrameValues], bool]
     check = writer.function("check", "frame", body, "<braze guards>")
@@ -74,8 +74,10 @@ def compile_entry_check(
     return check
 
 
-def _generated_check(ordered: Sequence[Guard], inputs: Sequence[Source]) -> Check:
-    writer = _writer(ordered)
+def _generated_check(
+    ordered: Sequence[Guard], inputs: Sequence[Source], known: Sequence[Guard]
+) -> Check:
+    writer = _writer(ordered, known)
 
     def result() -> str:
         return f"[{', '.join([writer.read(source) for source in inputs])}]"
@@ -86,9 +88,12 @@ def _generated_check(ordered: Sequence[Guard], inputs: Sequence[Source]) -> Chec
     return check
 
 
-def _writer(guards: Sequence[Guard]) -> SourceWriter:
+def _writer(guards: Sequence[Guard], known: Sequence[Guard]) -> SourceWriter:
+    """A writer of guards' text; known: guards that hold where it runs."""
     types = known_types(guards)
-    return SourceWriter(types, module_reads(guards, types))
+    return SourceWriter(
+        types if known is guards else known_types(known), module_reads(guards, types)
+    )
 
 
 def explain_failure(guards: Iterable[Guard], frame: FrameValues) -> str:
@@ -121,6 +126,8 @@ def _rank(guard: Guard) -> tuple[int, int, int]:
     cost = GUARD_KINDS[guard.kind].cost
     if guard.source is None:
         return (many, 0 if guard.kind is GuardKind.AMBIENT else 1, cost)
+    if guard.kind is GuardKind.CLASS_LOOKUPS:  # before any attribute is read: one may be a hook now
+        return (many, 1, cost)
     from_entry = isinstance(guard.source, ObjectSource)
     return (many, 1 + from_entry + source_depth(guard.source), cost)
 

@@ -95,7 +95,7 @@ class SnapshotMemory:
     def generated(self) -> Any:
         """All guards as generated Python, made when first asked for."""
         if self._generated is None:
-            self._generated = self._compile_check(self._guards, self._inputs)
+            self._generated = self._compile_check(self._guards, self._inputs, self._guards)
         return self._generated
 
     def check_all(self, frame: FrameValues) -> list[Any] | None:

@@ -263,7 +263,7 @@ class Pins:
         iterator of Python's own is, and of a bound method its parts."""
         cls = type(value)
         iterates = cls.__module__ in _ITERATOR_MODULES and hasattr(cls, "__next__")
-        if iterates or cls is types.MethodType or isinstance(value, _FRESH):
+        if iterates or cls is types.MethodType or issubclass(cls, _FRESH):
             return None
         return self.any_root(place, key, value)
 
@@ -334,7 +334,7 @@ class Pins:
             return True
         descriptor = self.lookup(cls, "__dict__")
         return (
-            not isinstance(value, type)
+            not issubclass(type(value), type)
             and type(descriptor) is types.GetSetDescriptorType
             and self.lookup(cls, "__getattribute__") is object.__getattribute__
         )
@@ -344,14 +344,14 @@ class Pins:
         if value is ABSENT:
             return False
         cls = type(value)
-        if isinstance(value, type):
+        if issubclass(type(value), type):
             self._kept(value)
             if id(value) not in self._nodes:
                 self._add(value, [_INSTANCE, value, self._kept(cls), self.absent])
         elif is_constant(value):
             self._kept(value)
         elif cls in _BY_CLASS or (cls.__flags__ & _HEAP_TYPE and cls is not OrderedDict):
-            if not isinstance(value, torch.Tensor) and id(value) not in self._nodes:
+            if not issubclass(type(value), torch.Tensor) and id(value) not in self._nodes:
                 self._add(value, [_INSTANCE, value, cls, self.absent])
                 self._kept(cls)
         elif cls in (list, tuple):
@@ -411,7 +411,7 @@ def _pin_cell(pins: Pins, source: CellSource) -> tuple[Any] | None:
     content = _held(pins.frame.locals.get(source.name))
     if content is None:
         return None
-    if not isinstance(content[0], _FRESH):
+    if not issubclass(type(content[0]), _FRESH):
         return pins.root(_CONTENT, source.name, content[0])
     found = pins.pin(CellObjectSource(source.name))
     return None if found is None else pins.cell(found[0])
@@ -483,7 +483,7 @@ def _pin_dict_value(pins: Pins, source: DictValueSource) -> tuple[Any] | None:
 
 def _pin_type(pins: Pins, source: TypeSource) -> tuple[Any] | None:
     base = pins.pin(source.base)
-    return None if base is None or isinstance(base[0], torch.Tensor) else (type(base[0]),)
+    return None if base is None or issubclass(type(base[0]), torch.Tensor) else (type(base[0]),)
 
 
 def _pin_closure(pins: Pins, source: ClosureSource) -> tuple[Any] | None:

@@ -32,8 +32,10 @@ from braze.runtime.guards_pins import Pins, Place, is_constant, is_plain_key
 from braze.runtime.source_code import read_source
 
 Check = Callable[[FrameValues], "list[Any] | None"]
-# Makes generated Python of guards and of the inputs that it gives.
-CompileCheck = Callable[[Sequence[Guard], Sequence[Source]], Check]
+# Makes generated Python of guards and of the inputs that it gives; what all guards of the entry say
+# of types holds where it runs.
+CompileCheck = Callable[[Sequence[Guard], Sequence[Source], Sequence[Guard]], Check]
+CompileRest = Callable[[Sequence[Guard], Sequence[Source]], Check]
 
 _MOST_APART = 4096
 
@@ -65,7 +67,7 @@ def take_snapshot(
     roots that no frame brings again; moving: sources that lead elsewhere at each call."""
     builder = _Builder(native, frame, inputs, Pins(frame, native.absent, passing, moving))
     residual = [guard for guard in guards if not _COVER[guard.kind](builder, guard)]
-    snapshot = builder.finish(residual, compile_check)
+    snapshot = builder.finish(residual, lambda left, given: compile_check(left, given, guards))
     # What cannot be proven at once will not be proven later.
     if snapshot.check(frame) is None:
         return None
@@ -122,7 +124,7 @@ class _Builder:
         if found is None and not local and self.brought.find(source) is not None:
             self.add_item(source, facts)
             return True
-        if not local and (found is None or not isinstance(found[0], torch.Tensor)):
+        if not local and (found is None or not issubclass(type(found[0]), torch.Tensor)):
             return False
         what = source.name if type(source) is LocalSource else found[0]  # type: ignore[index]
         rows = self.local_rows if local else self.tensor_rows
@@ -176,7 +178,7 @@ class _Builder:
         self.fact_rows.append(row)
         return number
 
-    def finish(self, residual: Sequence[Guard], compile_check: CompileCheck) -> Any:
+    def finish(self, residual: Sequence[Guard], compile_rest: CompileRest) -> Any:
         """The snapshot; inputs that no tensor guard gave are read by pins, else in Python."""
         for source in tuple(self.places):
             self.add_tensor(source, -1)
@@ -185,7 +187,7 @@ class _Builder:
         if residual or left:
             places = [place for source in left for place in self.places[source]]
             sources = [self.inputs[place] for place in places]
-            rest = (compile_check(residual, sources), tuple(places))
+            rest = (compile_rest(residual, sources), tuple(places))
         pins = self.pins
         steps, classes = pins.step_rows(), pins.class_rows()
         keep = [*pins.keep, *self.questions, *self.functions, *self.fact_rows, *classes]
@@ -221,7 +223,7 @@ def _cover_tensor(builder: _Builder, guard: Guard) -> bool:
     source = guard.source
     assert source is not None
     tensor = _tensor_at(builder, source)
-    if not isinstance(tensor, torch.Tensor):
+    if not issubclass(type(tensor), torch.Tensor):
         return False
     number = builder.number_of(guard.expected, tensor)
     if number is None or not builder.add_tensor(source, number):
@@ -273,7 +275,7 @@ def _cover_type(builder: _Builder, guard: Guard) -> bool:
         assert guard.source is not None
         is_container = builder.brought.container(guard.source, is_exact=False) is not None
         return is_container or builder.pins.method(guard.source)
-    if isinstance(found[0], torch.Tensor):
+    if issubclass(type(found[0]), torch.Tensor):
         return False
     if type(found[0]) in (dict, OrderedDict):
         return builder.pins.dict_of(found[0]) is not None
@@ -355,7 +357,7 @@ def _cover_namespace(builder: _Builder, guard: Guard) -> bool:
 
 def _cover_lookups(builder: _Builder, guard: Guard) -> bool:
     found = builder.pins.pin(guard.source)
-    if found is None or not isinstance(found[0], type):
+    if found is None or not issubclass(type(found[0]), type):
         return False
     lookup = builder.pins.lookup
     return all(lookup(found[0], name) is expected for name, expected in guard.expected)

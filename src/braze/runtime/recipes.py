@@ -45,6 +45,7 @@ from braze.ir.frame import (
     SetGlobal,
     SetItem,
 )
+from braze.ir.source import Source
 from braze.runtime.source_code import SourceWriter, dict_of, is_plain_name
 from braze.shapes.binding import python_text
 
@@ -71,11 +72,15 @@ class LiveFrame:
 Replay = Callable[[FrameValues, Sequence[Any]], Any]
 
 
-def compile_replay(effects: Iterable[Effect], exit: Exit) -> Replay:
+def compile_replay(
+    effects: Iterable[Effect], exit: Exit, types: dict[Source, type] | None = None
+) -> Replay:
     """A function that applies the effects after the graph ran and gives the frame's result: the
-    return value, or for a break the list of LiveFrames, outermost first."""
+    return value, or for a break the list of LiveFrames, outermost first.
+
+    types: what guards say of objects' exact types."""
     effects = tuple(effects)
-    builder = _Builder(effects, exit)
+    builder = _Builder(effects, exit, types)
     late = [effect for effect in effects if not _fills_new_instance(effect)]
     for effect in late:
         for recipe in _EFFECTS[type(effect)].operands(effect):
@@ -129,7 +134,7 @@ def make_function(
 def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
     """`target[key] = value` by the builtin mapping that the object is or extends."""
     for base in _MAPPINGS:
-        if isinstance(target, base):
+        if issubclass(type(target), base):
             base.__setitem__(target, key, value)
             return
     raise TypeError(f"not a dict: {type(target)}")
@@ -138,7 +143,7 @@ def set_item(target: dict[Any, Any], key: Any, value: Any) -> None:
 def delete_item(target: dict[Any, Any], key: Any) -> None:
     """`del target[key]`, likewise."""
     for base in _MAPPINGS:
-        if isinstance(target, base):
+        if issubclass(type(target), base):
             base.__delitem__(target, key)
             return
     raise TypeError(f"not a dict: {type(target)}")
@@ -146,7 +151,7 @@ def delete_item(target: dict[Any, Any], key: Any) -> None:
 
 def set_in_dict(target: Any, name: str, value: Any) -> None:
     """Write an instance's `__dict__`; a class's goes through `type`."""
-    if isinstance(target, type):
+    if issubclass(type(target), type):
         type.__setattr__(target, name, value)
     else:
         dict_of(target)[name] = value
@@ -154,7 +159,7 @@ def set_in_dict(target: Any, name: str, value: Any) -> None:
 
 def delete_from_dict(target: Any, name: str) -> None:
     """Delete from an instance's `__dict__`; a class's through `type`."""
-    if isinstance(target, type):
+    if issubclass(type(target), type):
         type.__delattr__(target, name)
     else:
         del dict_of(target)[name]
@@ -186,14 +191,14 @@ def _descriptor(target: Any, name: str) -> Any:
 def replace_contents(target: Any, contents: Any) -> None:
     """Give an existing container the contents of a new one, in place, by its builtin base."""
     for base, replace in _REPLACERS:
-        if isinstance(target, base):
+        if issubclass(type(target), base):
             replace(target, contents)
             return
     raise TypeError(f"cannot replace the contents of {type(target)}")
 
 
 def _replace_mapping(target: Any, contents: Any) -> None:
-    base = OrderedDict if isinstance(target, OrderedDict) else dict
+    base = OrderedDict if issubclass(type(target), OrderedDict) else dict
     items = list(dict.items(contents))
     base.clear(target)
     for key, value in items:
@@ -235,9 +240,11 @@ def make_counter(cls: type, items: Iterable[tuple[Any, Any]]) -> Any:
 class _Builder:
     """Writes the lines that build recipes, dependencies first."""
 
-    def __init__(self, effects: Sequence[Effect], exit: Exit) -> None:
+    def __init__(
+        self, effects: Sequence[Effect], exit: Exit, types: dict[Source, type] | None
+    ) -> None:
         self._effects, self._exit = effects, exit
-        self.writer = SourceWriter()
+        self.writer = SourceWriter(types)
         for function in _CALLED:
             self.writer.namespace[function.__name__] = function
         self._names: dict[int, str] = {}

@@ -12,6 +12,7 @@ messages. Reading fails with one of `READ_FAILURES` where the world has changed 
 from __future__ import annotations
 
 import builtins
+import functools
 import keyword
 import types
 from collections import OrderedDict, deque
@@ -103,8 +104,48 @@ def keys_in_order(container: dict[Any, Any]) -> tuple[Any, ...]:
 
 def dict_of(value: Any) -> dict[str, Any]:
     """`value.__dict__`, whatever the class's own `__getattribute__` would say."""
-    space: dict[str, Any] = object.__getattribute__(value, "__dict__")
+    base = type if issubclass(type(value), type) else object
+    space: dict[str, Any] = base.__getattribute__(value, "__dict__")
     return space
+
+
+def is_hooked(cls: type) -> bool:
+    """Whether looking for an attribute of an instance runs Python code that is not PyTorch's."""
+    return any(
+        type(hook) is not types.WrapperDescriptorType
+        and not str(getattr(hook, "__module__", "")).startswith("torch.")
+        for hook in map(functools.partial(_raw_lookup, cls), ("__getattribute__", "__getattr__"))
+        if hook is not _ABSENT
+    )
+
+
+def _raw_lookup(cls: type, name: str) -> Any:
+    for base in type.__dict__["__mro__"].__get__(cls):
+        space = type.__dict__["__dict__"].__get__(base)
+        if name in space:
+            return space[name]
+    return _ABSENT
+
+
+def read_attribute(value: Any, name: str) -> Any:
+    """`value.name` without the hooks of the program: a guard must not run its code."""
+    if not is_hooked(type(value)):
+        return getattr(value, name)
+    try:
+        return find_attribute(value, name)
+    except AttributeError:
+        if not issubclass(type(value), torch.nn.Module):
+            raise
+        return torch.nn.Module.__getattr__(value, name)
+
+
+def find_attribute(value: Any, name: str) -> Any:
+    """`value.name` by C code's lookup alone: no `__getattr__`, and no lookup of the program's."""
+    cls = type(value)
+    if not is_hooked(cls):
+        return cls.__getattribute__(value, name)  # type: ignore[call-arg]
+    base = next(base for base in (type, types.ModuleType, object) if issubclass(cls, base))
+    return base.__getattribute__(value, name)
 
 
 def tensor_of(number: float) -> torch.Tensor:
@@ -157,6 +198,7 @@ class SourceWriter:
             "read_global": read_global,
             "keys_in_order": keys_in_order,
             "dict_of": dict_of,
+            "read_attribute": read_attribute,
         }
         self.types = types or {}
         self._temporaries: dict[Source, str] = {}
@@ -189,6 +231,11 @@ class SourceWriter:
         self._seen.append(source)
         return name
 
+    def dict_of(self, source: Source) -> str:
+        """The expression that gives the instance dict of the object at `source`."""
+        base, cls = self.read(source), self.type_of(source)
+        return f"dict_of({base})" if cls is not None and is_hooked(cls) else f"{base}.__dict__"
+
     def read_container(self, source: Source) -> str:
         """The name of what gives the items of the container at `source`."""
         base = self.read(source)
@@ -212,6 +259,8 @@ class SourceWriter:
 
     def type_of(self, source: Source | None) -> type | None:
         """The exact type of the object at `source`, where guards tell it."""
+        if isinstance(source, ObjectSource):
+            return type(source.value)
         return None if source is None else self.types.get(source)
 
     def define(self, functions: Iterable[str], filename: str) -> None:
@@ -261,16 +310,16 @@ def _write_attribute(writer: SourceWriter, source: AttributeSource) -> str:
         return (
             f"{entries}[{source.name!r}] if {source.name!r} in {entries} else {base}.{source.name}"
         )
+    cls = writer.type_of(source.base)
+    if cls is not None and is_hooked(cls):
+        return f"read_attribute({base}, {source.name!r})"
     if is_plain_name(source.name):
         return f"{base}.{source.name}"
     return f"getattr({base}, {source.name!r})"
 
 
 def _write_instance_dict(writer: SourceWriter, source: InstanceDictSource) -> str:
-    base, cls = writer.read(source.base), writer.type_of(source.base)
-    if cls is not None and type(cls.__getattribute__) is types.FunctionType:
-        return f"dict_of({base})"
-    return f"{base}.__dict__"
+    return writer.dict_of(source.base)
 
 
 def _write_item(writer: SourceWriter, source: ItemSource) -> str:
@@ -302,7 +351,9 @@ _ROWS: dict[type, _Row] = {
         lambda s, f: read_global(f.globals, s.name),
     ),
     ObjectSource: _Row(lambda w, s: w.constant(s.value), lambda s, f: s.value),
-    AttributeSource: _Row(_write_attribute, lambda s, f: getattr(read_source(s.base, f), s.name)),
+    AttributeSource: _Row(
+        _write_attribute, lambda s, f: read_attribute(read_source(s.base, f), s.name)
+    ),
     InstanceDictSource: _Row(_write_instance_dict, lambda s, f: dict_of(read_source(s.base, f))),
     ItemSource: _Row(_write_item, lambda s, f: read_item(read_source(s.base, f), s.key)),
     DictKeySource: _Row(

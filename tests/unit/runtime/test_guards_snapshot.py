@@ -343,7 +343,7 @@ def test_python_is_generated_when_snapshots_do_not_serve() -> None:
     guard = Guard(x, GuardKind.EQUALS_MATCH, "text")
     generated: list[int] = []
 
-    def generate(guards: Any, inputs: Any) -> Any:
+    def generate(guards: Any, inputs: Any, known: Any) -> Any:
         generated.append(len(guards))
         return lambda frame: None
 
