@@ -9,6 +9,7 @@ from typing import Any, final
 import torch
 
 from braze.capture.opaque_objects import check_opaque, only_keeps
+from braze.capture.overrides import check_overrides
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_questions import check_answer, check_foreign, check_question
 from braze.capture.tensor_subclasses import of_class, result_class
@@ -39,9 +40,13 @@ def leaf_call(
         raise BreakRequested("disabled", f"{call_name(function)} in {name}")
     if interpreter.world.opaque:
         check_opaque(interpreter, function, args, kwargs)
-    native = interpreter.overlay.native
-    args = tuple([arg if type(arg) in _PASSED else native(arg) for arg in args])
+    if not _PASSED.issuperset(map(type, args)):
+        native = interpreter.overlay.native
+        check_overrides(interpreter, call_name(function), args)
+        args = tuple([arg if type(arg) in _PASSED else native(arg) for arg in args])
     if kwargs:
+        native = interpreter.overlay.native
+        check_overrides(interpreter, call_name(function), kwargs.values())
         if kwargs.get("requires_grad"):
             rest = {name: value for name, value in kwargs.items() if name != "requires_grad"}
             return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
@@ -165,8 +170,10 @@ def unnoted_call(
 ) -> Any:
     """Call C code that is not torch's on values among which are stand-ins."""
     check_foreign(function, args)
-    if interpreter.world.opaque and not only_keeps(function):
-        check_opaque(interpreter, function, args, kwargs)
+    if not only_keeps(function):
+        if interpreter.world.opaque:
+            check_opaque(interpreter, function, args, kwargs)
+        check_overrides(interpreter, call_name(function), args)
     if interpreter.shows_text:
         traced(settle_read, (function, args, kwargs), {})
     interpreter.tracer.origin = interpreter.origin(call_name(function))

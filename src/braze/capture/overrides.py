@@ -1,0 +1,61 @@
+"""Arguments of torch calls that are no tensors and answer the call themselves.
+
+PyTorch asks each argument for `__torch_function__`: its class, a class that is an argument itself,
+and the instance. Such a call is the program's Python code, so the graph breaks there; of others it
+is guarded that they have none.
+"""
+
+from __future__ import annotations
+
+import types
+from collections.abc import Iterable
+from typing import Any
+
+from braze.capture.signals import BreakRequested
+from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.iterators import base_items
+from braze.ir.guard import ABSENT
+
+_NAME = "__torch_function__"
+_PLAIN = CONSTANTS | TENSORS
+# PyTorch does not ask these (`is_basic_python_type`).
+_NEVER_ASKED = frozenset(
+    {dict, set, slice, range, types.ModuleType, type(Ellipsis), type(NotImplemented)}
+)
+
+
+def check_overrides(interpreter: Any, name: str, values: Iterable[Any]) -> None:
+    """A break where a value answers a torch call. name: of the function, as a user writes it."""
+    for value in values:
+        cls = type(value)
+        if cls in _PLAIN or cls in _NEVER_ASKED:
+            continue
+        if cls is tuple or cls is list:
+            check_overrides(interpreter, name, base_items(value))
+        elif _answers(interpreter, value, cls):
+            detail = f"{name} of a {cls.__qualname__} with a {_NAME} of its own"
+            raise BreakRequested("unseen-python", detail)
+
+
+def _answers(interpreter: Any, value: Any, cls: type) -> bool:
+    world = interpreter.world
+    if world.lookup(cls, _NAME) is not ABSENT:
+        return True
+    if issubclass(cls, type):
+        return world.lookup(value, _NAME) is not ABSENT
+    hooks = (world.lookup(cls, "__getattr__"), world.lookup(cls, "__getattribute__"))
+    if any(type(hook) is types.FunctionType for hook in hooks):
+        return True  # which may find one
+    return _is_in_dict(interpreter, value)
+
+
+def _is_in_dict(interpreter: Any, value: Any) -> bool:
+    try:
+        space = object.__getattribute__(value, "__dict__")
+    except AttributeError:
+        return False
+    if _NAME in space or interpreter.overlay.written(space, _NAME) is not ABSENT:
+        return True
+    if id(value) in interpreter.world.known:
+        interpreter.world.guard_lacks_attribute(space, value, _NAME)
+    return False
