@@ -9,6 +9,7 @@ not looked at: its caller holds them.
 
 from __future__ import annotations
 
+import gc
 import types
 import weakref
 from collections.abc import Iterable
@@ -87,7 +88,18 @@ def _is_noticed(value: Any) -> bool:
         return value.gi_frame is not None
     if hasattr(cls, "__del__"):
         return True
-    if cls.__weakrefoffset__ == 0 or isinstance(value, _LASTING):
+    if cls.__weakrefoffset__ == 0 or issubclass(cls, _LASTING):
         return False
-    callbacks = [reference.__callback__ for reference in weakref.getweakrefs(value)]
+    callbacks = [callback_of(reference) for reference in weakref.getweakrefs(value)]
     return any(call is not None and not is_callback_of_compiler(call) for call in callbacks)
+
+
+def callback_of(reference: Any) -> Any:
+    """What is called when the object of a weak reference or proxy ends, or None. A proxy hands all
+    questions on to its object: only the garbage collector says what it holds."""
+    if type(reference) in weakref.ProxyTypes:
+        return next(iter(gc.get_referents(reference)), None)
+    return _CALLBACK.__get__(reference)
+
+
+_CALLBACK: Any = vars(weakref.ReferenceType)["__callback__"]

@@ -54,7 +54,11 @@ def _loaded(interpreter: Any, name: str) -> Any:
     world.guard_namespace(sys.modules, name, found, "sys.modules")
     if found is None:
         raise BreakRequested("input-output", f"importing {name}, which is forbidden")
-    return None if found is ABSENT else found
+    if found is ABSENT:
+        return None
+    if not issubclass(type(found), types.ModuleType) or "__name__" not in vars(found):
+        raise BreakRequested("input-output", f"importing {name}, which is no module")
+    return found
 
 
 _IMPORT = BUILTINS["__import__"]

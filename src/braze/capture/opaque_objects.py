@@ -15,6 +15,7 @@ from typing import Any, final
 
 from braze.capture.signals import BreakRequested
 from braze.class_facts import fact_of_class
+from braze.compat.iterators import base_items
 from braze.frozen import frozen
 
 _OF_C = (
@@ -79,7 +80,7 @@ def _is_of_c(cls: type) -> bool:
     slots = vars(cls).get("__slots__", ())
     own = {slots} if isinstance(slots, str) else set(slots)
     return any(
-        isinstance(value, _OF_C[:3]) and getattr(value, "__objclass__", None) is cls
+        issubclass(type(value), _OF_C[:3]) and getattr(value, "__objclass__", None) is cls
         for name, value in vars(cls).items()
         if name not in _MADE_BY_PYTHON and name not in own
     )
@@ -237,8 +238,8 @@ _DEPTH = 8
 
 
 def _leaves(value: Any, depth: int) -> Iterator[Any]:
-    if depth and isinstance(value, (tuple, list)):
-        for item in value:
+    if depth and issubclass(type(value), (tuple, list)):
+        for item in base_items(value):
             yield from _leaves(item, depth - 1)
     elif depth and type(value) is dict:
         yield from _leaves(tuple(value.values()), depth - 1)

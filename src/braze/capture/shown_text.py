@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, final
 
+from braze.compat.iterators import base_items
 from braze.shapes.symbolic import ProgramInt
 
 
@@ -41,9 +42,7 @@ def symbolic_numbers(value: Any) -> tuple[ProgramInt, ...]:
     """The symbolic integers that the text of a value shows."""
     if type(value) is ProgramInt:
         return (value,)
-    if issubclass(type(value), (tuple, list)):  # a proxy whose object is gone has no class
-        return tuple([number for item in value for number in symbolic_numbers(item)])
-    return ()
+    return tuple([number for item in base_items(value) for number in symbolic_numbers(item)])
 
 
 def at_hand(value: Any) -> Any:

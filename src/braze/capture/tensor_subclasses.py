@@ -12,6 +12,7 @@ import torch
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested
 from braze.compat.dispatch import TorchFunction, torch_function_enabled, torch_function_of
+from braze.compat.iterators import base_items
 from braze.standins.standin import Standin
 
 
@@ -69,8 +70,8 @@ def as_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 def _standins(value: Any) -> Iterator[Any]:
     if type(value) is Standin:
         yield value
-    elif isinstance(value, (list, tuple)):
-        for item in value:
+    elif issubclass(type(value), (list, tuple)):
+        for item in base_items(value):
             yield from _standins(item)
     elif type(value) is dict:
         yield from _standins(tuple(value.values()))
