@@ -31,6 +31,7 @@ class Tally:
         self.done = self.void = self.compiled = self.errors = 0
         self.found: Counter[tuple[str, str]] = Counter()
         self.kinds: Counter[tuple[str, str, str]] = Counter()
+        self._shrunk: Counter[tuple[str, str, str]] = Counter()
         self.examples: dict[tuple[str, str, str], tuple[int, str]] = {}
 
     def add(self, seed: int, only: Sequence[str]) -> None:
@@ -53,8 +54,8 @@ class Tally:
     def _note(self, program: Program, found: Found) -> None:
         names = ", ".join(idioms_of(program))
         groups = (*found.key, names)
-        if self._arguments.shrink and self.kinds[groups] < self._arguments.each:
-            self.kinds[groups] += 1
+        if self._arguments.shrink and self._shrunk[groups] < self._arguments.each:
+            self._shrunk[groups] += 1
             program, found = shrunk(program, found, self._arguments.shrink)
             names = ", ".join(idioms_left(program))
             groups = (*found.key, names)

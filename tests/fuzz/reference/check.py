@@ -97,7 +97,8 @@ def check(program: Program) -> Outcome:
     if not isinstance(compiled, Played):
         kind = "hang" if compiled == "hang" else "crash"
         return Outcome(Found(kind, compiled[-160:], compiled), errors=errors)
-    found = difference(eager, compiled) or _silence(eager, compiled)
+    asks = "is_compiling" in program.text
+    found = difference(eager, compiled) or _silence(eager, compiled, asks)
     outcome = Outcome(found, graphs=compiled.graphs, errors=errors)
     outcome.why = next((step.error for step in eager.steps if step.error), "")
     if found is not None:
@@ -167,13 +168,14 @@ def difference(eager: Played, compiled: Played) -> Found | None:
     return None
 
 
-def _silence(eager: Played, compiled: Played) -> Found | None:
-    """Whether the compiler failed, or nothing was compiled and nothing was said of it."""
+def _silence(eager: Played, compiled: Played, asks: bool) -> Found | None:
+    """Whether the compiler failed, or nothing was compiled and nothing was said of it. asks: the
+    program asks whether it is compiled, and so may raise only then."""
     for text in compiled.said:
         if "does not hold" in text or "bug in Braze" in text:
             return Found("fault", "said", text)
         is_only_compiled = not any(step.error for step in eager.steps)
-        if is_only_compiled and "the program raises" in text and not compiled.graphs:
+        if is_only_compiled and not asks and "the program raises" in text and not compiled.graphs:
             return Found("silent", "raises only where it is compiled", text)
     if compiled.graphs or compiled.said or all(step.error for step in eager.steps):
         return None

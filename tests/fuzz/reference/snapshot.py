@@ -189,7 +189,8 @@ def _deque(value: Any) -> Iterator[Entry]:
 def _mapping(value: Any) -> Iterator[Entry]:
     """Hooks are kept under numbers that the process counts up: only their order is compared."""
     is_hooks = type(value) is collections.OrderedDict and all(type(key) is int for key in value)
-    items = list(dict.items(value))
+    base = collections.OrderedDict if _is(value, collections.OrderedDict) else dict
+    items = list(base.items(value))  # an ordered one keeps its order apart
     if is_hooks:
         items = list(enumerate(item for _, item in items))
     yield ".len", len(items)
