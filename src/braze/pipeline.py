@@ -363,7 +363,9 @@ class FrameCompiler:
         foreign = self.backend.level in (Level.TORCH, Level.JOINT)
         asked = frame_request(request, self.options, policy, WATCH.is_watched)
         asked = dataclasses.replace(asked, long_loops=self.loops, refusing=self.refusing)
-        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign))
+        # As torch.compile hands them over: what nobody reads is a user backend's to drop.
+        unread = self.backend.level is Level.TORCH
+        return capture_frame(dataclasses.replace(asked, keeps_calls=foreign, keeps_unread=unread))
 
     def _is_refused(self, captured: CapturedFrame | Refused) -> bool:
         """Whether the backend takes numbers for constants, and the graph needs one from outside."""

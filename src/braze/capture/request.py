@@ -29,6 +29,7 @@ class FrameRequest:
     is_watched: whether somebody watches the gradient of a leaf; None: a backward breaks the graph.
     policy: which sizes and numbers are symbols; None: none is.
     keeps_calls: whether torch-level calls are kept where sizes are symbols, too.
+    keeps_unread: whether the graph has what torch-level calls compute that nobody reads.
     long_loops: those that are not unrolled, by code and the index of their first step; capture adds
         what it finds.
     refusing: calls of reentrant checkpoints that refuse what is asked of them, likewise.
@@ -51,6 +52,7 @@ class FrameRequest:
     is_watched: Callable[[Any], bool] | None = None
     policy: SizePolicy | None = None
     keeps_calls: bool = False
+    keeps_unread: bool = False
     long_loops: set[tuple[types.CodeType, int]] = field(default_factory=set)
     refusing: set[tuple[types.CodeType, int]] = field(default_factory=set)
     counted_calls: dict[Any, Any] = field(default_factory=dict)

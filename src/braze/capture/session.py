@@ -103,7 +103,7 @@ from braze.ir.frame import (
     Refused,
     Return,
 )
-from braze.ir.graph import needs_gradients
+from braze.ir.graph import needs_gradients, values_in
 from braze.ir.guard import GuardKind
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.source import CellObjectSource, CellSource, LocalSource, StackSource
@@ -332,7 +332,8 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
         check_unseen(interpreter.tracer.recorder, facts.free_copies, results)
     check_data_writes(interpreter, results)
     keeps_sized = interpreter.request.keeps_calls  # torch-level calls may ask for sizes of others
-    trace: FinishedTrace = interpreter.tracer.finish(results, keeps_sized)
+    named = (call.result for call in interpreter.calls) if interpreter.request.keeps_unread else ()
+    trace: FinishedTrace = interpreter.tracer.finish(results, keeps_sized, values_in(tuple(named)))
     check_new_leaves(interpreter, results, trace.graph)
     return trace
 

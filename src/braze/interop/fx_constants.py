@@ -68,9 +68,10 @@ def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> Any:
 
 
 def said_target(target: Callable[..., Any]) -> Callable[..., Any]:
-    """What a node calls. What has no name of its own (a scripted function) is called by a function
-    that has."""
-    if isinstance(target, (*_NAMED, type)):
+    """What a node calls. What has no name of its own (a scripted function, the `__new__` of a
+    legacy tensor type) is called by a function that has."""
+    is_of_class = isinstance(getattr(target, "__self__", None), type)
+    if isinstance(target, (*_NAMED, type)) and not is_of_class:
         return target
 
     def call(*args: Any, **kwargs: Any) -> Any:

@@ -57,9 +57,11 @@ def finish_trace(
     results: Sequence[torch.Tensor],
     facts: Facts | None = None,
     keeps_sized: bool = False,
+    wanted: Iterable[Value] = (),
 ) -> FinishedTrace:
     """Close a trace; its calls go. `results` must be stand-ins of it. versions: of the inputs'.
-    keeps_sized: inputs of symbolic size stay, also where nothing but their sizes is used."""
+    keeps_sized: inputs of symbolic size stay, also where nothing but their sizes is used.
+    wanted: values of the trace that the graph computes although they are no results."""
     for result in results:
         if type(result) is not Standin:
             raise TypeError(f"finish() takes stand-ins of the trace, not {type(result).__name__}")
@@ -73,7 +75,7 @@ def finish_trace(
         outputs = _outputs(recorder, inputs, constants, places, views)
     outputs = _uncounted(_detached(outputs, results, inputs), places)
     outputs = _with_versions(outputs, results)
-    used, calls = _live_calls(recorder.calls, outputs, mutations)
+    used, calls = _live_calls(recorder.calls, outputs, mutations, wanted)
     recorder.calls.clear()
     original = [recorder.input_values[index] for index in range(len(inputs))]
     if keeps_sized and facts is not None:
@@ -278,10 +280,15 @@ def _owned(recorder: Recorder, place: Place) -> Value:
 
 
 def _live_calls(
-    calls: Sequence[Call], outputs: Sequence[Output], mutations: Sequence[Mutation]
+    calls: Sequence[Call],
+    outputs: Sequence[Output],
+    mutations: Sequence[Mutation],
+    wanted: Iterable[Value],
 ) -> tuple[set[Value], list[Call]]:
-    """Every value that is used, and the calls that results, write-backs or effects need."""
+    """Every value that is used, and the calls that results, write-backs, effects or `wanted`
+    need."""
     used: set[Value] = {o.value for o in outputs}
+    used.update(wanted)
     used.update(o.alias.base for o in outputs if o.alias is not None)
     for mutation in mutations:
         used.add(mutation.input)

@@ -7,7 +7,7 @@ write-backs and aliases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import torch
@@ -176,9 +176,14 @@ class Tracer(dispatch.TorchDispatchMode):
         with dispatch.WithoutMode(self):
             return known_data(self.recorder, constants, self.recorder.read(standin.place))
 
-    def finish(self, results: Sequence[torch.Tensor], keeps_sized: bool = False) -> FinishedTrace:
-        """The graph that computes `results`, with aliases, write-backs and no dead nodes.
-        keeps_sized: as in `finish_trace`."""
+    def finish(
+        self,
+        results: Sequence[torch.Tensor],
+        keeps_sized: bool = False,
+        wanted: Iterable[Value] = (),
+    ) -> FinishedTrace:
+        """The graph that computes `results` and `wanted`, with aliases, write-backs and no other
+        nodes. keeps_sized: as in `finish_trace`."""
         for result in results:
             if type(result) is Standin and result.requires_grad:
                 with torch.enable_grad():  # the program may have ended without gradients
@@ -197,6 +202,7 @@ class Tracer(dispatch.TorchDispatchMode):
             results,
             self.facts,
             keeps_sized,
+            wanted,
         )
 
     # Not the base class's: it also notes in globals of the process that a mode is active, which
