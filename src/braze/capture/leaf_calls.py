@@ -14,6 +14,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_questions import check_answer, check_foreign, check_question
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.text_passing import settle_read
+from braze.capture.torch_arguments import torch_argument
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.compat.callers import Caller, call_from
 from braze.compat.dispatch import COMPOSES_IN_NUMBERS, symbolic_dispatch
@@ -41,16 +42,16 @@ def leaf_call(
     if interpreter.world.opaque:
         check_opaque(interpreter, function, args, kwargs)
     if not _PASSED.issuperset(map(type, args)):
-        native = interpreter.overlay.native
         check_overrides(interpreter, call_name(function), args)
-        args = tuple([arg if type(arg) in _PASSED else native(arg) for arg in args])
+        args = tuple(
+            [arg if type(arg) in _PASSED else torch_argument(interpreter, arg) for arg in args]
+        )
     if kwargs:
-        native = interpreter.overlay.native
         check_overrides(interpreter, call_name(function), kwargs.values())
         if kwargs.get("requires_grad"):
             rest = {name: value for name, value in kwargs.items() if name != "requires_grad"}
             return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
-        kwargs = {name: native(value) for name, value in kwargs.items()}
+        kwargs = {name: torch_argument(interpreter, value) for name, value in kwargs.items()}
     check_question(function, args, kwargs)
     if interpreter.shows_text:
         traced(settle_read, (function, args, kwargs), {})
