@@ -69,7 +69,7 @@ class Marks:
         return self._table(function)[function][1] if self.of(function) is not None else ""
 
     def _table(self, function: Any) -> MutableMapping[Any, tuple[Mark, str]]:
-        return self._immortal if isinstance(function, _IMMORTAL) else self._marks
+        return self._immortal if issubclass(type(function), _IMMORTAL) else self._marks
 
 
 MARKS = Marks()

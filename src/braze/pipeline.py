@@ -31,6 +31,7 @@ from braze.autograd import (
 )
 from braze.capture import FrameRequest, capture_frame, with_assumptions
 from braze.capture import is_answered as is_answered
+from braze.capture.break_reasons import at_the_end_of_the_stack
 from braze.capture.single_use import ended_guard
 from braze.compat.backward import Casts
 from braze.compat.bytecode import instructions_text
@@ -268,6 +269,8 @@ class FrameCompiler:
             return self._give_up(failure)
         except (BrazeError, UserWarning):
             raise
+        except RecursionError:
+            return self._refused(at_the_end_of_the_stack(origin), recorder)
         except Exception as error:
             return self._give_up(InternalError(recorder.failed_stage, error, origin=origin))
         finally:

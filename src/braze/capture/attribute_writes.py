@@ -44,7 +44,7 @@ def store_attribute(interpreter: Any, owner: Any, name: str, value: Any) -> None
         interpreter, owner, name, value
     ):
         return
-    if isinstance(method, types.FunctionType) or is_of_items(method):
+    if type(method) is types.FunctionType or is_of_items(method):
         interpreter.call(method, owner, name, value)
         return
     store_generic(interpreter, owner, name, value)
@@ -78,7 +78,7 @@ def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
             interpreter.native(meta.__set__, owner, value)
         return
     setter = world.lookup(kind, "__set__") if meta is not ABSENT else ABSENT
-    if isinstance(setter, types.FunctionType):
+    if type(setter) is types.FunctionType:
         world.enroll(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
         interpreter.call(setter, meta, owner, value)
         return
@@ -90,7 +90,7 @@ def _change_class(interpreter: Any, owner: type, name: str, value: Any) -> None:
     if id(owner) not in interpreter.world.made_classes:
         raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
     setter = interpreter.world.lookup(type(interpreter.world.lookup(type(owner), name)), "__set__")
-    if isinstance(setter, types.FunctionType):
+    if type(setter) is types.FunctionType:
         raise BreakRequested("unsupported-attribute", f"writing {owner.__qualname__}.{name}")
     if value is DELETED:
         interpreter.native(type.__delattr__, owner, name)
@@ -105,7 +105,7 @@ def delete_attribute(interpreter: Any, owner: Any, name: str) -> None:
         delete_attribute(interpreter, referent(world, owner), name)
         return
     method = world.lookup(type(owner), "__delattr__")
-    if isinstance(method, types.FunctionType) or is_of_items(method):
+    if type(method) is types.FunctionType or is_of_items(method):
         interpreter.call(method, owner, name)
         return
     delete_generic(interpreter, owner, name)
@@ -124,7 +124,7 @@ def delete_generic(interpreter: Any, owner: Any, name: str) -> None:
         interpreter.call(meta.fdel, owner)
         return
     deleter = world.lookup(kind, "__delete__") if meta is not ABSENT else ABSENT
-    if isinstance(deleter, types.FunctionType):
+    if type(deleter) is types.FunctionType:
         world.enroll(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
         interpreter.call(deleter, meta, owner)
         return

@@ -324,10 +324,10 @@ def bind_attribute(interpreter: Any, meta: Any, owner: Any, cls: type, name: str
     if kind is functools.cached_property:
         return _load_cached(interpreter, meta, owner)
     getter = world.lookup(kind, "__get__") if kind not in CONSTANTS else ABSENT
-    if isinstance(getter, types.FunctionType):
+    if type(getter) is types.FunctionType:
         world.enroll(meta, ObjectSource(f"{cls.__qualname__}.{name}", meta))
         return interpreter.call(getter, meta, owner, cls)
-    if getter is not ABSENT and not isinstance(meta, type):
+    if getter is not ABSENT and not issubclass(type(meta), type):
         return _read_natively(interpreter, owner, name, meta.__get__, owner, cls)
     return world.class_value(cls, name, meta)
 
@@ -421,7 +421,7 @@ def load_class_attribute(interpreter: Any, owner: type, name: str, *, hooked: bo
         value = value.__func__
     elif kind is not types.FunctionType and kind not in CONSTANTS:
         getter = world.lookup(kind, "__get__")
-        if isinstance(getter, types.FunctionType):
+        if type(getter) is types.FunctionType:
             return interpreter.call(getter, value, None, owner)
         if getter is not ABSENT:
             value = interpreter.native(getattr, owner, name)
@@ -460,7 +460,7 @@ def _load_from_metaclass(interpreter: Any, owner: type, name: str, meta: Any, ho
     if meta is not ABSENT:
         return bind_attribute(interpreter, meta, owner, type(owner), name)
     hook = interpreter.world.lookup(type(owner), "__getattr__") if hooked else ABSENT
-    if isinstance(hook, types.FunctionType):
+    if type(hook) is types.FunctionType:
         return interpreter.call(hook, owner, name)
     return interpreter.native(getattr if hooked else type.__getattribute__, owner, name)
 

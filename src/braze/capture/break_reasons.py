@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import final
 
 from braze.frozen import frozen
-from braze.ir.frame import GraphBreak
+from braze.ir.frame import GraphBreak, Refused
 from braze.ir.origin import Origin
 
 
@@ -315,3 +315,9 @@ def graph_break(code: str, detail: str, origin: Origin) -> GraphBreak:
     """The break of the catalogue, with its reason filled in."""
     entry = CATALOGUE[code]
     return GraphBreak(code, entry.template.format(detail=detail), entry.hint, origin)
+
+
+def at_the_end_of_the_stack(origin: Origin) -> Refused:
+    """A call that leaves no room on the stack to compile it: the next one may."""
+    found = graph_break("recursion", origin.function, origin)
+    return Refused("now", found.code, found.reason, found.hint, origin)

@@ -71,9 +71,9 @@ def is_instance(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
     """isinstance() as the program sees the value."""
-    if isinstance(classes, tuple):
+    if issubclass(type(classes), tuple):
         return any(is_instance_of(interpreter, value, cls) for cls in classes)
-    if isinstance(classes, types.UnionType):
+    if type(classes) is types.UnionType:
         return is_instance_of(interpreter, value, classes.__args__)
     if type(value) in TENSORS:
         return tensor_is_instance(interpreter, value, classes)
@@ -83,7 +83,7 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         number = interpreter.world.type_of(value)
         return interpreter.native(issubclass, number, classes)
     check = interpreter.world.lookup(type(classes), "__instancecheck__")
-    own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__instancecheck__
+    own = type(check) is types.FunctionType and check is not abc.ABCMeta.__instancecheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
         return truth(interpreter, interpreter.call(check, classes, value))
     if check is abc.ABCMeta.__instancecheck__:
@@ -115,10 +115,10 @@ def is_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
     """issubclass(); a metaclass's own method is interpreted."""
-    if isinstance(classes, tuple):
+    if issubclass(type(classes), tuple):
         return any(is_subclass_of(interpreter, cls, each) for each in classes)
     check = interpreter.world.lookup(type(classes), "__subclasscheck__")
-    own = isinstance(check, types.FunctionType) and check is not abc.ABCMeta.__subclasscheck__
+    own = type(check) is types.FunctionType and check is not abc.ABCMeta.__subclasscheck__
     if own and not check.__module__.startswith(("torch", "typing", "enum")):
         return truth(interpreter, interpreter.call(check, classes, cls))
     if check is abc.ABCMeta.__subclasscheck__ and issubclass(type(cls), type):
@@ -162,7 +162,7 @@ def hash_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     if method is object.__hash__:
         interpreter.world.keep(value)
         return _of_this_call(interpreter, hash, value, hash(value))
-    if _hides_contents(interpreter, value) and not isinstance(method, types.FunctionType):
+    if _hides_contents(interpreter, value) and type(method) is not types.FunctionType:
         raise BreakRequested("unseen-callable", f"hash of a {type(value).__qualname__}")
     return call_seen(interpreter, hash, (interpreter.overlay.native(value),), {})
 
@@ -281,7 +281,7 @@ def object_init(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 @answers(object.__new__)
 def object_new(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    if args and isinstance(args[0], type):
+    if args and issubclass(type(args[0]), type):
         refuse_finalizer(interpreter.world, args[0])
     return interpreter.native(object.__new__, *args, **kwargs)
 
@@ -441,10 +441,10 @@ def _reverse(interpreter: Any, value: Any) -> Any:
     """`reversed(value)`, which takes no iterator in the value's place."""
     kind = type(value)
     method = ABSENT if kind in TENSORS else interpreter.world.lookup(kind, "__reversed__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         return interpreter.call(method, value)
     getitem = interpreter.world.lookup(kind, "__getitem__")
-    by_item = method is ABSENT and isinstance(getitem, types.FunctionType)
+    by_item = method is ABSENT and type(getitem) is types.FunctionType
     if by_item and interpreter.world.lookup(kind, "__len__") is not ABSENT:
         return GetitemIterator(interpreter, reversed, value, getitem)
     if kind in EXACT or issubclass(kind, (list, tuple, dict, collections.deque)):

@@ -220,7 +220,7 @@ def _open_instance(
     """`instance(...)` is its class's `__call__` with the instance first."""
     if is_compiled(function):
         return function.__wrapped__, args
-    if isinstance(function, torch.jit.ScriptModule):
+    if issubclass(type(function), torch.jit.ScriptModule):
         raise BreakRequested("unseen-callable", f"{function.original_name}, a scripted module")
     python = python_of(function)
     if python is not None:
@@ -231,13 +231,13 @@ def _open_instance(
     if method is ABSENT:
         message = f"{interpreter.world.type_of(function).__name__!r} object is not callable"
         raise ProgramRaised(TypeError(message))
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         if issubclass(cls, torch.nn.Module) and id(cls) not in interpreter.world.made_classes:
             interpreter.known_calls.instances[cls] = method
         return method, (function, *args)
-    if isinstance(method, (staticmethod, classmethod)):
+    if issubclass(type(method), (staticmethod, classmethod)):
         raise BreakRequested("unseen-callable", f"{type(function).__qualname__}.__call__")
-    if isinstance(method, types.WrapperDescriptorType):
+    if type(method) is types.WrapperDescriptorType:
         if id(function) in interpreter.world.known:
             guard_numpys_function(interpreter, function)
         return method, (function, *args)
@@ -540,7 +540,7 @@ def _call_class(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict
 def construct(interpreter: Any, cls: type, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`cls(...)`: the metaclass's `__call__`, else `type.__call__`."""
     meta_call = interpreter.world.lookup(type(cls), "__call__")
-    if isinstance(meta_call, types.FunctionType):
+    if type(meta_call) is types.FunctionType:
         handler = CALL_HANDLERS.get(meta_call)
         if handler is not None:
             return handler(interpreter, (cls, *args), kwargs)

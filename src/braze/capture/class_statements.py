@@ -81,7 +81,7 @@ def _metaclass(interpreter: Any, bases: tuple[Any, ...], keywords: dict[str, Any
     metaclass = keywords.pop("metaclass", None)
     if metaclass is None:
         metaclass = interpreter.world.type_of(bases[0]) if bases else type
-    if not isinstance(metaclass, type):
+    if not issubclass(type(metaclass), type):
         return metaclass
     for base in bases:
         other = interpreter.world.type_of(base)

@@ -48,7 +48,7 @@ def dir_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> A
         return _in_order(interpreter, keys)
     (owner,) = args
     method = interpreter.world.lookup(type(owner), "__dir__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         return _in_order(interpreter, interpreter.call(method, owner))
     if type(owner) not in CONSTANTS:  # any object's class may come to have more
         raise BreakRequested("unseen-callable", f"dir() of a {type(owner).__qualname__}")
@@ -99,7 +99,7 @@ def _run(interpreter: Any, mode: str, args: tuple[Any, ...], kwargs: dict[str, A
     given.update(kwargs)
     source = given["source"]
     code = source
-    if not isinstance(source, types.CodeType):
+    if type(source) is not types.CodeType:
         text = source.lstrip(" \t") if isinstance(source, str) and mode == "eval" else source
         code = compile_source(interpreter, (text, "<string>", mode), {})
     if code.co_flags & (GENERATOR_FLAGS | COROUTINE_FLAGS) or code.co_freevars:

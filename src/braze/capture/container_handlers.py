@@ -12,6 +12,7 @@ from braze.capture.items import delete_entry, store_item, write_entry
 from braze.capture.iteration import native_iterable
 from braze.capture.native_calls import call_with_key
 from braze.capture.operators import dict_has_key
+from braze.capture.overlay import check_order
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import is_constant, is_identity
 from braze.ir.guard import ABSENT
@@ -46,7 +47,7 @@ def dict_getitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     missing = interpreter.world.lookup(type(owner), "__missing__")
     if missing is ABSENT:
         raise ProgramRaised(KeyError(key))
-    if isinstance(missing, types.FunctionType):
+    if type(missing) is types.FunctionType:
         return interpreter.call(missing, owner, key)
     raise BreakRequested("unsupported-container", f"a missing item of {type(owner).__qualname__}")
 
@@ -68,6 +69,7 @@ def dict_setitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 
 def _set_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
     """`dict.__setitem__`, whatever the dict's class makes of an assignment."""
+    check_order(owner)
     if id(owner) in interpreter.world.known:
         write_entry(interpreter, owner, key, value)
     else:
@@ -76,6 +78,7 @@ def _set_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
 
 @answers(dict.__delitem__)
 def dict_delitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    check_order(args[0])
     delete_entry(interpreter, *args)
 
 
@@ -86,6 +89,7 @@ def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     owner, key, *default = args
     found = _entry(interpreter, owner, key)
     if found is not ABSENT:
+        check_order(owner)
         delete_entry(interpreter, owner, key)
         return found
     if default:
@@ -101,6 +105,7 @@ def dict_contains(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
 @answers(dict.update)
 def dict_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, *sources = args
+    check_order(owner)
     added: dict[Any, Any] = {}
     if sources:
         update_mapping(interpreter, added, sources[0])

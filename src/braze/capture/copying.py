@@ -25,7 +25,7 @@ def reduce_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
         return call_natively(interpreter, object.__reduce_ex__, args, kwargs)
     cls = type(owner)
     reduce_method = world.lookup(cls, "__reduce__")
-    if isinstance(reduce_method, types.FunctionType):
+    if type(reduce_method) is types.FunctionType:
         return interpreter.call(reduce_method, owner)
     plain = reduce_method is object.__reduce__ and not issubclass(type(owner), _OF_ITEMS)
     if cls in EXACT and not instance_dict(owner):
@@ -71,7 +71,7 @@ def _reduced(interpreter: Any, owner: Any, cls: type) -> Any:
     elif world.lookup(cls, "__getnewargs__") is not ABSENT:
         given = interpreter.call(interpreter.attribute(owner, "__getnewargs__"))
     state_method = world.lookup(cls, "__getstate__")
-    if isinstance(state_method, types.FunctionType):
+    if type(state_method) is types.FunctionType:
         state = interpreter.call(state_method, owner)
     else:
         state = _state(interpreter, owner)

@@ -36,7 +36,7 @@ def text_of(interpreter: Any, value: Any, convert: Callable[[Any], str]) -> str:
     method = interpreter.world.lookup(cls, _METHODS[convert])
     if convert is str and method is object.__str__:
         method = interpreter.world.lookup(cls, "__repr__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         text = interpreter.call(method, value)
         if not isinstance(text, str):
             message = f"{method.__name__} returned non-string (type {type(text).__name__})"
@@ -73,7 +73,7 @@ def format_value(
     if type(value) in TENSORS and not value.dim():
         raise BreakRequested("data-dependent-value", "formatting a tensor")
     method = interpreter.world.lookup(type(value), "__format__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         text = interpreter.call(method, value, spec)
         if not isinstance(text, str):
             message = f"__format__ must return a str, not {type(text).__name__}"

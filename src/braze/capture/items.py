@@ -44,7 +44,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
     elif cls in EXACT:
         return _known_item(interpreter, owner, key)
     method = world.lookup(cls, "__getitem__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         return interpreter.call(method, owner, key)
     if method is ABSENT:
         return _class_item(interpreter, owner, key)
@@ -92,7 +92,7 @@ def _class_item(interpreter: Any, owner: Any, key: Any) -> Any:
     """`Class[key]`: generic aliases, enum classes."""
     if issubclass(type(owner), type):
         method = interpreter.world.lookup(owner, "__class_getitem__")
-        if isinstance(method, classmethod) and isinstance(method.__func__, types.FunctionType):
+        if issubclass(type(method), classmethod) and type(method.__func__) is types.FunctionType:
             return interpreter.call(method.__func__, owner, key)
     return interpreter.native(operator.getitem, owner, key)
 
@@ -127,7 +127,7 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
 
 def _missing(interpreter: Any, owner: Any, key: Any) -> Any:
     method = interpreter.world.lookup(type(owner), "__missing__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         return interpreter.call(method, owner, key)
     if method is not ABSENT:
         raise BreakRequested(
@@ -147,7 +147,7 @@ def store_item(interpreter: Any, owner: Any, key: Any, value: Any) -> None:
         key = int(key)
     cls = type(owner)
     method = None if cls in EXACT else world.lookup(cls, "__setitem__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         interpreter.call(method, owner, key, value)
         return
     if id(owner) in world.known and issubclass(type(owner), dict):
@@ -189,7 +189,7 @@ def delete_item(interpreter: Any, owner: Any, key: Any) -> None:
     if type(key) is ProgramInt:
         key = int(key)
     method = world.lookup(type(owner), "__delitem__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         interpreter.call(method, owner, key)
     elif id(owner) not in world.known:
         call_with_key(interpreter, operator.delitem, owner, key)

@@ -101,7 +101,7 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
     if cls in CONSTANTS or cls in TENSORS:
         return interpreter.native(iter, value)
     method = world.lookup(cls, "__iter__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         iterator = interpreter.call(method, value)
         if world.lookup(type(iterator), "__next__") is ABSENT:
             kind = world.type_of(iterator).__name__
@@ -109,7 +109,7 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
         return iterator
     if method is ABSENT:
         getitem = world.lookup(cls, "__getitem__")
-        if isinstance(getitem, types.FunctionType):
+        if type(getitem) is types.FunctionType:
             return GetitemIterator(interpreter, iter, value, getitem)
         if issubclass(type(value), type):
             return _iterate_class(interpreter, value)
@@ -146,9 +146,7 @@ def next_of(interpreter: Any, iterator: Any) -> Any:
     cls = type(iterator)
     if cls.__module__ != "builtins":
         method = interpreter.world.lookup(cls, "__next__")
-        if isinstance(method, types.FunctionType) and not cls.__module__.startswith(
-            "braze.capture."
-        ):
+        if type(method) is types.FunctionType and not cls.__module__.startswith("braze.capture."):
             return interpreter.call(method, iterator)
     if interpreter.outside_iterators.knows(iterator):
         return interpreter.outside_iterators.next(iterator)
@@ -188,6 +186,6 @@ def native_iterable(interpreter: Any, value: Any) -> Any:
     iterator, known = iterator_of(interpreter, value), interpreter.world.known
     method = interpreter.world.lookup(type(iterator), "__next__")
     own = type(iterator).__module__.startswith("braze.capture.")
-    if (isinstance(method, types.FunctionType) and not own) or id(iterator) in known:
+    if (type(method) is types.FunctionType and not own) or id(iterator) in known:
         return ProtocolIterator(interpreter, iterator)
     return iterator

@@ -42,7 +42,7 @@ from braze.capture.native_tables import (
 )
 from braze.capture.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.opaque_objects import check_opaque, only_keeps
-from braze.capture.overlay import EXACT, SETS
+from braze.capture.overlay import EXACT, SETS, check_order
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.special_methods import (
@@ -189,7 +189,7 @@ def _descriptor_of(function: Any, cls: type) -> Any:
     owner = getattr(function, "__objclass__", None)
     for base in cls.__mro__ if owner is None else (owner,):
         found = vars(base).get(name)
-        if isinstance(found, (types.MethodDescriptorType, types.WrapperDescriptorType)):
+        if type(found) in (types.MethodDescriptorType, types.WrapperDescriptorType):
             return found
     return None
 
@@ -210,11 +210,11 @@ def _call_of_class(
     metaclass: Any = type(owner)
     for base in metaclass.__mro__:
         found = vars(base).get(function.__name__)
-        if isinstance(found, _OF_INSTANCES) and found.__get__(owner) == function:
+        if type(found) in _OF_INSTANCES and found.__get__(owner) == function:
             return call_builtin(interpreter, found, (owner, *args), kwargs)
     for base in owner.__mro__:
         found = vars(base).get(function.__name__)
-        is_it = isinstance(found, types.ClassMethodDescriptorType)
+        is_it = type(found) is types.ClassMethodDescriptorType
         if is_it and found.__get__(None, owner) == function and base.__module__ in SAFE_MODULES:
             return call_natively(interpreter, function, args, kwargs)
     raise BreakRequested("unseen-callable", describe(function))
@@ -258,6 +258,8 @@ def _call_method(
     if not is_safe or reads_process(holder, function.__name__):
         raise BreakRequested("unseen-callable", describe(function))
     world = interpreter.world
+    if holder is dict and function.__name__ in _CHANGING_A_DICT:
+        check_order(owner)
     if id(owner) in world.known and not is_identity(owner):
         if issubclass(type(owner), tuple(EXACT)):
             changing = function.__name__ in CHANGING_METHODS
@@ -298,6 +300,7 @@ def _own_items(interpreter: Any, function: Any, given: Any, owner: Any) -> Any:
 _GROWING = frozenset({"extend", "extendleft", "__iadd__"})
 # Methods of a deque that give one of its class.
 _OF_SAME_CLASS = frozenset({"__add__", "__mul__", "__rmul__", "copy", "__copy__"})
+_CHANGING_A_DICT = frozenset({"__init__", "__ior__", "clear", "popitem"})
 # Methods that keep their argument itself: it must not be replaced by a copy.
 _STORING_METHODS = frozenset(
     {"append", "insert", "add", "setdefault", "__setitem__", "remove", "index", "count", "get"}
@@ -340,7 +343,7 @@ def _fitted(
     """Arguments made fit for C code, those wrapped that it calls."""
     name = identifier(called)
     positions = CALLING.get(name)
-    if name in LOOKING_FOR_CLASSES and any(isinstance(value, type) for value in args):
+    if name in LOOKING_FOR_CLASSES and any(issubclass(type(value), type) for value in args):
         positions = None
     if positions is None:
         native = tuple([fit(interpreter, value) for value in args])

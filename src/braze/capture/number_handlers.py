@@ -43,7 +43,7 @@ def _conversion(cls: type, method: str) -> Any:
         if args and type(args[0]) in TENSORS:
             return leaf_call(interpreter, cls, args, kwargs)
         own = interpreter.world.lookup(type(args[0]), method) if alone else None
-        if not isinstance(own, types.FunctionType):
+        if type(own) is not types.FunctionType:
             return call_natively(interpreter, cls, args, kwargs)
         found = interpreter.call(own, *args)
         if type(found) in (cls, ProgramInt) or interpreter.world.type_of(found) is cls:
@@ -69,7 +69,7 @@ def round_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if args and type(args[0]) in NUMBERS:
         return interpreter.native(round, *args, **kwargs)
     own = interpreter.world.lookup(type(args[0]), "__round__") if args else None
-    if isinstance(own, types.FunctionType):
+    if type(own) is types.FunctionType:
         given = {**dict(zip(("ndigits",), args[1:])), **kwargs}
         rest = () if given.get("ndigits") is None else (given["ndigits"],)
         return interpreter.call(own, args[0], *rest)
@@ -100,7 +100,7 @@ def power(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> An
     if given.keys() == {"base", "exp"}:
         return binary(interpreter, OPERATORS["**"], given["base"], given["exp"])
     own = interpreter.world.lookup(type(given.get("base")), "__pow__")
-    if len(args) == 3 and isinstance(own, types.FunctionType):
+    if len(args) == 3 and type(own) is types.FunctionType:
         return interpreter.call(own, *args)
     return call_natively(interpreter, pow, args, kwargs)
 

@@ -173,7 +173,7 @@ def _is_operand(cls: type) -> bool:
 def _on_container(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     overlay = interpreter.overlay
     right = overlay.contents(right) if type(right) in EXACT else right
-    if op in _ORDERINGS and type(left) is type(right) and isinstance(left, (list, tuple)):
+    if op in _ORDERINGS and type(left) is type(right) and issubclass(type(left), (list, tuple)):
         return _order(interpreter, op, overlay.contents(left), right)
     if op.in_place and type(left) not in _FIXED:
         known = type(left) is list and id(left) in interpreter.world.known
@@ -385,7 +385,7 @@ def unary(interpreter: Any, op: Operator, value: Any) -> Any:
     if type(value) in CONSTANTS:
         return interpreter.native(op.function, value)
     method = interpreter.world.lookup(type(value), op.method)
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         return interpreter.call(method, value)
     return interpreter.native(op.function, value)
 
@@ -399,7 +399,7 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
         result = leaf_call(interpreter, operator.contains, (container, item), {})
         return bool(result)
     method = world.lookup(cls, "__contains__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         return truth(interpreter, interpreter.call(method, container, item))
     if issubclass(type(container), dict) and method is dict.__contains__:
         return dict_has_key(interpreter, container, item)

@@ -38,9 +38,23 @@ _ADDING: dict[type, tuple[Any, Any]] = {
 
 
 def ordered_items(value: Any) -> Any:
-    """items() of a dict by its builtin base class: an OrderedDict keeps its order apart."""
-    base = collections.OrderedDict if issubclass(type(value), collections.OrderedDict) else dict
-    return base.items(value)
+    """items() of a dict by its builtin base class: an OrderedDict keeps its order apart, and breaks
+    where that was passed over."""
+    if not issubclass(type(value), collections.OrderedDict):
+        return dict.items(value)
+    try:
+        items = list(collections.OrderedDict.items(value))
+    except KeyError:
+        items = []
+    if len(items) != dict.__len__(value):
+        raise BreakRequested("unsupported-container", "an OrderedDict that was changed as a dict")
+    return items
+
+
+def check_order(owner: Any) -> None:
+    """Break before a method of dict changes an OrderedDict past the order that it keeps apart."""
+    if issubclass(type(owner), collections.OrderedDict):
+        raise BreakRequested("unsupported-container", "an OrderedDict, changed as a dict")
 
 
 @final

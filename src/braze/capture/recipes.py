@@ -283,7 +283,7 @@ class RecipeWriter:
         owner, name = self.recipe(value.__self__), value.__name__
         found = [vars(base)[name] for base in type(value.__self__).__mro__ if name in vars(base)]
         if found and type(found[0]) is types.FunctionType:
-            builtin = [meta for meta in found if isinstance(meta, _OF_INSTANCES)]
+            builtin = [meta for meta in found if type(meta) in _OF_INSTANCES]
             return NewCall(builtin[0].__get__, (owner,))
         return NewCall(getattr, (owner, FromConstant(name)))
 
@@ -533,7 +533,7 @@ def _slots(value: Any, cls: type) -> list[tuple[str, types.MemberDescriptorType,
             if name.startswith("__") and not name.endswith("__"):
                 name = f"_{base.__name__.lstrip('_')}{name}"
             slot = vars(base).get(name)
-            if isinstance(slot, types.MemberDescriptorType):
+            if type(slot) is types.MemberDescriptorType:
                 with contextlib.suppress(AttributeError):  # it is empty
                     found.append((name, slot, slot.__get__(value, cls)))
     return found

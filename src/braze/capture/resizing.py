@@ -63,12 +63,12 @@ def _has_symbols(*values: Any) -> bool:
     return any(
         type(item) is ProgramInt
         for value in values
-        for item in (value if isinstance(value, (tuple, list)) else (value,))
+        for item in (value if issubclass(type(value), (tuple, list)) else (value,))
     )
 
 
 def _repeated(value: Any, rank: int) -> Any:
-    if value is None or isinstance(value, (tuple, list)):
+    if value is None or issubclass(type(value), (tuple, list)):
         return value
     return [value] * rank
 

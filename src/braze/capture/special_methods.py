@@ -79,5 +79,5 @@ def check_text(world: Any, objects: list[Any]) -> None:
     """Break where C code would show where an object lies, or what a builtin one holds."""
     for value in objects:
         shows = world.lookup(type(value), "__repr__")
-        if not isinstance(shows, types.FunctionType) and not is_identity_class(type(value)):
+        if type(shows) is not types.FunctionType and not is_identity_class(type(value)):
             raise BreakRequested("unseen-python", f"the text of a {type(value).__qualname__}")

@@ -52,14 +52,14 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
         return _instance_attribute(interpreter, tensor, real, name)
     if name not in _TENSOR_NAMES:
         return _subclass_attribute(interpreter, tensor, real, cls, name)
-    if isinstance(meta, (types.MethodDescriptorType, types.FunctionType)):
+    if type(meta) in (types.MethodDescriptorType, types.FunctionType):
         return types.MethodType(meta, tensor)
-    if isinstance(meta, types.GetSetDescriptorType):
+    if type(meta) is types.GetSetDescriptorType:
         found = leaf_call(interpreter, meta.__get__, (tensor,), {})
         if name == "data" and type(found) is Standin:
             found.place.data_step = interpreter.outer_step
         return found
-    if isinstance(meta, property):
+    if issubclass(type(meta), property):
         return leaf_call(interpreter, meta.fget, (tensor,), {})
     if hasattr(type(meta), "__get__"):
         raise BreakRequested("unsupported-tensor", f"Tensor.{name}")

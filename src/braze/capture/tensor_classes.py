@@ -36,7 +36,7 @@ def tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
     check = interpreter.world.lookup(type(cls), "__instancecheck__")
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, actual, cls)
-    elif isinstance(check, types.FunctionType) and not check.__module__.startswith("torch"):
+    elif type(check) is types.FunctionType and not check.__module__.startswith("torch"):
         if check.__module__ == "typing":
             return _ask_sample(interpreter, value, actual, cls)
         return truth(interpreter, interpreter.call(check, cls, value))

@@ -111,7 +111,7 @@ def _refused_name(function: Any) -> str | None:
         is_asked = issubclass(torch.Tensor, owner) and not is_known(function.__name__)
         return f"Tensor.{function.__name__}" if is_asked else None
     label = _label(function)
-    if isinstance(function, types.FunctionType):
+    if type(function) is types.FunctionType:
         is_asked = label.startswith("torch._tensor.") and function.__qualname__[:7] == "Tensor."
         return (
             f"Tensor.{function.__name__}" if is_asked and not is_known(function.__name__) else None
@@ -119,7 +119,7 @@ def _refused_name(function: Any) -> str | None:
     if isinstance(function, _OPERATORS):
         home, _, name = label.partition(".")
         return label if home == "aten" and not is_known(name) else None
-    if not isinstance(function, types.BuiltinFunctionType):
+    if type(function) is not types.BuiltinFunctionType:
         return None
     if not label.startswith("torch") or label in QUESTIONS_OF_MODULES:
         return None
@@ -132,13 +132,13 @@ def _may_answer(function: Any) -> bool:
     """Whether what a function gives is believed, though it is no tensor."""
     if isinstance(function, _DESCRIPTORS):
         return function.__name__ in QUESTIONS
-    if isinstance(function, types.MethodWrapperType):  # of an attribute, asked by name before
+    if type(function) is types.MethodWrapperType:  # of an attribute, asked by name before
         return True
     label = _label(function)
     if isinstance(function, _OPERATORS):
         home, _, name = label.partition(".")
         return home != "aten" or name in QUESTIONS or gives_nothing(name)
-    if isinstance(function, types.FunctionType) and function.__qualname__.startswith("Tensor."):
+    if type(function) is types.FunctionType and function.__qualname__.startswith("Tensor."):
         return function.__name__ in QUESTIONS
     if not label.startswith("torch") or label in QUESTIONS_OF_MODULES:
         return True

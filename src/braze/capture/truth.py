@@ -33,7 +33,7 @@ def truth(interpreter: Any, value: Any) -> bool:
         return True
     method = world.lookup(cls, "__bool__")
     if method is not ABSENT:
-        if isinstance(method, types.FunctionType):
+        if type(method) is types.FunctionType:
             found = interpreter.call(method, value)
             if type(found) is not bool:
                 message = f"__bool__ should return bool, returned {type(found).__name__}"
@@ -123,7 +123,7 @@ def length(interpreter: Any, value: Any) -> int:
     if cls in EXACT:
         return interpreter.overlay.length(value)
     method = world.lookup(cls, "__len__")
-    if isinstance(method, types.FunctionType):
+    if type(method) is types.FunctionType:
         found = interpreter.call(method, value)
         return interpreter.native(len, _Sized(found))
     if known and issubclass(type(value), CONTAINERS):

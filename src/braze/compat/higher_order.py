@@ -20,7 +20,7 @@ CALL_REGION: Any = invoke_subgraph_placeholder
 
 def python_of(operator: Any) -> types.FunctionType | None:
     """The function that runs an operator in eager; None if it is no such operator, or has none."""
-    if not isinstance(operator, HigherOrderOperator):
+    if not issubclass(type(operator), HigherOrderOperator):
         return None
     found = operator.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
     if type(found) is types.FunctionType:

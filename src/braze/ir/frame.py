@@ -288,7 +288,8 @@ class Refused:
     kind: "raises" (the program raised: the replay gives the exact exception), "break" (a break
         where no resumption is possible), "unsupported" (a kind of frame that is not captured),
         "once" (this call ends what a graph of it would be guarded by: the next one is compiled),
-        "now" (while a mode of torch's is active that is not the frame's own).
+        "now" (while a mode of torch's is active that is not the frame's own, or hardly any stack is
+        left).
     code: stable identifier of the break catalogue, or the exception's class name.
     """
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import types
 from collections.abc import Iterable
 from typing import Any
 
@@ -41,7 +42,13 @@ def _text(value: Any) -> str:
         return f"({_joined(map(_text, value))}{',' * (len(value) == 1)})"
     if cls is dict:
         return "{" + _joined(f"{_text(key)}: {_text(held)}" for key, held in value.items()) + "}"
+    shows = next(vars(base)["__repr__"] for base in cls.__mro__ if "__repr__" in vars(base))
+    if type(shows) is types.FunctionType and not shows.__module__.startswith(_LIBRARIES):
+        return object.__repr__(value)  # the program's own method may do anything
     return repr(value)
+
+
+_LIBRARIES = ("torch", "enum", "braze")
 
 
 def _joined(texts: Iterable[str]) -> str:
