@@ -162,6 +162,9 @@ class Options:
     capture_dynamic_output_shape_ops: bool = _setting(
         False, "operators like nonzero stay in the graph"
     )
+    trace_numpy: bool = _setting(
+        True, "NumPy code is compiled as code on tensors is; False: NumPy itself runs it"
+    )
     pad_recordings_to: int = _setting(
         0,
         "calls recorded as CUDA graphs: changing sizes are padded to multiples of this, where rows "

@@ -14,6 +14,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.array_standin import ArrayStandin
 from braze.capture.generators import InlinedGenerator
 from braze.capture.module_attributes import module_entry
 from braze.capture.overlay import DELETED
@@ -122,7 +123,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
     """What LOAD_METHOD pushes: (function, owner) for a plain method, else (attribute, NULL)."""
     cls = type(owner)
     world = interpreter.world
-    if cls is InlinedGenerator or id(owner) in world.proxies:
+    if cls is InlinedGenerator or cls is ArrayStandin or id(owner) in world.proxies:
         return load_attribute(interpreter, owner, name), NULL
     if (cls, name) in world.plain_attributes:
         return load_attribute(interpreter, owner, name), NULL

@@ -104,10 +104,15 @@ CATALOGUE: dict[str, BreakReason] = {
             "    return x * sum(1 for tag in tags)"
         ),
     ),
+    "numpy": BreakReason(
+        "NumPy does this itself: {detail}",
+        "call what docs/numpy.md lists, or compute with tensors",
+        example=("def f(x):\n    return np.unique(x.numpy())"),
+    ),
     "opaque-object": BreakReason(
         "a value that only C code can read, and no guard can compare: {detail}",
         "pass a Python number or a tensor: int(n), float(n), torch.from_numpy(a)",
-        example=("scale = np.float32(2)\n\n\ndef f(x):\n    return x * scale"),
+        example=("scale = np.longdouble(2)\n\n\ndef f(x):\n    return x * scale"),
     ),
     "unsupported-function": BreakReason(
         "a kind of function that is not interpreted: {detail}",

@@ -9,6 +9,7 @@ import functools
 import types
 from typing import Any
 
+from braze.capture.array_standin import ArrayStandin
 from braze.capture.attribute_writes import (
     delete_attribute,
     delete_generic,
@@ -79,6 +80,8 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return tensor_is_instance(interpreter, value, classes)
     if type(value) is InlinedGenerator:
         return issubclass(types.GeneratorType, classes)
+    if type(value) is ArrayStandin:
+        return is_subclass_of(interpreter, type(value.like), classes)
     if type(value) in (ProgramInt, SymbolicFloat):
         number = interpreter.world.type_of(value)
         return interpreter.native(issubclass, number, classes)

@@ -27,7 +27,7 @@ from braze.capture.marked_calls import NOT_MARKED, Redirect, call_marked, call_w
 from braze.capture.module_attributes import has_no_hooks
 from braze.capture.native_calls import call_builtin, is_bound, way_to_call
 from braze.capture.native_tables import identifier
-from braze.capture.numpy_functions import guard_numpys_function
+from braze.capture.numpy_functions import NUMPY_CALLS, guard_numpys_function
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
@@ -55,6 +55,7 @@ from braze.marks import MARKS, Mark
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
     {
+        "braze.capture.array_standin",
         "braze.capture.frame_views",
         "braze.capture.generators",
         "braze.capture.iteration",
@@ -201,6 +202,7 @@ def call_script(
 
 
 _CALLED_OBJECTS: dict[type, Any] = {
+    **NUMPY_CALLS,
     torch._ops.OpOverload: call_operator,
     torch._ops.OpOverloadPacket: call_operator,
     torch.jit.ScriptFunction: call_script,

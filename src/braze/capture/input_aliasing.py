@@ -10,9 +10,10 @@ import torch
 
 from braze.capture.world import World
 from braze.compat.backward import view_kind
+from braze.compat.numpy_interface import lie_apart
 from braze.ir.graph import Graph
 from braze.ir.guard import GuardKind
-from braze.ir.source import AttributeSource, ObjectSource, Source
+from braze.ir.source import ArrayMemorySource, AttributeSource, ObjectSource, Source
 from braze.standins.numbers import SymbolicFloat
 
 
@@ -28,6 +29,9 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     if not written:
         return None
     inputs = [(real, value) for real, value in zip(reals, graph.inputs) if real is not None]
+    places = [world.known[id(real)][1] for real, _ in inputs]
+    if any(type(place) is ArrayMemorySource for place in places):
+        return _guard_apart(world, [real for real, _ in inputs], places)
     reals = [real for real, _ in inputs]
     sources = [world.known[id(real)][1] for real in reals]
     owners: dict[int, Source] = {}
@@ -53,6 +57,16 @@ def guard_written_inputs(world: World, graph: Graph, reals: Sequence[Any]) -> st
     return None
 
 
+def _guard_apart(world: World, reals: list[Any], places: list[Source]) -> str | None:
+    """The same where arrays are among the inputs, whose tensors have storages of their own."""
+    on_host = [(r, p) for r, p in zip(reals, places) if r.device.type == "cpu"]
+    if not lie_apart(tuple([real for real, _ in on_host])):
+        return "arrays or tensors share memory, and one of them is written to"
+    if len(on_host) > 1:
+        world.guard(None, GuardKind.APART, tuple([place for _, place in on_host]))
+    return None
+
+
 def _is_of_module(source: Source, modules: set[Source]) -> bool:
     """Whether a module has the tensor, or it is the gradient of one that a module has."""
     if type(source) is AttributeSource and source.name == "grad":
@@ -74,6 +88,8 @@ def guard_distinct(world: World) -> None:
         if cls in _NOT_ASKED or world.tracer.is_standin(value):
             continue
         by_identity = type(source) is ObjectSource
+        if type(source) is ArrayMemorySource:  # a tensor that is made at each read
+            continue
         (fixed if by_identity else apart).setdefault(cls, {})[source] = None
     for cls, sources in apart.items():
         others = () if cls is types.FunctionType else fixed.get(cls, ())

@@ -17,6 +17,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.array_calls import set_up
 from braze.capture.assertions import assume_computable
 from braze.capture.attributes import load_attribute
 from braze.capture.callers import C_FUNCTIONS, Callers
@@ -120,7 +121,7 @@ class Interpreter:
         self.frames: list[Frame] = []
         self.sizes = DynamicSizes(request.policy, tracer, self.origin, request.copies_freely)
         self.world = World(tracer, self.sizes)
-        self.overlay = Overlay(self.world)
+        self.overlay, self.arrays = Overlay(self.world), set_up(self)
         self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
@@ -210,6 +211,7 @@ class Interpreter:
         self.world.release()
         self.sizes.release()
         self.overlay.release()
+        self.arrays.release()
         self.outside_iterators.release()
 
     # --- where -------------------------------------------------------------------------------

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import torch
 
+from braze.capture.array_standin import ArrayStandin
 from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.overrides import check_overrides
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -53,8 +54,8 @@ def leaf_call(
             return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
         kwargs = {name: torch_argument(interpreter, value) for name, value in kwargs.items()}
     check_question(function, args, kwargs)
-    if interpreter.shows_text:
-        traced(settle_read, (function, args, kwargs), {})
+    if interpreter.shows_text or interpreter.arrays.in_use:
+        _check_read(interpreter, function, args, kwargs)
     name = call_name(function)
     origin = interpreter.origin(name)
     interpreter.tracer.origin = origin
@@ -90,6 +91,28 @@ def leaf_call(
             TorchCall(target, noted_args, noted_kwargs, noted_result, origin, *state)
         )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
+
+
+def _check_read(interpreter: Any, function: Any, args: Any, kwargs: Any) -> None:
+    """Settle texts that a function of torch's reads; break before it is given an array."""
+    if interpreter.arrays.in_use:
+        _check_arrays((args, kwargs))
+    if interpreter.shows_text:
+        traced(settle_read, (function, args, kwargs), {})
+
+
+def _check_arrays(value: Any) -> None:
+    """Break before a function of torch's is given an array."""
+    cls = type(value)
+    if cls is ArrayStandin:
+        raise BreakRequested("numpy", "an array among the arguments of a function of torch's")
+    if cls is tuple or cls is list:
+        for item in value:
+            _check_arrays(item)
+    elif cls is dict:
+        _check_arrays(tuple(value.values()))
+    elif cls is slice:
+        _check_arrays((value.start, value.stop, value.step))
 
 
 _PASSED = CONSTANTS | TENSORS  # by leaf_call, as they are

@@ -8,8 +8,10 @@ import sys
 from typing import Any
 
 from braze.capture.adopted_parts import is_numpys_float
+from braze.capture.array_standin import ArrayStandin
 from braze.capture.signals import BreakRequested
 from braze.capture.world import NUMBERS
+from braze.compat.numpy_interface import DISPATCHER, UFUNC
 from braze.ir.guard import GuardKind
 
 _PLAIN = frozenset({bool, int, float})
@@ -50,3 +52,23 @@ def _plain(interpreter: Any, value: Any) -> Any:
     """The number at hand, of those that stand for several."""
     convert = NUMBERS.get(type(value))
     return value if convert is None else interpreter.native(convert, value)
+
+
+# What a function of each element takes as arrays.
+_ARRAY_LIKE = frozenset({ArrayStandin, list, tuple})
+
+
+def call_numpy(
+    interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """A function of NumPy's: of numbers it is computed now, of arrays in the graph."""
+    world = interpreter.world
+    if id(function) in world.known:
+        world.guard(world.source_of(function), GuardKind.ID_MATCH, function)
+    if type(function) is UFUNC and not any(type(value) in _ARRAY_LIKE for value in args):
+        return call_on_numbers(interpreter, function, args, kwargs)
+    return interpreter.arrays.call(function, args, kwargs)
+
+
+# By the classes of NumPy's functions.
+NUMPY_CALLS: dict[type, Any] = {UFUNC: call_numpy, DISPATCHER: call_numpy}

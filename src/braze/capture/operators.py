@@ -11,6 +11,7 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.capture.adopted_parts import is_numpys_float
+from braze.capture.array_standin import ArrayStandin
 from braze.capture.attributes import bind_attribute
 from braze.capture.iteration import is_uniterable, native_iterable
 from braze.capture.leaf_calls import leaf_call
@@ -28,6 +29,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import with_float_sizes
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS
+from braze.compat.numpy_interface import SCALARS
 from braze.frozen import frozen
 from braze.ir.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth
@@ -93,6 +95,8 @@ UNARY: dict[str, Operator] = {
 def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     """`left op right`, as Python decides who does it."""
     left_class, right_class = type(left), type(right)
+    if left_class is ArrayStandin or right_class is ArrayStandin:
+        return _on_arrays(interpreter, op, left, right)
     if left_class in CONSTANTS and right_class in CONSTANTS:
         if left_class in _FOR_SEVERAL or right_class in _FOR_SEVERAL:
             return _on_numbers(interpreter, op, left, right)
@@ -116,6 +120,17 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     return call_natively(interpreter, op.function, (left, right), {})
 
 
+def _on_arrays(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+    """An operator on an array and what NumPy makes one of; else the other class is asked, too."""
+    if all(type(value) in _OF_ARRAYS for value in (left, right)):
+        return interpreter.arrays.operator(op.in_place or op.method, left, right)
+    found = _by_methods(interpreter, op, left, right)
+    if found is NotImplemented:
+        raise BreakRequested("numpy", f"{op.sign} of an array and a {type(right).__qualname__}")
+    return found
+
+
+_OF_ARRAYS = CONSTANTS | SCALARS | {ArrayStandin, list, tuple}
 _FIXED = frozenset({tuple, frozenset})
 
 

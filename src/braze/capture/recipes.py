@@ -15,6 +15,8 @@ from typing import Any, final
 import torch
 from torch.utils.hooks import RemovableHandle
 
+from braze.capture.array_recipes import array_recipe
+from braze.capture.array_standin import ArrayStandin
 from braze.capture.attributes import instance_dict
 from braze.capture.frame_views import FrameView
 from braze.capture.frames import Unread
@@ -161,6 +163,8 @@ class RecipeWriter:
             return FromSource(value.source)
         if cls is Standin:
             return self._tensor(value)
+        if cls is ArrayStandin:
+            return array_recipe(self, value)
         shadow = self._overlay.shadow_of.get(id(value))
         if shadow is not None:
             value = shadow.original
@@ -273,7 +277,7 @@ class RecipeWriter:
 
     def method(self, value: types.MethodType) -> Recipe:
         """A bound method; a generator's is a builtin one outside of capture."""
-        if type(value.__self__) is InlinedGenerator:
+        if type(value.__self__) in (InlinedGenerator, ArrayStandin):
             name = FromConstant(value.__func__.__name__)
             return NewCall(getattr, (self.recipe(value.__self__), name))
         return NewCall(types.MethodType, self.recipes((value.__func__, value.__self__)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+import braze.capture.array_handlers
 import braze.capture.attention
 import braze.capture.autograd_functions
 import braze.capture.backward_calls

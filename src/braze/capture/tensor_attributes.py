@@ -21,7 +21,8 @@ from braze.standins.standin import Standin
 
 # What a program gets at the attribute, where the stand-in would refuse the call: the reason names
 # the line that reads it.
-FORBIDDEN = frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}
+_ANSWERED = frozenset({"numpy"})  # by a handler of its own
+FORBIDDEN = (frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}) - _ANSWERED
 _SETTABLE = frozenset({"data", "grad"})
 
 

@@ -18,6 +18,7 @@ from typing import Any, final
 import torch
 
 from braze.capture.adopted_parts import adopt_by_value, adopt_changing, adopt_slice, is_numpys_float
+from braze.capture.array_standin import ArrayStandin
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.object_numbers import settle_numbers
 from braze.capture.opaque_objects import WeakProxy, keeps_state_in_c
@@ -28,6 +29,7 @@ from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
+from braze.compat.numpy_interface import ARRAY, DTYPE_CLASSES, SCALARS
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, MRO, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -50,6 +52,7 @@ PRIMITIVES: frozenset[type] = frozenset(
     (
         *(int, float, complex, str, bytes, range),
         *(torch.dtype, torch.device, torch.layout, torch.memory_format, torch.Size),
+        *DTYPE_CLASSES,
     )
 )
 SINGLETONS: frozenset[type] = frozenset({type(None), bool, type(Ellipsis), type(NotImplemented)})
@@ -86,7 +89,7 @@ IDENTITIES: frozenset[type] = frozenset(
 TENSORS: frozenset[type] = frozenset({Standin, torch.Tensor})
 NUMBERS: dict[type, type] = {ProgramInt: int, SymbolicFloat: float, SymbolicTruth: bool}
 _SEEN_AS: dict[type, type] = {**NUMBERS, ShownText: str}
-_NUMBERS_AND_TEXT = (str, int, float)  # programs may replace the builtins
+_NUMBERS_AND_TEXT = (str, int, float, *SCALARS)  # programs may replace the builtins
 _HEAP_TYPE = 1 << 9
 MAYBE_BOUND = frozenset({types.BuiltinFunctionType, types.MethodWrapperType})
 
@@ -199,6 +202,7 @@ class World:
         self.unwatched: dict[int, Source] = {}
         self.watched_at = UNKNOWN
         self._keep: list[Any] = []
+        self.arrays: Any = None
 
     def release(self) -> None:
         """Empty the tables."""
@@ -343,7 +347,7 @@ class World:
                 return adopt_slice(self, value, source)
             if cls is types.FunctionType and is_made_often(value, source):
                 return self._adopt_code(value, source)
-            if is_numpys_float(cls):
+            if is_numpys_float(cls) or cls in SCALARS:
                 return adopt_by_value(self, value, source)
             if is_identity(value):
                 self._guard_identity(source, value)
@@ -351,6 +355,10 @@ class World:
             if cls in (tuple, frozenset) and len(value) <= 64 and is_constant(value):
                 changing = adopt_changing(self, value, source) if cls is tuple else None
                 return adopt_by_value(self, value, source) if changing is None else changing
+            if cls is ARRAY:
+                array = self.arrays.adopt(value, source)
+                if array is not None:
+                    return array
             if keeps_state_in_c(cls):
                 self.opaque.add(id(value))
         self.guard(source, GuardKind.TYPE_MATCH, cls)
@@ -484,6 +492,8 @@ class World:
         cls = type(value)
         if cls is Standin:
             return self.classes_of.get(id(value), torch.Tensor)
+        if cls is ArrayStandin:
+            return type(value.like)
         return _SEEN_AS.get(cls, cls)
 
     def lookup(self, cls: type, name: str) -> Any:
@@ -497,7 +507,7 @@ class World:
         if id(cls) in self.made_classes:
             for base in type.__dict__["__bases__"].__get__(cls):
                 self.lookup(base, name)
-        elif cls.__flags__ & _HEAP_TYPE:
+        elif cls.__flags__ & _HEAP_TYPE and cls is not ArrayStandin:
             self.lookups.setdefault(cls, {})[name] = value
         return value
 

@@ -30,6 +30,7 @@ class GuardKind(enum.Enum):
     """What a guard asks of the object at its source; `expected` is given in brackets."""
 
     TENSOR_MATCH = "TENSOR_MATCH"  # metadata of a tensor [TensorFacts]
+    ARRAY_MATCH = "ARRAY_MATCH"  # metadata of an array of NumPy's [`array_facts`]
     STORAGE_OFFSET = "STORAGE_OFFSET"  # where a tensor begins in its storage, in elements [int]:
     #   only of tensors whose offset the program used (`as_strided`, `storage_offset()`)
     TYPE_MATCH = "TYPE_MATCH"  # type(x) is expected [class]
@@ -48,6 +49,7 @@ class GuardKind(enum.Enum):
     VIEW = "VIEW"  # what autograd takes a tensor for where it is written to [str]: only of tensors
     #   of which the program, or a write that gradients flow through, asked it
     STORAGE_OVERLAP = "STORAGE_OVERLAP"  # which inputs share storage [tuple of groups of Source]
+    APART = "APART"  # arrays and tensors have no bytes in common; source is None [tuple of Source]
     SIZES = "SIZES"  # a relation between sizes and numbers; source is None [SizeCondition]
     AMBIENT = "AMBIENT"  # the ambient state vector; source is None [AmbientState]
     ANSWER = (

@@ -227,6 +227,17 @@ class NumberSource:
 
 @final
 @frozen
+class ArrayMemorySource:
+    """The tensor that shares the memory of NumPy's array at `base`."""
+
+    base: Source
+
+    def __str__(self) -> str:
+        return f"from_numpy({self.base})"
+
+
+@final
+@frozen
 class StrideSource:
     """`base.stride()[dim]` of a tensor."""
 
@@ -279,6 +290,7 @@ Source: TypeAlias = (
     | TypeSource
     | SizeSource
     | NumberSource
+    | ArrayMemorySource
     | StrideSource
     | ClosureSource
     | FunctionGlobalSource

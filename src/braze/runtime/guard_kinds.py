@@ -16,6 +16,12 @@ from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.runtime.guard_abstract_classes import explain_abstract, write_abstract
 from braze.runtime.guard_answers import explain_answer, write_answer
+from braze.runtime.guard_arrays import (
+    explain_apart,
+    explain_array,
+    write_apart,
+    write_array,
+)
 from braze.runtime.guard_iterators import explain_items_left, write_items_left
 from braze.runtime.guard_namespaces import (
     explain_lookups,
@@ -212,5 +218,7 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     GuardKind.DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
     GuardKind.NONE_WATCHED: GuardRow(700, write_none_watched, explain_none_watched),
     GuardKind.SIZES: GuardRow(300, write_condition, explain_condition),
+    GuardKind.ARRAY_MATCH: GuardRow(400, write_array, explain_array),
+    GuardKind.APART: GuardRow(900, write_apart, explain_apart),
     GuardKind.STORAGE_OVERLAP: GuardRow(900, write_overlap, explain_overlap),
 }

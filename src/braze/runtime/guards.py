@@ -39,6 +39,7 @@ _OF_MANY_SOURCES = frozenset(
         GuardKind.DIFFERENT_OBJECT,
         GuardKind.DISTINCT,
         GuardKind.STORAGE_OVERLAP,
+        GuardKind.APART,
         GuardKind.NONE_WATCHED,
         GuardKind.SIZES,
     }

@@ -494,6 +494,8 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.STORAGE_OVERLAP: _cover_overlap,
     GuardKind.NONE_WATCHED: _cover_unwatched,
     GuardKind.SIZES: _cover_nothing,
+    GuardKind.ARRAY_MATCH: _cover_nothing,
+    GuardKind.APART: _cover_nothing,
     GuardKind.ITEMS_LEFT: _cover_nothing,
     GuardKind.AMBIENT: _cover_ambient,
     GuardKind.ANSWER: _cover_answer,

@@ -23,9 +23,11 @@ import torch
 
 from braze.compat.iterators import iterated_containers, peek
 from braze.compat.line_tables import without_columns
+from braze.compat.numpy_interface import tensor_of_array
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.source import (
+    ArrayMemorySource,
     AttributeSource,
     CellObjectSource,
     CellSource,
@@ -383,6 +385,10 @@ _ROWS: dict[type, _Row] = {
     NumberSource: _Row(
         lambda w, s: f"tensor_of({w.read(s.base)})",
         lambda s, f: tensor_of(read_source(s.base, f)),
+    ),
+    ArrayMemorySource: _Row(
+        lambda w, s: f"{w.constant(tensor_of_array)}({w.read(s.base)})",
+        lambda s, f: tensor_of_array(read_source(s.base, f)),
     ),
     StrideSource: _Row(
         lambda w, s: f"{w.read(s.base)}.stride()[{s.dim}]",

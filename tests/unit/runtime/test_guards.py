@@ -9,12 +9,14 @@ from collections import OrderedDict, defaultdict
 from numbers import Number
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.compat.ambient import ambient_state
 from braze.compat.lru_caches import CachedResult
+from braze.compat.numpy_interface import array_facts
 from braze.compat.standard_library import SameThread
 from braze.compat.tensor_interface import dispatch_keys
 from braze.ir.entry import FrameValues
@@ -242,6 +244,7 @@ class Ambient:
 
 
 K = GuardKind
+ARRAY = np.arange(3.0)
 S0, S1 = Symbol("s0", 2), Symbol("s1", 2)
 # kind, source, expected, values that hold, values that fail, words
 ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], str]] = [
@@ -282,6 +285,10 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
      {"x": BASE, "y": BASE.clone()}, "shared memory and do not now"),
     (K.STORAGE_OVERLAP, None, ((X,), (Y,)), {"x": BASE, "y": BASE.clone()},
      {"x": BASE, "y": BASE[1:]}, "share memory now and did not"),
+    (K.ARRAY_MATCH, X, array_facts(np.ones(2)), {"x": np.zeros(2)}, {"x": np.ones(3)}, "mismatch"),
+    (K.ARRAY_MATCH, X, array_facts(np.ones(2)), {"x": np.zeros(2)}, {"x": BASE}, "is a Tensor"),
+    (K.APART, None, (X, Y), {"x": ARRAY[:1], "y": ARRAY[1:]}, {"x": ARRAY, "y": ARRAY[1:]},
+     "share memory now and did not"),
     (K.SIZES, None, SizeCondition(as_expr(S0), 2, 8, ((S0, SizeSource(X, 0)),)),
      {"x": torch.empty(3)}, {"x": torch.empty(9)},
      "2 <= L['x'].size()[0] <= 8 does not hold: L['x'].size()[0] is 9"),
