@@ -83,6 +83,7 @@ fuzz: $(READY)/packages
 	$(BIN)/python -m tests.fuzz --planted --programs 2000 --jobs $$(nproc)
 	BRAZE_SWEEP_SAMPLES=20 BRAZE_SHAPE_PROGRAMS=10000 \
 		$(PYTEST) -m "not gpu" tests/differential $(ARGS)
+	$(BIN)/python -W ignore -m tests.differential.changed_sizes --all
 	BRAZE_ALL_SIZES=1 $(PYTEST) tests/models/test_sizes.py $(ARGS)
 
 gradients: $(READY)/packages

@@ -61,14 +61,15 @@ def run_loops(program: LoopProgram, inputs: Sequence[Any]) -> list[Tensor]:
 @final
 @frozen
 class _Point:
-    """Where an expression is evaluated: the grid of the index symbols, the number of its
-    dimensions, and whether loads may be out of range (the side of a guard not taken)."""
+    """Where an expression is evaluated: the grid of the index symbols, and the number of its
+    dimensions. taken: where the expression is a side of a guard, the points at which that side is
+    taken; at others its loads may be out of range."""
 
     memory: Mapping[Buffer, Tensor]
     sizes: Mapping[Symbol, int]
     grid: Grid
     rank: int
-    is_guarded: bool = False
+    taken: Tensor | None = None
 
 
 def evaluate_scalar(scalar: Scalar, symbol: Symbol, size: int) -> Tensor:
@@ -306,7 +307,8 @@ def _evaluate_load(scalar: Load, point: _Point) -> Tensor:
     if not scalar.coordinates:
         return tensor.reshape([1] * point.rank)
     coordinates = [_coordinate(c, point) for c in scalar.coordinates]
-    if point.is_guarded:
+    if point.taken is not None:
+        _require_inside_where(point.taken, coordinates, tensor.shape, f"load of {scalar.buffer}")
         limits = [max(size - 1, 0) for size in tensor.shape]
         coordinates = [c.clamp(0, high) for c, high in zip(coordinates, limits, strict=True)]
         if 0 in tensor.shape:
@@ -318,6 +320,14 @@ def _evaluate_load(scalar: Load, point: _Point) -> Tensor:
 def _require_inside(coordinates: Sequence[Tensor], shape: Sequence[int], what: str) -> None:
     for n, (coordinate, size) in enumerate(zip(coordinates, shape, strict=True)):
         if coordinate.numel() and not (0 <= int(coordinate.min()) <= int(coordinate.max()) < size):
+            raise RuntimeError(f"{what}: coordinate {n} leaves [0, {size})")
+
+
+def _require_inside_where(
+    taken: Tensor, coordinates: Sequence[Tensor], shape: Sequence[int], what: str
+) -> None:
+    for n, (coordinate, size) in enumerate(zip(coordinates, shape, strict=True)):
+        if bool((taken & ((coordinate < 0) | (coordinate >= size))).any()):
             raise RuntimeError(f"{what}: coordinate {n} leaves [0, {size})")
 
 
@@ -335,16 +345,22 @@ def _evaluate_cast(scalar: Cast, point: _Point) -> Tensor:
 
 def _evaluate_guarded(scalar: Guarded, point: _Point) -> Tensor:
     condition = _evaluate(scalar.condition, point)
-    guarded = _Point(point.memory, point.sizes, point.grid, point.rank, is_guarded=True)
-    return torch.where(condition, _evaluate(scalar.value, guarded), _evaluate(scalar.other, point))
+    sides = []
+    for side, taken in ((scalar.value, condition), (scalar.other, ~condition)):
+        if point.taken is not None:
+            taken = taken & point.taken
+        there = _Point(point.memory, point.sizes, point.grid, point.rank, taken)
+        sides.append(_evaluate(side, there))
+    return torch.where(condition, sides[0], sides[1])
 
 
 def _evaluate_in_range(scalar: InRange, point: _Point) -> Tensor:
     value = _evaluate(scalar.operand, point)
     size = _size(scalar.size, point.sizes)
     inside = (value >= 0) & (value < size)
-    if not point.is_guarded and not bool(inside.all()):
-        bad = int(value[~inside][0])
+    outside = ~inside if point.taken is None else ~inside & point.taken
+    if bool(outside.any()):
+        bad = int(value.expand(outside.shape)[outside][0])
         raise IndexError(f"index {bad} is out of bounds for dimension with size {size}")
     return value
 
@@ -360,7 +376,10 @@ def _evaluate_reduce(scalar: Reduce, point: _Point) -> Tensor:
     if 0 in full:
         folded = torch.empty(*outer, 0, dtype=scalar.body.dtype, device="cpu")
     else:
-        inner = _Point(point.memory, point.sizes, grid, len(full), point.is_guarded)
+        taken = point.taken
+        if taken is not None:
+            taken = taken.reshape(*taken.shape, *(1 for _ in lengths))
+        inner = _Point(point.memory, point.sizes, grid, len(full), taken)
         folded = _evaluate(scalar.body, inner).expand(full).reshape(*outer, -1)
     return _FOLDS[scalar.kind](folded, scalar.dtype)
 

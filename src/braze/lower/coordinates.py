@@ -128,13 +128,14 @@ def ravel(at: Coordinates, shape: Sequence[Size]) -> Coordinate:
 
 
 def unravel(position: Coordinate, shape: Sequence[Size]) -> Coordinates:
-    """The point of `shape` at a row-major position that lies inside it."""
+    """The point of `shape` at a row-major position that lies inside it, or is checked."""
     found: list[Coordinate] = []
     for size in reversed(shape[1:]):
         found.append(remainder(position, size) if size != 1 else ZERO)
         position = quotient(position, size) if size != 1 else position
     if shape:
-        found.append(position if shape[0] != 1 else ZERO)
+        is_known = shape[0] == 1 and isinstance(position, Expr)  # a scalar may hold a check
+        found.append(ZERO if is_known else position)
     return tuple(reversed(found))
 
 

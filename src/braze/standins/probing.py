@@ -13,25 +13,34 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from braze.ir.types import TensorType
 from braze.shapes.demands import is_computed
-from braze.shapes.expr import Symbol, as_expr, constant_value, symbols
-from braze.shapes.facts import Facts, SpecialisedError
+from braze.shapes.expr import Symbol, as_expr, constant_value, range_of, symbols
+from braze.shapes.facts import Facts, Relation
 from braze.shapes.substitution import evaluate
 from braze.shapes.symbolic import SymbolicSize
+from braze.shapes.unknowns import SpecialisedError
 from braze.standins.layout import tensor_type
+from braze.standins.size_conditions import conditions_of
 
 # How far from the sizes at hand each probe is; other symbols go on from another place, each in
 # strides of its own: their number is a prime, so that none meets a few of them only.
 _STEPS = (1, 3, 8, 2, 5, 13, 4, 21, 7, 11, 34, 17, 6)
-_PROBES = 7
+_PROBES = 8
+# Attempts at smaller sizes than at hand: how far they are from the least to those at hand.
+_SMALLER = {1: 0.0, 4: 0.6}
 _MOST_TRIES = 52
 _POINTS = 3
 
+_ROUNDS = 3
+_REFUSALS = (RuntimeError, ValueError, IndexError)
+_REFUSED: Any = object()
+
 Infer = Callable[[tuple[Any, ...], dict[str, Any]], Any]
+Ask = Callable[[Mapping[Symbol, int]], Any]
 
 
 def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -40,27 +49,24 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
     facts: Facts = sizes[0].facts
     try:
         first = infer(*_numbers((args, kwargs), facts, facts.hints))
-    except (RuntimeError, ValueError, IndexError):
+    except _REFUSALS:
         for size in sizes:  # with others it may not raise, or say something else
             with contextlib.suppress(SpecialisedError):  # the program's error comes first
                 int(size)
         raise
-    values = [facts.hints]
-    results = [first]
-    for probe in _known_probes(facts, sizes):
+
+    def ask(values: Mapping[Symbol, int]) -> Any:
         try:
-            results.append(infer(*_numbers((args, kwargs), facts, probe)))
-        except (RuntimeError, ValueError, IndexError):
-            continue  # a call that fits the sizes at hand and not those
-        values.append(probe)
-        if len(values) == _PROBES:
-            break
-    if len(values) == _PROBES:
-        fitted = _fitted(results, _Candidates(sizes, values))
-        if fitted is not None:
-            _settle_held(facts, sizes, values)
-            _check_small(infer, args, kwargs, facts, fitted[0])
-            return fitted[0]
+            return infer(*_numbers((args, kwargs), facts, values))
+        except _REFUSALS:
+            return _REFUSED
+
+    fitted = None
+    if _are_conditions_met(facts, sizes, dimensions_in((args, kwargs)), ask):
+        fitted = _fitted_to_probes(facts, sizes, first, ask)
+    if fitted is not None:
+        _check_small(infer, args, kwargs, facts, fitted[0])
+        return fitted[0]
     small = [size for size in sizes if size.hint < 2 and constant_value(size.now()) is None]
     if small:  # strides of such sizes follow rules of their own: as they are, the others may do
         for size in small:
@@ -69,6 +75,56 @@ def infer_by_probing(infer: Infer, args: tuple[Any, ...], kwargs: dict[str, Any]
     for size in sizes:
         int(size)
     return first
+
+
+def _are_conditions_met(
+    facts: Facts, sizes: Sequence[SymbolicSize], dimensions: Sequence[SymbolicSize], ask: Ask
+) -> bool:
+    """Require what has to hold of sizes so that no probe raises; False where some still do.
+
+    A probe that raises says that a call may, which fits the guards of one that does not. So none
+    is passed over: the error is the program's, or the sizes have something in common.
+    """
+    for _ in range(_ROUNDS):
+        probes = itertools.islice(_known_probes(facts, sizes), _PROBES)
+        if all(ask(probe) is not _REFUSED for probe in probes):
+            return True
+        asked = (facts.current(size.expr) for size in dimensions)
+        found = conditions_of(facts, asked, lambda values: ask(values) is not _REFUSED)
+        open_ones = [relation for relation in found if facts.follows(relation) is None]
+        if not open_ones:
+            return False
+        for relation in open_ones:
+            if facts.follows(relation) is None and not facts.require(relation):
+                return False
+        if all(constant_value(size.now()) is not None for size in dimensions):
+            return False
+    return False
+
+
+def _fitted_to_probes(
+    facts: Facts, sizes: Sequence[SymbolicSize], first: Any, ask: Ask
+) -> tuple[Any] | None:
+    """(The result in symbols,) that all probes agree with. Where those with smaller sizes than at
+    hand do not, it is that of the others, and sizes are as large as now at least."""
+    values = [facts.hints, *itertools.islice(_known_probes(facts, sizes), _PROBES)]
+    for least in (None, facts.hints):
+        if least is not None:
+            every = itertools.islice(_known_probes(facts, sizes), _MOST_TRIES)
+            chosen = [v for v in every if all(v[s] >= n for s, n in least.items())]
+            values = [facts.hints, *chosen[:_PROBES]]
+        if len(values) < _PROBES:
+            return None
+        results = [first, *map(ask, values[1:])]
+        if any(result is _REFUSED for result in results):
+            return None
+        fitted = _fitted(results, _Candidates(sizes, values))
+        if fitted is not None:
+            for symbol in _free_symbols(facts, sizes) if least is not None else ():
+                facts.require(Relation(as_expr(symbol) - least[symbol], ">="))
+            _settle_held(facts, sizes, values)
+            return fitted
+    return None
 
 
 def _check_small(
@@ -87,7 +143,7 @@ def _check_small(
         try:
             found = infer(*_numbers((args, kwargs), facts, values))
             same = _shapes(found) == _shapes(_numbers(fitted, facts, values))
-        except (RuntimeError, ValueError, IndexError):
+        except _REFUSALS:
             same = False
         if not same:
             facts.require_other(size.now(), small)
@@ -135,7 +191,18 @@ def _sizes_in(argument: Any) -> Iterable[SymbolicSize]:
         yield argument
 
 
-def _numbers(argument: Any, facts: Facts, values: dict[Symbol, int]) -> Any:
+def dimensions_in(argument: Any) -> list[SymbolicSize]:
+    """The symbolic sizes among arguments, without strides."""
+    if isinstance(argument, TensorType):
+        return [n for n in argument.shape if isinstance(n, SymbolicSize)]
+    if isinstance(argument, dict):
+        argument = tuple(argument.values())
+    if isinstance(argument, (tuple, list)):
+        return [size for item in argument for size in dimensions_in(item)]
+    return [argument] if isinstance(argument, SymbolicSize) else []
+
+
+def _numbers(argument: Any, facts: Facts, values: Mapping[Symbol, int]) -> Any:
     """The arguments at some values of the symbols."""
     if isinstance(argument, TensorType):
         shape, stride = (
@@ -205,6 +272,8 @@ def _probes(facts: Facts, free: Sequence[Symbol]) -> Iterable[dict[Symbol, int]]
                 place = hints.index(facts.hints[symbol])
             step = _STEPS[(attempt * (place + 1) + 5 * place) % len(_STEPS)]
             changes[symbol] = facts.hints[symbol] + step * (1 + attempt // len(_STEPS)) ** 2
+            if attempt in _SMALLER:
+                changes[symbol] = _smaller(facts, symbol, _SMALLER[attempt])
         probe = facts.assignment(changes)
         for held in free if probe is None else ():  # a symbol of which little else is allowed
             probe = facts.assignment({s: n for s, n in changes.items() if s is not held})
@@ -212,6 +281,13 @@ def _probes(facts: Facts, free: Sequence[Symbol]) -> Iterable[dict[Symbol, int]]
                 break
         if probe is not None:
             yield probe
+
+
+def _smaller(facts: Facts, symbol: Symbol, share: float) -> int:
+    """A smaller value of a symbol than at hand, on the way to the least that it may have."""
+    now, (least, _) = facts.hints[symbol], range_of(symbol, facts.ranges)
+    least = 2 if least is None else max(least, 2)
+    return now if now <= least else least + int((now - least) * share)
 
 
 # --- expressions for numbers ---------------------------------------------------------------------

@@ -27,6 +27,7 @@ from braze.standins.rules import views as views
 from braze.standins.rules import without_meta as without_meta
 from braze.standins.rules.corrections import correct
 from braze.standins.rules.refused_dtypes import check_dtypes
+from braze.standins.rules.refused_sizes import check_sizes
 from braze.standins.rules.table import RULES, VIEW_RULES
 
 
@@ -49,7 +50,12 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
         key = (freeze(args), freeze(tuple(kwargs.items())), torch.get_default_dtype())
         return _infer_once(op, key)
     except TypeError:  # an argument that does not hash: a generator
-        return correct(op, infer_by_meta(op, args, kwargs), args)
+        return _of_meta(op, args, kwargs)
+
+
+def _of_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    check_sizes(op, args)
+    return correct(op, infer_by_meta(op, args, kwargs), args)
 
 
 def _infer_symbolic(
@@ -82,8 +88,7 @@ def thaw(key: Any) -> Any:
 @functools.lru_cache(maxsize=1 << 14)
 def _infer_once(op: torch._ops.OpOverload, key: Any) -> Any:
     args, kwargs, _ = key
-    args = thaw(args)
-    return correct(op, infer_by_meta(op, args, dict(thaw(kwargs))), args)
+    return _of_meta(op, thaw(args), dict(thaw(kwargs)))
 
 
 def infer_view(
