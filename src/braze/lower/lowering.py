@@ -18,6 +18,7 @@ from braze.ir.loops import (
     BufferView,
     Definition,
     ExternCall,
+    Guarded,
     InRange,
     Literal,
     Load,
@@ -29,6 +30,7 @@ from braze.ir.loops import (
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.scalars import (
     FLOAT8,
+    apply,
     cast,
     compute_dtype,
     literal,
@@ -215,6 +217,13 @@ class Lowering:
         if isinstance(source, (bool, int, float)):
             return literal(source, dtype or SCALAR_DTYPES[type(source)])
         place = self.places[source] if isinstance(source, Value) else source
+        checks = [c for c in at if type(c) is InRange and c.size == 1]
+        if checks and not (isinstance(place, Stored) and place.index is None):
+            # A view may drop the dimension, since all of its coordinates are zero, and the check.
+            value = self.read(source, tuple([ZERO if c in checks else c for c in at]), dtype)
+            for check in checks:
+                value = Guarded(apply("eq", check, 0), value, literal(0, value.dtype))
+            return value
         if isinstance(place, Computed):
             return place.body(at)
         if place.is_window:

@@ -78,6 +78,18 @@ def _target_larger_than_input(
         )
 
 
+def _image_smaller_than_window(
+    op: torch._ops.OpOverload, x: TensorType, kernel: Any, *rest: Any
+) -> None:
+    image, window = x.shape[-3:], tuple(kernel) * (3 // len(kernel))
+    if any(size < n for size, n in zip(image, window)):
+        shown = [
+            " ".join(f"{n}: {s}" for n, s in zip(names, sizes))
+            for names, sizes in ((("T", "H", "W"), image), (("kT", "kH", "kW"), window))
+        ]
+        raise RuntimeError(f"input image ({shown[0]}) smaller than kernel size ({shown[1]})")
+
+
 def _labels_of_other_places(
     op: torch._ops.OpOverload, x: TensorType, target: TensorType, *rest: Any
 ) -> None:
@@ -104,6 +116,7 @@ _CHECKS: dict[Any, Callable[..., None]] = {
         ),
         _empty_image,
     ),
+    aten.avg_pool3d.default: _image_smaller_than_window,
     aten.index_put.default: _values_that_do_not_fit,
     aten.nll_loss2d_forward.default: _labels_of_other_places,
     aten.soft_margin_loss.default: _target_larger_than_input,
