@@ -22,6 +22,7 @@ from braze.shapes.substitution import evaluate, substitute
 Accepts: TypeAlias = Callable[[Mapping[Symbol, int]], bool]
 
 _MOST_SUBSETS = 40  # of sizes that are equal at hand, tried for those that have to be
+_MOST_MOVES = 5  # of a part, to other values
 _LEAST = 2  # zero and one are no symbolic sizes
 _MOST_DIVISOR = 64
 
@@ -80,8 +81,16 @@ class _Search:
         self, part: Sequence[Expr], group: Sequence[Expr], moves: Sequence[int]
     ) -> bool:
         others = [size for size in group if size not in part]
-        answers = [self._fits(sizes, v) for v in moves for sizes in (part, others)]
-        return False not in answers and True in answers[::2] and True in answers[1::2]
+        for sizes in (part, others):
+            was_asked = False
+            for value in moves[:_MOST_MOVES]:
+                fits = self._fits(sizes, value)
+                if fits is False:
+                    return False
+                was_asked = was_asked or fits is True
+            if not was_asked:
+                return False
+        return True
 
     # --- one block -----------------------------------------------------------------------------
 
