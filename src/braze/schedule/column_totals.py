@@ -13,7 +13,7 @@ nothing but such a sum still reads is not written: its program has it in registe
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from itertools import pairwise
 
@@ -29,7 +29,8 @@ from braze.ir.schedule import (
     statements_of,
 )
 from braze.schedule.in_place import Rewritten
-from braze.schedule.memory import may_move, memory_of, written
+from braze.schedule.memory import memory_of, written
+from braze.schedule.step_places import StepPlaces
 from braze.shapes.expr import Expr, Symbol, as_expr
 from braze.shapes.substitution import substitute
 
@@ -37,9 +38,11 @@ from braze.shapes.substitution import substitute
 def finish_columns(program: LoopProgram, final: Rewritten) -> Rewritten:
     """The steps with what kernels with columns made possible."""
     final = replace(final, steps=_without_unread(program, final))
-    while (joined := _joined_once(final)) is not None:
-        final = joined
-    return final
+    places = StepPlaces(final.steps)
+    for step in final.steps:
+        if isinstance(step, Kernel) and len(step.columns) > 1:
+            _join_totals(places, final.settled, {column.target for column in step.columns})
+    return places.rewritten(final)
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -82,24 +85,22 @@ def _in_registers(kernel: Kernel, unread: set[Buffer]) -> Kernel:
     return replace(kernel, memory=tuple([b for b in kernel.memory if b not in gone]))
 
 
-def _joined_once(final: Rewritten) -> Rewritten | None:
-    steps = final.steps
-    for step in steps:
-        if not isinstance(step, Kernel) or len(step.columns) < 2:
-            continue
-        targets = {column.target for column in step.columns}
-        totals = [n for n, other in enumerate(steps) if _adds_up(other, targets)]
+def _join_totals(places: StepPlaces, settled: int, targets: set[Buffer]) -> None:
+    """Join the steps that add up those partial sums, as many as may be."""
+    while True:
+        totals = [n for n in places.touching(targets) if _adds_up(places.steps[n], targets)]
         for early, late in pairwise(totals):
-            apart = (early < final.settled) != (late < final.settled)
-            kernel = None if apart else _joined(steps, early, late)
+            apart = (early < settled) != (late < settled)
+            kernel = None if apart else _joined(places, early, late)
             if kernel is not None:
-                rest = [*steps[:early], kernel, *steps[early + 1 : late], *steps[late + 1 :]]
-                settled = final.settled - (late < final.settled)
-                return replace(final, steps=tuple(rest), settled=settled)
-    return None
+                places.put(late, None)
+                places.put(early, kernel)
+                break
+        else:
+            return
 
 
-def _adds_up(step: Step, targets: set[Buffer]) -> bool:
+def _adds_up(step: Step | None, targets: set[Buffer]) -> bool:
     """Whether a step folds nothing but those buffers over its only loop."""
     if not isinstance(step, Kernel) or not targets & {*step.memory}:
         return False
@@ -110,20 +111,20 @@ def _adds_up(step: Step, targets: set[Buffer]) -> bool:
     return folds and not made & targets and {*step.memory} <= made | targets
 
 
-def _joined(steps: Sequence[Step], early: int, late: int) -> Kernel | None:
+def _joined(places: StepPlaces, early: int, late: int) -> Kernel | None:
     """Both kernels as one, if they run over the same lanes and parts."""
-    first, second = steps[early], steps[late]
+    first, second = places.steps[early], places.steps[late]
     assert isinstance(first, Kernel) and isinstance(second, Kernel)
     ((row, rows),), ((other, others),) = first.rows, second.rows
     (phase,), (behind,) = first.phases, second.phases
     ((part, parts),), ((along, length),) = phase.loops, behind.loops
     if first.lanes != second.lanes or as_expr(rows) != as_expr(others):
         return None
-    if as_expr(parts) != as_expr(length) or not may_move(steps, early, late):
+    if as_expr(parts) != as_expr(length) or places.last_conflict(late) >= early:
         return None
-    places = {other: as_expr(row), along: as_expr(part)}
-    folded = [_by(fold, places) for fold in behind.body if isinstance(fold, Accumulate)]
-    stored = [_stored_by(store, places) for store in behind.row]
+    moved_by = {other: as_expr(row), along: as_expr(part)}
+    folded = [_by(fold, moved_by) for fold in behind.body if isinstance(fold, Accumulate)]
+    stored = [_stored_by(store, moved_by) for store in behind.row]
     moved = Phase(phase.loops, (*phase.body, *folded), (*phase.row, *stored))
     memory = tuple(dict.fromkeys([*first.memory, *second.memory]))
     return replace(first, phases=(moved,), memory=memory)

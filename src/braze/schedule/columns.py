@@ -16,9 +16,12 @@ writes, b may read what it finds at the same row and point: that is in a registe
 
 from __future__ import annotations
 
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from heapq import heappop, heappush
 from itertools import permutations
+from typing import final
 
 from braze.frozen import frozen
 from braze.ir.loops import Apply, Buffer, Cast, Guarded, Index, Literal, Load, Scalar
@@ -36,8 +39,9 @@ from braze.ir.schedule import (
     statements_of,
 )
 from braze.schedule.in_place import Rewritten
-from braze.schedule.memory import may_move, memory_of, written
+from braze.schedule.memory import memory_of, written
 from braze.schedule.normalise import Names
+from braze.schedule.step_places import StepPlaces
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, floor_div, modulo
 
 _WIDEST_ROW = 8192
@@ -47,11 +51,9 @@ _SHORT_ROW = 1024  # points that one warp holds: twice as many tasks
 
 def merge_columns(final: Rewritten, names: Names, tasks: int) -> Rewritten:
     """The steps with as many such sums merged as can be, over about so many tasks."""
-    while True:
-        merged = _merged_once(final, names, tasks)
-        if merged is None:
-            return final
-        final = merged
+    merging = _Merging(final, names, tasks)
+    merging.run()
+    return merging.places.rewritten(final)
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -79,32 +81,123 @@ class _Merged:
     tasks: int
 
 
-def _merged_once(final: Rewritten, names: Names, tasks: int) -> Rewritten | None:
-    steps = final.steps
-    for b, second in enumerate(steps):
-        partials = _partials(second)
-        if not isinstance(second, Kernel) or not partials:
-            continue
-        for a, first in enumerate(steps):
-            if a == b or (a < final.settled) != (b < final.settled):
-                continue
-            if not isinstance(first, Kernel) or not _may_take(first, second, tasks):
-                continue
-            if not _may_meet(steps, a, b):
-                continue
-            columns = _columns(first, second, partials)
-            if not columns:
-                continue
-            made = _with_columns(first, second, columns, names, tasks)
-            totals = _totals(steps, made, {p.target for p in partials})
-            if totals is None:
-                continue
-            rest = [totals.get(n, step) for n, step in enumerate(steps)]
-            rest[min(a, b)] = made.kernel
-            del rest[max(a, b)]
-            settled = final.settled - (max(a, b) < final.settled)
-            return replace(final, steps=tuple(rest), settled=settled)
-    return None
+@final
+class _Merging:
+    """Pairs of a kernel with sums (b) and one that may take them (a), smallest places first.
+
+    A pair that will not do is asked again only where one of both kernels, what the later one has
+    to wait for, or who reads the sums has changed: a program of many layers has many pairs.
+    """
+
+    def __init__(self, final: Rewritten, names: Names, tasks: int) -> None:
+        self.places = StepPlaces(final.steps)
+        self._settled = final.settled
+        self._names = names
+        self._tasks = tasks
+        # By place: of kernels with sums these and their points, of kernels that may take some
+        # theirs; and of both the last place that must come before.
+        self._partials: dict[int, list[_Partial]] = {}
+        self._widths: dict[int, int] = {}
+        self._takers: dict[int, int] = {}
+        self._conflict: dict[int, int] = {}
+        # The places of both kinds, in order, by the points of a row.
+        self._with_sums: dict[int, list[int]] = {}
+        self._taking: dict[int, list[int]] = {}
+        self._waiting: list[tuple[int, int]] = []
+        self._queued: set[tuple[int, int]] = set()
+
+    def run(self) -> None:
+        """Merge until no pair is left."""
+        places = range(len(self.places.steps))
+        for place in places:
+            self._classify(place)
+        for place in places:
+            self._queue(place, later=True)
+        while self._waiting:
+            pair = heappop(self._waiting)
+            self._queued.discard(pair)
+            self._merge(*pair)
+
+    def _classify(self, place: int) -> None:
+        """Enter the step of a place among those that have sums or take them."""
+        if place in self._partials:
+            del self._partials[place]
+            self._with_sums[self._widths.pop(place)].remove(place)
+        if place in self._takers:
+            self._taking[self._takers.pop(place)].remove(place)
+        self._conflict.pop(place, None)
+        step = self.places.steps[place]
+        if not isinstance(step, Kernel):
+            return
+        partials, points = _partials(step), _taken_points(step, self._tasks)
+        width = constant_value(step.rows[-1][1]) if partials else None
+        if partials and width is not None:
+            self._partials[place], self._widths[place] = partials, width
+            insort(self._with_sums.setdefault(width, []), place)
+        if points:
+            self._takers[place] = points
+            insort(self._taking.setdefault(points, []), place)
+        if place in self._partials or points:
+            self._conflict[place] = self.places.last_conflict(place)
+
+    def _queue(self, place: int, *, later: bool) -> None:
+        """Let the pairs of a place's step wait. later: those alone in which it comes later."""
+        if place in self._partials:
+            takers = self._taking.get(self._widths[place], [])
+            low = bisect_left(takers, self._conflict[place])
+            high = bisect_left(takers, place) if later else len(takers)
+            for a in takers[low:high]:
+                self._wait(place, a)
+        if place in self._takers:
+            others = self._with_sums.get(self._takers[place], [])
+            low = bisect_right(others, self._conflict[place])
+            high = bisect_left(others, place) if later else len(others)
+            for b in others[low:high]:
+                self._wait(b, place)
+
+    def _wait(self, b: int, a: int) -> None:
+        if (b, a) not in self._queued and self._may_meet(b, a):
+            self._queued.add((b, a))
+            heappush(self._waiting, (b, a))
+
+    def _may_meet(self, b: int, a: int) -> bool:
+        """Whether the later of both kernels may run where the earlier one does. What `a` writes is
+        in registers, if b comes later and reads it."""
+        if a == b or (a < self._settled) != (b < self._settled):
+            return False
+        return self._conflict[b] <= a if a < b else self._conflict[a] < b
+
+    def _merge(self, b: int, a: int) -> None:
+        partials = self._partials.get(b)
+        if partials is None or a not in self._takers or not self._may_meet(b, a):
+            return
+        first, second = self.places.steps[a], self.places.steps[b]
+        assert isinstance(first, Kernel) and isinstance(second, Kernel)
+        columns = _columns(first, second, partials)
+        if not columns:
+            return
+        made = _with_columns(first, second, columns, self._names, self._tasks)
+        totals = _totals(self.places, made, {p.target for p in partials})
+        if totals is None:
+            return
+        early, late = min(a, b), max(a, b)
+        touched = {*memory_of(first), *memory_of(second)}
+        self._change({**totals, late: None, early: made.kernel}, touched)
+
+    def _change(self, steps: Mapping[int, Step | None], touched: set[Buffer]) -> None:
+        """Replace steps, and let all pairs wait for which that may matter."""
+        affected = {place for place, last in self._conflict.items() if last in steps}
+        for place, step in steps.items():
+            self.places.put(place, step)
+            if step is not None:
+                touched |= {*memory_of(step)}
+        for place in steps:
+            self._classify(place)
+        for place in affected - {*steps}:
+            self._conflict[place] = self.places.last_conflict(place)
+        affected |= {*steps, *self.places.touching(touched)}
+        for place in sorted(affected):
+            self._queue(place, later=False)
 
 
 def _partials(step: Step) -> list[_Partial]:
@@ -125,26 +218,18 @@ def _partials(step: Step) -> list[_Partial]:
     return found if len(found) == len(phase.body) else []
 
 
-def _may_take(first: Kernel, second: Kernel, tasks: int) -> bool:
-    """Whether the first kernel may do the second's sums, if both run over the same rows: so many
-    that it is worth it, of so many points as a program holds."""
+def _taken_points(first: Kernel, tasks: int) -> int | None:
+    """The points of the sums that a kernel may do if they are over its rows: it has so many rows
+    that it is worth it, and so many points as a program holds; None where it may do none."""
     inner = first.phases[0].loops
     if first.lanes or first.chunks or len(first.rows) > 2 or len(inner) != 1:
-        return False
+        return None
     if not any(isinstance(s, Accumulate) for phase in first.phases for s in phase.body):
-        return False
+        return None
     rows, points = row_points(first.rows), constant_value(inner[0][1])
     if rows is None or points is None or rows < _LEAST_BLOCK * tasks or points > _WIDEST_ROW:
-        return False
-    return constant_value(second.rows[-1][1]) == points
-
-
-def _may_meet(steps: Sequence[Step], a: int, b: int) -> bool:
-    """Whether the later of both kernels may run where the earlier one does. What `a` writes is in
-    registers, if b comes later and reads it."""
-    if b < a:
-        return may_move(steps, b, a)
-    return may_move([*steps[:a], *steps[a + 1 :]], a, b - 1)
+        return None
+    return points
 
 
 def _columns(first: Kernel, second: Kernel, partials: Sequence[_Partial]) -> list[_Partial]:
@@ -292,11 +377,12 @@ def _with_columns(
     return _Merged(kernel, moved, tasks)
 
 
-def _totals(steps: Sequence[Step], made: _Merged, partials: set[Buffer]) -> dict[int, Step] | None:
+def _totals(places: StepPlaces, made: _Merged, partials: set[Buffer]) -> dict[int, Step] | None:
     """The kernels that add up the partial sums, over the new parts; None where one does more."""
     found: dict[int, Step] = {}
-    for number, step in enumerate(steps):
-        if not partials & {*memory_of(step)} or partials & {*written(step)}:
+    for number in places.touching(partials):
+        step = places.steps[number]
+        if step is None or partials & {*written(step)}:
             continue
         if not isinstance(step, Kernel) or len(step.phases) != 1 or len(step.phases[0].loops) != 1:
             return None
