@@ -481,8 +481,6 @@ COMPILES = {
     "hook_removed_inside": [(1, []), (1, [])],
     "hook_removes_itself": [(1, []), (1, [])],
     "hook_breaks": [(4, ["input-output"]), (0, [])],
-    "lazy_linear": [(3, ["module-change"]), (1, [])],
-    "lazy_batch_norm": [(2, ["module-change"]), (1, [])],
     "deepcopy_of_module": [(2, ["unbuildable-object"]), (0, [])],
     "requires_grad_off_inside": [(1, []), (1, [])],
     "requires_grad_toggles": [(1, []), (1, [])],

@@ -173,7 +173,7 @@ CATALOGUE: dict[str, BreakReason] = {
     ),
     "module-change": BreakReason(
         "the program changes what a module or its parameters are: {detail}",
-        "convert, freeze, parametrize and first call lazy modules outside of the compiled function",
+        "convert, freeze and parametrize modules outside of the compiled function",
         example=(
             "model = torch.nn.Linear(3, 3)\n\n\ndef f(x):\n    return model.double()(x.double())"
         ),

@@ -40,7 +40,7 @@ from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, cha
 from braze.capture.text_passing import settle_read
 from braze.capture.truth import length
 from braze.capture.world import World
-from braze.compat.ambient import ambient_state, autocast_depth
+from braze.compat.ambient import AmbientState, ambient_state, autocast_depth
 from braze.compat.bytecode import decode
 from braze.compat.callers import call_later_from
 from braze.errors import CaptureError
@@ -100,12 +100,14 @@ class Interpreter:
     walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
     objects were known then.
     shows_text: whether a text that shows a size was made; reader: the real code that runs.
-    entered_settings: what changes calls of torch's, as it was at the frame's entry.
+    entered_settings: what changes calls of torch's, as it was at the frame's entry;
+    entered_state: all that is ambient then.
     """
 
     shows_text = False
     reader: Any = None
     entered_settings: tuple[Any, ...] = ()
+    entered_state: AmbientState
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.outer_step = 0

@@ -1,8 +1,8 @@
 """What changes modules or parameters themselves: it is done for real, in one break.
 
-Converting a model, giving its lazy layers their sizes and parametrizing it replace data or
-classes, which no graph does. Where nothing would change, as for a model that is in float32 already,
-the graph goes on. So it does where a model is frozen, or is no longer, before it is used.
+Converting a model and parametrizing it replace data or classes, which no graph does. Where nothing
+would change, as for a model that is in float32 already, the graph goes on. So it does where a model
+is frozen, or is no longer, before it is used.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ from braze.capture.world import TENSORS
 from braze.compat.modules import BACKWARD_HOOK_SETUPS
 
 _ALWAYS = {
-    "the sizes of a lazy module": torch.nn.modules.lazy.LazyModuleMixin._infer_parameters,
     "register_parametrization()": parametrize.register_parametrization,
     "remove_parametrizations()": parametrize.remove_parametrizations,
     "swap_tensors()": torch.utils.swap_tensors,

@@ -33,6 +33,7 @@ import braze.capture.instructions_imports
 import braze.capture.instructions_intrinsics
 import braze.capture.instructions_operators
 import braze.capture.late_schedules
+import braze.capture.lazy_modules
 import braze.capture.library_handlers
 import braze.capture.module_changes
 import braze.capture.moving_averages
@@ -79,6 +80,7 @@ from braze.capture.request import FrameRequest
 from braze.capture.signals import (
     BreakRequested,
     CannotRebuild,
+    LazyModuleCalled,
     LeaveFrame,
     LoopTooLong,
     ProgramRaised,
@@ -120,7 +122,8 @@ MAX_ATTEMPTS = 12
 def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
     """Interpret a frame until it returns, or up to the first instruction that breaks the graph.
 
-    Nothing outside changes. Raises CaptureError for a fault of Braze itself.
+    Nothing outside changes, but for lazy modules, which get their sizes. Raises CaptureError for a
+    fault of Braze itself.
     """
     try:
         return _capture(request)
@@ -149,6 +152,11 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
     reason: GraphBreak | None = None
     for _ in range(MAX_ATTEMPTS):
         outcome = _attempt(request, leave_at, reason, natively)
+        while isinstance(outcome, LazyModuleCalled):  # each module is called so once
+            problem = _initialize(outcome)
+            if problem is not None:
+                return _refuse_raise(problem)
+            outcome = _attempt(request, leave_at, reason, natively)
         if isinstance(outcome, ReadTooEarly):
             request = dataclasses.replace(request, puts_off_schedules=False)
             continue
@@ -169,9 +177,26 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
     return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
 
 
+def _initialize(called: LazyModuleCalled) -> ProgramRaised | None:
+    """Give a lazy module its sizes; what the program raised instead."""
+    try:
+        called.initialize()
+    except Exception as error:
+        return ProgramRaised(error)
+    return None
+
+
 def _attempt(
     request: FrameRequest, leave_at: int, reason: GraphBreak | None, natively: bool
-) -> CapturedFrame | Refused | BreakRequested | ReadTooEarly | CopySeen | LoopTooLong:
+) -> (
+    CapturedFrame
+    | Refused
+    | BreakRequested
+    | ReadTooEarly
+    | CopySeen
+    | LoopTooLong
+    | LazyModuleCalled
+):
     before = ambient_state()
     tracer = request.make_tracer()
     interpreter = Interpreter(request, tracer, leave_at)
@@ -184,7 +209,7 @@ def _attempt(
                     interpreter.leave_managers()
                 finally:  # again, where an interrupt ended it
                     interpreter.leave_managers()
-    except (BreakRequested, ReadTooEarly, CopySeen, LoopTooLong) as end:
+    except (BreakRequested, ReadTooEarly, CopySeen, LoopTooLong, LazyModuleCalled) as end:
         return without_frames(end)
     except ProgramRaised as raised:
         return _refuse_raise(without_frames(raised))
@@ -198,7 +223,7 @@ def _attempt(
 def _interpret(
     interpreter: Interpreter, reason: GraphBreak | None, before: AmbientState, natively: bool
 ) -> CapturedFrame | Refused | BreakRequested:
-    interpreter.entered_settings = before.settings()
+    interpreter.entered_settings, interpreter.entered_state = before.settings(), before
     interpreter.world.guard(None, GuardKind.AMBIENT, before)
     frame = _root_frame(interpreter, interpreter.request)
     try:

@@ -6,6 +6,7 @@ pass.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeVar, final
 
 from braze.ir.origin import UNKNOWN, Origin
@@ -86,6 +87,15 @@ class LoopTooLong(BaseException):
     def __init__(self, loop: tuple[Any, int]) -> None:
         super().__init__(loop)
         self.loop = loop
+
+
+@final
+class LazyModuleCalled(BaseException):
+    """A lazy module has no sizes yet; initialize: gives it those, before anything is captured."""
+
+    def __init__(self, initialize: Callable[[], Any]) -> None:
+        super().__init__()
+        self.initialize = initialize
 
 
 class CannotRebuild(Exception):
