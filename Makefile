@@ -84,6 +84,7 @@ fuzz: $(READY)/packages
 	BRAZE_SWEEP_SAMPLES=20 BRAZE_SHAPE_PROGRAMS=10000 \
 		$(PYTEST) -m "not gpu" tests/differential $(ARGS)
 	$(BIN)/python -W ignore -m tests.differential.changed_sizes --all
+	$(BIN)/python -m tests.differential.wrong_arguments --samples 2 --every 7
 	BRAZE_ALL_SIZES=1 $(PYTEST) tests/models/test_sizes.py $(ARGS)
 
 gradients: $(READY)/packages

@@ -17,6 +17,8 @@ they come out as they do in eager.
             CaptureError      ... in the stage that reads the program
             InvalidIR         ... found by a verifier between two stages
         BackendFailed         a backend raised
+        OperatorRaises        an operator of the program raises: the call runs eagerly, and gives
+                              PyTorch's exception
         CompilerNotFound      no C++ compiler
         BuildFailed           the C++ compiler refused the generated source
 """
@@ -57,6 +59,11 @@ class BrazeError(RuntimeError):
 
 class UserError(BrazeError):
     """Braze was called with arguments that make no sense."""
+
+
+class OperatorRaises(BrazeError):
+    """An operator of the program raises for what its tensors hold, which is no fault of Braze's:
+    the call runs eagerly, and has PyTorch's own exception. Nothing was written yet."""
 
 
 @final

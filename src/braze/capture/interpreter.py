@@ -142,7 +142,7 @@ class Interpreter:
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.number_functions = NumberFunctions(self)
         self.assumed: list[Any] = []
-        self.looks_at_results = request.is_watched is not None
+        self.looks_at_results = tracer.checks_unread = request.is_watched is not None
         self.draws: list[tuple[Draw, Any]] = []
         # Iterators over dicts: identity -> (iterator, the dict or view, its length at the start).
         self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}

@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from braze.errors import OperatorRaises
+
 _LIBRARY = torch.library.Library("braze", "DEF")
 _LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
 
@@ -70,6 +72,29 @@ overwritten = torch.ops.braze.overwritten.default
 What `copy_` leaves in a tensor that requires grad, as autograd sees it: the tensor goes on to
 require grad, and what it was made from gets zeros.
 """
+
+
+_LIBRARY.define("check_holds(Tensor holds) -> ()")
+_LIBRARY.define("keep_whole(Tensor made) -> ()")
+
+
+def _check_holds(holds: torch.Tensor) -> None:
+    if holds.device.type == "cpu" and not holds:
+        raise OperatorRaises("an operator whose result is not used raises")
+
+
+def _keep_whole(made: torch.Tensor) -> None:
+    return None
+
+
+_LIBRARY.impl("check_holds", _check_holds, "CompositeExplicitAutograd")
+_LIBRARY.impl("keep_whole", _keep_whole, "CompositeExplicitAutograd")
+
+check_holds = torch.ops.braze.check_holds.default
+"""check_holds(holds): raises OperatorRaises unless a tensor of one truth holds."""
+
+keep_whole = torch.ops.braze.keep_whole.default
+"""keep_whole(made): does nothing, but what it is given is computed, all of it."""
 
 
 def _python_function(

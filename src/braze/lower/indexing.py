@@ -15,7 +15,7 @@ from braze.lower.coordinates import Coordinate, Coordinates, product, unravel
 from braze.lower.lowering import OperatorCall
 from braze.lower.rules import Lowered, rule
 from braze.lower.views import positive
-from braze.shapes.expr import Expr, Symbol, as_expr, floor_div, symbols
+from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, floor_div, symbols
 
 # Longest axis whose positions are worked out one by one.
 _MOST_POSITIONS = 65536
@@ -131,8 +131,13 @@ def lower_take(call: OperatorCall, self: Value, index: Value) -> Lowered:
     shape = call.shape_of(self)
     total = product(shape)
 
+    if not shape:
+        return None
+
     def body(at: Coordinates) -> Scalar:
         position = wrapped(call.read(index, at, torch.int64), total)
+        if total == 1:  # `unravel` would leave out the check
+            return call.read(self, (*[ZERO] * (len(shape) - 1), position))
         return call.read(self, unravel(position, shape))
 
     return body

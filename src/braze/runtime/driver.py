@@ -20,7 +20,7 @@ import torch
 
 from braze.compat.other_compilers import interpreted_as
 from braze.compat.tracers import active_tracer
-from braze.errors import HOW_TO_REPORT
+from braze.errors import HOW_TO_REPORT, OperatorRaises
 from braze.ir.entry import CompileFrame, FrameValues, HooksInForce, PartlyRun
 from braze.ir.origin import Origin
 from braze.runtime.binding import copy_defaults, make_binder
@@ -232,7 +232,7 @@ class Dispatcher:
             hint = "compile the function inside of which the hooks are set, or set none"
             name = code.co_qualname
             return LeftToEager(_HOOKS, str(fault), hint, where, name, is_rest=is_rest)
-        if isinstance(fault, (CheckFailed, ProgramRaises)):
+        if isinstance(fault, _PROGRAM_RAISES):
             what, returned = str(fault), "check-failed"
         else:
             what, returned = f"a compiled graph failed: {type(fault).__name__}: {fault}", _FAULT
@@ -250,6 +250,8 @@ class Dispatcher:
 
 
 _FAULT = "graph-fault"
+# What a graph raises where an operator of the program does, for what its tensors hold.
+_PROGRAM_RAISES = (CheckFailed, ProgramRaises, OperatorRaises, torch.linalg.LinAlgError)  # type: ignore[attr-defined]
 _HOOKS = "saved-tensors-hooks"
 
 

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from braze.compat.tensor_interface import data_of_tensors
-from braze.errors import BuildFailed
+from braze.errors import BuildFailed, OperatorRaises
 from braze.ir.kernel import SourceUnit
 from braze.options import Options
 from braze.runtime.build import build
@@ -29,11 +29,11 @@ INDEX_FAULT = 1
 DIVISION_FAULT = 2
 
 
-class IndexRangeError(IndexError):
+class IndexRangeError(OperatorRaises):
     """A kernel met an index outside its range; running the call eagerly gives PyTorch's words."""
 
 
-class IntegerDivisionByZero(RuntimeError):
+class IntegerDivisionByZero(OperatorRaises):
     """A kernel divided an integer by zero; running the call eagerly gives PyTorch's words."""
 
 

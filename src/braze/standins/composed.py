@@ -24,6 +24,7 @@ import torch
 from torch.nn import functional
 
 from braze.compat.dispatch import symbolic_dispatch
+from braze.compat.operators import check_holds
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import ProgramInt, SymbolicSize, plain_size
 from braze.standins.free_copies import free_copy
@@ -231,6 +232,15 @@ def _only(number: Any) -> Any:
     return number[0] if is_alone else number
 
 
+def _one_hot(tensor: Any, num_classes: Any = -1) -> Any:
+    """C++ looks at the classes of all tensors but stand-ins."""
+    is_known = type(tensor) is Standin and tensor.dtype is torch.int64 and tensor.is_cpu
+    if is_known and type(num_classes) is int and num_classes >= 0 and 0 not in tensor.shape:
+        inside = torch.logical_and(tensor >= 0, tensor < num_classes)
+        check_holds(inside.all())
+    return functional.one_hot(tensor, num_classes)
+
+
 # By what programs call.
 IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
     {
@@ -240,6 +250,7 @@ IN_PYTHON: MappingProxyType[Any, Callable[..., Any]] = MappingProxyType(
         torch.stft: _stft,
         torch.Tensor.stft: _stft,
         functional.max_pool1d: _max_pool1d,
+        functional.one_hot: _one_hot,
         torch.lstm: lstm,
         torch.tensor_split: _tensor_split,
         torch.Tensor.tensor_split: _tensor_split,

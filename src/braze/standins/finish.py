@@ -26,6 +26,7 @@ from braze.standins.probing import has_symbols
 from braze.standins.recorder import Call, Recorder, data_step, node_of
 from braze.standins.standin import Place, Standin, is_detached
 from braze.standins.symbols import Expressions
+from braze.standins.unread_errors import with_checks
 
 aten = torch.ops.aten
 
@@ -58,10 +59,12 @@ def finish_trace(
     facts: Facts | None = None,
     keeps_sized: bool = False,
     wanted: Iterable[Value] = (),
+    checks: bool = False,
 ) -> FinishedTrace:
     """Close a trace; its calls go. `results` must be stand-ins of it. versions: of the inputs'.
     keeps_sized: inputs of symbolic size stay, also where nothing but their sizes is used.
-    wanted: values of the trace that the graph computes although they are no results."""
+    wanted: values of the trace that the graph computes although they are no results.
+    checks: operators that raise do so where nobody reads what they give."""
     for result in results:
         if type(result) is not Standin:
             raise TypeError(f"finish() takes stand-ins of the trace, not {type(result).__name__}")
@@ -75,6 +78,8 @@ def finish_trace(
         outputs = _outputs(recorder, inputs, constants, places, views)
     outputs = _uncounted(_detached(outputs, results, inputs), places)
     outputs = _with_versions(outputs, results)
+    if checks:
+        with_checks(recorder, constants, outputs, mutations)
     used, calls = _live_calls(recorder.calls, outputs, mutations, wanted)
     recorder.calls.clear()
     original = [recorder.input_values[index] for index in range(len(inputs))]

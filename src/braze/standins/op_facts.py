@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import enum
 import functools
-from dataclasses import replace
-from typing import final
+from dataclasses import field, replace
+from typing import Any, final
 
 import torch
 
@@ -37,7 +37,9 @@ class OpFacts:
     functional: the overload without writes; its returns are the call's fresh returns, then the
         new contents of the written arguments.
     numbers: positions of the arguments that are numbers, which a dtype may not hold. What draws
-        random numbers has none here, since nobody may ask it which it takes: it would draw some."""
+        random numbers has none here, since nobody may ask it which it takes: it would draw some.
+    is_asked: whether its kernel may be called to see which arguments it takes (`kernel_checks`).
+    taken: kinds of arguments that it was found to take."""
 
     op: torch._ops.OpOverload
     kind: Kind
@@ -46,6 +48,8 @@ class OpFacts:
     functional: torch._ops.OpOverload | None = None
     argument_names: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
+    is_asked: bool = False
+    taken: set[Any] = field(default_factory=set, compare=False)
 
 
 _SIZE_QUESTIONS = frozenset({"aten::size", "aten::stride"})
@@ -85,9 +89,14 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
         for place, argument in enumerate(op._schema.arguments)
         if str(argument.type) in _NUMBER_TYPES and argument.name not in _NEVER_CONVERTED
     ]
-    return replace(facts, numbers=tuple(places))
+    is_asked = facts.kind in _ASKED_KINDS and op.namespace == "aten" and op not in _NOT_ASKED
+    takes_tensors = any("Tensor" in str(argument.type) for argument in op._schema.arguments)
+    return replace(facts, numbers=tuple(places), is_asked=is_asked and takes_tensors)
 
 
+_ASKED_KINDS = frozenset({Kind.FUNCTIONAL, Kind.WRITE, Kind.OPAQUE_WRITE})
+# Of these hardly any data are taken, and not the zeros and ones that stand for the program's.
+_NOT_ASKED = frozenset({torch.ops.aten.segment_reduce.default})
 _NUMBER_TYPES = frozenset({"number", "Optional[number]"})
 _NEVER_CONVERTED = frozenset({"correction"})  # of a variance: it is taken from a count
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from braze.compat.operators import overwritten
+from braze.compat.operators import check_holds, overwritten
 from braze.ir.types import TensorType
 from braze.standins.data_sizes import (
     DATA_SIZED,
@@ -73,6 +73,12 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
         return args[0]
     tracer.write(target, value, grad and source.requires_grad)
     return args[0]
+
+
+@_special(check_holds)
+def _check(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A compiler of somebody else's is given what the program says, and no more."""
+    return NotImplemented if tracer.checks_unread or not tracer.replayable else None
 
 
 @_special(aten.index.Tensor)

@@ -36,6 +36,11 @@ def strided_view(
     offset: Size | None = None,
 ) -> Standin:
     """`as_strided` of a view is `as_strided` of its base."""
+    if any(type(step) is int and step < 0 for step in stride):
+        raise RuntimeError(
+            "as_strided: Negative strides are not supported at the moment, "
+            f"got strides: {list(stride)}"
+        )
     place = viewed.place
     base = place.base or place
     if offset is not None:

@@ -28,6 +28,7 @@ from braze.standins.collectives import (
 from braze.standins.errors import UnknownTensor, Untraceable
 from braze.standins.finish import FinishedTrace, finish_trace, writes_of
 from braze.standins.inputs import Layout, check_traceable, input_type, memory_range, wrap_input
+from braze.standins.kernel_checks import check_arguments
 from braze.standins.known_data import known_data
 from braze.standins.meta import explicit_device
 from braze.standins.number_ranges import check_numbers
@@ -59,6 +60,7 @@ class Tracer(dispatch.TorchDispatchMode):
         backward turns this off.
     check_number: told of a condition on numbers that the graph computes where Python or an operator
         raises, or gives a complex number, unless it holds; what it is given records the condition.
+    checks_unread: operators that raise do so where nobody reads what they give.
     step_now: of the program that is traced; set it where gradients may end at leaves that the
         trace made. leaf_reads: the steps at which those were read.
 
@@ -76,7 +78,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.check_number: Callable[[Callable[[], Value]], None] | None = None
         self.step_now: Callable[[], int] | None = None
         self.leaf_reads: list[int] = []
-        self.has_numbers = False
+        self.has_numbers = self.checks_unread = False
         self.gives_numbers = False
         self.gives_integers = False
         self.gives_sizes = False
@@ -203,6 +205,7 @@ class Tracer(dispatch.TorchDispatchMode):
             self.facts,
             keeps_sized,
             wanted,
+            self.checks_unread,
         )
 
     # Not the base class's: it also notes in globals of the process that a mode is active, which
@@ -239,6 +242,8 @@ class Tracer(dispatch.TorchDispatchMode):
             args = with_tensor(self, op, args)
         if facts.numbers and (kwargs or facts.numbers[0] < len(args)):
             check_numbers(self, facts, args, kwargs)
+        if facts.is_asked:
+            check_arguments(self, facts, args, kwargs)
         if special is not None:
             result = special(self, op, args, kwargs)
             if result is not NotImplemented:
