@@ -24,6 +24,7 @@ from braze.api import (
     run,
     status,
 )
+from braze.compat.numpy_wrappers import wrap_numpy
 from braze.options import Options, config, logs_from_environment
 from braze.report.logs import set_logs
 from braze.stances import set_stance
@@ -57,6 +58,7 @@ __all__ = [
     "set_logs",
     "set_stance",
     "status",
+    "wrap_numpy",
 ]
 
 set_logs(logs_from_environment())

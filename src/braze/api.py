@@ -25,6 +25,7 @@ import torch
 from braze import targets
 from braze.compat.callables import as_function
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
+from braze.compat.numpy_wrappers import in_place_of_torch_s
 from braze.errors import InvalidOption, UserError
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
@@ -197,6 +198,7 @@ def _compile_target(target: Any, order: _Order) -> Any:
         return types.MethodType(_compile_target(target.__func__, order), target.__self__)
     if MARKS.of(target) is Mark.COMPILED:
         target = target.__wrapped__
+    target = in_place_of_torch_s(target) or target
     if targets.is_program(target):
         return _compile_function(target, order)
     if callable(target):

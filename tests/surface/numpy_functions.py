@@ -35,7 +35,7 @@ LEFT_OUT = frozenset(
     "geterrcall __array_interface__ __array_struct__ __sizeof__ __dlpack__ __class__ __init__ "
     "__new__ __init_subclass__ __subclasshook__ __doc__ __setstate__ __delattr__ __setattr__ "
     "__getattribute__ __dir__ __reduce__ __reduce_ex__ __array_finalize__ __hash__ "
-    "__class_getitem__ __getstate__".split()
+    "__class_getitem__ __getstate__ __iter__".split()
 )
 KINDS = ("float64", "int64", "bool", "float32", "complex64", "uint8", "float16", "int32")
 # Arguments: a, f (Fortran's order) of 3 x 4, b of 4, s of 4 x 4, t of 2 x 3 x 4, z of none.

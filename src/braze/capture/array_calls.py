@@ -37,6 +37,10 @@ class Calls:
         name = FUNCTION_NAMES.get(function)
         if name is None:
             raise refusal(repr(function))
+        if name in _OF_TENSORS and args and type(args[0]) in TENSORS:
+            if args[0].requires_grad:
+                raise refusal(f"numpy.{name} of a tensor that requires gradients")
+            args = (self._arrays.of_tensor(args[0]), *args[1:])
         return self._run(name, function, self._settled(args), self._settled(kwargs))
 
     def method(
@@ -52,9 +56,9 @@ class Calls:
             self._settled(kwargs),
         )
 
-    def operator(self, name: str, left: Any, right: Any = None) -> Any:
+    def operator(self, name: str, *operands: Any) -> Any:
         """`left[right]` and operators by their methods' names."""
-        args = self._settled((left, right))
+        args = self._settled(operands)
         return self._run(name, getattr(operator, name), args, {})
 
     def attribute(self, name: str, owner: ArrayStandin) -> Any:
@@ -122,7 +126,7 @@ class Calls:
             raise refusal("other settings of numpy.errstate")
         for leaf in leaves(given):
             cls = type(leaf)
-            is_dtype = isinstance(leaf, type) and (leaf in SCALARS or leaf in _PYTHON_NUMBERS)
+            is_dtype = isinstance(leaf, type) and issubclass(leaf, _DTYPE_LIKE)
             if not (is_dtype or cls in _PLAIN or cls in SCALARS or cls in DTYPE_CLASSES):
                 raise refusal(f"{name} of a {cls.__qualname__}")
 
@@ -143,10 +147,15 @@ class Calls:
 
 
 _PYTHON_NUMBERS = (bool, int, float, complex)
+# Classes that stand for data types, those of which NumPy makes arrays of objects left out.
+_DTYPE_LIKE = _PYTHON_NUMBERS if numpy is None else (*_PYTHON_NUMBERS, numpy.generic)
 _PLAIN = frozenset({ArrayStandin, *_PYTHON_NUMBERS, str, type(None), type(Ellipsis)})
+# What asks a tensor for the array with its memory.
+_OF_TENSORS = frozenset({"array", "asarray"})
 # What is known of arrays like those.
 _ANSWERED = frozenset(
-    "ndim shape size iscomplexobj isrealobj result_type can_cast isscalar common_type".split()
+    "ndim shape size iscomplexobj isrealobj result_type can_cast isscalar common_type issubdtype "
+    "isdtype promote_types".split()
 )
 # What makes arrays of constants.
 MAKING = frozenset(

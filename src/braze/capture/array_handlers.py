@@ -9,11 +9,19 @@ from typing import Any
 import torch
 
 import braze.capture.array_methods  # noqa: F401
+from braze.capture.array_calls import mapped
 from braze.capture.array_standin import ArrayStandin, refusal
 from braze.capture.handler_table import CALL_HANDLERS, answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.world import TENSORS
-from braze.compat.numpy_interface import FUNCTION_NAMES, SCALARS, numpy
+from braze.compat.numpy_interface import (
+    DTYPE_CLASSES,
+    FUNCTION_NAMES,
+    SCALARS,
+    TENSOR_DTYPES,
+    numpy,
+)
+from braze.compat.numpy_wrappers import arrays_of, tensors_of
 
 
 @answers(torch.Tensor.numpy)
@@ -37,6 +45,28 @@ def _from_numpy(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         raise refusal("torch.from_numpy of such an array")
     tensor = interpreter.arrays.tensor(array)
     return leaf_call(interpreter, torch.Tensor.view_as, (tensor, tensor), {})
+
+
+@answers(arrays_of)
+def _arrays_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Of tensors on any device, and of such as gradients flow through."""
+    given = interpreter.overlay.native(args[0])
+    return mapped(given, lambda v: interpreter.arrays.wrapped(v) if type(v) in TENSORS else v)
+
+
+@answers(tensors_of)
+def _tensors_of(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = interpreter.overlay.native(args[0])
+    return mapped(given, lambda v: _tensor_of(interpreter, v))
+
+
+def _tensor_of(interpreter: Any, value: Any) -> Any:
+    if type(value) is ArrayStandin:
+        tensor = interpreter.arrays.tensor(value)
+        return leaf_call(interpreter, torch.Tensor.view_as, (tensor, tensor), {})
+    if isinstance(value, (tuple, numpy.generic, numpy.ndarray)):
+        raise refusal(f"a {type(value).__qualname__} as tensors")
+    return value
 
 
 def _register_functions() -> None:
@@ -69,7 +99,30 @@ def _register_scalars() -> None:
             return interpreter.native(cls, *args)
 
 
+def _register_types() -> None:
+    """Data types, and what is known of them."""
+    for cls in (numpy.dtype, numpy.finfo, numpy.iinfo):
+
+        @answers(cls)
+        def make(
+            interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any], cls: Any = cls
+        ) -> Any:
+            plain = [_names_dtype(value) for value in args]
+            if kwargs or len(args) != 1 or not all(plain):
+                raise refusal(f"numpy.{cls.__name__} of such arguments")
+            return interpreter.native(cls, *args)
+
+
+def _names_dtype(value: Any) -> bool:
+    """Whether a constant stands for a data type that is traced."""
+    is_name = isinstance(value, (str, type)) and value in _DTYPES
+    return is_name or type(value) in DTYPE_CLASSES
+
+
+_DTYPES = {*SCALARS, bool, int, float, complex, *[dtype.name for dtype in TENSOR_DTYPES]}
+_DTYPES |= {dtype.char for dtype in TENSOR_DTYPES} | {dtype.str[1:] for dtype in TENSOR_DTYPES}
 _NUMBERS = frozenset({bool, int, float, complex, str})
 if numpy is not None:
     _register_functions()
     _register_scalars()
+    _register_types()

@@ -66,8 +66,8 @@ def _translated(arrays: Arrays, like: Any, parts: list[Any]) -> tuple[list[Any],
     taken = [p for p in parts if p is not None and p is not Ellipsis]
     used = sum(p.like.ndim if _is_mask(p) else 1 for p in taken)
     advanced = any(type(p) is ArrayStandin for p in parts)
-    if advanced and any(type(p) is int for p in parts):
-        raise refusal("integers and arrays in one index")
+    if advanced and not _are_together([type(p) in (int, ArrayStandin) for p in parts]):
+        raise refusal("integers and arrays in one index, with slices between them")
     if any(type(p) in (bool, numpy.bool_, tuple) for p in parts):
         raise refusal("a truth for an index")
     places: list[Any] = []
@@ -105,6 +105,12 @@ def _translated(arrays: Arrays, like: Any, parts: list[Any]) -> tuple[list[Any],
         else:
             raise refusal(f"an index of {type(part).__qualname__}")
     return places, turned
+
+
+def _are_together(flags: list[bool]) -> bool:
+    """Whether no false one lies between true ones."""
+    first, last = flags.index(True), len(flags) - flags[::-1].index(True)
+    return all(flags[first:last])
 
 
 def _is_mask(part: Any) -> bool:

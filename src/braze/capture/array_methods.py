@@ -52,8 +52,8 @@ def _method(name: str) -> Callable[..., Any]:
 
 
 def _operator(name: str) -> Callable[..., Any]:
-    def call(self: ArrayStandin, other: Any = None) -> Any:
-        return self.arrays.operator(name, self, other)
+    def call(self: ArrayStandin, *others: Any) -> Any:
+        return self.arrays.operator(name, self, *others)
 
     return _own(call, name)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from braze.capture.array_standin import ArrayStandin
+from braze.capture.signals import CannotRebuild
 from braze.compat.numpy_interface import array_of_tensor, scalar_of_tensor, view_of_array
 from braze.ir.frame import FromConstant, FromSource, NewCall, Recipe
 
@@ -14,6 +15,8 @@ def array_recipe(writer: Any, value: ArrayStandin) -> Recipe:
     source = value.arrays.interpreter.world.source_of(value)
     if source is not None:
         return FromSource(source)
+    if value._tensor.requires_grad:
+        raise CannotRebuild("an array that gradients flow through")
     if value.is_scalar:
         return NewCall(scalar_of_tensor, (writer.recipe(value.arrays.tensor(value)),))
     like, base = value.like, value.base_array

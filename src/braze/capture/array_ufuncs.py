@@ -47,7 +47,7 @@ def _with_tensors(arrays: Arrays, values: list[Any], dtype: Any) -> list[Any]:
     return [
         value
         if isinstance(value, torch.Tensor)
-        else arrays.leaf(torch.full, (), value, dtype=known[0] if known else dtype)
+        else arrays.full(value, known[0] if known else dtype)
         for value in values
     ]
 
@@ -204,6 +204,13 @@ def _register(name: str) -> None:
         operands, out, dtype = _take_options(own, args, kwargs)
         value = _apply(arrays, own, operands, dtype)
         return value if out is None else write(arrays, out, value)
+
+
+@computes("fix")
+def _fix(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    if len(args) != 1 or kwargs or type(args[0]) is not ArrayStandin:
+        raise refusal("numpy.fix with out")
+    return arrays.leaf(torch.trunc, arrays.tensor(args[0]))
 
 
 def write(arrays: Arrays, target: ArrayStandin, value: Any) -> Any:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import inspect
 import operator
 from collections.abc import Callable
+from functools import partial
 from typing import Any, final
 
 import torch
@@ -61,9 +62,15 @@ def whole(name: str, function: Any) -> Any:
             raise refusal(f"numpy.{name} with out")
         template = mapped(given, lambda leaf: _HERE if type(leaf) is ArrayStandin else _dtype(leaf))
         form = TensorForm(name, function, template)
-        return arrays.leaf(form, *[arrays.tensor(operand) for operand in operands])
+        tensors = arrays.leaf(form, *[arrays.tensor(operand) for operand in operands])
+        # Libraries lay results out as they like, whatever is said of them beforehand.
+        return mapped(tensors, partial(_laid_out, arrays)) if "." in name else tensors
 
     return run
+
+
+def _laid_out(arrays: Arrays, tensor: Any) -> Any:
+    return arrays.leaf(torch.clone, tensor, memory_format=torch.contiguous_format)
 
 
 def _has_out(name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -88,7 +95,7 @@ def _dtype(leaf: Any) -> Any:
 _WHOLE = (
     "angle append argsort around array_split atleast_1d atleast_2d atleast_3d average broadcast_to "
     "clip column_stack concatenate concat convolve corrcoef count_nonzero cov cross diag diagflat "
-    "diagonal diff dot dsplit dstack einsum expand_dims empty_like fix flip fliplr flipud "
+    "diagonal diff dot dsplit dstack einsum expand_dims empty_like flip fliplr flipud "
     "full_like "
     "gradient hsplit hstack imag inner isclose iscomplex isreal kron linalg.det linalg.eigvalsh "
     "linalg.matrix_power linalg.norm linalg.slogdet linalg.matrix_norm "
@@ -210,4 +217,4 @@ def _stacked(arrays: Arrays, value: Any, dtype: Any) -> Any:
         return arrays.leaf(torch.Tensor.to, arrays.tensor(value), dtype)
     if type(value) in (list, tuple):
         return arrays.leaf(torch.stack, [_stacked(arrays, item, dtype) for item in value])
-    return arrays.leaf(torch.full, (), value, dtype=dtype)
+    return arrays.full(value, dtype)

@@ -55,7 +55,7 @@ class Arrays:
     """The arrays of one attempt to capture a frame.
 
     traces: whether NumPy code is traced at all. in_use: whether there are any arrays.
-    call: what calls do (`array_calls.py`).
+    device: where constants are made. call: what calls do (`array_calls.py`).
     """
 
     def __init__(self, interpreter: Any) -> None:
@@ -63,6 +63,7 @@ class Arrays:
         options = interpreter.request.options
         self.traces = options is None or bool(options.trace_numpy)
         self.in_use = False
+        self.device = torch.device("cpu")
         self._known: dict[int, tuple[Any, ArrayStandin]] = {}
         self.call: Any = None
         self.operator: Any = None
@@ -107,11 +108,19 @@ class Arrays:
 
     def of_tensor(self, tensor: Any) -> ArrayStandin:
         """The array that shares the memory of a tensor: `tensor.numpy()`."""
+        if tensor.device.type != "cpu":
+            raise refusal(f"an array of a tensor on {tensor.device}")
+        return self.wrapped(tensor)
+
+    def wrapped(self, tensor: Any) -> ArrayStandin:
+        """An array where the tensor is; gradients flow through it."""
         if not self.traces:
             raise refusal("trace_numpy=False")
         dtypes = [found for found, dtype in TENSOR_DTYPES.items() if dtype is tensor.dtype]
-        if not dtypes or tensor.device.type != "cpu" or tensor.layout is not torch.strided:
+        if not dtypes or tensor.layout is not torch.strided:
             raise refusal(f"an array of a {tensor.dtype} tensor")
+        if tensor.device.type != "cpu":
+            self.device = tensor.device
         if tensor.is_conj() or tensor.is_neg():
             raise refusal("an array of a tensor that is lazily conjugated or negated")
         size = dtypes[0].itemsize
@@ -141,6 +150,25 @@ class Arrays:
             raise refusal("writing to a read-only array")
         return array._tensor
 
+    def as_tensor(self, array: ArrayStandin, copies: bool, options: dict[str, Any]) -> Any:
+        """`torch.tensor` and `torch.as_tensor` of an array; options: further arguments."""
+        if options.keys() - {"dtype"} or torch.get_default_device().type != "cpu":
+            raise refusal("a tensor of an array elsewhere")
+        if not array.is_scalar and not copies and not array.like.flags.writeable:
+            raise refusal("a tensor of a read-only array")
+        tensor = self.tensor(array)
+        if array.base_array is not None:
+            raise refusal("a tensor of a reversed view")
+        if options.get("dtype") not in (None, tensor.dtype):
+            return self.leaf(torch.Tensor.to, tensor, options["dtype"], copy=True)
+        if copies or array.is_scalar:
+            return self.leaf(torch.clone, tensor, memory_format=torch.contiguous_format)
+        return self.leaf(torch.Tensor.view_as, tensor, tensor)
+
+    def full(self, value: Any, dtype: Any, shape: tuple[int, ...] = ()) -> Any:
+        """A number as a tensor."""
+        return self.leaf(torch.full, shape, value, dtype=dtype, device=self.device)
+
     def constant(self, value: Any) -> ArrayStandin:
         """What NumPy computed from constants alone, of the graph."""
         if (
@@ -156,10 +184,12 @@ class Arrays:
 
     def _constant_tensor(self, value: Any) -> Any:
         dtype = TENSOR_DTYPES[value.dtype]
-        if value.size and (value == value.flat[0]).all() and value.dtype.kind != "c":
-            return self.leaf(torch.full, value.shape, value.flat[0].item(), dtype=dtype)
+        is_uniform = value.size and value.tobytes() == value.flat[0].tobytes() * value.size
+        if is_uniform and value.dtype.kind != "c":
+            return self.full(value.flat[0].item(), dtype, value.shape)
         held = call_untraced(torch.from_numpy, (value,), {})
-        return self.interpreter.tracer.add_constant(held)
+        constant = self.interpreter.tracer.add_constant(held)
+        return self.leaf(torch.Tensor.to, constant, self.device)
 
     # --- results ---------------------------------------------------------------------------------
 

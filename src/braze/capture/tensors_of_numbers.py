@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.array_standin import ArrayStandin, refusal
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.shapes.symbolic import ProgramInt
@@ -26,6 +27,10 @@ def _tensor_of(make: Any) -> None:
     def apply(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         given = dict(zip(("data", "dtype", "device"), args)) | kwargs
         data, asks = given.pop("data", None), given.pop("requires_grad", False)
+        if type(data) is ArrayStandin:
+            if asks:
+                raise refusal("a tensor of an array that requires gradients")
+            return interpreter.arrays.as_tensor(data, make is torch.tensor, given)
         is_row = type(data) in (list, tuple, torch.Size)
         numbers = list(interpreter.overlay.contents(data)) if is_row else [data]
         kinds = set(map(type, numbers))

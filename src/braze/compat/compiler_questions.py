@@ -12,6 +12,8 @@ from torch.optim.adagrad import _fused_adagrad, _single_tensor_adagrad
 from torch.optim.adam import _fused_adam, _single_tensor_adam
 from torch.optim.sgd import _fused_sgd, _single_tensor_sgd
 
+from braze.compat.numpy_wrappers import in_place_of_torch_s
+
 COMPILING: tuple[Any, ...] = (
     torch.compiler.is_compiling,
     torch.compiler.is_dynamo_compiling,
@@ -161,6 +163,9 @@ def replaced_by_compiler(function: Any) -> Any:
         module = getattr(original, "__module__", None) or ""
         # It leaves out parts of its own optimizers: no wish of the program's.
         return original if module.startswith("torch.optim") else None
+    wrapped = in_place_of_torch_s(function)
+    if wrapped is not None:
+        return wrapped
     qualified = function.__code__.co_qualname
     key = qualified if qualified == _UNDER_SETTINGS else function.__name__
     name = _WRAPPED_BY_COMPILER.get(key)

@@ -90,7 +90,7 @@ def tensor_of_array(array: Any) -> torch.Tensor:
 
 def array_of_tensor(tensor: torch.Tensor, writeable: bool = True) -> Any:
     """The array that shares a tensor's memory, past its gradients."""
-    array = tensor.detach().resolve_conj().resolve_neg().numpy()
+    array = tensor.detach().cpu().resolve_conj().resolve_neg().numpy()
     if not writeable:
         array.setflags(write=False)
     return array
@@ -98,7 +98,7 @@ def array_of_tensor(tensor: torch.Tensor, writeable: bool = True) -> Any:
 
 def scalar_of_tensor(tensor: torch.Tensor) -> Any:
     """NumPy's scalar of a tensor with one element."""
-    return tensor.detach().resolve_conj().resolve_neg().numpy()[()]
+    return tensor.detach().cpu().resolve_conj().resolve_neg().numpy()[()]
 
 
 def is_traceable(array: Any) -> bool:

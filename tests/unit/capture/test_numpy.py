@@ -222,3 +222,34 @@ UNTRACED: list[Callable[[Any], Any]] = [
 @pytest.mark.parametrize("place", range(len(UNTRACED)))
 def test_other_programs_are_numpy_s(place: int) -> None:
     judge(UNTRACED[place], ARRAY)
+
+
+@pytest.mark.parametrize("wrap", [braze.wrap_numpy, torch.compiler.wrap_numpy])
+@pytest.mark.parametrize("inside", [False, True])
+def test_gradients_flow_through_numpy_code(wrap: Any, inside: bool) -> None:
+    def program(a: Any, b: Any) -> Any:
+        return np.sum(np.sin(a) * b, axis=-1), {"mean": (a * a).mean()}
+
+    wrapped = wrap(program)
+    function = (lambda a, b: wrapped(a * 1, b)) if inside else wrapped
+    compiled = braze.compile(function, fullgraph=True)
+    x = torch.randn(3, 4, requires_grad=True)
+    y = torch.randn(4)
+    for _ in range(2):
+        x.grad = None
+        total, rest = compiled(x, y)
+        assert type(total) is type(rest["mean"]) is torch.Tensor
+        (total.sum() + rest["mean"]).backward()
+        expected = torch.cos(x.detach()) * y + 2 * x.detach() / 12
+        torch.testing.assert_close(x.grad, expected)
+        torch.testing.assert_close(total, (x.sin() * y).sum(-1))
+
+
+def test_wrapped_code_without_a_graph_gives_tensors() -> None:
+    wrapped = braze.wrap_numpy(lambda a: (np.unique(a), a.sum()))
+    for function in (wrapped, braze.compile(wrapped)):
+        found, total = function(torch.tensor([2.0, 1.0, 2.0]))
+        torch.testing.assert_close(found, torch.tensor([1.0, 2.0]))
+        torch.testing.assert_close(total, torch.tensor(5.0))
+    with pytest.raises(RuntimeError, match="requires grad"):
+        braze.compile(wrapped)(torch.ones(2, requires_grad=True))
