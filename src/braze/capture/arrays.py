@@ -101,7 +101,10 @@ class Arrays:
 
     def wrap(self, tensor: Any, like: Any, base: Any = None) -> ArrayStandin:
         """The stand-in with the values of a tensor's."""
-        self.in_use = True
+        if not self.in_use:  # NumPy may be told to raise where a graph gives infinities
+            self.in_use = True
+            asked = numpy.geterr, (), numpy.geterr()
+            self.interpreter.world.guard(None, GuardKind.ANSWER, asked)
         made = ArrayStandin(self, tensor, like, base)
         self.interpreter.world.keep(made)
         return made

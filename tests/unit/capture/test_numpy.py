@@ -253,3 +253,21 @@ def test_wrapped_code_without_a_graph_gives_tensors() -> None:
         torch.testing.assert_close(total, torch.tensor(5.0))
     with pytest.raises(RuntimeError, match="requires grad"):
         braze.compile(wrapped)(torch.ones(2, requires_grad=True))
+
+
+def test_settings_for_errors_are_asked_again() -> None:
+    compiled = braze.compile(lambda a: 1 / a)
+    array = np.array([0.0, 1.0])
+    assert compiled(array)[0] == np.inf
+    with np.errstate(divide="raise"), pytest.raises(FloatingPointError):
+        compiled(array)
+    assert compiled(array)[0] == np.inf
+
+
+def test_indices_beyond_the_end_raise() -> None:
+    compiled = braze.compile(lambda a, i: a[i] * 2)
+    array = np.arange(3.0)
+    assert (compiled(array, np.array([0, -1])) == [0, 4]).all()
+    for index in (np.array([0, 3]), np.array([-4, 0])):
+        with pytest.raises(IndexError):
+            compiled(array, index)
