@@ -93,7 +93,7 @@ def _dtype(leaf: Any) -> Any:
 
 # Checked against NumPy by `tests/surface/numpy_functions.py`.
 _WHOLE = (
-    "angle append argsort around array_split atleast_1d atleast_2d atleast_3d average broadcast_to "
+    "angle append around array_split atleast_1d atleast_2d atleast_3d average broadcast_to "
     "clip column_stack concatenate concat convolve corrcoef count_nonzero cov cross diag diagflat "
     "diagonal diff dot dsplit dstack einsum expand_dims empty_like flip fliplr flipud "
     "full_like "
@@ -147,6 +147,19 @@ def _reshape(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str
     if kwargs.keys() - {"shape", "newshape", "order"} or kwargs.get("order", "C") != "C":
         raise refusal("reshape with order or copy")
     return arrays.leaf(torch.reshape, arrays.tensor(_first(args, kwargs)), found.shape)
+
+
+@computes("argsort")
+def _argsort(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    given = dict(zip(("a", "axis", "kind"), args)) | kwargs
+    if given.get("kind") != "stable" or given.keys() - {"a", "axis", "kind"} or len(args) > 3:
+        raise refusal("numpy.argsort where equal elements may come in any order")
+    tensor, axis = arrays.tensor(_first(args, kwargs)), given.get("axis", -1)
+    if tensor.is_complex() or not tensor.dim():
+        raise refusal("numpy.argsort of such an array")
+    if axis is None:
+        tensor, axis = arrays.leaf(torch.reshape, tensor, (-1,)), 0
+    return arrays.leaf(torch.argsort, tensor, dim=axis, stable=True)
 
 
 @computes("transpose", "permute_dims")

@@ -105,7 +105,12 @@ def of_constants(a: Any) -> Any:
 
 
 def gathered(a: Any) -> Any:
-    return a[[0, 2]], a[:, np.array([1, 0])], np.take(a, [1], axis=0), a[np.argsort(a[:, 0])]
+    return (
+        a[[0, 2]],
+        a[:, np.array([1, 0])],
+        np.take(a, [1], axis=0),
+        a[np.argsort(a[:, 0], kind="stable")],
+    )
 
 
 ARRAY = np.random.default_rng(0).normal(size=(6, 4)).astype(np.float32)
