@@ -23,8 +23,8 @@ from braze.api import (
     reset,
     run,
     status,
+    wrap_numpy,
 )
-from braze.compat.numpy_wrappers import wrap_numpy
 from braze.options import Options, config, logs_from_environment
 from braze.report.logs import set_logs
 from braze.stances import set_stance

@@ -26,6 +26,7 @@ from braze import targets
 from braze.compat.callables import as_function
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
 from braze.compat.numpy_wrappers import in_place_of_torch_s
+from braze.compat.numpy_wrappers import wrap_numpy as wrap_numpy
 from braze.errors import InvalidOption, UserError
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
