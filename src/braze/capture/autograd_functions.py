@@ -148,6 +148,7 @@ class Application:
     gives the results their gradients, or -1. start, end: the values made meanwhile.
     results: what that call gives. returned: of all that the forward returned, the number of such
         a result or -1, and the type of a tensor.
+    saved: what the forward saved. saved_results: which of these are results, by their numbers.
     operands: values that the recorded call reads or makes: (kind, number) of `Formula.reads`.
     """
 
@@ -163,6 +164,8 @@ class Application:
         self.start = interpreter.tracer.recorder.next_number
         self.end = 0
         self.operands: dict[Value, tuple[str, int]] = {}
+        self.saved: tuple[Any, ...] = ()
+        self.saved_results: dict[int, int] = {}
         self.results: tuple[Value, ...] = ()
         self.returned: list[tuple[int, Any]] = []
 
@@ -171,6 +174,7 @@ class Application:
         if self.context is not None:
             vars(self.context).clear()
         self.context = self.node = None
+        self.saved = ()
         self.arguments.clear()
 
     def refused(self, detail: str) -> BreakRequested:
@@ -198,19 +202,23 @@ class Application:
             said["needs_input_grad"] is not given
         ):
             raise BreakRequested("autograd-function", f"ctx.{', '.join(named)} is set")
+        node.mark_dirty(*said["_said_dirty"])  # of these, what is returned is the argument itself
         if not any(node.needs_input_grad):
             return result
         self.node = node
-        node.save_for_backward(*said["saved_tensors"])
-        node.mark_dirty(*said["_said_dirty"])
+        self.saved = said["saved_tensors"]
+        node.save_for_backward(*self.saved)
         node.mark_non_differentiable(*said["_said_non_differentiable"])
         node.set_materialize_grads(said["_said_materialize"])
         return result
 
     def backward(self, call: Callable[..., Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
         """The program's backward, by `call`: a gradient for each argument of the forward."""
+        self.context.saved_tensors = self.node.saved_tensors
+        return self._call_backward(call, gradients)
+
+    def _call_backward(self, call: Callable[..., Any], gradients: Sequence[Any]) -> tuple[Any, ...]:
         context = self.context
-        context.saved_tensors = self.node.saved_tensors
         if getattr(self.cls, "boxed_grads_call", False):
             gradients = (list(gradients),)
         made = call(self._method(), context, *gradients)
@@ -248,6 +256,12 @@ class Application:
             self.operands[value] = ("input", number)
         for number, pair in enumerate(zip(raw, made, strict=True)):
             self.operands.update(dict.fromkeys(pair, ("result", number)))
+        self.saved_results = {
+            place: number
+            for place, saved in enumerate(self.saved)
+            for number, result in enumerate(results)
+            if saved is result
+        }
         for result, value in zip(results, made, strict=True):
             self._give_history(result, value)
 
@@ -301,7 +315,9 @@ class Application:
         try:
             with interpreter.going_on(), torch.no_grad():
                 incoming = [self._incoming(tangents, *result) for result in self.returned]
-                gradients = self._gradients(self.backward(interpreter.call, incoming))
+                context.saved_tensors = self._saved_for_formula()
+                made = self._call_backward(interpreter.call, incoming)
+                gradients = self._gradients(made)
         except ProgramRaised as problem:
             raise self.refused(f"its backward raises {problem.exception!r}") from None
         except BreakRequested as problem:
@@ -319,6 +335,18 @@ class Application:
         names = tuple([tracer.value_of(tangent) for tangent in tangents if tangent is not None])
         reads = self._reads(nodes, names, gradients, captured)
         return Formula(given, names, reads, nodes, gradients)
+
+    def _saved_for_formula(self) -> tuple[Any, ...]:
+        """The saved tensors. A result has its history for second derivatives: it is read as the
+        result, and not as the detached copy that autograd keeps of it and detaches once more."""
+        recorded = self.interpreter.tracer.recorder.calls
+        start = len(recorded)
+        saved: tuple[Any, ...] = self.node.saved_tensors  # raises where one was written to
+        for place, number in self.saved_results.items():
+            saved[place].place = Place(saved[place].place.type, self.results[number])
+        if len(recorded) - start == len(self.saved_results):
+            del recorded[start:]
+        return saved
 
     def _incoming(self, tangents: Sequence[Any], number: int, kind: Any) -> Any:
         """What the backward gets for one thing that the forward returned."""

@@ -138,7 +138,10 @@ class _Replayed(torch.autograd.Function):
         present = [tangent for tangent in tangents if tangent is not None]
         read = [known[kind, number] for _, kind, number in formula.reads]
         run = _run_once if op.once else _run
-        return (None, None, None, *run(None, formula, *present, *read))
+        gradients = run(None, formula, *present, *read)
+        if isinstance(gradients, torch.Tensor):  # PyTorch's decorator gives one of them as it is
+            gradients = (gradients,)
+        return (None, None, None, *gradients)
 
 
 def _run(_: Any, formula: Formula, *tensors: Any) -> tuple[Any, ...]:

@@ -272,6 +272,52 @@ def test_backward_in_the_frame(program: Callable[..., Tensor]) -> None:
     assert living_standins() == before
 
 
+# Product's backward raises where it is differentiated. Optional's asks which gradients there are:
+# one call of it in eager is two here, each with some of them.
+DIFFERENTIABLE = [
+    program for program in PROGRAMS if not {"Product", "Optional"} & {*program.__code__.co_names}
+]
+
+
+def gradients_of_gradients(program: Callable[..., Tensor]) -> list[Any]:
+    """First and second derivatives, or what is raised instead of the second ones."""
+    x, w = leaves()
+    found = program(x, w)
+    first = torch.autograd.grad((found * found).sum(), (x, w), create_graph=True, allow_unused=True)
+    try:
+        torch.autograd.backward([(g * g).sum() for g in first if g is not None and g.requires_grad])
+    except RuntimeError as problem:
+        return [*first, type(problem), str(problem)]
+    return [*first, x.grad, w.grad]
+
+
+@pytest.mark.parametrize("program", DIFFERENTIABLE, ids=lambda p: p.__name__)
+def test_second_backward_is_as_in_eager(program: Callable[..., Tensor]) -> None:
+    expected = gradients_of_gradients(program)
+    found = gradients_of_gradients(braze.compile(program, backend="aot_eager", fullgraph=True))
+    for actual, wanted in zip(found, expected, strict=True):
+        if isinstance(wanted, Tensor):
+            torch.testing.assert_close(actual, wanted)
+        else:
+            assert actual == wanted
+
+
+@pytest.mark.parametrize("needs_gradients", [False, True])
+def test_a_dirty_argument_is_the_result(needs_gradients: bool) -> None:
+    def f(x: Tensor) -> Any:
+        y = InPlace.apply(x)
+        return y, y is x
+
+    def called(function: Callable[[Tensor], Any]) -> tuple[bool, bool, list[Any]]:
+        x = torch.ones(3, requires_grad=needs_gradients) * 1
+        y, inside = function(x)
+        return inside, y is x, x.tolist()
+
+    expected = called(f)
+    assert expected[:2] == (True, True)
+    assert called(braze.compile(f, backend="aot_eager", fullgraph=True)) == expected
+
+
 def test_a_view_of_an_input_that_leaves_is_made_by_eager() -> None:
     """It shares the input's memory and has a gradient of its own: no graph says that."""
 
