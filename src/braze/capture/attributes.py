@@ -137,7 +137,7 @@ def load_method(interpreter: Any, owner: Any, name: str) -> tuple[Any, Any]:
                     world.source_of_function(function)
                 return function, owner
     elif cls in TENSORS and name not in FORBIDDEN:
-        method = getattr(torch.Tensor, name, None)
+        method = world.lookup(world.type_of(owner), name)  # guarded: a program may replace it
         if type(method) is types.MethodDescriptorType:
             return method, owner
     return load_attribute(interpreter, owner, name), NULL

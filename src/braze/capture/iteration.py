@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from braze.capture.generators import InlinedGenerator
-from braze.capture.leaf_calls import leaf_call
+from braze.capture.leaf_calls import check_original, leaf_call
 from braze.capture.overlay import EXACT, SETS
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.text_passing import handed_over
@@ -96,6 +96,8 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
         if id(value) in world.known:
             raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
         return _iterate_container(interpreter, value, value)
+    if cls in TENSORS:
+        check_original(world, "__iter__")
     if cls in TENSORS and value.dim():
         return iter(leaf_call(interpreter, torch.Tensor.unbind, (value, 0), {}))
     if cls in CONSTANTS or cls in TENSORS:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any, final
 
@@ -16,12 +17,13 @@ from braze.capture.tensor_questions import check_answer, check_foreign, check_qu
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.text_passing import settle_read
 from braze.capture.torch_arguments import torch_argument
-from braze.capture.world import CONSTANTS, TENSORS
+from braze.capture.world import CONSTANTS, TENSORS, raw_lookup
 from braze.compat.callers import Caller, call_from
 from braze.compat.dispatch import COMPOSES_IN_NUMBERS, symbolic_dispatch
 from braze.errors import CaptureError
 from braze.ir.frame import TorchCall
 from braze.ir.graph import Value, values_in
+from braze.ir.guard import ABSENT
 from braze.shapes.data_symbols import Undecidable
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
@@ -36,10 +38,8 @@ def leaf_call(
 ) -> Any:
     """Call a torch function, method or operator on stand-ins; note it as a TorchCall, except
     inside of torch.func's transforms, where tensors are wrapped."""
-    frame = interpreter.frames[-1]
-    if frame.runs_eagerly:
-        name = frame.code.co_qualname
-        raise BreakRequested("disabled", f"{call_name(function)} in {name}")
+    if interpreter.frames[-1].runs_eagerly:
+        raise _disabled(interpreter.frames[-1].code, function)
     if interpreter.world.opaque:
         check_opaque(interpreter, function, args, kwargs)
     if not _PASSED.issuperset(map(type, args)):
@@ -54,6 +54,8 @@ def leaf_call(
             return begin_leaf(interpreter, leaf_call(interpreter, function, args, rest), True)
         kwargs = {name: torch_argument(interpreter, value) for name, value in kwargs.items()}
     check_question(function, args, kwargs)
+    if function in _METHODS:
+        _check_methods(interpreter.world, _METHODS[function])
     if interpreter.shows_text or interpreter.arrays.in_use:
         _check_read(interpreter, function, args, kwargs)
     name = call_name(function)
@@ -114,6 +116,38 @@ def _check_arrays(value: Any) -> None:
     elif cls is slice:
         _check_arrays((value.start, value.stop, value.step))
 
+
+def _disabled(code: Any, function: Any) -> BreakRequested:
+    return BreakRequested("disabled", f"{call_name(function)} in {code.co_qualname}")
+
+
+def _check_methods(world: Any, names: tuple[str, ...]) -> None:
+    for name in names:
+        if name not in world.originals:
+            check_original(world, name)
+
+
+def check_original(world: Any, name: str) -> None:
+    """Guard that the program has not replaced what tensors have under a name, and break where it
+    has: what is answered without asking the class is answered as PyTorch's own would be."""
+    if world.lookup(torch.Tensor, name) is not _ORIGINALS.get(name, ABSENT):
+        raise BreakRequested("unsupported-tensor", f"Tensor.{name}, which the program replaced")
+    world.originals.add(name)
+
+
+_ORIGINALS = {name: raw_lookup(torch.Tensor, name) for name in dir(torch.Tensor)}
+
+
+def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
+    for name in dir(operator):
+        plain = name.strip("_")
+        methods = [f"__{form}__" for form in (plain, f"r{plain}")]
+        if methods[0] in _ORIGINALS and callable(function := getattr(operator, name)):
+            yield function, tuple([method for method in methods if method in _ORIGINALS])
+
+
+# The special methods that Python's operators call on tensors.
+_METHODS: dict[Any, tuple[str, ...]] = dict(_methods())
 
 _PASSED = CONSTANTS | TENSORS  # by leaf_call, as they are
 _NOTED = CONSTANTS - {SymbolicFloat}  # as they are

@@ -10,7 +10,7 @@ import torch
 
 from braze.capture.data_numbers import read_number, read_whole_number, reads_number
 from braze.capture.handler_table import answers
-from braze.capture.leaf_calls import leaf_call
+from braze.capture.leaf_calls import check_original, leaf_call
 from braze.capture.native_calls import call_natively
 from braze.capture.operators import OPERATORS, UNARY, Operator, binary, unary
 from braze.capture.symbolic_floats import is_number, symbolic_float, whole_part
@@ -24,6 +24,8 @@ def _conversion(cls: type, method: str) -> Any:
         alone = len(args) == 1 and not kwargs
         if cls is int and alone and type(args[0]) is ProgramInt:
             return args[0]
+        if alone and type(args[0]) in TENSORS:
+            check_original(interpreter.world, method)
         if alone and reads_number(interpreter, cls, args[0]):
             return read_number(interpreter, cls, args[0])
         if cls is int and alone and type(args[0]) is SymbolicFloat:

@@ -9,7 +9,7 @@ import torch
 
 from braze.capture.dropped_gradients import note_dropped
 from braze.capture.handler_table import answers
-from braze.capture.leaf_calls import ask_view, leaf_call, traced
+from braze.capture.leaf_calls import ask_view, check_original, leaf_call, traced
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
 from braze.compat.backward import refuses_changed_memory
@@ -28,6 +28,8 @@ _SETTABLE = frozenset({"data", "grad"})
 
 def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     """`tensor.name`."""
+    if name in _ANSWERED and name not in interpreter.world.originals:
+        check_original(interpreter.world, name)
     if name in _ATTRIBUTES:
         return interpreter.native(getattr, tensor, name)
     if name in ("__class__", "__dict__"):
@@ -117,6 +119,10 @@ _ATTRIBUTES = frozenset(
         if kept is Kept.METADATA and not callable(getattr(torch.Tensor, name, len))
     }
 )
+
+
+# Without a look at what the class has under the name.
+_ANSWERED = _ATTRIBUTES | {"grad", "grad_fn", "_version", "output_nr", "retains_grad", "_base"}
 
 
 def _refuses_changes(interpreter: Any, tensor: Any) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.leaf_calls import check_original
 from braze.capture.overlay import CONTAINERS, EXACT
 from braze.capture.promises import truth_of
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -26,6 +27,7 @@ def truth(interpreter: Any, value: Any) -> bool:
         return bool(value)
     world = interpreter.world
     if type(value) in TENSORS:
+        check_original(world, "__bool__")
         return _tensor_truth(interpreter, value)
     if cls in EXACT:
         return interpreter.overlay.length(value) > 0 if id(value) in world.known else bool(value)
@@ -118,6 +120,8 @@ def length(interpreter: Any, value: Any) -> int:
     cls = type(value)
     world = interpreter.world
     known = id(value) in world.known
+    if type(value) in TENSORS:
+        check_original(world, "__len__")
     if type(value) in TENSORS or (not known and cls in EXACT) or cls in CONSTANTS:
         return interpreter.native(len, value)
     if cls in EXACT:

@@ -146,6 +146,7 @@ class World:
     that are guarded by value. standins: identity of a real tensor -> stand-in.
     classes_of: the class that a stand-in has for the program. has_subclasses: whether one of them
     passes itself on to results.
+    originals: names under which tensors have what PyTorch gave them; guarded.
     opaque: identities of objects whose state is C's.
     new_leaves: stand-ins that began to need gradients here; switched: inputs, on or off.
     lifted: floats from outside that are passed to the graph.
@@ -188,6 +189,7 @@ class World:
         self._facts: dict[tuple[Any, ...], TensorFacts] = {}
         self._namespaces: dict[int, tuple[Source, dict[str, Any]]] = {}
         self.lookups: dict[type, dict[str, Any]] = {}
+        self.originals: set[str] = set()
         self.plain_attributes: dict[tuple[type, str], bool] = {}
         self._lacks: dict[int, tuple[Source, set[str]]] = {}
         self._functions: dict[int, tuple[Any, ...]] = {}

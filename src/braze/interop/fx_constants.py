@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import cmath
 import enum
+import sys
 import types
 from collections.abc import Callable
 from typing import Any
@@ -69,9 +70,10 @@ def said_constant(root: torch.nn.Module, graph: fx.Graph, value: Any) -> Any:
 
 def said_target(target: Callable[..., Any]) -> Callable[..., Any]:
     """What a node calls. What has no name of its own (a scripted function, the `__new__` of a
-    legacy tensor type) is called by a function that has."""
+    legacy tensor type), or whose name in torch means something else since the program replaced it,
+    is called by a function that has one."""
     is_of_class = isinstance(getattr(target, "__self__", None), type)
-    if isinstance(target, (*_NAMED, type)) and not is_of_class:
+    if isinstance(target, (*_NAMED, type)) and not is_of_class and _is_found_by_name(target):
         return target
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -79,3 +81,31 @@ def said_target(target: Callable[..., Any]) -> Callable[..., Any]:
 
     call.__name__ = getattr(target, "__name__", None) or type(target).__name__
     return call
+
+
+def said_method(name: str) -> Callable[..., Any] | None:
+    """What a node calls in place of a method that the program replaced; None where nobody did."""
+    if getattr(torch.Tensor, name, None) is _METHODS.get(name):
+        return None
+    method: Callable[..., Any] = getattr(torch._C.TensorBase, name)
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return method(*args, **kwargs)
+
+    call.__name__ = name
+    return call
+
+
+# As they are before a program replaces some.
+_METHODS = {name: getattr(torch.Tensor, name, None) for name in dir(torch.Tensor)}
+
+
+def _is_found_by_name(target: Any) -> bool:
+    """Whether the text of a graph, which says functions of torch by their names, finds this one."""
+    module = getattr(target, "__module__", None) or ""
+    if not module.startswith("torch"):
+        return True
+    name = target.__name__
+    is_method = getattr(target, "__qualname__", "") == f"Tensor.{name}"
+    home = torch.Tensor if is_method else sys.modules.get(module)
+    return getattr(home, name, target) is target

@@ -19,7 +19,7 @@ from torch import fx
 from braze.compat.backward import as_piece, copy_uncounted
 from braze.compat.dispatch import set_grad_enabled
 from braze.interop.fx_casts import CastNodes, CastsOf
-from braze.interop.fx_constants import said_constant, said_dtype, said_target
+from braze.interop.fx_constants import said_constant, said_dtype, said_method, said_target
 from braze.interop.fx_sizes import SizeNodes
 from braze.ir.frame import CapturedFrame, TorchCall
 from braze.ir.graph import (
@@ -280,7 +280,11 @@ class _Builder:
         args = tuple(self._argument(dtype(a), producers) for a in call.args)
         kwargs = {name: self._argument(dtype(a), producers) for name, a in call.kwargs}
         if isinstance(call.target, str):
-            made = self.graph.call_method(call.target, args, kwargs)
+            original = said_method(call.target)
+            if original is None:
+                made = self.graph.call_method(call.target, args, kwargs)
+            else:
+                made = self.call(original, args, kwargs)
         elif type(call.target) is types.MethodWrapperType:  # x.data, x.T: a descriptor's __get__
             made = self.call(getattr, (*args, call.target.__self__.__name__))  # type: ignore[attr-defined]
         else:
