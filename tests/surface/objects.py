@@ -16,7 +16,7 @@ import torch
 import braze
 from braze.options import config
 from tests.recorded import recorded
-from tests.surface.tensor_questions import namespace
+from tests.surface.tensor_questions import LEFT_OUT_OF_OBJECTS, namespace
 from tests.surface.tensors import Difference, Tally
 
 Make = Callable[[], Any]
@@ -68,12 +68,6 @@ SUBJECTS: dict[str, dict[str, Make]] = {
     "dtype": {"plain": lambda: torch.float32, "half": lambda: torch.float16},
     "device": {"plain": lambda: torch.device("cpu"), "meta": lambda: torch.device("meta")},
 }
-_LEFT_OUT = re.compile(
-    r"__init__|__new__|__init_subclass__|__subclasshook__|__(set|del)(attr|item)__|__class__$"
-    r"|__getattribute__|from_file|_new_|_set_|cuda|hpu|pin_memory|_fix_weakref|_release|_share_"
-    r"|_write_file|_weak_ref|_free_weak|_expired|__del__|_from_buffer|_byteswap|__dict__"
-    r"|^new$|__enter__|__exit__|__setstate__|__reduce|graphsafe|set_state|seed$|__weakref__|__module__|_use_count"
-)
 _ARGUMENTS = ("", "0", "x", "0, 1", "'plain'")
 
 
@@ -81,7 +75,7 @@ def questions_of(subject: str) -> Iterator[str]:
     """Expressions of `x`, an object of this kind."""
     make = SUBJECTS[subject]["plain"]
     for name in dir(type(make())):
-        if _LEFT_OUT.search(name):
+        if LEFT_OUT_OF_OBJECTS.search(name):
             continue
         if not callable(getattr(make(), name, None)):
             yield f"x.{name}"

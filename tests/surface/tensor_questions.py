@@ -31,7 +31,7 @@ _LEFT_OUT = re.compile(
     r"|normal|cauchy_|exponential_|geometric_|random_|uniform_|dropout|_cuda_|cuda$|xpu|ipu"
     r"|hpu|mtia|from_file|_sobol|vmap|fork|wait|import|cond$|_standard_gamma|_sample_dirichlet"
     r"|multilabel_margin_loss"  # of no rows it is what the memory held
-    r"|binomial|_flash|_efficient_att|_set_|set_grad|set_warn|_assert|autocast_|clear_"
+    r"|binomial|_flash|_efficient_att|_set_|use_deterministic|set_grad|set_warn|_assert|autocast_|clear_"
 )
 _ASKING = re.compile(
     r"_?(is|has|get|can|use|debug|tensor|storage|dispatch_key|are|same|version|overlaps)(_|$)"
@@ -46,7 +46,7 @@ _ASKING_INNER = re.compile(
 def questions() -> Iterator[Question]:
     """All of them, each once."""
     seen: set[str] = set()
-    for question in (*_of_tensors(), *_of_torch(), *_HANDMADE):
+    for question in (*_of_tensors(), *_of_torch(), *_of_parts(), *_HANDMADE):
         if question.text not in seen:
             seen.add(question.text)
             yield question
@@ -84,12 +84,39 @@ def _of_torch() -> Iterator[Question]:
                 yield from _call(f"{place}.{name}", "x, ", tried)
 
 
-def _call(callee: str, first: str = "", tried: tuple[str, ...] = _ARGUMENTS) -> Iterator[Question]:
-    """The call with arguments that a plain tensor takes, or that are at least of the right kind."""
+def _of_parts() -> Iterator[Question]:
+    """Of what a tensor gives that is no tensor: storages, its node of autograd's graph, sizes."""
+    for part in ("x.untyped_storage()", "x.storage()", "x.grad_fn", "x.shape", "x.device"):
+        example = ask_eagerly(part, KINDS["non-leaf"]())
+        for name in dir(type(example)):
+            if LEFT_OUT_OF_OBJECTS.search(name):
+                continue
+            if callable(getattr(example, name, None)):
+                yield from _call(f"{part}.{name}", kind="non-leaf")
+            else:
+                yield Question(f"{part}.{name}", False)
+
+
+# Of storages and generators: what ends or shares them, asks for handles, or draws seeds.
+LEFT_OUT_OF_OBJECTS = re.compile(
+    r"__init__|__new__|__init_subclass__|__subclasshook__|__(set|del)(attr|item)__|__class__$"
+    r"|__getattribute__|from_file|_new_|_set_|cuda|hpu|pin_memory|_fix_weakref|_release|_share_"
+    r"|_write_file|_weak_ref|_free_weak|_expired|__del__|_from_buffer|_byteswap|__dict__"
+    r"|^new$|__enter__|__exit__|__setstate__|__reduce|graphsafe|set_state|seed$|__weakref__"
+    r"|__module__|_use_count|_shared_|_with_addr|_swap_|_fd|filename"
+    r"|_sequence_nr|_register_hook_dict|_to$"  # these end the process where they are misused
+)
+
+
+def _call(
+    callee: str, first: str = "", tried: tuple[str, ...] = _ARGUMENTS, kind: str = "plain"
+) -> Iterator[Question]:
+    """The call with arguments that a tensor of the kind takes, or that are at least of the right
+    kind."""
     refused = None
     for arguments in tried:
         text = f"{callee}({first}{arguments})"
-        answer = ask_eagerly(text, KINDS["plain"]())
+        answer = ask_eagerly(text, KINDS[kind]())
         if not isinstance(answer, Exception):
             yield Question(text, isinstance(answer, (torch.Tensor, tuple, list)))
             return

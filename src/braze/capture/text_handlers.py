@@ -6,6 +6,7 @@ import itertools
 import operator
 from typing import Any
 
+from braze.capture.formatting import text_of
 from braze.capture.handler_table import answers
 from braze.capture.native_calls import call_builtin, call_natively, call_seen, iterable_argument
 from braze.capture.shown_text import SETTLING, ShownText, joined
@@ -24,6 +25,14 @@ def join(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
             between = itertools.chain.from_iterable([(separator, part) for part in parts])
             return joined(list(between)[1:])
     return call_seen(interpreter, str.join, (separator, parts), kwargs)
+
+
+@answers(object.__str__)
+def text_of_object(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`object.__str__` calls the `__repr__` of the class, which may be the program's."""
+    if len(args) == 1 and not kwargs:
+        return text_of(interpreter, args[0], repr)
+    return call_natively(interpreter, object.__str__, args, kwargs)
 
 
 @answers(itertools.accumulate)
