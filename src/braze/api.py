@@ -276,9 +276,12 @@ def status() -> Status:
     return Status(targets.status())
 
 
-def run(compiled: Any) -> Any:
+def run(compiled: Any = None) -> Any:
     """A compiled function or module by what is compiled of it already: nothing is compiled for
-    new kinds of input, which run eagerly. What was never compiled is given back as it is."""
+    new kinds of input, which run eagerly. What was never compiled is given back as it is. Also a
+    decorator, with and without arguments."""
+    if compiled is None:
+        return run
     if isinstance(compiled, types.MethodType):
         return types.MethodType(run(compiled.__func__), compiled.__self__)
     found = targets.run_only(compiled)

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import call_name, leaf_call
 from braze.capture.leaf_tables import is_binding_record
 from braze.capture.signals import BreakRequested
@@ -26,6 +27,7 @@ from braze.compat.torch_questions import (
     CONSTANT_QUESTIONS,
     FACTS_OF_OBJECTS,
     GUARDED_DEVICES,
+    IN_WHOLE_BACKWARD,
     OPERATOR_HOMES,
     autocast_elsewhere,
 )
@@ -69,6 +71,12 @@ def ask_torch(
     elif function in ASKED_AGAIN and not kwargs and all(type(v) in _PLAIN for v in args):
         return _ask_again(interpreter, function, args)
     raise BreakRequested("unseen-callable", call_name(function))
+
+
+@answers(IN_WHOLE_BACKWARD)
+def ask_engine(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """Whether the backward that the thread is in, if any, is one of all leaves."""
+    return _ask_again(interpreter, IN_WHOLE_BACKWARD, ())
 
 
 def _compares_enums(function: Any, args: tuple[Any, ...]) -> bool:

@@ -51,7 +51,8 @@ AMBIENT_QUESTIONS: frozenset[Any] = frozenset(
             "_get_deterministic_algorithms_warn_only _get_flash_sdp_enabled "
             "_get_mem_efficient_sdp_enabled _get_math_sdp_enabled _get_cudnn_sdp_enabled "
             "_get_overrideable_sdp_enabled _get_cudnn_enabled "
-            "_len_torch_function_stack _is_torch_function_mode_enabled"
+            "_len_torch_function_stack _is_torch_function_mode_enabled "
+            "_are_functorch_transforms_active"
         }
     )
 )
@@ -128,6 +129,8 @@ ASKED_AGAIN: frozenset[Any] = frozenset(
         }
     )
 )
+# The same, a Python function that asks the engine, where the thread is in a backward.
+IN_WHOLE_BACKWARD: Any = torch.autograd._is_checkpoint_valid
 # Methods of C++ objects of torch's that say the same of an object as long as it lives.
 FACTS_OF_OBJECTS: frozenset[Any] = frozenset(
     _methods("_distributed_c10d.ProcessGroup", "rank size")
