@@ -100,3 +100,19 @@ def test_override_that_comes_later_is_noticed() -> None:
     del owner.__torch_function__  # type: ignore[attr-defined]
     Later.__torch_function__ = staticmethod(_answer)  # type: ignore[attr-defined]
     assert torch.equal(run(x), torch.zeros(3))
+
+
+LEGACY = ["HalfTensor", "FloatTensor", "DoubleTensor", "LongTensor", "IntTensor", "BoolTensor"]
+
+
+@pytest.mark.parametrize("name", LEGACY)
+def test_legacy_type_as_an_argument_is_no_override(name: str) -> None:
+    kind = getattr(torch, name)
+
+    def program(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        y = x.type(kind)
+        return y, x.type(y.type())
+
+    x = torch.tensor([0.0, 1.0, 2.0])
+    compiled = braze.compile(program, backend="eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), program(x), rtol=0, atol=0)

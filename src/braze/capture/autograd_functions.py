@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import inspect
 import itertools
+import types
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
@@ -190,8 +191,8 @@ class Application:
         interpreter, world = self.interpreter, self.interpreter.world
         given = node.needs_input_grad[1:]
         context = self.context = InlinedContext(given, f"{self.cls.__name__}Backward")
-        setup = _plain(world.lookup(self.cls, "setup_context"))
-        forward = _plain(world.lookup(self.cls, "forward"))
+        setup = _found(world, self.cls, "setup_context")
+        forward = _found(world, self.cls, "forward")
         if setup is PLAIN_SETUP_CONTEXT:
             result = interpreter.call_raising(forward, context, *values)
         else:
@@ -226,8 +227,8 @@ class Application:
         return made if type(made) is tuple else tuple(made) if type(made) is list else (made,)
 
     def _method(self) -> Any:
-        lookup = self.interpreter.world.lookup
-        methods = [_plain(lookup(self.cls, name)) for name in BACKWARD_NAMES]
+        world = self.interpreter.world
+        methods = [_found(world, self.cls, name) for name in BACKWARD_NAMES]
         return next((m for m in methods if m not in PLAIN_BACKWARD), methods[0])
 
     # --- the node of the graph
@@ -443,13 +444,13 @@ def _applied(cls: Any) -> Any:
 
 def _positional(interpreter: Any, cls: Any, values: list[Any], kwargs: dict[str, Any]) -> list[Any]:
     """The arguments of the forward in its order, as `apply` binds them."""
-    setup = _plain(interpreter.world.lookup(cls, "setup_context"))
+    setup = _found(interpreter.world, cls, "setup_context")
     if setup is PLAIN_SETUP_CONTEXT:
         if kwargs:
             raise BreakRequested("autograd-function", f"{cls.__qualname__}.apply with keywords")
         return values
-    forward = _plain(interpreter.world.lookup(cls, "forward"))
-    interpreter.world.source_of_function(forward)
+    forward = _found(interpreter.world, cls, "forward")
+    interpreter.world.source_of_function(getattr(forward, "__func__", forward))
     bound = interpreter.native(inspect.signature(forward).bind, *values, **kwargs)
     bound.apply_defaults()
     return list(bound.args)
@@ -465,5 +466,9 @@ def _leave_transformed(interpreter: Any, cls: Any) -> None:
         raise BreakRequested("autograd-function", name)
 
 
-def _plain(method: Any) -> Any:
+def _found(world: Any, cls: Any, name: str) -> Any:
+    """What `cls.name` is: mostly a static method, but a class method, or a function, serves too."""
+    method = world.lookup(cls, name)
+    if isinstance(method, classmethod):
+        return types.MethodType(method.__func__, cls)
     return method.__func__ if isinstance(method, staticmethod) else method

@@ -11,6 +11,8 @@ import types
 from collections.abc import Iterable
 from typing import Any
 
+import torch
+
 from braze.capture.signals import BreakRequested
 from braze.capture.world import CONSTANTS, TENSORS
 from braze.compat.iterators import base_items
@@ -18,6 +20,9 @@ from braze.ir.guard import ABSENT
 
 _NAME = "__torch_function__"
 _PLAIN = CONSTANTS | TENSORS
+# The class of torch.HalfTensor and the like, whose `__torch_function__` is torch.Tensor's: it makes
+# the call, and its result is of that type already.
+_LEGACY_TYPE = type(torch.FloatTensor)
 # PyTorch does not ask these (`is_basic_python_type`).
 _NEVER_ASKED = frozenset(
     {dict, set, slice, range, types.ModuleType, type(Ellipsis), type(NotImplemented)}
@@ -28,7 +33,7 @@ def check_overrides(interpreter: Any, name: str, values: Iterable[Any]) -> None:
     """A break where a value answers a torch call. name: of the function, as a user writes it."""
     for value in values:
         cls = type(value)
-        if cls in _PLAIN or cls in _NEVER_ASKED:
+        if cls in _PLAIN or cls in _NEVER_ASKED or cls is _LEGACY_TYPE:
             continue
         if cls is tuple or cls is list:
             check_overrides(interpreter, name, base_items(value))
