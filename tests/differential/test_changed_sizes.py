@@ -10,6 +10,10 @@ import pytest
 import torch
 
 import braze
+from braze.errors import BrazeWarning
+from braze.ir.types import TensorType
+from braze.standins.layout import contiguous
+from braze.standins.rules.table import RULES
 from braze.trace import Journal
 from tests.differential.changed_sizes import in_child, without_kernels
 from tests.differential.op_sweep import operators
@@ -83,3 +87,20 @@ def test_sizes_equal_by_chance(name: str, dynamic: bool | None, journal: Journal
             torch.testing.assert_close(compiled(*inputs), function(*inputs))
     assert 1 <= len(journal.records()) <= len(calls)
     assert not any(record.fallbacks for record in journal.records())
+
+
+def _solution_of_a_square(values: TensorType, factor: TensorType, upper: bool = False) -> Any:
+    """A wrong shape rule, as one that was fitted to sizes that were equal by chance."""
+    size = values.shape[0]
+    return contiguous(values.dtype, (size, size), values.device)  # type: ignore[arg-type]
+
+
+def test_wrong_shape_rule_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The call runs eagerly, which is counted, and said once."""
+    monkeypatch.setitem(RULES, torch.ops.aten.cholesky_solve.default, _solution_of_a_square)
+    compiled = braze.compile(lambda b, a: torch.cholesky_solve(b, a) + 1, dynamic=True)
+    square, wide = torch.randn(4, 4), torch.randn(5, 7)
+    torch.testing.assert_close(compiled(square, torch.eye(4)), square + 1)
+    with pytest.warns(BrazeWarning, match="cholesky_solve.default gave another shape"):
+        result = compiled(wide, torch.eye(5))
+    torch.testing.assert_close(result, wide + 1)

@@ -418,7 +418,20 @@ class _Program:
                 check = f"{target}.stride() != {stride} or {target}.dtype is not {dtype}"
                 if len(targets) > 1:  # one of several results may be undefined after all
                     check = f"{target} is not None and ({check})"
+                self._check_shape(call, target, buffer)
                 self.body.append(f"if {check}: {target} = restride({target}, {stride}, {dtype})")
+
+    def _check_shape(self, call: ExternCall, target: str, buffer: Buffer) -> None:
+        """Where sizes are symbols, what was found out about the operator at some sizes is compared
+        with what it returns at these: kernels behind it read as many elements."""
+        named = frozenset().union(*map(symbols, buffer.shape))
+        if not named or not named <= self.sizes.keys():
+            return
+        self.names["raise_unmet"] = raise_unmet
+        shape = ", ".join(map(str, buffer.shape))
+        message = f"{call.op} gave another shape than its shape rule, ({shape})"
+        text = f"{target} is not None and {target}.shape != {self._sizes(buffer.shape)}"
+        self.body.append(f"if {text}: raise_unmet({message!r})")
 
     # --- the end -----------------------------------------------------------------------------
 
