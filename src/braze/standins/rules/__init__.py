@@ -27,7 +27,7 @@ from braze.standins.rules import views as views
 from braze.standins.rules import without_meta as without_meta
 from braze.standins.rules.corrections import correct
 from braze.standins.rules.refused_dtypes import check_dtypes
-from braze.standins.rules.refused_sizes import check_sizes
+from braze.standins.rules.refused_sizes import CHECKED, check_sizes
 from braze.standins.rules.table import RULES, VIEW_RULES
 
 
@@ -39,6 +39,8 @@ def infer(op: torch._ops.OpOverload, args: Sequence[Any], kwargs: dict[str, Any]
     check_dtypes(op, args, kwargs)
     rule = RULES.get(op)
     if rule is not None:
+        if op in CHECKED:
+            check_sizes(op, tuple(args))
         result = rule(*args, **kwargs)
         if result is not NotImplemented:
             return result

@@ -121,3 +121,4 @@ _CHECKS: dict[Any, Callable[..., None]] = {
     aten.nll_loss2d_forward.default: _labels_of_other_places,
     aten.soft_margin_loss.default: _target_larger_than_input,
 }
+CHECKED = frozenset(_CHECKS)
