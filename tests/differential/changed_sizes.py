@@ -47,6 +47,8 @@ _UNCHECKED_IN_EAGER = frozenset(
     "native_batch_norm _native_batch_norm_legit _batch_norm_with_update lu_unpack "
     "_segment_reduce.offsets _segment_reduce.lengths nn.functional.ctc_loss".split()
 )
+# Of nothing eager gives what its memory held (multi_margin_loss), or its operand (addmv).
+_UNDEFINED_OF_NOTHING = frozenset(("addmv", "nn.functional.multi_margin_loss"))
 _UNDEFINED = UNDEFINED_CONTENTS | {"resize_", "resize_as_"}
 _DTYPES = (torch.float32, torch.int64, torch.bool, torch.complex64)
 _MODES: dict[str, bool | None] = {"dynamic": True, "default": None}
@@ -337,6 +339,8 @@ def _sweep_sample(
     contents = op.name not in _UNDEFINED
     most = 1 if full_name(op) in _UNCHECKED_IN_EAGER else _MOST_CHANGES
     for change in [Change((), "as they are"), *changes_of(leaves)[:most]]:
+        if full_name(op) in _UNDEFINED_OF_NOTHING and any(n == 0 for _, n in change.sizes):
+            continue
         other = changed(leaves, change)
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
