@@ -22,6 +22,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_attributes import FORBIDDEN, load_tensor_attribute
 from braze.capture.trampolines import code_of
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, attribute_key, raw_lookup
+from braze.compat.packages import is_of_package
 from braze.compat.standard_library import name_in_errors, name_of_slotted
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, MRO, GuardKind
@@ -483,7 +484,7 @@ def load_module_attribute(interpreter: Any, owner: types.ModuleType, name: str) 
         if name in space:
             return world.read_namespace(space, name, None)
     plain = type(owner) is types.ModuleType and raw_lookup(types.ModuleType, name) is ABSENT
-    if plain and (written is DELETED or not owner.__name__.startswith("torch")):
+    if plain and (written is DELETED or not is_of_package(owner.__name__, "torch")):
         if written is ABSENT:
             world.guard_namespace(space, name, ABSENT)
         return _ask_module(interpreter, owner, name)

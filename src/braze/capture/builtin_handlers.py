@@ -45,6 +45,7 @@ from braze.capture.tensor_classes import note_abstract, tensor_is_instance
 from braze.capture.truth import length, truth
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.compat.compiler_questions import is_optimizer
+from braze.compat.packages import is_of_package
 from braze.ir.guard import ABSENT, MRO, GuardKind
 from braze.shapes.symbolic import ProgramInt, symbolic_maximum, symbolic_minimum
 from braze.standins.numbers import SymbolicFloat
@@ -70,8 +71,14 @@ def is_instance(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
     return is_instance_of(interpreter, value, classes)
 
 
+# Whose own methods real code may run on what is no tensor.
+_ANSWERED = ("torch", "typing", "enum")
+
+
 def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
     """isinstance() as the program sees the value."""
+    if interpreter.world.type_of(value) is classes:  # before any `__instancecheck__`
+        return True
     if issubclass(type(classes), tuple):
         return any(is_instance_of(interpreter, value, cls) for cls in classes)
     if type(classes) is types.UnionType:
@@ -87,7 +94,7 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return interpreter.native(issubclass, number, classes)
     check = interpreter.world.lookup(type(classes), "__instancecheck__")
     own = type(check) is types.FunctionType and check is not abc.ABCMeta.__instancecheck__
-    if own and not check.__module__.startswith(("torch", "typing", "enum")):
+    if own and not is_of_package(check.__module__, *_ANSWERED):
         return truth(interpreter, interpreter.call(check, classes, value))
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, type(value), classes)
@@ -122,7 +129,7 @@ def is_subclass_of(interpreter: Any, cls: Any, classes: Any) -> bool:
         return any(is_subclass_of(interpreter, cls, each) for each in classes)
     check = interpreter.world.lookup(type(classes), "__subclasscheck__")
     own = type(check) is types.FunctionType and check is not abc.ABCMeta.__subclasscheck__
-    if own and not check.__module__.startswith(("torch", "typing", "enum")):
+    if own and not is_of_package(check.__module__, *_ANSWERED):
         return truth(interpreter, interpreter.call(check, classes, cls))
     if check is abc.ABCMeta.__subclasscheck__ and issubclass(type(cls), type):
         note_abstract(interpreter, cls, classes)

@@ -19,6 +19,7 @@ from braze.compat.lru_caches import (
     key_of,
     maximum_size,
 )
+from braze.compat.packages import is_of_package
 from braze.ir.guard import GuardKind
 from braze.ir.source import ObjectSource
 
@@ -75,7 +76,7 @@ def _look_up(interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[
         result = interpreter.native(call_untraced, cached, args, kwargs)
         counted[cached, key] = call = CountedCall(cached, args, kwargs)
         call.made = 1
-    if not (cached.__module__ or "").startswith("torch"):
+    if not is_of_package(cached.__module__, "torch"):
         if (cached, key) not in counted:
             counted[cached, key] = CountedCall(cached, args, kwargs)
         interpreter.late_calls.append((counted[cached, key], ()))

@@ -9,6 +9,7 @@ import torch
 
 from braze.capture.overlay import EXACT
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.packages import is_of_package
 from braze.compat.state_setters import names_setter
 
 # Python modules of torch whose functions only compute: leaves when their arguments are tensors
@@ -53,7 +54,7 @@ _STARTS_KERNELS = ("_cuda_jiterator_", "_nccl_")
 def may_be_leaf(function: types.FunctionType) -> bool:
     """Whether a Python function is called natively where its arguments are plain."""
     module = function.__module__
-    if module is None or not module.startswith("torch") or names_setter(function.__code__):
+    if not is_of_package(module, "torch") or names_setter(function.__code__):
         return False
     if module == "torch":
         return function.__name__ in _TORCH_FUNCTIONS
@@ -90,16 +91,15 @@ def is_leaf_builtin(function: Any) -> bool:
     if bound_to is torch._C and function.__name__.startswith(_STARTS_KERNELS):
         return False
     if is_binding_record(bound_to):
-        return (getattr(function, "__module__", None) or "").startswith("torch")
+        return is_of_package(getattr(function, "__module__", None), "torch")
     if type(bound_to) in TENSORS:
         return True
-    if isinstance(bound_to, type) and bound_to.__module__.startswith("torch"):
+    if isinstance(bound_to, type) and is_of_package(bound_to.__module__, "torch"):
         return True
-    module = getattr(function, "__module__", None) or ""
-    if module.startswith("torch"):
+    if is_of_package(getattr(function, "__module__", None), "torch"):
         return True
     name = getattr(bound_to, "__name__", None) or type(bound_to).__module__
-    return isinstance(name, str) and name.startswith("torch")
+    return is_of_package(name, "torch")
 
 
 def is_binding_record(value: Any) -> bool:

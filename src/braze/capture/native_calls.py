@@ -65,6 +65,7 @@ from braze.capture.world import (
 )
 from braze.class_facts import fact_of_class
 from braze.compat.code_swap import target_of
+from braze.compat.packages import is_of_package
 from braze.compat.state_setters import STATE_SETTERS
 from braze.ir.guard import ABSENT
 
@@ -582,9 +583,9 @@ _ITEMS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
 
 
 # Whose Python code may run unseen, and all that it calls: capture itself, torch on stand-ins.
-_SEEN_MODULES = ("braze.", "torch")
+_SEEN_PACKAGES = ("braze", "torch")
 # Whose Python code only passes on what it is given.
-_PASSING_MODULES = ("abc", "collections.abc", "_collections_abc", "copyreg", "namedtuple_")
+_PASSING_MODULES = frozenset({"abc", "collections.abc", "_collections_abc", "copyreg"})
 
 
 @final
@@ -600,9 +601,10 @@ class _Tripwire:
         if event not in ("call", "return"):
             return
         module = str(frame.f_globals.get("__name__", ""))
-        if module.startswith(_SEEN_MODULES) or target_of(frame.f_code) is not None:
+        is_passing = module in _PASSING_MODULES or module.startswith("namedtuple_")
+        if is_of_package(module, *_SEEN_PACKAGES) or target_of(frame.f_code) is not None:
             self._own_frames += 1 if event == "call" else -1
-        elif event == "call" and not self._own_frames and not module.startswith(_PASSING_MODULES):
+        elif event == "call" and not self._own_frames and not is_passing:
             name = frame.f_code.co_qualname
             raise BreakRequested("unseen-python", f"{describe(self._function)} calls {name}")
 

@@ -177,6 +177,8 @@ class RecipeWriter:
             if id(made) in self._world.made_classes:
                 step = self._world.made_classes[id(made)]
                 raise CannotRebuild(f"the class {made.__qualname__}, made in the frame", step)
+        if cls is types.GenericAlias and source is None:
+            return self._alias(value)
         if is_identity(value):
             if source is None and _is_made_here(value, cls):
                 raise CannotRebuild(f"a {cls.__qualname__}, with attributes of its own")
@@ -290,6 +292,11 @@ class RecipeWriter:
             builtin = [meta for meta in found if type(meta) in _OF_INSTANCES]
             return NewCall(builtin[0].__get__, (owner,))
         return NewCall(getattr, (owner, FromConstant(name)))
+
+    def _alias(self, value: types.GenericAlias) -> Recipe:
+        """`list[a, b]` made in the frame, of any objects."""
+        made = NewCall(types.GenericAlias, self.recipes((value.__origin__, value.__args__)))
+        return NewCall(next, (NewCall(iter, (made,)),)) if value.__unpacked__ else made
 
     def partial(self, value: Any) -> Recipe:
         """functools.partial."""

@@ -19,7 +19,10 @@ import torch
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.compat.dispatch import WithoutMode
+from braze.compat.packages import is_of_package
 from braze.compat.tensor_interface import LEGACY_TYPE
+from braze.ir.guard import ABSENT, GuardKind
+from braze.ir.source import AttributeSource
 
 _MARKED = {torch.nn.Parameter: "_is_param", torch.nn.Buffer: "_is_buffer"}
 
@@ -36,7 +39,7 @@ def tensor_is_instance(interpreter: Any, value: Any, cls: Any) -> bool:
     check = interpreter.world.lookup(type(cls), "__instancecheck__")
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, actual, cls)
-    elif type(check) is types.FunctionType and not check.__module__.startswith("torch"):
+    elif type(check) is types.FunctionType and not is_of_package(check.__module__, "torch"):
         if check.__module__ == "typing":
             return _ask_sample(interpreter, value, actual, cls)
         return truth(interpreter, interpreter.call(check, cls, value))
@@ -60,8 +63,21 @@ def _is_of_legacy_type(interpreter: Any, value: Any, cls: Any) -> bool:
 
 def _is_marked(interpreter: Any, value: Any, mark: str) -> bool:
     """Whether a tensor of another class says that it is a parameter, as those of subclasses do."""
+    world = interpreter.world
+    if world.lookup(world.type_of(value), mark) is not ABSENT:
+        raise BreakRequested("unsupported-attribute", f"{mark} of a class of tensors")
     real = interpreter.tracer.real_of(value)
-    return bool(getattr(real, "__dict__", {}).get(mark, False))
+    if real is None:
+        return False
+    key = (id(value), mark)
+    if key not in world.reads:
+        source = world.known[id(value)][1]
+        if mark in real.__dict__:
+            world.reads[key] = world.adopt(real.__dict__[mark], AttributeSource(source, mark))
+        else:
+            world.guard(source, GuardKind.HAS_ATTRIBUTE, (mark, False))
+            world.reads[key] = False
+    return truth(interpreter, world.reads[key])
 
 
 def _ask_sample(interpreter: Any, value: Any, actual: type, cls: Any) -> bool:

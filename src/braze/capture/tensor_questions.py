@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from braze.capture.signals import BreakRequested
+from braze.compat.packages import is_of_package
 from braze.standins.questions import QUESTIONS, QUESTIONS_OF_MODULES, gives_nothing, is_known
 from braze.standins.standin import Standin
 
@@ -121,7 +122,7 @@ def _refused_name(function: Any) -> str | None:
         return label if home == "aten" and not is_known(name) else None
     if type(function) is not types.BuiltinFunctionType:
         return None
-    if not label.startswith("torch") or label in QUESTIONS_OF_MODULES:
+    if not is_of_package(label, "torch") or label in QUESTIONS_OF_MODULES:
         return None
     home, _, name = label.rpartition(".")
     return None if home in _OPERATOR_HOMES and is_known(name) else label
@@ -140,7 +141,7 @@ def _may_answer(function: Any) -> bool:
         return home != "aten" or name in QUESTIONS or gives_nothing(name)
     if type(function) is types.FunctionType and function.__qualname__.startswith("Tensor."):
         return function.__name__ in QUESTIONS
-    if not label.startswith("torch") or label in QUESTIONS_OF_MODULES:
+    if not is_of_package(label, "torch") or label in QUESTIONS_OF_MODULES:
         return True
     home, _, name = label.rpartition(".")
     return home in _OPERATOR_HOMES and (name in QUESTIONS or gives_nothing(name))

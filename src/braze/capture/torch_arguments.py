@@ -18,6 +18,7 @@ from braze.capture.signals import BreakRequested
 from braze.capture.special_methods import has_contents
 from braze.capture.values_passed_in import module_of_class
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.packages import is_of_package
 
 _PASSED = CONSTANTS | TENSORS  # as they are
 _ASKED = (
@@ -92,5 +93,4 @@ def _check_class(world: Any, value: Any) -> None:
 
 
 def _is_own(cls: type) -> bool:
-    module = module_of_class(cls)
-    return isinstance(module, str) and module.partition(".")[0] in _OWN
+    return is_of_package(module_of_class(cls), *_OWN)

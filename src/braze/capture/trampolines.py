@@ -18,6 +18,7 @@ from braze.capture.signals import ProgramRaised
 from braze.capture.text_passing import handed_over
 from braze.capture.values_passed_in import module_of_class
 from braze.compat.code_swap import redirected_code, target_of
+from braze.compat.packages import is_of_package
 
 # What C code calls only where a class is made or called, which capture does itself.
 _NOT_FROM_C = frozenset(
@@ -94,8 +95,7 @@ def special_functions(cls: type) -> list[types.FunctionType]:
 
 
 def _is_own(cls: type) -> bool:
-    module = module_of_class(cls)
-    return isinstance(module, str) and module.startswith(_OWN)
+    return is_of_package(module_of_class(cls), *_OWN)
 
 
 _HEAP_TYPE = 1 << 9
