@@ -12,7 +12,6 @@ import torch
 
 from braze.capture.attributes import load_attribute, load_method
 from braze.capture.cached_functions import call_cached
-from braze.capture.finalizers import may_have_ended
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
@@ -32,6 +31,7 @@ from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
+from braze.capture.weak_references import open_reference
 from braze.capture.world import NUMBERS, is_constant
 from braze.compat.compiler_questions import (
     COMPILER_ANSWERS,
@@ -49,7 +49,7 @@ from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
-from braze.ir.source import AttributeSource, ClosureSource, ItemSource, ReferentSource
+from braze.ir.source import AttributeSource, ClosureSource, ItemSource
 from braze.marks import MARKS, Mark
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
@@ -165,24 +165,6 @@ def _dotted(interpreter: Any, value: Any, names: str) -> Any:
     return value
 
 
-def _open_reference(
-    interpreter: Any, reference: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """What a weak reference refers to, or None. It is guarded where it is found: an entry does not
-    keep it alive."""
-    world = interpreter.world
-    target = reference()
-    source = world.source_of(reference)
-    if target is not None and may_have_ended(interpreter, target):
-        raise BreakRequested("finalizer", f"a {world.type_of(target).__qualname__}")
-    if source is None:
-        return target
-    key = (id(reference), "()")
-    if key not in world.reads:
-        world.reads[key] = world.adopt(target, ReferentSource(source))
-    return world.reads[key]
-
-
 def call_script(
     interpreter: Any, script: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
@@ -207,7 +189,7 @@ _CALLED_OBJECTS: dict[type, Any] = {
     torch._ops.OpOverloadPacket: call_operator,
     torch.jit.ScriptFunction: call_script,
     LRU_CACHE: call_cached,
-    weakref.ReferenceType: _open_reference,
+    weakref.ReferenceType: open_reference,
     Transformed: call_transformed,
     Whole: call_whole,
     operator.itemgetter: _call_getter,

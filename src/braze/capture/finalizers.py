@@ -18,8 +18,12 @@ from typing import Any
 import torch
 
 from braze.capture.frames import Frame, Unread
+from braze.capture.generators import InlinedGenerator
 from braze.capture.signals import BreakRequested
+from braze.capture.values_passed_in import module_of_class
+from braze.capture.world import CONSTANTS, TENSORS
 from braze.compat.compiler_questions import is_callback_of_compiler
+from braze.compat.packages import is_of_package
 from braze.ir.frame import NULL
 
 # What is weakly referenced by registries and lives on.
@@ -55,6 +59,52 @@ def may_have_ended(interpreter: Any, value: Any) -> bool:
     return not any(
         id(held) in seen for frame in interpreter.frames for held in _held(frame, written)
     )
+
+
+def is_dropped(interpreter: Any, target: Any) -> bool:
+    """Whether nothing that the program still has leads to an object made in the frame, which has
+    ended in eager, though capture keeps it. What is beyond a number of objects counts as dropped:
+    the frame is left there, and real references answer."""
+    if id(target) in interpreter.world.known:
+        return False
+    overlay = interpreter.overlay
+    left: list[Any] = [value for _, value in (*overlay.slots.values(), *overlay.cells.values())]
+    left += [writes.entries for writes in overlay.writes.values()]
+    left += [shadow.copy for shadow in overlay.shadows.values()]
+    left += [items for _, items in overlay.added.values()]
+    for frame in interpreter.frames:
+        left += [*_held(frame, overlay.cells), *frame.handled]
+    seen: set[int] = set()
+    while left and len(seen) < _MOST_WALKED:
+        value = left.pop()
+        if value is target:
+            return False
+        if id(value) not in seen and id(value) not in interpreter.world.known:
+            seen.add(id(value))
+            left += _led_to(value, overlay.cells)
+    return True
+
+
+_MOST_WALKED = 10_000
+
+
+def _led_to(value: Any, written: dict[int, tuple[types.CellType, Any]]) -> Iterable[Any]:
+    """What an object holds; nothing of modules, of functions' globals, of frames and of what is
+    capture's own."""
+    cls = type(value)
+    if cls is InlinedGenerator:
+        return [*_held(value.frame, written), *value.frame.handled]
+    if cls is types.CellType and id(value) in written:
+        return [written[id(value)][1]]
+    if cls is types.FunctionType:
+        return [value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__]
+    is_own = is_of_package(module_of_class(cls), "braze")
+    if is_own or issubclass(cls, _NOT_WALKED) or cls in CONSTANTS or cls in TENSORS:
+        return ()
+    return gc.get_referents(value)
+
+
+_NOT_WALKED = (types.ModuleType, types.FrameType, types.TracebackType, types.CodeType)
 
 
 def left_by_callee(waiting: list[Any], below: int, call: str) -> list[Any]:
