@@ -217,3 +217,9 @@ def compiled_by_torch(function: Any) -> Any:
     if not is_compiler_function(function) or _DISABLED in function.__dict__:
         return None
     return function.__dict__.get(_WRAPPED)
+
+
+def is_data_dependent_step(function: types.FunctionType) -> bool:
+    """Whether a function is an optimizer's step in which data decides what is done next, also where
+    torch's own compiler, once loaded, put another one in its place."""
+    return _unhooked(original_of(function)) in DATA_DEPENDENT_STEPS

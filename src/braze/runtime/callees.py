@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from braze.compat.compiler_questions import DATA_DEPENDENT_STEPS
+from braze.compat.compiler_questions import is_data_dependent_step
 from braze.compat.continuation import GENERATOR_FLAGS
 from braze.compat.modules import compiled_call, module_call
 from braze.marks import MARKS, Mark
@@ -46,7 +46,7 @@ def compile_callees(
         kind = type(callable)
         if callable is torch.cond:
             return functools.partial(_choose, compiled_callee)
-        if kind is types.FunctionType and callable in DATA_DEPENDENT_STEPS:
+        if kind is types.FunctionType and is_data_dependent_step(callable):
             return functools.partial(_step, compiled_callee, callable)
         if kind is types.FunctionType:
             return dispatcher.compiled(callable) if may_compile(callable) else callable

@@ -102,10 +102,14 @@ class Closed(Training):
         return self.optimizer.step(closure)  # type: ignore[return-value, no-any-return]
 
 
-# Passes alone; behind the tests of the api its closure was seen left to eager. Open.
-@pytest.mark.nightly
 @pytest.mark.parametrize("search", [None, "strong_wolfe"])
-def test_lbfgs_breaks_once_and_compiles_its_closure(search: str | None) -> None:
+@pytest.mark.parametrize("behind_torch_compile", [False, True])
+def test_lbfgs_breaks_once_and_compiles_its_closure(
+    search: str | None, behind_torch_compile: bool
+) -> None:
+    if behind_torch_compile:  # loading it puts another step into the class
+        assert torch.compile(lambda: 1, backend="eager")() == 1
+
     def make(parameters: list[Any]) -> optim.Optimizer:
         return optim.LBFGS(parameters, max_iter=4, line_search_fn=search)
 
