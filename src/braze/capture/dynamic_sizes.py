@@ -130,6 +130,12 @@ class DynamicSizes:
         place = SizeSource(source, dim)
         if marked.mark is DimensionMark.UNBACKED:
             return self._symbol(place, number, marked)
+        if marked.mark in _STRICT and not (marked.least or 0) <= number <= (marked.most or MOST):
+            raise SpecialisedError(
+                f"{place} was marked as dynamic in [{marked.least}, {marked.most}] and is "
+                f"{number}: mark the sizes that it takes, or call with one of them",
+                self._origin(),
+            )
         if number < 2 and marked.mark in _STRICT:
             raise SpecialisedError(
                 f"{place} was marked as {marked.mark.value} and is {number} at the first call: "

@@ -194,6 +194,26 @@ def test_marked_dimensions_must_stay_symbols() -> None:
     assert compiled_marked(fixed, 5, lambda x: braze.maybe_mark_dynamic(x, 0)) > 0
 
 
+@pytest.mark.parametrize("fullgraph", [False, True])
+@pytest.mark.parametrize("size, least, most", [(20, 2, 10), (3, 4, None), (9, None, 8)])
+def test_sizes_outside_the_marked_range(
+    size: int, least: int | None, most: int | None, fullgraph: bool
+) -> None:
+    """At the first call, and at one that comes after calls inside the range."""
+    compiled = braze.compile(lambda x: x * 2, fullgraph=fullgraph)
+    for inside in (None, 5, 7):
+        if inside is not None:
+            x = rand(inside, 3)
+            braze.mark_dynamic(x, 0, min=least, max=most)
+            assert torch.equal(compiled(x), x * 2)
+        x = rand(size, 3)
+        braze.mark_dynamic(x, 0, min=least, max=most)
+        with pytest.raises(
+            braze.exc.ConstraintViolated, match=rf"\[{least}, {most}\] and is {size}"
+        ):
+            compiled(x)
+
+
 def test_a_backward_must_not_specialise_marked_dimensions() -> None:
     x = rand(6, 5).requires_grad_()
     braze.mark_dynamic(x, 0)
