@@ -19,6 +19,7 @@ from typing import Any, TypeAlias
 
 import torch
 
+from braze.compat.ambient import call_untraced
 from braze.compat.operators import check_holds, keep_whole
 from braze.ir.graph import Constant, Mutation, Output, Value
 from braze.ir.op_effects import has_effects
@@ -111,9 +112,9 @@ def _checks(recorder: Recorder, known: dict[Value, torch.Tensor], call: Call) ->
             if not isinstance(kind, TensorType) or kind.device.type != "cpu" or 0 in kind.shape:
                 continue
             recorder.calls, made = kept, recorder.calls
-            data = known_data(recorder, dict(known), value)
+            data = call_untraced(known_data, (recorder, dict(known), value), {})
             recorder.calls = made
-            if data is None or not _is_inside(data, low, high, other):
+            if data is None or not call_untraced(_is_inside, (data, low, high, other), {}):
                 holds = _condition(recorder.emit, value, low, high, other)
                 recorder.emit(check_holds, (holds,), {})
         return recorder.calls

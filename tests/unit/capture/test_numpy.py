@@ -276,3 +276,11 @@ def test_indices_beyond_the_end_raise() -> None:
     for index in (np.array([0, 3]), np.array([-4, 0])):
         with pytest.raises(IndexError):
             compiled(array, index)
+
+
+def test_writes_to_constant_places() -> None:
+    def write(a: Any) -> Any:
+        a[0, [0, 1]] = 1
+        return a
+
+    assert judge(write, ARRAY).break_count == 0
