@@ -29,7 +29,7 @@ INDEX_FAULT = 1
 DIVISION_FAULT = 2
 
 
-class IndexRangeError(OperatorRaises):
+class IndexRangeError(OperatorRaises, IndexError):
     """A kernel met an index outside its range; running the call eagerly gives PyTorch's words."""
 
 
