@@ -54,7 +54,7 @@ from braze.ir.print_graph import print_graph
 from braze.ir.print_loops import print_loops
 from braze.ir.print_schedule import print_fusion, print_schedule
 from braze.ir.random_ops import drawing_devices
-from braze.ir.run_graph import compile_graph_runner, with_gradients
+from braze.ir.run_graph import compile_graph_runner, untracked, with_gradients
 from braze.ir.schedule import Kernel, Schedule
 from braze.ir.training import (
     PLAIN,
@@ -442,7 +442,7 @@ class FrameCompiler:
     def _rewritten(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         with recorder.stage("rewrite"):
             graph = rewrite(graph, self.options)
-        return self._eager_kernels(graph, recorder, role)
+        return untracked(self._eager_kernels(graph, recorder, role))
 
     def _by_user_compilers(self, graph: Graph, recorder: Recorder, role: Role) -> GraphCallable:
         """The ATen graph by one of the compilers of an `aot_backend`, when it first runs."""

@@ -95,6 +95,20 @@ def with_gradients(
     return run_with_gradients
 
 
+def untracked(
+    run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
+) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
+    """A graph whose results need no gradients, on inputs that might: it may have been rewritten to
+    one without the `detach` that said so."""
+
+    def run_untracked(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        if not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
+            return run(inputs)
+        return run([x.detach() if x.requires_grad else x for x in inputs])
+
+    return run_untracked
+
+
 def written_and_read(graph: Graph) -> list[Value]:
     """Mutated inputs that nodes read under gradients. Autograd may save them, and the write-back
     must not change what it saved."""
