@@ -17,7 +17,7 @@ from braze.capture.tensor_questions import check_answer, check_foreign, check_qu
 from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.text_passing import settle_read
 from braze.capture.torch_arguments import torch_argument
-from braze.capture.world import CONSTANTS, TENSORS, raw_lookup
+from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, raw_lookup
 from braze.compat.callers import Caller, call_from
 from braze.compat.dispatch import COMPOSES_IN_NUMBERS, symbolic_dispatch
 from braze.errors import CaptureError
@@ -28,7 +28,7 @@ from braze.shapes.data_symbols import Undecidable
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.composed import IN_PYTHON
-from braze.standins.free_copies import CopySeen, check_call
+from braze.standins.free_copies import CopySeen, check_call, check_lazy
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
@@ -62,6 +62,8 @@ def leaf_call(
     origin = interpreter.origin(name)
     interpreter.tracer.origin = origin
     facts = interpreter.world.sizes.facts
+    if interpreter.tracer.has_lazy:
+        check_lazy(name, (*args, *kwargs.values()))
     if interpreter.transforms:
         if facts is not None and facts.free_copies:
             raise CopySeen  # the tensors are wrapped: which one is looked at is not seen
@@ -304,6 +306,8 @@ def _ask_views(args: tuple[Any, ...]) -> None:
 
 
 _NAME = Standin.__name__
+# Classes that stand for others -> what errors call those.
+_NAMES = {_NAME: "Tensor", **{cls.__name__: seen.__name__ for cls, seen in NUMBERS.items()}}
 _SIZES = frozenset({torch.SymInt, SymbolicSize})
 
 
@@ -326,13 +330,20 @@ def program_raised(exception: BaseException) -> ProgramRaised:
     """An exception that native code raised, its message as eager would have it, and its traceback
     without the frames of capture."""
     exception.__traceback__ = None
-    if any(isinstance(arg, str) and _NAME in arg for arg in exception.args):
-        if any(isinstance(arg, str) and f"{_NAME}(" in arg for arg in exception.args):
-            raise BreakRequested("data-dependent-value", "the text of a tensor in an error")
+    texts = [arg for arg in exception.args if type(arg) is str]
+    if any(f"{_NAME}(" in text for text in texts):
+        raise BreakRequested("data-dependent-value", "the text of a tensor in an error")
+    if any(name in text for text in texts for name in _NAMES):
         exception.args = tuple(
-            [a.replace(_NAME, "Tensor") if isinstance(a, str) else a for a in exception.args]
+            [_as_named(arg) if type(arg) is str else arg for arg in exception.args]
         )
     return ProgramRaised(exception)
+
+
+def _as_named(text: str) -> str:
+    for name, seen_as in _NAMES.items():
+        text = text.replace(name, seen_as)
+    return text
 
 
 def begin_leaf(interpreter: Any, tensor: Any, requires_grad: bool) -> Any:

@@ -35,7 +35,8 @@ class FrameRequest:
     refusing: calls of reentrant checkpoints that refuse what is asked of them, likewise.
     counted_calls: calls of cached functions that a capture made, by function and key, likewise.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
-    copies_freely: whether one program for all sizes may copy what eager views at some of them.
+    copies_freely: whether one program for all sizes may copy what eager views at some of them, and
+        whether what eager conjugates lazily may be computed.
     """
 
     code: types.CodeType

@@ -114,7 +114,7 @@ from braze.marks import MARKS, Mark
 from braze.shapes.unknowns import SpecialisedError
 from braze.standins import Untraceable
 from braze.standins.finish import FinishedTrace
-from braze.standins.free_copies import CopySeen, check_unseen
+from braze.standins.free_copies import CopySeen, check_unseen, is_lazy
 
 MAX_ATTEMPTS = 12
 
@@ -353,6 +353,8 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     check_hooks(interpreter, results)
     check_written(interpreter)
     finish_functions(interpreter, results)
+    if interpreter.tracer.has_lazy and any(map(is_lazy, results)):
+        raise CopySeen
     facts = interpreter.sizes.facts
     if facts is not None and facts.free_copies:
         check_unseen(interpreter.tracer.recorder, facts.free_copies, results)

@@ -127,6 +127,27 @@ def check_call(
         _note(free_copies, result.place, shown.place)
 
 
+# Functions whose answers differ between a tensor with a conjugate or negative bit, which is a view,
+# and its numbers in memory of their own.
+_TELL_LAZY = frozenset(
+    """is_conj is_neg resolve_conj resolve_neg view_as_real _is_view is_set_to data_ptr storage
+    untyped_storage storage_offset stride is_contiguous as_strided _version
+    """.split()
+)
+
+
+def is_lazy(x: Any) -> bool:
+    """Whether a value is a stand-in that eager has with its conjugate or negative bit set, or a
+    view of one."""
+    return type(x) is Standin and (x.place.base or x.place).is_lazy
+
+
+def check_lazy(name: str, arguments: Sequence[Any]) -> None:
+    """CopySeen where a call tells such a tensor from its numbers. name: as a user writes it."""
+    if any(map(is_lazy, _tensors(arguments))) and not _TELL_LAZY.isdisjoint(name.split(".")):
+        raise CopySeen
+
+
 # Operators whose results' strides follow from the order of their arguments' strides; so do those of
 # all pointwise ones.
 ASK_ORDER = frozenset(

@@ -191,11 +191,14 @@ _LAZY = {
 @_special(*_LAZY)
 def _lazy_bit(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Stand-ins have no conjugate or negative bit, so the result is computed at once. It shares
-    memory in eager only: a later write to either side is refused."""
+    memory in eager only: a later write to either side is refused. Where the program sees which of
+    the two it is, `CopySeen` is raised (`check_lazy`), and the frame is captured again."""
+    if not tracer.computes_lazy:
+        raise Untraceable("a lazily conjugated or negated tensor that is looked at")
     place = tracer.standin_of(args[0]).place
     (place.base or place).shares_memory = True
     result = tracer.call(_LAZY[op], args, kwargs)
-    result.place.shares_memory = True
+    result.place.shares_memory = result.place.is_lazy = tracer.has_lazy = True
     return result
 
 

@@ -78,7 +78,8 @@ class Tracer(dispatch.TorchDispatchMode):
         self.check_number: Callable[[Callable[[], Value]], None] | None = None
         self.step_now: Callable[[], int] | None = None
         self.leaf_reads: list[int] = []
-        self.has_numbers = self.checks_unread = False
+        self.has_numbers = self.checks_unread = self.has_lazy = False
+        self.computes_lazy = True
         self.gives_numbers = False
         self.gives_integers = False
         self.gives_sizes = False
