@@ -21,7 +21,9 @@ import torch
 
 from braze.capture.autograd_functions import OperatorFunction, apply_function
 from braze.capture.leaf_calls import leaf_call
+from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS
+from braze.compat.dispatch import has_python_kernel_for_all
 from braze.compat.library_operators import definition_of, positional, registered_gradient
 
 
@@ -29,6 +31,10 @@ def call_operator(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """A call of an operator overload, or of the packet of several."""
+    options = interpreter.request.options
+    if not (options is not None and options.fullgraph) and has_python_kernel_for_all(function):
+        # It would really be called while the frame is captured, and what it reads is not guarded.
+        raise BreakRequested("unsupported-tensor", f"{function}, whose kernel is Python code")
     definition = definition_of(function)
     if definition is not None and torch.is_grad_enabled() and not interpreter.transforms:
         gradient = registered_gradient(definition)

@@ -97,6 +97,24 @@ def torch_function_of(tensor_class: type) -> TorchFunction:
 _PLAIN_AFTER_ALL = frozenset({torch.nn.Parameter, torch.nn.Buffer})
 
 
+def has_python_kernel_for_all(function: Any) -> bool:
+    """Whether a library gave an operator, or one of a packet's, one Python kernel for all tensors:
+    for meta tensors and stand-ins as well, on which it does whatever it does."""
+    if isinstance(function, torch._ops.OpOverloadPacket):
+        return any(
+            has_python_kernel_for_all(getattr(function, name)) for name in function.overloads()
+        )
+    if not isinstance(function, torch._ops.OpOverload):
+        return False
+    place, _, name = function.name().partition("::")
+    if f"{place}/{name}/CompositeImplicitAutograd" in torch.library._impls:
+        return True
+    is_given = f"{place}/{name}/CompositeExplicitAutograd" in torch.library._impls
+    return is_given and not torch._C._dispatch_has_kernel_for_dispatch_key(
+        function.name(), torch._C.DispatchKey.Meta
+    )
+
+
 def is_composite(op: torch._ops.OpOverload) -> bool:
     """Whether eager runs the operator as a composition of others. PyTorch has more compositions,
     in Python, which choose other operators (resizing becomes indexing): they do not count."""
