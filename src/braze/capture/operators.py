@@ -115,9 +115,15 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     found = _by_methods(interpreter, op, left, right)
     if found is not NotImplemented:
         return found
+    is_of_tensor = left_class in TENSORS or right_class in TENSORS
+    is_of_tensor = is_of_tensor and op not in _COMPARISONS
+    if is_of_tensor and _computes(interpreter.world, (left_class, right_class)):
+        # A tensor's own method may be Python code, and asks the other side's: `x * (1 / tensor)`.
+        raise BreakRequested("unseen-python", f"`{op.sign}` of a tensor and an object")
     if op.in_place and left_class in EXACT and left_class not in _FIXED:
         return _grow(interpreter, op, left, right)
-    return call_natively(interpreter, op.function, (left, right), {})
+    known = [_answered(interpreter.world, op, side) for side in (left, right)]
+    return call_natively(interpreter, op.function, tuple(known), {})
 
 
 def _on_arrays(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
@@ -131,6 +137,34 @@ def _on_arrays(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
 
 
 _OF_ARRAYS = CONSTANTS | SCALARS | {ArrayStandin, list, tuple}
+
+
+def _answered(world: Any, op: Operator, side: Any) -> Any:
+    """An operand for C code to raise about, or to join with a sequence. One of the program's whose
+    methods have answered NotImplemented is not asked again: an object of a class of that name
+    stands for it, unless C code could take it for a number or for items."""
+    names = [name for name in (op.method, op.reflected, op.in_place) if name]
+    if not any(_is_of_program(world, side, name) for name in names):
+        return side
+    cls = type(side)
+    if any(world.lookup(cls, name) is not ABSENT for name in _TAKEN_BY_SEQUENCES):
+        return side
+    return type(cls.__name__, (), {"__module__": cls.__module__})()
+
+
+def _computes(world: Any, classes: tuple[type, type]) -> bool:
+    """Whether a class has arithmetic of the program's."""
+    return any(
+        type(world.lookup(cls, name)) is types.FunctionType
+        for cls in classes
+        if cls.__flags__ & _HEAP_TYPE and cls not in TENSORS and cls not in CONSTANTS
+        for name in _ARITHMETIC
+    )
+
+
+_HEAP_TYPE = 1 << 9
+_ARITHMETIC = tuple([f"__{side}{name}__" for *_, name in _BINARY.values() for side in ("", "r")])
+_TAKEN_BY_SEQUENCES = ("__index__", "__iter__", "__getitem__")
 _FIXED = frozenset({tuple, frozenset})
 
 
@@ -220,7 +254,9 @@ def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
         if result is not NotImplemented:
             return result
     classes = (type(left), type(right))
-    if TENSORS.intersection(classes) or ProgramInt in classes or _is_sequence(op, left, right):
+    if TENSORS.intersection(classes) and op not in _COMPARISONS:
+        return NotImplemented
+    if ProgramInt in classes or _is_sequence(op, left, right):
         return NotImplemented
     if op.method in ("__eq__", "__ne__"):
         return is_same(interpreter, left, right) is (op.method == "__eq__")
@@ -258,8 +294,8 @@ def _is_of_program(world: Any, owner: Any, name: str) -> bool:
     if cls in CONSTANTS or cls in TENSORS or cls in EXACT:
         return False
     method = world.lookup(cls, name)
-    if method is object.__ne__:
-        method = world.lookup(cls, "__eq__")
+    if name == "__ne__" and type(method) is types.WrapperDescriptorType:
+        method = world.lookup(cls, "__eq__")  # of its own, it leaves `!=` to the builtin base
     return method is not ABSENT and type(method) is not types.WrapperDescriptorType
 
 
