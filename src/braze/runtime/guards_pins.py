@@ -13,6 +13,7 @@ generated Python.
 
 from __future__ import annotations
 
+import io
 import types
 from collections import OrderedDict, defaultdict
 from collections.abc import Collection
@@ -344,7 +345,9 @@ class Pins:
         if value is ABSENT:
             return False
         cls = type(value)
-        if issubclass(type(value), type):
+        if issubclass(cls, _END_NOTICED):
+            return False  # a snapshot would keep it alive
+        if issubclass(cls, type):
             self._kept(value)
             if id(value) not in self._nodes:
                 self._add(value, [_INSTANCE, value, self._kept(cls), self.absent])
@@ -501,6 +504,12 @@ def _pin_function_global(pins: Pins, source: FunctionGlobalSource) -> tuple[Any]
     node = pins.dict_of(base[0].__globals__)
     return None if node is None else _present(pins.entry(node, source.name))
 
+
+# Builtin objects that do something when they end: clean up, close a file, free memory.
+_END_NOTICED = (
+    *(types.GeneratorType, types.CoroutineType, types.AsyncGeneratorType),
+    *(io.IOBase, memoryview),
+)
 
 _PIN: dict[type, Any] = {
     LocalSource: _pin_local,
