@@ -98,7 +98,7 @@ class Observer:
 
     def _visit_tensor(self, path: str, tensor: torch.Tensor) -> None:
         with torch._C.DisableTorchFunctionSubclass():
-            self._note(path, self._tensor_state(tensor))
+            self._note(path, self._tensor_state(tensor, path.endswith(".grad")))
             grad = tensor.grad if tensor.is_leaf and tensor.requires_grad else None
             hooks = tensor._backward_hooks
         if grad is not None:
@@ -108,7 +108,8 @@ class Observer:
         for name, item in _attributes(tensor):
             self._visit(f"{path}.{name}", item)
 
-    def _tensor_state(self, tensor: torch.Tensor) -> TensorState:
+    def _tensor_state(self, tensor: torch.Tensor, is_grad: bool) -> TensorState:
+        """is_grad: a leaf's gradient, of which it is not compared how often it was written to."""
         facts: dict[str, Any] = {"class": type(tensor).__name__, "dtype": str(tensor.dtype)}
         facts |= {"shape": tuple(tensor.shape), "layout": str(tensor.layout)}
         facts |= {"device": str(tensor.device), "inference": tensor.is_inference()}
@@ -122,7 +123,7 @@ class Observer:
         facts |= {"stride": tensor.stride(), "offset": tensor.storage_offset()}
         facts |= {"storage": number, "bytes": storage.nbytes()}
         facts |= {"conj": tensor.is_conj(), "neg": tensor.is_neg()}
-        if not tensor.is_inference():
+        if not tensor.is_inference() and not is_grad:
             known = self._versions.get(id(tensor))
             is_known = known is not None and known[0]() is tensor
             written = is_known and known is not None and known[1] != tensor._version
