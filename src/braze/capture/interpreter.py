@@ -113,7 +113,6 @@ class Interpreter:
         self.outer_step = 0
         self.request, options = request, request.options
         self.tracer = tracer
-        tracer.computes_lazy = request.copies_freely
         tracer.gives_numbers = request.is_watched is not None
         if tracer.gives_numbers and options is not None:
             tracer.gives_integers = options.capture_scalar_outputs

@@ -43,10 +43,7 @@ def leaf_call(
     if interpreter.world.opaque:
         check_opaque(interpreter, function, args, kwargs)
     if not _PASSED.issuperset(map(type, args)):
-        check_overrides(interpreter, call_name(function), args)
-        args = tuple(
-            [arg if type(arg) in _PASSED else torch_argument(interpreter, arg) for arg in args]
-        )
+        args = _passed(interpreter, function, args)
     if kwargs:
         check_overrides(interpreter, call_name(function), kwargs.values())
         if kwargs.get("requires_grad"):
@@ -150,6 +147,14 @@ def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
 
 # The special methods that Python's operators call on tensors.
 _METHODS: dict[Any, tuple[str, ...]] = dict(_methods())
+
+def _passed(interpreter: Any, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The arguments of a torch function as it takes them."""
+    check_overrides(interpreter, call_name(function), args)
+    return tuple(
+        [arg if type(arg) in _PASSED else torch_argument(interpreter, arg) for arg in args]
+    )
+
 
 _PASSED = CONSTANTS | TENSORS  # by leaf_call, as they are
 _NOTED = CONSTANTS - {SymbolicFloat}  # as they are

@@ -199,6 +199,7 @@ def _attempt(
 ):
     before = ambient_state()
     tracer = request.make_tracer()
+    tracer.computes_lazy = request.copies_freely
     interpreter = Interpreter(request, tracer, leave_at)
     try:
         with tracer:
