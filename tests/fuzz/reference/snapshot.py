@@ -89,9 +89,10 @@ class Observer:
     def _is_new(self, path: str, value: Any) -> bool:
         if type(value) in (tuple, frozenset, torch.Size):  # constants may be one object or several
             return True
-        known = self._numbers.get(id(value))
+        identity = _identity(value)
+        known = self._numbers.get(identity)
         if known is None:
-            self._numbers[id(value)] = len(self._numbers)
+            self._numbers[identity] = len(self._numbers)
             return True
         self._note(path, ("object", known))
         return False
@@ -133,7 +134,7 @@ class Observer:
         return TensorState(facts, data)
 
     def _visit_object(self, path: str, value: Any) -> None:
-        number = self._numbers.get(id(value))
+        number = self._numbers.get(_identity(value))
         kind = type.__dict__["__qualname__"].__get__(type(value))
         self._note(path, ("new", kind, number))
         for types_, visit in _VISITORS:
@@ -145,6 +146,12 @@ class Observer:
             for name, part in _attributes(value):
                 if name not in _KEPT_BY_THE_LIBRARY.get(kind, ()):
                     self._visit(f"{path}.{name}", part)
+
+
+def _identity(value: Any) -> int:
+    """The address of an object; of a module that of its dict, which its compiled form shares."""
+    is_module = _is(value, torch.nn.Module)
+    return id(object.__getattribute__(value, "__dict__") if is_module else value)
 
 
 def _is(value: Any, kinds: Any) -> bool:
@@ -220,6 +227,10 @@ def _function(value: Any) -> Iterator[Entry]:
     yield ".defaults", value.__defaults__
     yield ".kwdefaults", value.__kwdefaults__
     for name, cell in zip(value.__code__.co_freevars, value.__closure__ or ()):
+        if (
+            name == "old"
+        ):  # what a world took from `run`, whose compiled form has methods of its own
+            continue
         try:
             yield f".cell({name})", cell.cell_contents
         except ValueError:
