@@ -7,7 +7,8 @@
 Capture goes on as if nothing was raised. The condition becomes a result of the graph, looked at
 before anything is written or returned; where it is otherwise the frame runs eagerly, and raises
 what it raises. Where the graph itself writes to its inputs, which cannot be taken back, it looks
-at the condition itself: as a number that it computes, whose check comes before what it writes.
+at the condition itself: as a number that it computes, whose check comes before what it writes. So
+it does before an operator with effects; behind one, such a branch breaks the graph.
 
 So it is with numbers that the graph computes, where Python may raise:
 
@@ -22,7 +23,6 @@ from typing import Any, final
 import torch
 
 from braze.capture.frames import Frame
-from braze.capture.leaf_calls import unnoted_call
 from braze.capture.promises import negated, promise
 from braze.capture.recipes import RecipeWriter
 from braze.capture.signals import BreakRequested
@@ -37,6 +37,7 @@ from braze.ir.origin import Origin
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.facts import Relation
 from braze.standins.data_sizes import integer_of
+from braze.standins.errors import DataDependent
 from braze.standins.standin import Place, Standin, new_standin
 
 aten = torch.ops.aten
@@ -140,12 +141,30 @@ def finished_checks(interpreter: Any, writer: RecipeWriter) -> tuple[Check, ...]
     return tuple(checks)
 
 
+def settle_assumptions(interpreter: Any) -> None:
+    """Before an operator whose effects nobody can take back: the graph looks at what was assumed so
+    far itself, and nothing more is assumed. Behind it the frame cannot be run eagerly instead."""
+    assumed, interpreter.assumed = interpreter.assumed, []
+    for one in assumed:
+        _check_inside(interpreter, one)
+    interpreter.looks_at_results = False
+    tracer = interpreter.tracer
+    tracer.gives_integers = tracer.gives_sizes = False
+    tracer.check_number = _refuse_condition
+
+
+def _refuse_condition(record: Callable[[], Value]) -> None:
+    raise DataDependent("a number", "Python may raise here, behind an operator with effects")
+
+
 def _check_inside(interpreter: Any, one: Assumed) -> None:
     """Make the graph itself look at a condition."""
     tracer = interpreter.tracer
-    truth_ = unnoted_call(interpreter, torch.ne, (one.condition, 0), {})
-    number = unnoted_call(interpreter, torch.Tensor.to, (truth_, torch.int64), {})
-    size = integer_of(tracer, number, (0, 1), "a condition")
+    emit = tracer.recorder.emit
+    truth_ = emit(aten.ne.Scalar, (tracer.value_of(one.condition), 0), {})
+    number = emit(aten._to_copy.default, (truth_,), {"dtype": torch.int64})
+    standin = new_standin(Place(number.type, number))
+    size = integer_of(tracer, standin, (0, 1), "a condition")
     data = size.facts.data_symbols()
     message = f"{one.origin}: the program raises here"
     data.check(Relation(size.expr - int(one.holds), "=="), "", message, raises=True)

@@ -18,7 +18,7 @@ from typing import Any, final
 import torch
 
 from braze.capture.array_calls import set_up
-from braze.capture.assertions import assume_computable
+from braze.capture.assertions import assume_computable, settle_assumptions
 from braze.capture.attributes import load_attribute
 from braze.capture.callers import C_FUNCTIONS, Callers
 from braze.capture.calls import make_frame, prepare
@@ -110,7 +110,7 @@ class Interpreter:
     entered_state: AmbientState
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
-        self.outer_step = 0
+        self.outer_step = self.steps_done = self.loops = self.transforms = 0
         self.request, options = request, request.options
         self.tracer = tracer
         tracer.gives_numbers = request.is_watched is not None
@@ -120,6 +120,7 @@ class Interpreter:
         if request.is_watched is not None:
             tracer.step_now = lambda: self.outer_step
             tracer.check_number = functools.partial(assume_computable, self)
+            tracer.before_effects = functools.partial(settle_assumptions, self)
         self.frames: list[Frame] = []
         self.sizes = DynamicSizes(request.policy, tracer, self.origin, request.copies_freely)
         self.world = World(tracer, self.sizes)
@@ -127,7 +128,6 @@ class Interpreter:
         self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
-        self.steps_done = self.loops = self.transforms = 0
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.returned: Any = None
         self.calls: list[TorchCall] = []
@@ -199,7 +199,7 @@ class Interpreter:
         self.assigned_gradients.clear()
         self.dropped_gradients.clear()
         self.retaining.clear()
-        self.tracer.step_now = self.tracer.check_number = None
+        self.tracer.step_now = self.tracer.check_number = self.tracer.before_effects = None
         self.raised.clear()
         self.numbers_of_objects.clear()
         self.entered_with.clear()

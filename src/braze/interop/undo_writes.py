@@ -22,6 +22,7 @@ from braze.compat.dispatch import set_grad_enabled
 from braze.compat.saved_hooks import raised_by_hooks
 from braze.ir.entry import PartlyRun
 from braze.ir.graph import Graph
+from braze.ir.op_effects import is_irrevocable
 from braze.shapes.binding import ProgramRaises
 
 _Run: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
@@ -29,9 +30,10 @@ _Run: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
 
 def undoing_writes(graph: Graph, run: _Run) -> _Run:
     """`run`, undone where it raises. Raises PartlyRun where that cannot be, because gradients flow
-    through what was written."""
+    through what was written, or an operator of a library did more than compute."""
     written = {mutation.input for mutation in graph.mutations}
     places = [number for number, value in enumerate(graph.inputs) if value in written]
+    acts = any(is_irrevocable(node.op) for node in graph.nodes)
     # What the graph says where the program itself raises: its nodes raise RuntimeError.
     said = {check.message for check in graph.sizes.checks if check.raises}
 
@@ -42,7 +44,7 @@ def undoing_writes(graph: Graph, run: _Run) -> _Run:
             return run(inputs)
         except Exception as fault:
             set_grad_enabled(gradients)  # which the graph switches where the program does
-            if raised_by_hooks(fault):
+            if acts or raised_by_hooks(fault):
                 raise PartlyRun(fault) from None
             if not all(one.can_be_restored() for one in kept):
                 raise PartlyRun(fault) from fault

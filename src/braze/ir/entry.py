@@ -43,6 +43,11 @@ class PartlyRun(Exception):
             self.cause.__context__ = self.context
 
 
+def after_effects(fault: Exception) -> PartlyRun:
+    """What to raise in the place of a fault of a graph that has written or acted already."""
+    return fault if isinstance(fault, PartlyRun) else PartlyRun(fault)
+
+
 @final
 class HooksInForce(Exception):
     """A graph was asked to run where hooks are in force that it cannot show what the program's

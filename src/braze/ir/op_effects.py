@@ -89,6 +89,14 @@ def has_effects(op: torch._ops.OpOverload) -> bool:
     return _namespace(op) not in _PURE
 
 
+@functools.cache
+def is_irrevocable(op: torch._ops.OpOverload) -> bool:
+    """Whether a call does what nobody can take back: the program must not run again from before
+    it. Random numbers can be (`RandomStates`), and what ATen writes to are the graph's own copies.
+    """
+    return _namespace(op) not in _PURE
+
+
 def is_collective(op: torch._ops.OpOverload) -> bool:
     """Whether the operator is one of PyTorch's functional collectives, or their wait."""
     return _namespace(op) == _COLLECTIVES

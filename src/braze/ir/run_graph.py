@@ -22,7 +22,9 @@ from braze.compat.backward import (
 )
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
+from braze.ir.entry import after_effects
 from braze.ir.graph import Argument, Graph, Node, Output, Value, computed_symbol, operands
+from braze.ir.op_effects import is_irrevocable
 from braze.ir.types import Size, TensorType
 from braze.ir.versions import give_versions
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
@@ -286,6 +288,7 @@ GraphRunner = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 def compile_graph_runner(graph: Graph, takes_inputs: bool = False) -> GraphRunner:
     """The same as `run_graph(graph, ...)`, written out once as a Python function that frees each
     value after its last use; inputs as well, where it may take them over (their list is emptied).
+    Raises PartlyRun for what fails behind a write to an input or an operator with effects.
     """
     source = _RunnerSource(graph, takes_inputs)
     text = source.write()
@@ -314,6 +317,7 @@ class _RunnerSource:
             "as_made": _as_made,
             "as_piece": as_piece,
             "as_untracked": as_untracked_view,
+            "after_effects": after_effects,
             "check_writes": check_writes,
             "write_back": write_back,
             "give_versions": give_versions,
@@ -351,8 +355,11 @@ class _RunnerSource:
             lines += [f"        {name} = private_copy({name})" for name in copied]
         if self._switches:
             lines += ["    ambient = is_grad_enabled()", "    try:"]
-        enabled = True
+        enabled, commits = True, False
         for index, node in enumerate(graph.nodes):
+            if not commits and is_irrevocable(node.op):
+                commits = True
+                lines.append(f"{pad}commits = True")
             if node.grad_enabled is not enabled:
                 enabled = node.grad_enabled
                 lines.append(f"{pad}set_grad({'ambient' if enabled else 'False'})")
@@ -368,12 +375,15 @@ class _RunnerSource:
         if tracked and len(graph.mutations) > 1:
             pairs = "".join(f"({target}, {value}), " for target, value in tracked)
             lines.append(f"    check_writes(({pairs}))")
+        if graph.mutations:
+            commits = True
+            lines.append("    commits = True")
         for mutation in graph.mutations:
             target, value = f"real_{_name(mutation.input)}", _name(mutation.value)
             flags = f"{mutation.tracked}, {mutation.count}"
             lines.append(f"    write_back({target}, {value}, {flags})")
         lines.append(f"    return [{', '.join(map(self._output, graph.outputs))}]")
-        return "\n".join(lines) + "\n"
+        return "\n".join(_partly_run(lines) if commits else lines) + "\n"
 
     def _bound(self, binding: Binding, place: str) -> str:
         text = binding.text(place, self._symbols)
@@ -458,6 +468,19 @@ class _RunnerSource:
         kind = "as_piece" if output.is_piece else "as_untracked" if output.is_untracked else ""
         wrap = "" if detach else kind
         return f"{wrap}(view_of({name}, {', '.join(parts)}, {dtype}){detach})"
+
+
+def _partly_run(lines: list[str]) -> list[str]:
+    """A function that sets `commits`; from there on it raises PartlyRun for what fails."""
+    return [
+        lines[0],
+        "    commits = False",
+        "    try:",
+        *[f"    {line}" for line in lines[1:]],
+        "    except Exception as fault:",
+        "        if commits: raise after_effects(fault) from None",
+        "        raise",
+    ]
 
 
 def _name(value: Value) -> str:

@@ -30,7 +30,8 @@ DIVISION_FAULT = 2
 
 
 class IndexRangeError(OperatorRaises, IndexError):
-    """A kernel met an index outside its range; running the call eagerly gives PyTorch's words."""
+    """A kernel met an index outside its range; running the call eagerly gives PyTorch's words, and
+    whether it is an IndexError or a RuntimeError: where that cannot be, it is both."""
 
 
 class IntegerDivisionByZero(OperatorRaises):

@@ -47,11 +47,13 @@ from braze.compat.cuda import copy_all
 from braze.compat.dispatch import FAST_CALLS, direct_call
 from braze.compat.line_tables import without_columns
 from braze.frozen import frozen
+from braze.ir.entry import after_effects
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
+from braze.ir.op_effects import is_irrevocable
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
-from braze.runtime.program_parts import in_parts, names_in
+from braze.runtime.program_parts import COMMITS, in_parts, names_in
 from braze.runtime.result_memory import buffers_of, fresh_results, is_transposed, is_whole
 from braze.runtime.sized_arena import symbols_of_arena
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
@@ -152,6 +154,7 @@ class _Program:
     fresh: frozenset[Buffer] = frozenset()
     allocates: dict[str, torch.dtype] = field(default_factory=dict)
     made: dict[str, list[NewTensor]] = field(default_factory=dict)
+    results: list[str] | None = None
 
     def write(self) -> LaunchProgram:
         schedule = self.schedule
@@ -280,6 +283,10 @@ class _Program:
         for buffer, number in self.schedule.last_use:
             drops.setdefault(number, []).append(buffer)
         for number, step in enumerate(self.schedule.steps):
+            if self.schedule.in_place and number == self.schedule.settled:
+                if self.device is None:
+                    self._make_results()
+                self._commit()
             if isinstance(step, ExternStep):
                 self._extern(number, step)
             elif number in segments:
@@ -375,6 +382,8 @@ class _Program:
             self._number(call, call.computes)
             return
         op = step.out_op or step.in_place_op or call.op
+        if is_irrevocable(op):
+            self._commit()
         self.names[f"op{number}"] = FAST_CALLS.get(op) or direct_call(op)
         written, clones = _written_names(call.op), _Clones(self)
         arguments: list[str] = []
@@ -435,7 +444,29 @@ class _Program:
 
     # --- the end -----------------------------------------------------------------------------
 
+    def _commit(self) -> None:
+        """What fails from here on is no longer answered by running the frame eagerly."""
+        if COMMITS not in self.body:
+            self.names["after_effects"] = after_effects
+            self.body.append(COMMITS)
+
+    def _make_results(self) -> list[str]:
+        """Make the tensors that the caller gets, once, and before anything is written: to make a
+        view may fail."""
+        if self.results is None:
+            self.results = []
+            writes = self.schedule.mutations or self.schedule.in_place
+            given = {self.tensors[buffer] for buffer in self.schedule.inputs}
+            for number, view in enumerate(self.schedule.outputs):
+                text = self._result(view, given)
+                if writes and not text.isidentifier():
+                    self.body.append(f"r{number} = {text}")
+                    text = f"r{number}"
+                self.results.append(text)
+        return self.results
+
     def _finish(self) -> list[str]:
+        results = self._make_results() if self.schedule.mutations else None
         targets = {buffer for buffer, _ in self.schedule.mutations}
         writes = []
         for number, (target, view) in enumerate(self.schedule.mutations):
@@ -444,6 +475,8 @@ class _Program:
                 self.body.append(f"m{number} = {value}.clone()")
                 value = f"m{number}"
             writes.append((self.tensors[target], value))
+        if writes:
+            self._commit()
         if self.device is not None and len(writes) > 1:
             self.names["copy_all"] = copy_all
             targets_, values = (", ".join(names) for names in zip(*writes))
@@ -454,8 +487,7 @@ class _Program:
             names = "".join(f"{self.tensors[buffer]}, " for buffer in self.schedule.in_place)
             self.names["note_write"] = note_write
             self.body.append(f"note_write(({names}))")
-        given = {self.tensors[buffer] for buffer in self.schedule.inputs}
-        return [self._result(view, given) for view in self.schedule.outputs]
+        return self._make_results() if results is None else results
 
     def _result(self, view: BufferView, given: set[str]) -> str:
         """A tensor object that the caller has not got yet: a view of all of one is another one."""

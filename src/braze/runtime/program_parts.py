@@ -15,6 +15,13 @@ Python's compiler takes 5 KiB a line of one function: as much as a large graph's
 go of what no later one reads; what they read is in `held` only while no part runs, so that `del`
 frees a tensor as it does in one function.
 
+What fails behind the line COMMITS has written, or acted, already: it is PartlyRun.
+
+    t0 = op0(x0)              t0 = op0(x0)
+    COMMITS            ->     try:
+    x1.copy_(t0)                  x1.copy_(t0)
+                              except Exception as fault: raise after_effects(fault) from None
+
 Expected of the lines: the first takes the inputs, and the second is in the same part; each is one
 simple statement, or `if ...: ` and one; names are bound by assignments of names, and by nothing
 else.
@@ -23,9 +30,11 @@ else.
 from __future__ import annotations
 
 import re
+import sys
 from collections.abc import Iterable, Sequence
 
 LONGEST_PART = 500  # lines
+COMMITS = "# from here on the program cannot be run again"
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BOUND = re.compile(r"((?:[A-Za-z_]\w*, )*[A-Za-z_]\w*),? = ")
@@ -34,8 +43,10 @@ _BOUND = re.compile(r"((?:[A-Za-z_]\w*, )*[A-Za-z_]\w*),? = ")
 def in_parts(lines: Sequence[str], longest: int = LONGEST_PART) -> tuple[str, ...]:
     """The functions that `call(inputs)` consists of, itself last; each has the others' names as
     globals. The last line returns."""
+    commits = lines.index(COMMITS) if COMMITS in lines else len(lines)
+    lines = [line for line in lines if line != COMMITS]
     if len(lines) <= longest:
-        return (_function("call(inputs)", lines),)
+        return (_function("call(inputs)", lines, commits),)
     pieces = [lines[start : start + longest] for start in range(0, len(lines), longest)]
     later: list[set[str]] = [set()]
     for piece in reversed(pieces[1:]):
@@ -49,15 +60,21 @@ def in_parts(lines: Sequence[str], longest: int = LONGEST_PART) -> tuple[str, ..
         begin = [f"{taken}= held", "held.clear()"] if taken else []
         end = [f"held += ({carried})"] if carried else []
         arguments = "held" if number else "held, inputs"
-        made.append(_function(f"part{number}({arguments})", [*begin, *piece, *end]))
+        late = max(commits - number * longest, 0) + len(begin)
+        made.append(_function(f"part{number}({arguments})", [*begin, *piece, *end], late))
         calls.append(f"part{number}({arguments})")
         taken = carried
     calls[-1] = f"return {calls[-1]}"
     return (*made, _function("call(inputs)", ["held = []", *calls]))
 
 
-def _function(signature: str, lines: Iterable[str]) -> str:
-    return "\n".join([f"def {signature}:", *(f"    {line}" for line in lines), ""])
+def _function(signature: str, lines: Sequence[str], commits: int = sys.maxsize) -> str:
+    """commits: the number of the first line whose failure is PartlyRun."""
+    text = [f"def {signature}:", *(f"    {line}" for line in lines[:commits])]
+    if late := lines[commits:]:
+        text += ["    try:", *(f"        {line}" for line in late)]
+        text += ["    except Exception as fault: raise after_effects(fault) from None"]
+    return "\n".join([*text, ""])
 
 
 def names_in(lines: Iterable[str]) -> set[str]:

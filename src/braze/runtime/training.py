@@ -11,7 +11,7 @@ kernels, from the inputs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
 
@@ -32,8 +32,9 @@ from braze.compat.backward import (
 )
 from braze.compat.gradmode import is_autocast_on
 from braze.compat.saved_hooks import raised_by_hooks, shows_saved_tensors
-from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun
+from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun, after_effects
 from braze.ir.graph import Alias, operands
+from braze.ir.op_effects import is_irrevocable
 from braze.ir.picking import items_at
 from braze.ir.run_graph import compile_graph_runner, write_back
 from braze.ir.training import (
@@ -65,7 +66,8 @@ class TrainingGraph:
     forward: `pair.forward`, compiled. compile_backward: is asked once for each choice of defined
     tangents. differentiate: the differentiable results again, by eager kernels under autograd, from
     the inputs with numbers in `reads`; None where the inputs do not say any more what they are.
-    kept: results behind the program's own, which it reads as well.
+    kept: results behind the program's own, which it reads as well. commits: a call of `forward`
+    writes, or has other effects, so that the program cannot be run again after it.
     """
 
     def __init__(
@@ -111,6 +113,8 @@ class TrainingGraph:
         self.order = _order(pair)
         self.writes_gradients = [(n, pair.is_differentiable[result]) for n, result in pair.writes]
         self.freed_by = pair.freed_by or (frozenset(range(self.result_count)),) * self.result_count
+        acts = any(is_irrevocable(node.op) for node in pair.forward.nodes)
+        self.commits = acts or bool(pair.forward.mutations)
         self.is_plain = not pair.writes and not pair.computed
         self.is_plain &= self.outputs == tuple(range(self.result_count))
         views = tuple([_place(view.output.alias) for view in _views(pair)])
@@ -171,11 +175,25 @@ class TrainingGraph:
     ) -> Sequence[torch.Tensor]:
         """Writes and views that autograd must see."""
         pair = self.pair
+        places = iter(self._views(self.sizes.read(inputs, computed)))
+        try:
+            return self._written(inputs, results, places)
+        except Exception as fault:
+            if pair.writes or self.commits:
+                raise after_effects(fault) from None
+            raise
+
+    def _written(
+        self,
+        inputs: Sequence[torch.Tensor],
+        results: Sequence[torch.Tensor],
+        places: Iterator[Any],
+    ) -> Sequence[torch.Tensor]:
+        pair = self.pair
         for number, result in pair.writes:
             write_back(inputs[number], results[result], True)
         if pair.written_again:
             note_write(tuple([inputs[number] for number in pair.written_again]))
-        places = iter(self._views(self.sizes.read(inputs, computed)))
         made: list[torch.Tensor] = []
         for output in self.outputs:
             if isinstance(output, int):
@@ -237,29 +255,34 @@ class CompiledFunction(torch.autograd.Function):
         if graph.draws_on:
             ctx.random_states = RandomStates(graph.draws_on)
         made = graph.forward(inputs)
-        ctx.graph = graph
-        ctx.inputs = inputs = tuple(inputs)  # the caller empties its list
-        ctx.versions = tuple(map(VERSION, graph.tensors_of(inputs)))
-        if graph.saves:
-            ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
-        ctx.set_materialize_grads(False)
-        results = tuple(made[: graph.result_count])
-        for result in results:
-            if result._is_view():
-                # A differentiable view made in here would refuse to be written to.
-                results = tuple([r.detach() if r._is_view() else r for r in results])
-                break
-        if graph.kept is not None:
-            ctx.again = results[graph.kept]
-        if graph.has_symbols:
-            computed = tuple(made[len(made) - len(graph.pair.computed) :])
-            ctx.sizes = graph.sizes.read(inputs, computed)
-            results += computed
-        if graph.nodes is not None:
-            results += (torch.empty(0, device="cpu"),)  # what it is for: see `_backward_of`
-        if graph.plain_results:
-            ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results])
-        return results
+        try:
+            ctx.graph = graph
+            ctx.inputs = inputs = tuple(inputs)  # the caller empties its list
+            ctx.versions = tuple(map(VERSION, graph.tensors_of(inputs)))
+            if graph.saves:
+                ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
+            ctx.set_materialize_grads(False)
+            results = tuple(made[: graph.result_count])
+            for result in results:
+                if result._is_view():
+                    # A differentiable view made in here would refuse to be written to.
+                    results = tuple([r.detach() if r._is_view() else r for r in results])
+                    break
+            if graph.kept is not None:
+                ctx.again = results[graph.kept]
+            if graph.has_symbols:
+                computed = tuple(made[len(made) - len(graph.pair.computed) :])
+                ctx.sizes = graph.sizes.read(inputs, computed)
+                results += computed
+            if graph.nodes is not None:
+                results += (torch.empty(0, device="cpu"),)  # what it is for: see `_backward_of`
+            if graph.plain_results:
+                ctx.mark_non_differentiable(*[results[n] for n in graph.plain_results])
+            return results
+        except Exception as fault:
+            if graph.commits:
+                raise after_effects(fault) from None
+            raise
 
     @staticmethod
     def backward(ctx: Any, *tangents: Any) -> Any:

@@ -112,6 +112,7 @@ class Fusion:
     numbers: NumbersKnown | None = None
     late: frozenset[Buffer] = frozenset()
     after_extern: int = 0
+    inputs: frozenset[Buffer] = frozenset()
 
 
 def fuse(
@@ -122,12 +123,15 @@ def fuse(
     sizes: Sizes = NO_SIZES,
     late: frozenset[Buffer] = frozenset(),
     apart: frozenset[Buffer] = frozenset(),
+    inputs: Sequence[Buffer] = (),
 ) -> Fused:
     """Groups and extern calls in order; `limit` is the most definitions of a group. A reduction to
     fewer than the target's `few_rows` rows does not join a large group of points. late: what stays
-    behind the extern call before it. apart: what kernels of their own make. The list is emptied: a
-    statement goes when it has its place."""
+    behind the extern call before it. apart: what kernels of their own make. inputs: what is
+    scattered into after all calls before, which may fail. The list is emptied: a statement goes
+    when it has its place."""
     fusion = Fusion(names, limit, target.few_rows, target.small_points, late=late)
+    fusion.inputs = frozenset(inputs)
     if any(isinstance(s, ExternCall) and s.computes is not None for s in statements):
         fusion.numbers = NumbersKnown(sizes)
     fusion.shared_targets |= apart
@@ -176,6 +180,8 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
         earliest = max(earliest, fusion.numbers.earliest(definition))
     if is_scatter(definition):
         earliest = max(earliest, _after_all(fusion, definition.target))
+        if definition.target in fusion.inputs:
+            earliest = max(earliest, fusion.after_extern)
     position = _find_place(fusion, candidate, earliest)
     if position is None:
         fusion.places.append(_new_group(fusion, candidate))

@@ -14,6 +14,7 @@ from braze.ir.padding import NO_PADDING
 from braze.ir.schedule import Refusal, Schedule, Step
 from braze.options import Options
 from braze.schedule.carried_sums import carry_sums
+from braze.schedule.check_early import check_early
 from braze.schedule.column_totals import finish_columns
 from braze.schedule.columns import merge_columns
 from braze.schedule.early_copies import copy_early
@@ -109,7 +110,9 @@ def _planned(
     program = replace(program, statements=())
     scattered, late = _arranged(program, statements.pop(), names, attempts)
     program, apart, limit = scattered.program, scattered.positions, options.max_fusion_size
-    groups = fuse(scattered.statements, names, limit, target, program.sizes, late, apart)
+    groups = fuse(
+        scattered.statements, names, limit, target, program.sizes, late, apart, scattered.inputs
+    )
     steps = _steps(program, groups, names, target)
     final = write_in_place(program, steps)
     if target.merges_columns:
@@ -159,7 +162,15 @@ def _arranged(
     shared = SharedMoments(statements, whole)
     if target.moment_points:
         shared = share_moments(statements, names, target, whole)
-    return scatter_in_place(program, _split(shared, names, target), names, target), late
+    scattered = scatter_in_place(program, _split(shared, names, target), names, target)
+    return (_checked_early(scattered, names) if target.orders_scatters else scattered), late
+
+
+def _checked_early(scattered: Scattered, names: Names) -> Scattered:
+    """With indices checked before operators with effects: a device has no fault to meet then."""
+    statements, positions = check_early(scattered.program, scattered.statements, names)
+    positions |= scattered.positions
+    return replace(scattered, statements=statements, positions=positions)
 
 
 def _normalised(statements: Sequence[Statement], names: Names) -> list[Statement]:

@@ -30,7 +30,6 @@ from braze.ir.loops import (
     BufferView,
     Definition,
     ExternCall,
-    Index,
     InRange,
     Load,
     LoopProgram,
@@ -40,12 +39,13 @@ from braze.ir.loops import (
 )
 from braze.ir.scalars import loads, rebuild, replace_children, substitute_symbols, walk
 from braze.ir.types import Size
+from braze.schedule.check_early import symbols_in
 from braze.schedule.extern import IN_PLACE_FORMS
 from braze.schedule.normalise import Names
 from braze.schedule.scatters import is_scatter
 from braze.schedule.target import Target
 from braze.schedule.use import extern_reads, may_alias
-from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, symbols
+from braze.shapes.expr import ZERO, Symbol, as_expr
 
 
 @final
@@ -260,7 +260,7 @@ def _checked_before(definition: Definition, names: Names) -> tuple[list[Definiti
         if position is None or not any(isinstance(node, InRange) for node in walk(position)):
             positions.append(position)
             continue
-        axes = [axis for axis in definition.axes if axis[0] in _symbols(position)]
+        axes = [axis for axis in definition.axes if axis[0] in symbols_in(position)]
         shape: tuple[Size, ...] = tuple([size for _, size in axes])
         made = names.buffer(definition.target, shape, dtype=position.dtype)
         fresh: dict[Symbol, Symbol] = {symbol: names.symbol("p", size) for symbol, size in axes}
@@ -277,15 +277,3 @@ def _checked_before(definition: Definition, names: Names) -> tuple[list[Definiti
         )
         positions.append(Load(made, store))
     return checks, replace(definition, body=replace(body, positions=tuple(positions)))
-
-
-def _symbols(scalar: Scalar) -> set[Symbol]:
-    found: set[Symbol] = set()
-    for node in walk(scalar):
-        if isinstance(node, Index):
-            found |= symbols(node.expr)
-        elif isinstance(node, Load):
-            for coordinate in node.coordinates:
-                if isinstance(coordinate, Expr):
-                    found |= symbols(coordinate)
-    return found

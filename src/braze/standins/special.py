@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from braze.compat.operators import check_holds, overwritten
+from braze.ir.op_effects import is_irrevocable
 from braze.ir.types import TensorType
 from braze.standins.data_sizes import (
     DATA_SIZED,
@@ -31,6 +32,22 @@ aten = torch.ops.aten
 
 SpecialCall = Callable[["Tracer", Any, tuple[Any, ...], dict[str, Any]], Any]
 SPECIAL_CALLS: dict[Any, SpecialCall] = {}
+
+
+def special_call(op: Any) -> SpecialCall | None:
+    """How the tracer answers an operator by itself, if it does. NotImplemented: it does not for
+    these arguments. Of one whose effects nobody can take back the tracer's owner is told before."""
+    found = SPECIAL_CALLS.get(op)
+    return _with_notice(found) if is_irrevocable(op) else found
+
+
+def _with_notice(found: SpecialCall | None) -> SpecialCall:
+    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if tracer.before_effects is not None:
+            tracer.before_effects()
+        return NotImplemented if found is None else found(tracer, op, args, kwargs)
+
+    return call
 
 
 def _special(*ops: Any) -> Callable[[SpecialCall], SpecialCall]:

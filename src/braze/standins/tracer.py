@@ -37,7 +37,7 @@ from braze.standins.op_facts import Kind, OpFacts, describe_op
 from braze.standins.recorder import Recorder
 from braze.standins.rules import infer, infer_view
 from braze.standins.slice_bounds import BOUNDED, counted_from_start
-from braze.standins.special import SPECIAL_CALLS, SPECIAL_VIEW_PIECES
+from braze.standins.special import SPECIAL_VIEW_PIECES, special_call
 from braze.standins.standin import Place, Standin, Step, new_standin
 from braze.standins.strided import strided_view
 from braze.standins.write_checks import check_write, is_view_outside
@@ -61,6 +61,7 @@ class Tracer(dispatch.TorchDispatchMode):
     check_number: told of a condition on numbers that the graph computes where Python or an operator
         raises, or gives a complex number, unless it holds; what it is given records the condition.
     checks_unread: operators that raise do so where nobody reads what they give.
+    before_effects: called before an operator with effects that nobody can take back.
     step_now: of the program that is traced; set it where gradients may end at leaves that the
         trace made. leaf_reads: the steps at which those were read.
 
@@ -76,13 +77,12 @@ class Tracer(dispatch.TorchDispatchMode):
         self.constants: list[Constant] = []
         self.used_offsets: dict[int, Origin] = {}
         self.check_number: Callable[[Callable[[], Value]], None] | None = None
+        self.before_effects: Callable[[], None] | None = None
         self.step_now: Callable[[], int] | None = None
         self.leaf_reads: list[int] = []
         self.has_numbers = self.checks_unread = self.has_lazy = False
         self.computes_lazy = True
-        self.gives_numbers = False
-        self.gives_integers = False
-        self.gives_sizes = False
+        self.gives_numbers = self.gives_integers = self.gives_sizes = False
         self.open_facts: Callable[[], Facts] | None = None
         self.integers: dict[Any, Any] = {}  # what calls on the same values gave
         self._by_identity: dict[int, Standin] = {}
@@ -230,7 +230,7 @@ class Tracer(dispatch.TorchDispatchMode):
         if known is None:
             facts = describe_op(op)
             handler = None if facts.kind is Kind.FUNCTIONAL else _HANDLERS[facts.kind]
-            known = self._handlers[op] = (SPECIAL_CALLS.get(op), handler, facts)
+            known = self._handlers[op] = (special_call(op), handler, facts)
         special, handler, facts = known
         kwargs = kwargs or {}
         if self.facts is not None or self.has_numbers:

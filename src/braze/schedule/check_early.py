@@ -1,0 +1,98 @@
+"""Indices that are looked up behind an operator with effects are checked before it.
+
+    call lib::send(b0)                       b9[i0] = in_range(b1[i0], 8)
+    b4[i0] = b2[in_range(b1[i0], 8)]   ->    call lib::send(b0)
+                                             b4[i0] = b2[in_range(b1[i0], 8)]
+
+A frame whose kernel meets a bad index is run eagerly, which words the error and leaves the state of
+eager. Behind an operator whose effects nobody can take back that cannot be. Refused: indices that
+are not known before, and those that a condition guards, which may be bad where it does not hold.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from braze.ir.loops import (
+    Buffer,
+    Definition,
+    ExternCall,
+    Guarded,
+    Index,
+    InRange,
+    Load,
+    LoopProgram,
+    Reduce,
+    Scalar,
+    Statement,
+)
+from braze.ir.op_effects import is_irrevocable
+from braze.ir.scalars import loads, substitute_symbols, walk
+from braze.schedule.normalise import Names
+from braze.shapes.expr import Expr, Symbol, as_expr, symbols
+
+
+def check_early(
+    program: LoopProgram, statements: Sequence[Statement], names: Names
+) -> tuple[list[Statement], frozenset[Buffer]]:
+    """The statements, with checks before the first operator with effects; what the checks make."""
+    first = next((n for n, s in enumerate(statements) if _acts(s)), len(statements))
+    before, later = statements[:first], statements[first:]
+    known = {*program.inputs, *(buffer for buffer, _ in program.constants)}
+    known.update(*map(_made, before))
+    changed = {buffer for statement in later for buffer in _made(statement)}
+    checks: dict[Scalar, Definition] = {}
+    for statement in later:
+        if isinstance(statement, Definition):
+            for index in _always_met(statement.body):
+                if {load.buffer for load in loads(index)} <= known - changed:
+                    checks.setdefault(index, _check(statement, index, names))
+    made = frozenset([check.target for check in checks.values()])
+    return [*before, *checks.values(), *later], made
+
+
+def symbols_in(scalar: Scalar) -> set[Symbol]:
+    """The symbols that a scalar's value depends on."""
+    found: set[Symbol] = set()
+    for node in walk(scalar):
+        if isinstance(node, Index):
+            found |= symbols(node.expr)
+        elif isinstance(node, Load):
+            for coordinate in node.coordinates:
+                if isinstance(coordinate, Expr):
+                    found |= symbols(coordinate)
+    return found
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _acts(statement: Statement) -> bool:
+    return isinstance(statement, ExternCall) and is_irrevocable(statement.op)
+
+
+def _made(statement: Statement) -> Iterator[Buffer]:
+    if isinstance(statement, Definition):
+        yield statement.target
+    else:
+        yield from (buffer for buffer in statement.outputs if buffer is not None)
+
+
+def _always_met(body: Scalar) -> list[InRange]:
+    """The indices that are checked at every point."""
+    guarded = [node for node in walk(body) if isinstance(node, Guarded)]
+    inside = {id(below) for node in guarded for below in walk(node.value)}
+    return [n for n in walk(body) if isinstance(n, InRange) and id(n) not in inside]
+
+
+def _check(definition: Definition, index: InRange, names: Names) -> Definition:
+    folded = [axis for n in walk(definition.body) if isinstance(n, Reduce) for axis in n.axes]
+    used = symbols_in(index)
+    axes = [axis for axis in (*definition.axes, *folded) if axis[0] in used]
+    shape = tuple([size for _, size in axes])
+    fresh = {symbol: names.symbol("p", size) for symbol, size in axes}
+    own = tuple([(fresh[symbol], size) for symbol, size in axes])
+    body = substitute_symbols(index, {old: as_expr(new) for old, new in fresh.items()})
+    target = names.buffer(definition.target, shape, dtype=index.dtype)
+    store = tuple([as_expr(symbol) for symbol, _ in own])
+    return Definition(target, own, store, body, definition.origin)
