@@ -77,6 +77,7 @@ from braze.capture.program import steps_of
 from braze.capture.random_draws import placed_draws
 from braze.capture.recipes import RecipeWriter
 from braze.capture.request import FrameRequest
+from braze.capture.shared_memory import check_shared_memory
 from braze.capture.signals import (
     BreakRequested,
     CannotRebuild,
@@ -360,6 +361,7 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     if facts is not None and facts.free_copies:
         check_unseen(interpreter.tracer.recorder, facts.free_copies, results)
     check_data_writes(interpreter, results)
+    check_shared_memory(results)
     keeps_sized = interpreter.request.keeps_calls  # torch-level calls may ask for sizes of others
     named = (call.result for call in interpreter.calls) if interpreter.request.keeps_unread else ()
     trace: FinishedTrace = interpreter.tracer.finish(results, keeps_sized, values_in(tuple(named)))

@@ -1,0 +1,35 @@
+"""Results whose memory a graph cannot share with what they were made from, as eager does.
+
+    y = x[::2]          x is expanded and needs gradients: `as_strided` would make y of it, whose
+    return y            backward divides between the elements that share memory
+
+Such a frame is left to eager.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from braze.standins.errors import Untraceable
+from braze.standins.standin import Place, Standin
+
+
+def check_shared_memory(results: Sequence[Any]) -> None:
+    """Raise Untraceable where a result is such a one."""
+    for result in results:
+        if type(result) is not Standin:
+            continue
+        base = result.place.base
+        is_view = base is not None and base.input_index >= 0
+        if is_view and result.requires_grad and _overlaps(base):
+            raise Untraceable("a view of an expanded input, whose gradient as_strided shares out")
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _overlaps(place: Place) -> bool:
+    """Whether several elements of a place have the same memory, seen by its strides."""
+    pairs = zip(place.type.shape, place.type.stride)
+    return any(step == 0 and not (type(size) is int and size <= 1) for size, step in pairs)
