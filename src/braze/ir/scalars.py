@@ -305,8 +305,8 @@ _ON_NUMBERS: dict[str, Callable[[Any, Any], Any]] = {
     "sub": operator.sub,
     "mul": operator.mul,
     "truediv": operator.truediv,
-    "maximum": max,
-    "minimum": min,
+    "maximum": lambda x, y: x if x > y else y,  # of zeros the second, as the kernels have it
+    "minimum": lambda x, y: x if x < y else y,
 }
 
 

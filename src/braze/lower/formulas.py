@@ -46,10 +46,11 @@ def square(x: Scalar) -> Scalar:
 
 
 def clamped(x: Scalar, low: Scalar | float | None, high: Scalar | float | None) -> Scalar:
-    """x kept in [low, high]; NaN stays NaN; `high` wins where the bounds cross."""
+    """x kept in [low, high]; NaN stays NaN; `high` wins where the bounds cross. A zero keeps its
+    sign where a bound is zero: of two that are equal the second operand is the result."""
     if low is not None:
-        x = apply("maximum", x, low)
-    return x if high is None else apply("minimum", x, high)
+        x = apply("maximum", low, x)
+    return x if high is None else apply("minimum", high, x)
 
 
 def sigmoid(x: Scalar) -> Scalar:

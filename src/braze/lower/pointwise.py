@@ -85,7 +85,7 @@ _UNARY: dict[str, Callable[[Scalar], Scalar]] = {
     "special_scaled_modified_bessel_k1": lambda x: apply("bessel_k1e", x),
     "sign": lambda x: x if x.dtype == torch.bool else apply("sign", x),
     "positive": lambda x: x,
-    "relu": lambda x: apply("maximum", x, 0),
+    "relu": lambda x: formulas.clamped(x, 0, None),
     "bitwise_not": lambda x: apply("not", x),
     "lift_fresh_copy": lambda x: x,
     "alias_copy": lambda x: x,

@@ -23,6 +23,10 @@ def lower_clamp(call: OperatorCall, self: Value, min: Any = None, max: Any = Non
 
     def formula(x: Scalar, *limits: Scalar) -> Scalar:
         rest = list(limits)
+        if any(isinstance(bound, Value) for bound in bounds):
+            for op in ("maximum",) * (min is not None) + ("minimum",) * (max is not None):
+                x = apply(op, x, rest.pop(0))
+            return x
         low = rest.pop(0) if min is not None else None
         return formulas.clamped(x, low, rest.pop(0) if max is not None else None)
 
