@@ -85,6 +85,9 @@ fuzz: $(READY)/packages
 		$(PYTEST) -m "not gpu" tests/differential $(ARGS)
 	$(BIN)/python -W ignore -m tests.differential.changed_sizes --all
 	$(BIN)/python -m tests.differential.wrong_arguments --samples 2 --every 7
+	$(BIN)/python -W ignore -m tests.differential.failure_sweep
+	$(BIN)/python -W ignore -m tests.differential.memory_sweep
+	$(BIN)/python -W ignore -m tests.differential.bytes_sweep
 	BRAZE_ALL_SIZES=1 $(PYTEST) tests/models/test_sizes.py $(ARGS)
 
 gradients: $(READY)/packages
