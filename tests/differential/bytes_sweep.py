@@ -46,7 +46,9 @@ def values(dtype: torch.dtype) -> torch.Tensor:
         edges = torch.tensor([*_EDGES, float("inf"), float("-inf"), float("nan")])
         return torch.cat([drawn, edges.double()]).to(dtype)
     ends = torch.iinfo(dtype)
-    edges = torch.tensor([ends.min, ends.max, 0, 1, ends.max - 1], dtype=dtype)
+    # Not the least number: eager divides it by -1, which ends the process.
+    least = ends.min + (ends.min < 0)
+    edges = torch.tensor([least, ends.max, 0, 1, ends.max - 1], dtype=dtype)
     return torch.cat([(drawn * 20).to(torch.int64).clamp(ends.min, ends.max).to(dtype), edges])
 
 
