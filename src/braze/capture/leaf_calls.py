@@ -148,6 +148,7 @@ def _methods() -> Iterator[tuple[Any, tuple[str, ...]]]:
 # The special methods that Python's operators call on tensors.
 _METHODS: dict[Any, tuple[str, ...]] = dict(_methods())
 
+
 def _passed(interpreter: Any, function: Any, args: tuple[Any, ...]) -> tuple[Any, ...]:
     """The arguments of a torch function as it takes them."""
     check_overrides(interpreter, call_name(function), args)

@@ -21,8 +21,9 @@ def check_shared_memory(results: Sequence[Any]) -> None:
         if type(result) is not Standin:
             continue
         base = result.place.base
-        is_view = base is not None and base.input_index >= 0
-        if is_view and result.requires_grad and _overlaps(base):
+        if base is None or base.input_index < 0 or not result.requires_grad:
+            continue
+        if _overlaps(base):
             raise Untraceable("a view of an expanded input, whose gradient as_strided shares out")
 
 
