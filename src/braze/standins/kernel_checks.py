@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -184,8 +185,38 @@ def _refusal(facts: OpFacts, key: Any, is_exact: bool, modes: tuple[Any, ...]) -
             return None
     if isinstance(error, torch.linalg.LinAlgError):
         return None
+    if is_exact:
+        return error
     says_sizes = any(words in str(error) for words in _OF_SIZES)
-    return error if is_exact or (not says_sizes and _fit(facts, types, named)) else None
+    return (
+        None if says_sizes or not _fit(facts, types, named) or _is_of_sizes(facts, key) else error
+    )
+
+
+def _is_of_sizes(facts: OpFacts, key: Any) -> bool:
+    """Whether smaller tensors may be refused for being so small: those of one floating dtype and
+    usual indices are, too. Channels that groups do not divide, an image smaller than the window:
+    the program's own sizes may be taken. Operators on single elements know no sizes."""
+    if torch.Tag.pointwise in facts.op.tags:
+        return False
+    types, named = thaw(key)
+    tensors = _tensors((types, tuple([t for _, t in named])))
+    floating = next((t.dtype for t in tensors if t.dtype.is_floating_point), torch.float32)
+    usual = tuple([_usual(t, floating) for t in types])
+    usually = tuple([(name, _usual(t, floating)) for name, t in named])
+    if (usual, usually) == (tuple(types), tuple(named)):
+        return True
+    return _raised(facts.op, usual, usually, torch.ones) is not None
+
+
+def _usual(argument: Any, floating: torch.dtype) -> Any:
+    """An argument of that floating dtype, or of the usual one of indices."""
+    if isinstance(argument, (list, tuple)):
+        return type(argument)([_usual(item, floating) for item in argument])
+    if type(argument) is not TensorType or argument.dtype in (torch.bool, floating):
+        return argument
+    is_number = argument.dtype.is_floating_point or argument.dtype.is_complex
+    return replace(argument, dtype=floating if is_number else torch.int64)
 
 
 def _raised(op: Any, types: Any, named: Any, fill: Any) -> Exception | None:
