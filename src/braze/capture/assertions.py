@@ -17,6 +17,7 @@ So it is with numbers that the graph computes, where Python may raise:
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any, final
 
@@ -150,10 +151,12 @@ def settle_assumptions(interpreter: Any) -> None:
     interpreter.looks_at_results = False
     tracer = interpreter.tracer
     tracer.gives_integers = tracer.gives_sizes = False
-    tracer.check_number = _refuse_condition
+    tracer.check_number = functools.partial(_refuse_condition, interpreter)
 
 
-def _refuse_condition(record: Callable[[], Value]) -> None:
+def _refuse_condition(interpreter: Any, record: Callable[[], Value]) -> None:
+    if is_optimizer(interpreter.frames[-1].globals) and _are_moderate(interpreter):
+        return
     raise DataDependent("a number", "Python may raise here, behind an operator with effects")
 
 
