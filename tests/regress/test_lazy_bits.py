@@ -57,6 +57,16 @@ def test_lazy_results_that_stay_inside_are_one_graph() -> None:
     assert braze.explain(STEPS["computed with"])(NUMBERS).graph_count == 1
 
 
+def test_conjugates_of_what_the_program_never_has_are_computed() -> None:
+    """`ifft` of real numbers ends with one, of memory that nobody else has."""
+    x = torch.arange(6.0)
+    explanation = braze.explain(torch.fft.ifft)(x)
+    assert (explanation.graph_count, explanation.break_count) == (1, 0)
+    assert torch.allclose(explanation.result, torch.fft.ifft(x))
+    asked = braze.compile(lambda x: (torch.fft.ifft(x).is_conj(), x + 1))
+    assert asked(x)[0] is torch.fft.ifft(x).is_conj()
+
+
 def test_write_through_a_lazy_result_reaches_its_base() -> None:
     def step(x: torch.Tensor) -> torch.Tensor:
         return x.mul(2).conj()

@@ -28,7 +28,7 @@ from braze.shapes.data_symbols import Undecidable
 from braze.shapes.symbolic import SymbolicSize, plain_size, program_value
 from braze.standins import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.composed import IN_PYTHON
-from braze.standins.free_copies import CopySeen, check_call, check_lazy
+from braze.standins.free_copies import CopySeen, check_call, check_lazy, note_inner
 from braze.standins.numbers import SymbolicFloat
 from braze.standins.standin import Standin
 
@@ -80,6 +80,8 @@ def leaf_call(
     else:
         with symbolic_dispatch(function):
             result = traced(function, args, kwargs, callers)
+    if interpreter.tracer.new_lazy:
+        note_inner(interpreter.tracer.new_lazy, (*args, *kwargs.values()))
     did_nothing = recorder.progress == before
     if type(result) is not Standin:
         check_answer(function, args, kwargs, result, wrapped=False)

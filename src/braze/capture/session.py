@@ -115,7 +115,7 @@ from braze.marks import MARKS, Mark
 from braze.shapes.unknowns import SpecialisedError
 from braze.standins import Untraceable
 from braze.standins.finish import FinishedTrace
-from braze.standins.free_copies import CopySeen, check_unseen, is_lazy
+from braze.standins.free_copies import CopySeen, check_unseen, shares_lazily
 
 MAX_ATTEMPTS = 12
 
@@ -355,7 +355,7 @@ def _finished_trace(interpreter: Interpreter, results: list[Any]) -> FinishedTra
     check_hooks(interpreter, results)
     check_written(interpreter)
     finish_functions(interpreter, results)
-    if interpreter.tracer.has_lazy and any(map(is_lazy, results)):
+    if interpreter.tracer.has_lazy and any(map(shares_lazily, results)):
         raise CopySeen
     facts = interpreter.sizes.facts
     if facts is not None and facts.free_copies:

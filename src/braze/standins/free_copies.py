@@ -142,6 +142,20 @@ def is_lazy(x: Any) -> bool:
     return type(x) is Standin and (x.place.base or x.place).is_lazy
 
 
+def shares_lazily(x: Any) -> bool:
+    """Whether such a value has memory of the program's own."""
+    return is_lazy(x) and not (x.place.base or x.place).is_inner
+
+
+def note_inner(new_lazy: list[tuple[Place, Place]], arguments: Sequence[Any]) -> None:
+    """After a call: what it made lazily of values of its own (the conjugate that `ifft` ends with)
+    shares memory with nothing that the program has. It may leave the frame as numbers."""
+    given = {x.place.base or x.place for x in _tensors(arguments)}
+    for place, base in new_lazy:
+        place.is_inner = base not in given
+    new_lazy.clear()
+
+
 def check_lazy(name: str, arguments: Sequence[Any]) -> None:
     """CopySeen where a call tells such a tensor from its numbers. name: as a user writes it."""
     if any(map(is_lazy, _tensors(arguments))) and not _TELL_LAZY.isdisjoint(name.split(".")):

@@ -216,6 +216,7 @@ def _lazy_bit(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, 
     (place.base or place).shares_memory = True
     result = tracer.call(_LAZY[op], args, kwargs)
     result.place.shares_memory = result.place.is_lazy = tracer.has_lazy = True
+    tracer.new_lazy.append((result.place, place.base or place))
     return result
 
 

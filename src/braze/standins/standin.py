@@ -54,7 +54,8 @@ class Place:
         a history, that it refuses what carries gradients.
     asks_view: of an input, that what it does depends on what kind of view it is.
     may_be_view: of a base, that eager makes it as a view at some sizes (`free_copies`).
-    is_lazy: of a base, that eager makes it as a view with its conjugate or negative bit set.
+    is_lazy: of a base, that eager makes it as a view with its conjugate or negative bit set;
+        is_inner: of a value that the program never has.
     has_views: of a base, that views of it were made for which autograd asks it whether they need
         gradients.
     inference: of a base, whether it is an inference tensor; None before it has a stand-in. Views
@@ -72,7 +73,7 @@ class Place:
     new_leaf = False
     data_step = -1
     forgets_views = forgets_itself = is_piece = refuses_gradients = False
-    asks_view = may_be_view = is_lazy = has_views = False
+    asks_view = may_be_view = is_lazy = is_inner = has_views = False
     inference: bool | None = None
 
     def __init__(

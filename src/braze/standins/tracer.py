@@ -82,6 +82,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.leaf_reads: list[int] = []
         self.has_numbers = self.checks_unread = self.has_lazy = False
         self.computes_lazy = True
+        self.new_lazy: list[tuple[Place, Place]] = []
         self.gives_numbers = self.gives_integers = self.gives_sizes = False
         self.open_facts: Callable[[], Facts] | None = None
         self.integers: dict[Any, Any] = {}  # what calls on the same values gave
