@@ -16,6 +16,7 @@ they come out as they do in eager.
         InternalError         a fault of Braze, with the stage and the user's line
             CaptureError      ... in the stage that reads the program
             InvalidIR         ... found by a verifier between two stages
+        RecomputedOtherwise   a checkpoint's second call cannot run as its first did
         BackendFailed         a backend raised
         OperatorRaises        an operator of the program raises: the call runs eagerly, and gives
                               PyTorch's exception
@@ -194,6 +195,19 @@ class Interrupted(BaseException):
 @final
 class InvalidIR(InternalError):
     """A verifier found that a stage or pass made an ill-formed program."""
+
+
+@final
+class RecomputedOtherwise(BrazeError):
+    """A call in the recomputation of `torch.utils.checkpoint` that cannot run as it did in the
+    forward: what it saves would be taken for what the forward saved."""
+
+    def __init__(self, reason: str, *, origin: object = None) -> None:
+        hint = (
+            "Between a forward and its backward, change nothing that decides how compiled code "
+            "runs: no options, modes, globals or sizes of what is checkpointed."
+        )
+        super().__init__(_paragraphs(origin, reason, hint))
 
 
 @final

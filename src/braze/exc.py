@@ -16,6 +16,7 @@ from braze.errors import (
     InvalidOption,
     LeftToEagerError,
     RecompileLimitExceeded,
+    RecomputedOtherwise,
     Unsupported,
     UserError,
 )
@@ -36,6 +37,7 @@ __all__ = [
     "InvalidOption",
     "LeftToEagerError",
     "RecompileLimitExceeded",
+    "RecomputedOtherwise",
     "Unsupported",
     "UserError",
 ]

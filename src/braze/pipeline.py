@@ -544,7 +544,8 @@ def entry_of(
     captured: CapturedFrame, graph: GraphCallable, draws_on: tuple[torch.device, ...]
 ) -> CompiledEntry:
     """What the dispatcher keeps of a captured frame. draws_on: devices that the graph draws on."""
-    run = with_checks(with_hooks_checked(graph, captured), captured.checks)
+    watched, saving = with_hooks_checked(graph, captured)
+    run = with_checks(watched, captured.checks)
     return CompiledEntry(
         guards=captured.guards,
         inputs=captured.inputs,
@@ -552,6 +553,7 @@ def entry_of(
         effects=captured.effects,
         exit=captured.exit,
         draws_on=draws_on,
+        saving=saving,
     )
 
 

@@ -72,6 +72,7 @@ EAGER_CODES: Mapping[str, str] = MappingProxyType(
         "tracer": "a tracer of PyTorch's, which is active now, is to see the program's operators",
         "saved-tensors-hooks": "hooks on saved tensors are set around the call, and a graph cannot "
         "show them what the program's operators would",
+        "recomputed": "torch.utils.checkpoint computes again what its forward left to eager",
         "run-only": "braze.run compiles nothing for new kinds of input",
         "stance": "braze.set_stance has calls run eagerly",
         "wrong-arguments": "the arguments do not fit the function's parameters",

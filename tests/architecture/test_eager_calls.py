@@ -37,7 +37,7 @@ REASONS: dict[tuple[str, str], str] = {
     ("src/braze/runtime/driver.py", "_run_original"): "what other compilers read in place of ours",
     ("src/braze/pipeline.py", "capture_whole"): "export, of a program that raises: it does so here",
     ("src/braze/runtime/driver.py", "_apply"): "a call that a frame makes behind a reported break",
-    ("src/braze/runtime/driver.py", "_find_and_call"): "binds arguments",
+    ("src/braze/runtime/driver.py", "_find_and_run"): "binds arguments",
     ("src/braze/runtime/callees.py", "_step"): "an optimizer's, called behind a reported break",
     ("src/braze/runtime/module_shield.py", "__call__"): "calls what finds the compiled call",
     ("src/braze/runtime/module_shield.py", "forward"): "the same",

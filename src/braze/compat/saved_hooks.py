@@ -46,6 +46,28 @@ def is_in_checkpoint() -> bool:
     return hooks is not None and _code_of(hooks[0]) in _OF_CHECKPOINTS
 
 
+def checkpoint_in_force() -> tuple[Any, Any] | None:
+    """The frame of the `torch.utils.checkpoint` whose function the thread calls, and what numbers
+    the recomputation; None for that of the forward."""
+    hooks = saved_hooks()
+    if hooks is None or _code_of(hooks[0]) not in _OF_CHECKPOINTS:
+        return None
+    pack = _undecorated(hooks[0])
+    names = zip(pack.__code__.co_freevars, pack.__closure__, strict=True)
+    held = {name: cell.cell_contents for name, cell in names}
+    if "frame" in held:
+        return held["frame"], None
+    frame = held["target_frame_ref"]()
+    return None if frame is None else (frame, held["gid"])
+
+
+def saved_count(frame: Any, recomputation: Any) -> int:
+    """How many tensors a checkpoint's forward has saved, or this recomputation of it."""
+    if recomputation is None:
+        return len(frame.weak_holders)
+    return int(frame.recomp_counter[recomputation])
+
+
 def shows_saved_tensors() -> bool:
     """Whether a program's own hooks are in force in the thread."""
     hooks = saved_hooks()
@@ -67,7 +89,11 @@ def raised_by_hooks(problem: BaseException) -> bool:
 
 
 def _code_of(hook: Any) -> Any:
-    """The code of a hook; one of the checkpoint's is wrapped by torch's own compiler."""
+    return getattr(_undecorated(hook), "__code__", None)
+
+
+def _undecorated(hook: Any) -> Any:
+    """A hook itself: one of the checkpoint's is wrapped by torch's own compiler."""
     if type(hook) is types.FunctionType and is_compiler_function(hook):
-        hook = getattr(hook, "__wrapped__", hook)
-    return getattr(hook, "__code__", None)
+        return getattr(hook, "__wrapped__", hook)
+    return hook

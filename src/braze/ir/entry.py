@@ -55,6 +55,23 @@ class HooksInForce(Exception):
 
 
 @final
+class SavingGraph:
+    """The identity of a compiled graph that saves tensors for a backward, or is left at a break
+    behind which others do.
+
+    entry, cache: the driver's entry that the graph is of, and the cache that it is in; None until
+        the driver has made them. name: in words.
+    """
+
+    __slots__ = ("cache", "entry", "name")
+
+    def __init__(self) -> None:
+        self.entry: object = None
+        self.cache: object = None
+        self.name = "a compiled graph"
+
+
+@final
 class FrameValues:
     """The values of a frame at the point where its capture starts.
 
@@ -106,6 +123,7 @@ class CompiledEntry:
     draws_on: the devices whose random number generators `graph` advances: their states are kept
         while it runs, so that a faulting run can be repeated.
     operators: of the graph. fallbacks: what of it runs otherwise than by kernels of Braze.
+    saving: identifies the graph where it, or the rest of its frame, may save tensors.
     """
 
     guards: tuple[Guard, ...]
@@ -116,6 +134,7 @@ class CompiledEntry:
     draws_on: tuple[torch.device, ...] = ()
     operators: int = 0
     fallbacks: tuple[str, ...] = ()
+    saving: SavingGraph | None = None
 
 
 CompileAnswer: TypeAlias = CompiledEntry | Refused

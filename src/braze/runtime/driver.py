@@ -20,15 +20,17 @@ import torch
 
 from braze.compat.other_compilers import interpreted_as
 from braze.compat.tracers import active_tracer
-from braze.errors import HOW_TO_REPORT, OperatorRaises
-from braze.ir.entry import CompileFrame, FrameValues, HooksInForce, PartlyRun
+from braze.errors import HOW_TO_REPORT, OperatorRaises, RecomputedOtherwise
+from braze.ir.entry import CompileFrame, FrameValues, HooksInForce, PartlyRun, SavingGraph
 from braze.ir.origin import Origin
 from braze.runtime.binding import copy_defaults, make_binder
+from braze.runtime.checkpoint_calls import EagerRun, recomputed_otherwise, way_of_forward
 from braze.runtime.checks import CheckFailed
 from braze.runtime.continuation import Continuation
 from braze.runtime.eager_calls import Tally, leave_to_eager
 from braze.runtime.entrance import UNKNOWN, Entrance, Undone, make_entrance
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
+from braze.runtime.guards import explain_failure
 from braze.runtime.open_frames import run_frames
 from braze.runtime.stance import DEFAULT, Stance, without_compile
 from braze.runtime.tracebacks import without_driver_frames
@@ -127,6 +129,9 @@ class Dispatcher:
         self, cache: FrameCache, values: FrameValues, function: types.FunctionType | None
     ) -> Found | LeftToEager:
         """The entry for these values, compiled now if there is none, or why there is none."""
+        followed = self._followed(cache, values)
+        if followed is not None:
+            return followed
         if self.stance is not DEFAULT:
             return self._find_in_stance(self.stance, cache, values, function)
         if not self.compiles:
@@ -135,6 +140,49 @@ class Dispatcher:
         if tracer is not None:
             return _traced(cache, tracer)
         return cache.find_or_compile(self.compile_frame, values, function)
+
+    def found_in_forward(
+        self, entry: Entry, values: FrameValues, otherwise: RecomputedOtherwise
+    ) -> Found | LeftToEager:
+        """What ran the forward's call of a checkpoint, for its recomputation, where another entry
+        was found, which refused. Raises what it raised where that call was another."""
+        saving = entry.compiled.saving
+        assert saving is not None and isinstance(saving.cache, FrameCache)
+        followed = self._followed(saving.cache, values)
+        if followed is None:
+            raise otherwise
+        return followed
+
+    def _followed(self, cache: FrameCache, values: FrameValues) -> Found | LeftToEager | None:
+        """In the recomputation of a checkpoint, what ran the same call in its forward. None where
+        none is known, or no checkpoint is computed again."""
+        way = way_of_forward()
+        if way is None:
+            return None
+        code = cache.code
+        if type(way) is EagerRun:
+            if way != EagerRun(code, cache.offset):
+                return None
+            what, where = (
+                "its checkpoint's forward did",
+                f"{code.co_filename}:{code.co_firstlineno}",
+            )
+            name, is_rest = code.co_qualname, cache.offset > 0
+            return LeftToEager("recomputed", what, "", where, name, is_rest, is_asked_for=True)
+        assert type(way) is SavingGraph
+        assert isinstance(way.entry, Entry) and isinstance(way.cache, FrameCache)
+        if self._place_of(way.cache) is not self._place_of(cache):
+            return None
+        inputs = way.entry.check(values)
+        if inputs is None:
+            failure = explain_failure(way.entry.compiled.guards, values)
+            raise recomputed_otherwise(way, f"something else, since that does not fit: {failure}")
+        return way.entry, inputs
+
+    def _place_of(self, cache: FrameCache) -> FrameCache:
+        """The cache of the same place that has what the callable's own backend compiled."""
+        forced = list(self._forced.items())
+        return next((own for (_, own), other in forced if other is cache), cache)
 
     def _find_in_stance(
         self,
@@ -206,8 +254,11 @@ class Dispatcher:
         kwargs: dict[str, Any],
     ) -> Any:
         """The result of `function(*args, **kwargs)` by an entry whose guards hold."""
+        found: Found | LeftToEager | None = None
         try:
             results = entry.run_graph(inputs)
+        except RecomputedOtherwise as otherwise:
+            found = self.found_in_forward(entry, values, otherwise)
         except Exception as fault:
             why = self.left_by_fault(fault, function.__code__, is_rest=False)
         else:
@@ -218,6 +269,10 @@ class Dispatcher:
             inputs.clear()  # the caller holds the list
             del inputs, results, values  # what the frames do not hold may go
             return run_frames(self, frames, entry)
+        if type(found) is tuple:
+            return self.run(*found, values, function, args, kwargs)
+        if isinstance(found, LeftToEager):
+            why = found
         return leave_to_eager(self.tally, why, function, args, kwargs)
 
     def left_by_fault(
@@ -320,12 +375,18 @@ class CompiledCallable:
     def _run_undone(self, undone: Undone, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by the function itself, since the entry's graph raised."""
         assert undone.fault is not None
+        if type(undone.fault) is RecomputedOtherwise:
+            return self._find_and_run(args, kwargs)
         why = self._dispatcher.left_by_fault(undone.fault, self._code, is_rest=False)
         return leave_to_eager(self._dispatcher.tally, why, self._function, args, kwargs)
 
     def _find_and_call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """The call by an entry that is looked for, or compiled, or else by the function itself."""
         self._calls.add()
+        return self._find_and_run(args, kwargs)
+
+    def _find_and_run(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """The same of a call that is counted already."""
         function, bind, dispatcher = self._function, self._bind, self._dispatcher
         if function.__defaults__ is not bind.__defaults__ or (
             function.__kwdefaults__ is not bind.__kwdefaults__

@@ -12,6 +12,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import logging
+import types
 import warnings
 from array import array
 from collections.abc import Callable, Mapping
@@ -19,6 +20,7 @@ from typing import Any, final
 
 from braze.compat.callers import outside_place
 from braze.errors import BrazeWarning, LeftToEagerError
+from braze.runtime.checkpoint_calls import EagerRun, in_checkpoint
 from braze.trace import FAULTS, LeftToEager
 
 _LOG = logging.getLogger("braze.eager_calls")
@@ -120,16 +122,21 @@ class Tally:
 def leave_to_eager(
     tally: Tally,
     why: LeftToEager,
-    function: Callable[..., Any],
+    function: types.FunctionType,
     args: tuple[Any, ...],
     kwargs: dict[str, Any],
+    place: EagerRun | None = None,
 ) -> Any:
-    """The result of `function(*args, **kwargs)` by the program's own code."""
+    """The result of `function(*args, **kwargs)` by the program's own code. place: of a frame's
+    code whose rest the function is; None for a whole call."""
+    way = place or EagerRun(function.__code__, 0)
     if not why.may_raise:
         tally.note(why)
-        return function(*args, **kwargs)
+        with in_checkpoint(way):
+            return function(*args, **kwargs)
     try:
-        result = function(*args, **kwargs)
+        with in_checkpoint(way):
+            result = function(*args, **kwargs)
     except BaseException:
         tally.note(dataclasses.replace(why, is_for_good=False))
         raise

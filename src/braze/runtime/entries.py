@@ -305,6 +305,11 @@ class FrameCache:
             unstable = Refused("break", "unstable-guard", what, _UNSTABLE_FIX, origin)
             self.refusals = (*self.refusals, unstable)
             return self._refused(unstable)
+        saving = answer.saving
+        if saving is not None:
+            saving.entry, saving.cache = entry, self
+            where = f"{self.code.co_filename}:{self.code.co_firstlineno}"
+            saving.name = f"a compiled graph of {self.code.co_qualname} ({where})"
         with self.order:
             if self.hidden is None:
                 self.entries = (entry, *self.entries)

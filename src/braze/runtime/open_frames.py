@@ -21,9 +21,10 @@ import types
 from typing import Any, Protocol, TypeAlias, final
 
 from braze.compat.bytecode import decode
-from braze.errors import InternalError
+from braze.errors import InternalError, RecomputedOtherwise
 from braze.ir.entry import FrameValues, PartlyRun
 from braze.ir.frame import NULL, Break, GraphBreak
+from braze.runtime.checkpoint_calls import EagerRun
 from braze.runtime.continuation import Continuation, Point, make_continuation
 from braze.runtime.eager_calls import Tally, leave_to_eager
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
@@ -54,6 +55,9 @@ class Host(Protocol):
     def left_by_fault(
         self, fault: Exception, code: types.CodeType, *, is_rest: bool
     ) -> LeftToEager: ...
+    def found_in_forward(
+        self, entry: Entry, values: FrameValues, otherwise: RecomputedOtherwise
+    ) -> Found | LeftToEager: ...
 
 
 class _Ready(enum.Enum):
@@ -222,7 +226,16 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     entry, inputs = found
     results = why = None
     try:
-        results = entry.run_graph(inputs)
+        try:
+            results = entry.run_graph(inputs)
+        except RecomputedOtherwise as otherwise:
+            found = host.found_in_forward(entry, values, otherwise)
+            if isinstance(found, LeftToEager):
+                return _Native(why=found)
+            entry, inputs = found
+            results = entry.run_graph(inputs)
+    except RecomputedOtherwise as otherwise:
+        raised = otherwise
     except PartlyRun as partly:
         raised = partly.cause
     except Exception as fault:
@@ -303,10 +316,11 @@ def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
         assert exception is not None, "nothing says why a frame is left to eager"
         why = _left_by(exception, frame)
     known = 0 if exception is None else id(exception.__traceback__)
+    place = EagerRun(frame.code, frame.offset)
     rest = _rest(host, frame, exception)
     del exception  # what it holds ends when the program lets go of it
     try:
-        result = leave_to_eager(host.tally, why, rest, (), {})
+        result = leave_to_eager(host.tally, why, rest, (), {}, place)
     except BaseException as raised:
         return _Failed(without_driver_frames(raised, known))
     return Finished(result)

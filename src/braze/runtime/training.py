@@ -32,7 +32,8 @@ from braze.compat.backward import (
 )
 from braze.compat.gradmode import is_autocast_on
 from braze.compat.saved_hooks import raised_by_hooks, shows_saved_tensors
-from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun, after_effects
+from braze.errors import RecomputedOtherwise
+from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun, SavingGraph, after_effects
 from braze.ir.graph import Alias, operands
 from braze.ir.op_effects import is_irrevocable
 from braze.ir.picking import items_at
@@ -49,6 +50,7 @@ from braze.ir.training import (
 from braze.ir.types import Size, TensorType
 from braze.locks import make_lock
 from braze.runtime.cheap_views import cheap_view_for
+from braze.runtime.checkpoint_calls import in_checkpoint
 from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
 from braze.runtime.size_values import compile_reader, compile_sizes
@@ -81,6 +83,7 @@ class TrainingGraph:
         kept: int = 0,
     ) -> None:
         self.pair = pair
+        self.saving = SavingGraph()
         self.outputs = pair.outputs[: len(pair.outputs) - kept]
         self.forward = forward
         self.differentiate = differentiate
@@ -148,7 +151,10 @@ class TrainingGraph:
         if shows_saved_tensors():
             raise HooksInForce(FOREIGN_HOOKS)
         try:
-            return _apply(self, inputs, *wanting)
+            with in_checkpoint(self.saving):
+                return _apply(self, inputs, *wanting)
+        except RecomputedOtherwise:
+            raise
         except Exception as problem:
             if raised_by_hooks(problem):
                 raise PartlyRun(problem) from None

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import torch
 import torch.autograd.forward_ad as forward_ad
+from torch.utils.checkpoint import checkpoint
 from torch.utils.flop_counter import FlopCounterMode
 
 import braze
@@ -207,6 +208,13 @@ def under_saved_tensors_hooks(made: Made) -> Any:
         return made(x)
 
 
+def recomputed_behind_stance(made: Made) -> Any:
+    with braze.set_stance("force_eager"):
+        result = checkpoint(made, X.clone().requires_grad_(), use_reentrant=False)
+    result.sum().backward()
+    return result
+
+
 # --- faults of Braze -----------------------------------------------------------------------------
 
 
@@ -349,6 +357,14 @@ SITUATIONS = (
         False,
         LeftToEagerError,
         call=under_saved_tensors_hooks,
+    ),
+    Situation(
+        "forward of a checkpoint was eager",
+        _is(squared),
+        "recomputed",
+        False,
+        None,
+        call=recomputed_behind_stance,
     ),
     Situation("run only", _is(add), "run-only", False, None, after=braze.run),
     Situation("handled exception", _is(handling), "handled-exception", False, is_rest=True),
