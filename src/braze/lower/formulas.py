@@ -134,4 +134,7 @@ def least_common_multiple(x: Scalar, y: Scalar) -> Scalar:
     divisor = apply("gcd", x, y)
     is_zero = apply("eq", divisor, 0)
     part = apply("truncdiv", x, where(is_zero, 1, divisor))
+    if x.dtype in (torch.int8, torch.int16):
+        # C++ multiplies these as int: eager takes the magnitude first, and wraps it then.
+        return where(is_zero, 0, apply("mul", apply("abs", part), apply("abs", y)))
     return where(is_zero, 0, apply("abs", apply("mul", part, y)))

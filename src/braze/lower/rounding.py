@@ -6,7 +6,7 @@ from braze.ir.loops import Apply, Reduce, Scalar
 from braze.ir.scalars import walk
 
 # Float operators of which PyTorch's vectors and a compiler's give the same bits.
-_ROUNDED_ALIKE = frozenset({"add", "sub", "mul", "truediv", "sqrt"})
+_ROUNDED_ALIKE = frozenset({"add", "sub", "mul", "truediv"})
 _WITHOUT_ROUNDING = frozenset(
     "floor ceil trunc round isnan isinf signbit neg abs sign not copysign nextafter maximum "
     "minimum and or xor shl shr eq ne lt le gt ge where".split()
