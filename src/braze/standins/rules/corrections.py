@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from braze.ir.types import TensorType
+from braze.standins.errors import Untraceable
 from braze.standins.layout import (
     channels_last_stride,
     contiguous,
@@ -102,6 +103,14 @@ def _gradients_of_a_layer(result: tuple[TensorType, ...], args: tuple[Any, ...])
     return (*result[:3], bias, bias, *result[5:])
 
 
+def _of_columns(result: TensorType, args: tuple[Any, ...]) -> Any:
+    """A product with no columns: the kernel only scales the bias, and gives it as it lies."""
+    bias, matrix = args[0], args[1]
+    if matrix.shape[1] == 0 and 0 not in result.shape and bias.shape != result.shape:
+        raise Untraceable("addmv of a matrix without columns, which does not expand its bias")
+    return result
+
+
 _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._linalg_svd.default: _column_major(2),
     aten.linalg_eig.default: _column_major(1),
@@ -112,6 +121,7 @@ _CORRECTIONS: dict[Any, Callable[[Any, Any], Any]] = {
     aten._native_batch_norm_legit_functional.default: _statistics,
     aten._native_batch_norm_legit_no_training.default: _no_statistics,
     aten.max_unpool2d.default: _like_first,
+    aten.addmv.default: _of_columns,
     aten.mkldnn_rnn_layer_backward.default: _gradients_of_a_layer,
     aten.nonzero_static.default: _row_major,
     aten._fft_r2c.default: _transformed_last,
