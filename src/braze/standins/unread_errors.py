@@ -200,6 +200,12 @@ def _divisors(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
         yield args[1], None, None, 0
 
 
+def _sorters(args: Sequence[Any], kwargs: Any) -> Iterable[Any]:
+    """`searchsorted(sorted_sequence, self, sorter=...)`: from the start only."""
+    if kwargs.get("sorter") is not None:
+        yield kwargs["sorter"], 0, args[0].type.shape[-1], None
+
+
 def _holds_fractions(argument: Any) -> bool:
     if type(argument) is not Value:
         return isinstance(argument, float)
@@ -223,14 +229,16 @@ _ROWS: tuple[tuple[_Positions | None, str], ...] = (
     (_flat, "take put"),
     (_advanced, "index.Tensor _unsafe_index.Tensor index_put _unsafe_index_put"),
     (_classes, "nll_loss_forward nll_loss2d_forward"),
-    (_divisors, "floor_divide remainder.Tensor fmod.Tensor"),
+    (_divisors, "floor_divide remainder.Tensor remainder.Scalar_Tensor fmod.Tensor"),
     (_rounded_divisors, "div.Tensor_mode"),
+    (_sorters, "searchsorted.Tensor"),
     (
         None,
         "binary_cross_entropy _embedding_bag _embedding_bag_forward_only max_unpool2d "
         "max_unpool3d masked_scatter lu_unpack multilabel_margin_loss_forward "
         "multi_margin_loss _linalg_svd linalg_eig cholesky cholesky_inverse linalg_lu_solve "
-        "masked_fill.Tensor",
+        "masked_fill.Tensor _linalg_eigh _linalg_eigvals linalg_pinv.atol_rtol_tensor histc "
+        "segment_reduce",
     ),
 )
 
