@@ -40,6 +40,7 @@ from braze.devices import Device, device_of_type, prepare_devices
 from braze.errors import BackendFailed, BrazeError, BrazeWarning, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
+from braze.interop.example_numbers import NeedsConstants, hiding_numbers
 from braze.interop.fx_graph import to_fx
 from braze.interop.torch_compilers import run_by_compiler
 from braze.ir.custom_gradient import without_custom_gradients
@@ -250,6 +251,7 @@ class FrameCompiler:
 
     def __init__(self, options: Options, backend: Backend, journal: Journal) -> None:
         self.options, self.backend, self.journal = options, backend, journal
+        self.takes_numbers = backend.takes_numbers  # until its compiler asks for their values
         self.loops: set[tuple[types.CodeType, int]] = set()  # that are not unrolled
         self.refusing: set[tuple[types.CodeType, int]] = set()  # checkpoints, left to eager
 
@@ -285,6 +287,11 @@ class FrameCompiler:
         except _Faulted as fault:  # which has let the graph go: the frame is captured again
             self._note_fault(fault.failure, recorder)
             return self._compiled(request, policy, recorder, Level.ATEN)
+        except NeedsConstants as reason:
+            recorder.emit("dynamic", f"numbers are compiled as they are, for the backend: {reason}")
+            self.takes_numbers = False
+            constant = dataclasses.replace(policy, numbers=False)
+            return self._compiled(request, constant, recorder, self.backend.level)
 
     def _compiled(
         self, request: CompileRequest, policy: SizePolicy, recorder: Recorder, level: Level
@@ -372,7 +379,7 @@ class FrameCompiler:
 
     def _is_refused(self, captured: CapturedFrame | Refused) -> bool:
         """Whether the backend takes numbers for constants, and the graph needs one from outside."""
-        if self.backend.takes_numbers or not is_symbolic(captured):
+        if self.takes_numbers or not is_symbolic(captured):
             return False
         return bool(captured.graph.sizes.numbers) and not captured.marked
 
@@ -380,7 +387,7 @@ class FrameCompiler:
         """Which sizes and numbers are symbols."""
         request.history.begin()
         dynamic = self.options.dynamic if self.backend.takes_sizes else False
-        return SizePolicy(dynamic, request.history, self.backend.takes_numbers)
+        return SizePolicy(dynamic, request.history, self.takes_numbers)
 
     def _graph_callable(
         self,
@@ -494,7 +501,10 @@ class FrameCompiler:
             example_inputs = compile_entry_check((), captured.inputs)(request.values) or []
             try:
                 most = self.options.recompile_limit if is_symbolic(captured) else 0
+                compiler = hiding_numbers(compiler, captured.inputs, example_inputs)
                 made = run_by_compiler(captured.graph, module, compiler, example_inputs, most)
+            except NeedsConstants:
+                raise
             except Exception as error:
                 failure = BackendFailed(self.backend.name, error)
                 if not self.options.suppress_errors or self.options.fullgraph:

@@ -45,7 +45,8 @@ class Backend:
     forward graphs; `backward_compiler` at Level.JOINT alone.
 
     takes_sizes: whether sizes may be other ones at the next call: its graphs compute with them.
-    takes_numbers: the same of numbers that are inputs, which other compilers take for constants.
+    takes_numbers: the same of numbers that are inputs. A user's compiler that asks for their values
+        gets them as constants.
     """
 
     name: str
@@ -134,7 +135,8 @@ class Backends:
             return backend
         if callable(backend):
             name = getattr(backend, "__name__", type(backend).__name__)
-            return Backend(name, Level.TORCH, _with_arguments(backend, mode, options))
+            made = _with_arguments(backend, mode, options)
+            return Backend(name, Level.TORCH, made, takes_numbers=True)
         if not isinstance(backend, str):
             raise InvalidBackend(f"A backend is a name or a callable, not {backend!r}.")
         if backend in OWN:
@@ -145,7 +147,7 @@ class Backends:
         compiler = _with_arguments(self._compiler_of(backend), mode, options)
         with self._lock:
             is_ours = backend in self._registered  # others look at the inputs' sizes
-        return Backend(backend, Level.TORCH, compiler, takes_sizes=is_ours)
+        return Backend(backend, Level.TORCH, compiler, takes_sizes=is_ours, takes_numbers=is_ours)
 
     def _compiler_of(self, name: str) -> GraphCompiler:
         if (registered := self._registered.get(name)) is not None:

@@ -97,16 +97,20 @@ def with_gradients(
     return run_with_gradients
 
 
-def untracked(
-    run: Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]],
-) -> Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]:
-    """A graph whose results need no gradients, on inputs that might: it may have been rewritten to
-    one without the `detach` that said so."""
+def _needs_gradient(given: Any) -> bool:
+    return isinstance(given, torch.Tensor) and given.requires_grad
 
-    def run_untracked(inputs: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
-        if not torch.is_grad_enabled() or not any(x.requires_grad for x in inputs):
+
+def untracked(
+    run: Callable[[Sequence[Any]], Sequence[torch.Tensor]],
+) -> Callable[[Sequence[Any]], Sequence[torch.Tensor]]:
+    """A graph whose results need no gradients, on inputs that might: it may have been rewritten to
+    one without the `detach` that said so. Numbers among the inputs need none."""
+
+    def run_untracked(inputs: Sequence[Any]) -> Sequence[torch.Tensor]:
+        if not torch.is_grad_enabled() or not any(map(_needs_gradient, inputs)):
             return run(inputs)
-        return run([x.detach() if x.requires_grad else x for x in inputs])
+        return run([x.detach() if _needs_gradient(x) else x for x in inputs])
 
     return run_untracked
 
