@@ -470,7 +470,7 @@ COMPILES = {
     "buffer_set_to_none": [(1, []), (1, [])],
     "parameter_registered_inside": [(1, ["unbuildable-object"]), (1, [])],
     "parameter_replaced_inside": [(2, ["unbuildable-object"]), (0, [])],
-    "parameter_data_written": [(2, ["unsupported-attribute"]), (0, [])],
+    "parameter_data_written": [(2, ["unsupported-tensor"]), (0, [])],
     "tensor_attribute_plain": [(1, []), (1, [])],
     "python_state": [(1, []), (1, [])],
     # Before Python 3.12 a comprehension is a frame of its own.

@@ -430,8 +430,7 @@ def torch_where_inplace():
 
 
 BREAKS = {
-    "data_assign": ("unsupported-attribute",),
-    "data_assign_param": ("unsupported-attribute",),
+    "data_assign_param": ("unsupported-tensor",),
     "inplace_alias_in": ("unsupported-tensor",),
     "out_resize_input": ("unsupported-tensor",),
     "attr_set_on_tensor": ("unsupported-attribute",),

@@ -186,6 +186,11 @@ class TensorNames:
             entry = self._names[id(standin)] = (standin, value, version)
         return entry[1]
 
+    def rename(self, standin: Any, other: Any) -> None:
+        """From now on a stand-in is named as another one, whose memory it was given."""
+        name = self.name(other)
+        self._names[id(standin)] = (standin, name, _writes_to(other))
+
     def written(self) -> frozenset[Value]:
         """The names of stand-ins whose memory was written to after they were named, or before if no
         call made them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -51,6 +52,7 @@ from braze.capture.assertions import finished_checks
 from braze.capture.autograd_functions import finish_functions
 from braze.capture.break_reasons import CATALOGUE, graph_break
 from braze.capture.calls_of_sizes import kept_calls
+from braze.capture.data_assignment import with_counts
 from braze.capture.data_writes import check_data_writes
 from braze.capture.dropped_gradients import dropped_leaves
 from braze.capture.dynamic_sizes import passed_sources
@@ -281,9 +283,7 @@ def _finish(
     interpreter.number_functions.check_unchanged()
     writes = write_effects(interpreter, writer)
     writes += interpreter.outside_iterators.finish(interpreter.overlay)
-    late = [
-        Call(call, writer.recipes(final_values(values))) for call, values in interpreter.late_calls
-    ]
+    late = list(_late_effects(interpreter, writer))  # which may add to `fills`
     effects: list[Effect] = [*writer.fills, *writes, *late]
     after = ambient_state().with_modes_of(before)
     deeper = autocast_depth() - interpreter.autocast_depth
@@ -333,6 +333,11 @@ def _finish(
         switched=switched,
         saves=needs_gradients(trace.graph),
     )
+
+
+def _late_effects(interpreter: Interpreter, writer: RecipeWriter) -> Iterator[Effect]:
+    for call, values in with_counts(interpreter.late_calls):
+        yield Call(call, writer.recipes(final_values(values)))
 
 
 def _check_left(interpreter: Interpreter) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from braze.capture.data_assignment import assign_data, data_of
 from braze.capture.dropped_gradients import note_dropped
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import ask_view, check_original, leaf_call, traced
@@ -23,7 +24,6 @@ from braze.standins.standin import Standin
 # the line that reads it.
 _ANSWERED = frozenset({"numpy"})  # by a handler of its own
 FORBIDDEN = (frozenset(unknown_names(torch.Tensor)) | {"grad_fn", "__array__"}) - _ANSWERED
-_SETTABLE = frozenset({"data", "grad"})
 
 
 def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
@@ -58,10 +58,9 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
     if type(meta) in (types.MethodDescriptorType, types.FunctionType):
         return types.MethodType(meta, tensor)
     if type(meta) is types.GetSetDescriptorType:
-        found = leaf_call(interpreter, meta.__get__, (tensor,), {})
-        if name == "data" and type(found) is Standin:
-            found.place.data_step = interpreter.outer_step
-        return found
+        if name == "data":
+            return data_of(interpreter, tensor, meta)
+        return leaf_call(interpreter, meta.__get__, (tensor,), {})
     if issubclass(type(meta), property):
         return leaf_call(interpreter, meta.fget, (tensor,), {})
     if hasattr(type(meta), "__get__"):
@@ -72,7 +71,7 @@ def load_tensor_attribute(interpreter: Any, tensor: Any, name: str) -> Any:
 def _version(interpreter: Any, tensor: Any) -> Any:
     """How often the memory was written to. Of an input that is another number at each call, which
     the graph's own writes change before a result could be made of it."""
-    if interpreter.tracer.owner_of(tensor) is not None:
+    if interpreter.tracer.owner_of(tensor) is not None or tensor.place.given_at >= 0:
         raise BreakRequested("unsupported-tensor", "Tensor._version of an input")
     if is_free(tensor):
         raise CopySeen
@@ -196,13 +195,14 @@ def _instance_attribute(interpreter: Any, tensor: Any, real: Any, name: str) -> 
 
 
 def store_tensor_attribute(interpreter: Any, tensor: Any, name: str, value: Any) -> None:
-    """`tensor.name = value`: on a tensor made here it really happens; `grad` of an input is kept
-    back; else it breaks."""
+    """`tensor.name = value`: `grad` and `data` of an input are kept back; else it breaks."""
     if name == "requires_grad":
         interpreter.call(torch.Tensor.requires_grad_, tensor, value)
         return
-    if name in _SETTABLE and interpreter.tracer.real_of(tensor) is None and name != "grad":
-        traced(torch.Tensor.__setattr__, (tensor, name, value), {})
+    if name == "data":
+        if type(value) is Standin and _refuses_changes(interpreter, value):
+            raise BreakRequested("unsupported-tensor", "Tensor.data of one of several views")
+        assign_data(interpreter, tensor, value)
         return
     if name == "grad" and id(tensor) in interpreter.world.new_leaves:
         _check_gradient(tensor, value)

@@ -53,6 +53,7 @@ PLAIN_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
 REQUIRES_GRAD: Any = torch._C.TensorBase.__dict__["requires_grad"]
 IS_LEAF: Any = torch._C.TensorBase.__dict__["is_leaf"]
 GRAD: Any = torch._C.TensorBase.__dict__["grad"]
+DATA: Any = torch._C.TensorBase.__dict__["data"]
 GRAD_HOOKS: Any = torch._C.TensorBase.__dict__["_post_accumulate_grad_hooks"]
 
 

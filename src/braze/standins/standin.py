@@ -47,6 +47,8 @@ class Place:
     new_leaf: that it is a leaf of autograd's graph which began in the trace.
     data_step: of what `x.data` gave, the program's step at which it did; else -1. It has a version
         of its own: autograd does not know that a write through it changes `x`.
+    given_at: of the place of a tensor whose `data` the program assigned to, the version that the
+        tensor had; else -1. The memory is another tensor's: autograd and versions tell them apart.
     forgets_views: of an input, that it is a leaf of autograd's graph and itself a view: eager loses
         the history of its views at a write that autograd does not see. forgets_itself: that it is a
         view of such a leaf, and loses its own. is_piece: of an input, that autograd refuses to
@@ -72,6 +74,7 @@ class Place:
     shares_memory = False
     new_leaf = False
     data_step = -1
+    given_at = -1
     forgets_views = forgets_itself = is_piece = refuses_gradients = False
     asks_view = may_be_view = is_lazy = is_inner = has_views = False
     inference: bool | None = None

@@ -303,6 +303,8 @@ class Tracer(dispatch.TorchDispatchMode):
                 elif place.base is None:
                     value = place.value
                 else:
+                    if place.given_at >= 0 and grad:
+                        self._check_saved()
                     value = self.recorder.read(place)
                 values.append(value)
                 described.append(value.type)
@@ -337,6 +339,8 @@ class Tracer(dispatch.TorchDispatchMode):
 
     def _read_tracked(self, place: Place) -> Value:
         """Read through which gradients flow."""
+        if place.given_at >= 0:
+            raise Untraceable("gradients of a tensor whose data was assigned to")
         while (
             place.step is not None and place.step.op is aten.detach.default and not place.new_leaf
         ):
@@ -348,6 +352,11 @@ class Tracer(dispatch.TorchDispatchMode):
         if base.history is not None:
             return self.recorder.read_with_gradient(place)
         return self.recorder.read(place)
+
+    def _check_saved(self) -> None:
+        """Autograd might save a tensor whose data was assigned to, and asks for its version."""
+        if self.leaf_reads or any(standin.requires_grad for standin, _ in self.inputs):
+            raise Untraceable("a tensor whose data was assigned to, where gradients may flow")
 
     def _note_leaf(self, place: Place) -> None:
         """Gradients end here. At a leaf made in the trace they may, where that is allowed."""
@@ -405,6 +414,8 @@ class Tracer(dispatch.TorchDispatchMode):
         if type(viewed) is not Standin:
             viewed = self.standin_of(viewed)
         place = viewed.place
+        if place.given_at >= 0:
+            raise Untraceable("a view of a tensor whose data was assigned to")
         if op is aten.as_strided.default:
             return strided_view(self, viewed, *args[1:])
         rest = tuple([tuple(a) if type(a) is list else a for a in args[1:]])
