@@ -15,6 +15,7 @@ import torch
 
 from braze.capture.signals import BreakRequested
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.dispatch import TorchFunction, torch_function_of
 from braze.compat.iterators import base_items
 from braze.ir.guard import ABSENT
 
@@ -35,6 +36,8 @@ def check_overrides(interpreter: Any, name: str, values: Iterable[Any]) -> None:
         cls = type(value)
         if cls in _PLAIN or cls in _NEVER_ASKED or cls is _LEGACY_TYPE:
             continue
+        if issubclass(cls, torch.Tensor) and torch_function_of(cls) is not TorchFunction.OWN:
+            continue  # as the parameters in the list that a recurrent layer passes
         if cls is tuple or cls is list:
             check_overrides(interpreter, name, base_items(value))
         elif _answers(interpreter, value, cls):
