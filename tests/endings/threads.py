@@ -216,8 +216,9 @@ def awaits_in_vain(x: Any) -> Any:
 def runs_a_schedule(x: Any) -> Any:
     seen: Any = []
     schedule = sched.scheduler(time.monotonic, time.sleep)
-    schedule.enter(0.02, 1, seen.append, (2,))
-    schedule.enter(0.01, 1, seen.append, (1,))
+    start = time.monotonic()  # a compile between the two lines would reorder `enter`'s delays
+    schedule.enterabs(start + 0.02, 1, seen.append, (2,))
+    schedule.enterabs(start + 0.01, 1, seen.append, (1,))
     schedule.run()
     return x + len(seen), seen
 
