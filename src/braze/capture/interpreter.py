@@ -215,6 +215,9 @@ class Interpreter:
         self.overlay.release()
         self.arrays.release()
         self.outside_iterators.release()
+        # What an attempt knows refers to the interpreter, and it holds what the frame was given:
+        # without attributes it ends no cycle, whatever is added above.
+        self.__dict__ = {"over": True, "missed": self.missed}
 
     # --- where -------------------------------------------------------------------------------
 
