@@ -1,4 +1,4 @@
-"""The last reference to a module, a parameter or an input frees its memory, whatever compiled it."""
+"""The last reference to a module, a parameter or an input frees its memory."""
 
 from __future__ import annotations
 
@@ -93,6 +93,7 @@ def _no_collections() -> Iterator[None]:
         yield
     finally:
         gc.enable()
+        torch._dynamo.reset()  # else it gives a module of the class what was compiled for another
 
 
 def _references(*objects: Any) -> list[weakref.ref[Any]]:
