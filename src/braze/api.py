@@ -27,6 +27,7 @@ from braze.compat.callables import as_function
 from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_torch
 from braze.compat.numpy_wrappers import in_place_of_torch_s
 from braze.compat.numpy_wrappers import wrap_numpy as wrap_numpy
+from braze.compat.other_compilers import hide_from_other_compilers
 from braze.errors import InvalidOption, UserError
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
@@ -409,3 +410,6 @@ def _disable_frame(function: Any, reason: str) -> Any:
     functools.update_wrapper(copied, function)
     MARKS.put(copied, Mark.DISABLE_FRAME, reason)
     return copied
+
+
+hide_from_other_compilers((compile, compile_in_place, disable, explain, export, reset, run, status))

@@ -32,6 +32,7 @@ from braze.compat.compiler_questions import (
     PLAIN_BACKWARD,
     PLAIN_SETUP_CONTEXT,
 )
+from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.ir.custom_gradient import CustomGradient, Formula
 from braze.ir.frame import TorchCall
 from braze.ir.graph import Node, Value, operands
@@ -90,6 +91,7 @@ def ask_node(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     raise ProgramRaised(AttributeError(f"{context._said_name!r} object has no attribute {name!r}"))
 
 
+@unseen_by_other_compilers
 class OperatorFunction(torch.autograd.Function):
     """A function of autograd that stands for an operator (`library_operators.py`)."""
 
@@ -401,6 +403,7 @@ _OWN_NAMES = frozenset({"needs_input_grad", "saved_tensors"})
 _PROBLEMS = (DataDependent, Untraceable, UnknownTensor, RuntimeError)
 
 
+@unseen_by_other_compilers
 class _Interpreted(torch.autograd.Function):
     """What autograd sees of a program's function."""
 

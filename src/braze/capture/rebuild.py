@@ -8,6 +8,8 @@ from typing import Any
 
 import torch
 
+from braze.compat.other_compilers import unseen_by_other_compilers
+
 _HEAP_TYPE = 1 << 9
 
 
@@ -88,6 +90,7 @@ def rebuild_gradient(gradient: torch.Tensor) -> torch.Tensor:
     return gradient.detach() if gradient._is_view() else gradient
 
 
+@unseen_by_other_compilers
 class _UsedUp(torch.autograd.Function):
     """The history of a tensor whose backward ran inside of a compiled frame."""
 

@@ -8,12 +8,14 @@ from typing import Any
 
 import torch
 
+from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.errors import OperatorRaises
 
 _LIBRARY = torch.library.Library("braze", "DEF")
 _LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
 
 
+@unseen_by_other_compilers
 class _WithData(torch.autograd.Function):
     saves_nothing = True
 
@@ -48,6 +50,7 @@ through `.detach()`): its data are new, its history is the old one.
 _LIBRARY.define("overwritten(Tensor before, Tensor data) -> Tensor")
 
 
+@unseen_by_other_compilers
 class _Overwritten(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:

@@ -18,6 +18,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.operators import custom_gradient
+from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, replace_operands
 from braze.ir.run_graph import call_node, flat_tensors
@@ -112,6 +113,7 @@ def without_custom_gradients(graph: Graph) -> Graph:
 # --- private ---------------------------------------------------------------------------------
 
 
+@unseen_by_other_compilers
 class _Replayed(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, op: CustomGradient, results: Any, captured: Any, *inputs: Any) -> Any:

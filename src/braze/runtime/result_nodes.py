@@ -16,12 +16,14 @@ that gives the others is kept until it is their turn, or the engine is done.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
 
 from braze.compat.backward import graph_task, queue_callback, quick_apply
+from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.frozen import frozen
 from braze.ir.training import ForwardBackward
 from braze.ir.types import TensorType
@@ -136,7 +138,7 @@ class _Call:
             task = graph_task()
             if task not in self._passes:
                 self._passes[task] = _Pass(self._result_count)
-                queue_callback(lambda: self._passes.pop(task, None))
+                queue_callback(functools.partial(self._passes.pop, task, None))
             for number, tangent in zip(results, tangents, strict=True):
                 self._passes[task].tangents[number] = tangent
 
@@ -148,6 +150,7 @@ class _Call:
             return tuple([found.gradients.pop(place, None) for place in places])
 
 
+@unseen_by_other_compilers
 class CompiledInputs(torch.autograd.Function):
     """What autograd knows of inputs that the same results depend on."""
 
@@ -164,6 +167,7 @@ class CompiledInputs(torch.autograd.Function):
         return (None, None, None, *ctx.call.take(ctx.places))
 
 
+@unseen_by_other_compilers
 class CompiledResults(torch.autograd.Function):
     """What autograd knows of results that depend on the same inputs."""
 

@@ -31,6 +31,7 @@ from braze.compat.backward import (
     saved_hooks,
 )
 from braze.compat.gradmode import is_autocast_on
+from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.compat.saved_hooks import raised_by_hooks, shows_saved_tensors
 from braze.errors import RecomputedOtherwise
 from braze.ir.entry import GraphCallable, HooksInForce, PartlyRun, SavingGraph, after_effects
@@ -252,6 +253,7 @@ class _CompiledBackward:
         return tuple([None if n is None else made[n] for n in self.gradients])
 
 
+@unseen_by_other_compilers
 class CompiledFunction(torch.autograd.Function):
     """What autograd knows of a compiled graph."""
 

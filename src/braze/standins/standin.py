@@ -8,6 +8,7 @@ from typing import Any, NoReturn, final
 import torch
 
 from braze.compat.dispatch import disabled_torch_function, make_wrapper
+from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.ir.graph import Argument, Value
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import program_value
@@ -219,6 +220,7 @@ def _new_standin(place: Place, requires_grad: bool) -> Standin:
     return standin
 
 
+@unseen_by_other_compilers
 class _Passing(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, standin: Standin) -> Standin:
