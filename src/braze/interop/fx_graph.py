@@ -7,6 +7,7 @@ placeholder each, and return a tuple of the graph's outputs.
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 import types
@@ -56,7 +57,7 @@ def to_fx(frame: CapturedFrame) -> fx.GraphModule:
     the graph does not make, or numbers are computed, all is ATen calls. Raises NotExpressible where
     these cannot say it.
     """
-    names = [placeholder_name(str(source)) for source in frame.inputs]
+    names = _distinct([placeholder_name(str(source)) for source in frame.inputs])
     is_sized = bool(bindings_of(frame.graph))
     holds_backward = frame.saves and not needs_gradients(frame.graph)  # no call of torch says it
     if holds_backward or _computes_numbers(frame.graph) or (is_sized and not frame.calls):
@@ -112,6 +113,16 @@ def placeholder_name(source: str) -> str:
     """`L['x']` as `l_x_`."""
     name = re.sub(r"[^0-9a-zA-Z]+", "_", source).lower()
     return name if name and not name[0].isdigit() else f"arg_{name}"
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """The names, with a number behind those that came before: sources that differ in punctuation
+    only (`x.a_b`, `x.a.b`) have one name, and fx would print a function with a parameter twice."""
+    found: dict[str, None] = {}
+    for name in names:
+        numbered = (f"{name}_{count}" for count in itertools.count(1))
+        found[next(n for n in itertools.chain([name], numbered) if n not in found)] = None
+    return list(found)
 
 
 class _Builder:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import random
+from types import SimpleNamespace
+
 import pytest
 import torch
 
@@ -135,3 +138,20 @@ def test_user_backend_prints_the_graph_as_a_table(capsys):
     assert torch.equal(toy(a, b), a / 2)
     printed = capsys.readouterr().out
     assert "placeholder" in printed and "abs_1" in printed and "sum_1" in printed
+
+
+def test_sources_of_one_name_are_distinct_parameters():
+    holder = SimpleNamespace(a_b=X, a=SimpleNamespace(b=X + 1))
+
+    def reading(holder):
+        return holder.a_b * 2 - holder.a.b
+
+    def drawing(x):
+        return x * random.gauss(0.0, 1.0) + random.gauss(0.0, 1.0)
+
+    compiled = braze.compile(reading, backend="eager", fullgraph=True)
+    assert torch.equal(compiled(holder), reading(holder))
+    random.seed(0)
+    expected = drawing(X)
+    random.seed(0)
+    assert torch.equal(braze.compile(drawing, backend="eager", fullgraph=True)(X), expected)
