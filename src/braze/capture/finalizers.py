@@ -98,8 +98,10 @@ def _led_to(value: Any, written: dict[int, tuple[types.CellType, Any]]) -> Itera
         return [written[id(value)][1]]
     if cls is types.FunctionType:
         return [value.__closure__, value.__defaults__, value.__kwdefaults__, value.__dict__]
+    if cls in TENSORS:
+        return [value._backward_hooks]  # `RemovableHandle` refers to it weakly
     is_own = is_of_package(module_of_class(cls), "braze")
-    if is_own or issubclass(cls, _NOT_WALKED) or cls in CONSTANTS or cls in TENSORS:
+    if is_own or issubclass(cls, _NOT_WALKED) or cls in CONSTANTS:
         return ()
     return gc.get_referents(value)
 
