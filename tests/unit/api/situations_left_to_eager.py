@@ -197,6 +197,11 @@ def under_dispatch_mode(made: Made) -> Any:
         return made(X)
 
 
+def under_stance(made: Made) -> Any:
+    with braze.set_stance("force_eager"):
+        return made(X)
+
+
 def on_duals(made: Made) -> Any:
     with forward_ad.dual_level():
         return made(forward_ad.make_dual(X, X))
@@ -367,6 +372,7 @@ SITUATIONS = (
         call=recomputed_behind_stance,
     ),
     Situation("run only", _is(add), "run-only", False, None, after=braze.run),
+    Situation("stance", _is(add), "stance", False, None, call=under_stance),
     Situation("handled exception", _is(handling), "handled-exception", False, is_rest=True),
     Situation("polling", _is(polling), "idle-breaks", True, is_rest=True),
     Situation(
