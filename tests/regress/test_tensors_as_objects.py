@@ -475,7 +475,6 @@ BREAKS = {
     "retain_grad_": ("gradient-hook",),
     "hook_": ("gradient-hook",),
     "dlpack_": ("unsupported-tensor", "unseen-callable"),
-    "numpy_": ("unsupported-tensor", "opaque-object"),
     "tolist_": ("data-dependent-value",),
     "copy_copy": ("unsupported-tensor", "opaque-object", "unsupported-attribute"),
     "tensor_bool_int": ("data-dependent-value", "data-dependent-branch"),

@@ -477,12 +477,6 @@ BREAKS = {
     "operator_pipelines": ["opaque-object"],
     "random_augmentation": ["data-dependent-size", "data-dependent-value", "unseen-callable"],
     "numpy_augmentation": ["unseen-callable"],
-    "numpy_round_trip": [
-        "opaque-object",
-        "unseen-callable",
-        "unsupported-container",
-        "unsupported-tensor",
-    ],
     "mix_up": ["unsupported-tensor"],
     "suppression": ["data-dependent-branch", "data-dependent-value"],
     "newton_steps": ["data-dependent-branch"],
