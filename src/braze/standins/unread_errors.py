@@ -55,7 +55,12 @@ def with_checks(
             _add((args, tuple(kwargs.values())), whole)
     if unread:
         known = {constant.value: constant.tensor for constant in constants}
-        made = {number: _checks(recorder, known, call) for number, call in unread.items()}
+        # The tracer is active here: it would record what is computed of data that is known, and the
+        # calls of meta kernels by which result types are inferred.
+        made = {
+            number: call_untraced(_checks, (recorder, known, call), {})
+            for number, call in unread.items()
+        }
         recorder.calls = [
             one for number, call in enumerate(calls) for one in (call, *made.get(number, ()))
         ]
@@ -112,9 +117,9 @@ def _checks(recorder: Recorder, known: dict[Value, torch.Tensor], call: Call) ->
             if not isinstance(kind, TensorType) or kind.device.type != "cpu" or 0 in kind.shape:
                 continue
             recorder.calls, made = kept, recorder.calls
-            data = call_untraced(known_data, (recorder, dict(known), value), {})
+            data = known_data(recorder, dict(known), value)
             recorder.calls = made
-            if data is None or not call_untraced(_is_inside, (data, low, high, other), {}):
+            if data is None or not _is_inside(data, low, high, other):
                 holds = _condition(recorder.emit, value, low, high, other)
                 recorder.emit(check_holds, (holds,), {})
         return recorder.calls
