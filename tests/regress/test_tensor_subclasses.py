@@ -161,6 +161,24 @@ def make_cls():
 
 
 @program
+def make_cls_of_results():
+    def f(x):
+        y = Tagged(x * 2)
+        y.add_(1)
+        return y.twice(), Tagged(2, 3).shape, Tagged([1.0, 2.0])
+
+    return f, (tensor(3),)
+
+
+@program
+def make_cls_of_subclass():
+    def f(x):
+        return Tagged(x), torch.Tensor(x)
+
+    return f, (tensor(3).as_subclass(More),)
+
+
+@program
 def breaks():
     def f(x):
         y = x * 2
@@ -180,11 +198,12 @@ def own_function():
 
 BREAKS = {
     "subclass_function": ("unsupported-tensor",),
-    "duck_function": ("unsupported-tensor",),
+    "duck_function": ("unseen-python",),
     "tupled": ("unsupported-tensor",),
     "off": ("unseen-callable",),
     "breaks": ("input-output",),
     "own_function": ("unsupported-tensor",),
+    "make_cls_of_subclass": ("unsupported-tensor",),
 }
 
 

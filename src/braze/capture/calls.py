@@ -29,6 +29,7 @@ from braze.capture.native_tables import identifier
 from braze.capture.numpy_functions import NUMPY_CALLS, guard_numpys_function
 from braze.capture.program import steps_of
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.tensor_subclasses import check_made_plainly, of_class
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
 from braze.capture.weak_references import open_reference
@@ -579,4 +580,8 @@ def _new_instance(
         if vars(cls).get("__abstractmethods__"):
             return interpreter.native(cls, *args, **kwargs)
         return interpreter.native(object.__new__, cls)
+    if new is torch.Tensor.__new__:
+        check_made_plainly(interpreter, cls, args)
+        made = call_builtin(interpreter, new, (torch.Tensor, *args), kwargs)
+        return made if cls is torch.Tensor else of_class(interpreter, made, cls, args)
     return call_builtin(interpreter, new, (cls, *args), kwargs)

@@ -22,7 +22,7 @@ from braze.ir.guard import ABSENT
 _NAME = "__torch_function__"
 _PLAIN = CONSTANTS | TENSORS
 # The class of torch.HalfTensor and the like, whose `__torch_function__` is torch.Tensor's: it makes
-# the call, and its result is of that type already.
+# the call, and its result is of that type already. So does torch.Tensor, an argument of `__new__`.
 _LEGACY_TYPE = type(torch.FloatTensor)
 # PyTorch does not ask these (`is_basic_python_type`).
 _NEVER_ASKED = frozenset(
@@ -34,7 +34,7 @@ def check_overrides(interpreter: Any, name: str, values: Iterable[Any]) -> None:
     """A break where a value answers a torch call. name: of the function, as a user writes it."""
     for value in values:
         cls = type(value)
-        if cls in _PLAIN or cls in _NEVER_ASKED or cls is _LEGACY_TYPE:
+        if cls in _PLAIN or cls in _NEVER_ASKED or cls is _LEGACY_TYPE or value is torch.Tensor:
             continue
         if issubclass(cls, torch.Tensor) and torch_function_of(cls) is not TorchFunction.OWN:
             continue  # as the parameters in the list that a recurrent layer passes

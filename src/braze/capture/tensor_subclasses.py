@@ -35,6 +35,16 @@ def result_class(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     return chosen
 
 
+def check_made_plainly(interpreter: Any, cls: type, args: tuple[Any, ...]) -> None:
+    """A break unless `cls(*args)` is what `torch.Tensor(*args)` of plain tensors is, but for the
+    class."""
+    classes = interpreter.world.classes_of
+    of_args = {classes.get(id(standin), torch.Tensor) for standin in _standins(args)}
+    is_own = cls is not torch.Tensor and torch_function_of(cls) is not TorchFunction.DEFAULT
+    if is_own or not of_args <= {torch.Tensor}:
+        raise BreakRequested("unsupported-tensor", f"making a {cls.__qualname__}")
+
+
 def of_class(interpreter: Any, result: Any, cls: type, args: tuple[Any, ...]) -> Any:
     """A call's results as tensors of the class; arguments among them that are not stay as they
     are, and another tensor object is given."""
