@@ -89,9 +89,8 @@ def leaf_call(
         check_call(facts.free_copies, name, (*args, *kwargs.values()), result, did_nothing)
     noted_result = note(result, True)
     if not did_nothing or values_in(noted_result):
-        target = _target(function)
         interpreter.calls.append(
-            TorchCall(target, noted_args, noted_kwargs, noted_result, origin, *state)
+            TorchCall(_target(function), noted_args, noted_kwargs, noted_result, origin, *state)
         )
     return result if subclass is None else of_class(interpreter, result, subclass, args)
 
