@@ -94,7 +94,7 @@ def test_eager_numerics_leave_sums_to_aten() -> None:
         ("aten.add.Tensor(%0, %0, alpha=2)", False),  # ATen fuses the multiplication
         ("aten.relu.default(%0)", True),
         ("aten.exp.default(%0)", False),
-        ("aten.sqrt.default(%0)", True),
+        ("aten.sqrt.default(%0)", False),  # ATen's float32 differs in the last place
     ],
 )
 def test_eager_numerics_keep_the_bits(call: str, is_own: bool) -> None:
