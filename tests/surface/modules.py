@@ -8,7 +8,6 @@ one). What becomes of the module (tensors, hooks, flags, what its call gives) is
 
 from __future__ import annotations
 
-import argparse
 import copy
 import re
 import sys
@@ -23,7 +22,7 @@ import braze
 from braze.options import config
 from tests.recorded import recorded
 from tests.surface.tensor_questions import namespace
-from tests.surface.tensors import Difference, Tally, part_of
+from tests.surface.tensors import Difference, Tally, run_sweep
 
 Make = Callable[[], Any]
 
@@ -324,22 +323,8 @@ def state(module: Any) -> str:
 
 
 def main() -> int:
-    """Print the differences as they are found."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--part", default="0/1", help="which of how many parts: 0/8")
-    parser.add_argument("--only", default="", help="a piece of the questions' text")
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
-    options = parser.parse_args()
-    tally = Tally()
-    for text in part_of(questions(), options.part):
-        if options.only not in text:
-            continue
-        before = len(tally.differences)
-        sweep([text], options.ways, tally)
-        for difference in tally.differences[before:]:
-            print(_shortened(difference), flush=True)
-    print(f"{tally.asked} answers, {tally.graphs} graphs, {len(tally.differences)} differences")
-    return bool(tally.differences)
+    """Put the questions to modules."""
+    return run_sweep(__doc__, WAYS, questions(), sweep, lambda found: str(_shortened(found)))
 
 
 def _shortened(found: Difference) -> str:

@@ -213,23 +213,35 @@ def part_of(asked: Iterable[Asked], part: str) -> list[Asked]:
     return list(asked)[number::count]
 
 
-def main() -> int:
-    """Print the differences as they are found."""
-    parser = argparse.ArgumentParser(description=__doc__)
+def run_sweep(
+    description: str | None,
+    ways: Iterable[str],
+    asked: Iterable[Asked],
+    sweep: Callable[[list[Asked], list[str], Tally], object],
+    shown: Callable[[Difference], str],
+) -> int:
+    """Put a part of the questions from the command line, and print the differences as they are
+    found; 1 where there are any."""
+    parser = argparse.ArgumentParser(description=description)
     parser.add_argument("--part", default="0/1", help="which of how many parts: 0/8")
     parser.add_argument("--only", default="", help="a piece of the questions' text")
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--ways", nargs="*", default=list(ways))
     options = parser.parse_args()
     tally = Tally()
-    for question in part_of(questions(), options.part):
-        if options.only not in question.text:
+    for question in part_of(asked, options.part):
+        if options.only not in str(getattr(question, "text", question)):
             continue
         before = len(tally.differences)
         sweep([question], options.ways, tally)
         for difference in tally.differences[before:]:
-            print(str(difference)[:800], flush=True)
+            print(shown(difference), flush=True)
     print(f"{tally.asked} answers, {tally.graphs} graphs, {len(tally.differences)} differences")
-    return bool(tally.differences)
+    return int(bool(tally.differences))
+
+
+def main() -> int:
+    """Put the questions to tensors."""
+    return run_sweep(__doc__, WAYS, questions(), sweep, lambda found: str(found)[:800])
 
 
 if __name__ == "__main__":
