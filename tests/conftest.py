@@ -3,6 +3,7 @@ that the tests before it left as it was, and the `--bless` flag."""
 
 from __future__ import annotations
 
+import ctypes
 import gc
 import os
 import random
@@ -65,9 +66,25 @@ def _little_to_collect() -> None:
 def _equal_beginnings() -> Iterator[None]:
     """In whichever order tests run: equal random numbers, and nothing changed by the others."""
     _seed()
+    _evaluate_frames_as_python_does()
     before = _state_of_process()
     yield
     assert _state_of_process() == before, "the test leaves the process changed"
+
+
+def _evaluate_frames_as_python_does() -> None:
+    """A backend of torch.compile that raises leaves Dynamo's evaluation of frames behind, for good:
+    under it a call holds its arguments longer."""
+    python = ctypes.pythonapi
+    get, set_ = (
+        python._PyInterpreterState_GetEvalFrameFunc,
+        python._PyInterpreterState_SetEvalFrameFunc,
+    )
+    python.PyInterpreterState_Get.restype = get.restype = ctypes.c_void_p
+    interpreter = ctypes.c_void_p(python.PyInterpreterState_Get())
+    own = ctypes.cast(python._PyEval_EvalFrameDefault, ctypes.c_void_p)
+    if get(interpreter) != own.value:
+        set_(interpreter, own)
 
 
 def _seed() -> None:

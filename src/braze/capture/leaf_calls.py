@@ -212,6 +212,8 @@ class TensorNames:
         if cls in CONSTANTS:
             return value
         if cls is tuple or cls is list:
+            if _NOTED.issuperset(map(type, value)):
+                return cls(value)
             noted = self.noted
             return cls([v if type(v) in _NOTED else noted(v, is_result) for v in value])
         if cls is dict:

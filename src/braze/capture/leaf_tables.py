@@ -43,6 +43,7 @@ _TORCH_FUNCTIONS = frozenset(
         "_check",
     }
 )
+_PLAIN = TENSORS | CONSTANTS
 # What a function bound by pybind11 has for its `__self__`: it is a free function all the same.
 _RECORDS = ("PyCapsule", "pybind11_detail_function_record")
 
@@ -63,18 +64,17 @@ def may_be_leaf(function: types.FunctionType) -> bool:
 
 def takes_as_leaf(args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
     """Whether arguments are plain: tensors, constants, containers of such."""
-    for value in args:
-        if not _is_plain(value):
-            return False
-    return not kwargs or all(map(_is_plain, kwargs.values()))
+    if kwargs and not all(map(_is_plain, kwargs.values())):
+        return False
+    return _PLAIN.issuperset(map(type, args)) or all(map(_is_plain, args))
 
 
 def _is_plain(value: Any) -> bool:
     cls = type(value)
-    if cls in TENSORS or cls in CONSTANTS:
+    if cls in _PLAIN:
         return True
     if cls in (tuple, list):
-        return all(map(_is_plain, value))
+        return _PLAIN.issuperset(map(type, value)) or all(map(_is_plain, value))
     if cls is dict:
         return all(map(_is_plain, value.values()))
     if cls is slice:

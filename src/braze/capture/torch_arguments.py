@@ -10,6 +10,7 @@ have no such methods.
 from __future__ import annotations
 
 import collections
+import operator
 import types
 from typing import Any
 
@@ -60,7 +61,7 @@ def _with_items(interpreter: Any, cls: type, value: Any) -> Any:
     if _PASSED.issuperset(map(type, held)):
         return value
     items = [torch_argument(interpreter, item) for item in held]
-    if all(new is old for new, old in zip(items, held)):
+    if all(map(operator.is_, items, held)):
         return value
     if issubclass(cls, tuple):
         return cls(items) if hasattr(cls, "n_sequence_fields") else tuple.__new__(cls, items)

@@ -43,7 +43,7 @@ def _text(value: Any) -> str:
     if cls is dict:
         return "{" + _joined(f"{_text(key)}: {_text(held)}" for key, held in value.items()) + "}"
     shows = next(vars(base)["__repr__"] for base in cls.__mro__ if "__repr__" in vars(base))
-    if type(shows) is types.FunctionType and not shows.__module__.startswith(_LIBRARIES):
+    if type(shows) is types.FunctionType and shows.__module__.partition(".")[0] not in _LIBRARIES:
         return object.__repr__(value)  # the program's own method may do anything
     return repr(value)
 

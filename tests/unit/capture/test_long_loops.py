@@ -94,6 +94,7 @@ def test_work_grows_with_the_turns(body: Callable[..., None], draws: bool) -> No
             body(x, turn, rows, table)
         return x + len(rows) + len(table)
 
+    _calls(loop, 400)  # what is remembered of operators for good is the same for all three
     once, twice, four_times = (_calls(loop, turns) for turns in (100, 200, 400))
     assert four_times - twice < 2.5 * (twice - once)
 

@@ -119,7 +119,7 @@ REFUSED: dict[str, tuple[Function, Function, str]] = {
     "scattered": (lambda i: torch.zeros(10).index_add(0, i, i.float()), places, ""),
     "drawn": (lambda x: F.dropout(x, 0.5), rows(12), "random"),
     "written": (lambda x: x.mul_(2), rows(12), "is written to"),
-    "written row": (lambda x: x.add_(x[0]).sum(1), rows(12), "is written to"),
+    "written row": (lambda x: x.add_(x[0].exp()).sum(1), rows(12), "is written to"),
     "input": (lambda x: (x * 2, x[:, 1:]), rows(12), "result 1 is an input"),
     "shared": (lambda x: (lambda y: (y, y[:, 1:]))(x * 2), rows(12), "part of another value"),
     "part": (lambda x: (x * 2)[:, 1:], rows(12), "part of another value"),
