@@ -7,6 +7,7 @@ have been checked by then; ours are few, because the graph's code reads nothing 
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -33,6 +34,7 @@ def braze_backend(
     # PyTorch's `_lazy_forward`, which writes it.
     assert graph.code
     dynamic = True if any(map(_is_open, example_inputs)) else None
+    graph, numbers = _with_numbers(graph)
     compiled = compile_callable(graph.forward, mode=mode, options=options, dynamic=dynamic)
 
     # Neither the compiled method nor an object: PyTorch replaces a backend's result by the module's
@@ -41,7 +43,39 @@ def braze_backend(
     def call_graph(*inputs: Any) -> Any:
         return compiled(*inputs)
 
-    return call_graph
+    def call_with_numbers(*inputs: Any) -> Any:
+        return compiled(*[x.item() if i in numbers else x for i, x in enumerate(inputs)])
+
+    return call_with_numbers if numbers else call_graph
+
+
+def _with_numbers(graph: torch.fx.GraphModule) -> tuple[torch.fx.GraphModule, frozenset[int]]:
+    """The graph, and which of its inputs are Python's numbers in it. PyTorch's capture gives a
+    number that may change (an `eps` under `dynamic=True`) as a tensor of which the graph asks the
+    `item()`; in C++ an operator with an argument `float eps` needs the number itself."""
+    made = copy.deepcopy(graph.graph)
+    numbers = set()
+    for place, (old, node) in enumerate(
+        zip(graph.graph.find_nodes(op="placeholder"), made.find_nodes(op="placeholder"))
+    ):
+        if not _is_wrapped_number(old):
+            continue
+        for item in list(node.users):
+            item.replace_all_uses_with(node)
+            made.erase_node(item)
+        numbers.add(place)
+    return (
+        (torch.fx.GraphModule(graph, made), frozenset(numbers)) if numbers else (graph, frozenset())
+    )
+
+
+def _is_wrapped_number(node: torch.fx.Node) -> bool:
+    """Whether an input is a tensor that PyTorch's capture made of a number, and is asked for that
+    alone."""
+    given = node.meta.get("grapharg")
+    if not getattr(given, "pass_arg_as_tensor", False) or getattr(given, "is_tensor", True):
+        return False
+    return all((user.op, user.target) == ("call_method", "item") for user in node.users)
 
 
 def _is_open(example: Any) -> bool:

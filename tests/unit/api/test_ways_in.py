@@ -19,6 +19,7 @@ from tests.recorded import recorded
 from tests.unit.api.ways_in import (
     FUNCTIONS,
     MODULES,
+    TORCH_OPTIONS,
     TORCH_WAYS,
     TORCH_WAYS_OF_MODULES,
     WAYS,
@@ -157,17 +158,30 @@ def test_compiles_what_torch_gives(
         with pytest.raises(RuntimeError, match=r"ScriptModules|torch.jit.script"):
             compile(make())
         return
+    _check_through_torch(kind, make, compile)
+
+
+@pytest.mark.parametrize("options", TORCH_OPTIONS.values(), ids=TORCH_OPTIONS)
+@pytest.mark.parametrize("way", TORCH_WAYS_OF_MODULES)
+@pytest.mark.parametrize("kind", ["module", "hooks", "bare module of torch's"])
+def test_arguments_of_torch_compile(kind: str, way: str, options: dict[str, Any]) -> None:
+    _check_through_torch(kind, MODULES[kind], TORCH_WAYS_OF_MODULES[way], **options)
+
+
+def _check_through_torch(
+    kind: str, make: Callable[[], Any], compile: Callable[..., Any], **options: Any
+) -> None:
     given: list[Any] = []
 
-    def keep(graph: Any, inputs: Any) -> Any:
+    def keep(graph: Any, inputs: Any, **_: Any) -> Any:
         given.append(graph)
         return graph.forward
 
-    wanted = _called(compile(make(), keep))
+    wanted = _called(compile(make(), keep, **options))
     torch._dynamo.reset()
     with recorded() as journal, warnings.catch_warnings():
         warnings.simplefilter("error", braze.exc.BrazeWarning)
-        got = _called(compile(make()))
+        got = _called(compile(make(), **options))
     _assert_same(got, wanted)
     graphs, codes = _count(journal.records(), "graph"), _codes(journal.records())
     if codes:

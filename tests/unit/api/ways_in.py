@@ -193,6 +193,7 @@ MODULES: dict[str, Callable[[], nn.Module]] = {
     "module with _call_impl": OwnCallImplementation,
     "sequential": lambda: of_blocks(Affine),
     "modules of torch's": Attention,
+    "bare module of torch's": lambda: nn.LayerNorm(4),  # `nn.Module.compile` gives no backend any
     "module list": lambda: nn.ModuleList([Affine()]),
     "hooks": with_hooks,
     "forward of its own": with_own_forward,
@@ -224,16 +225,16 @@ def _scripted() -> Any:
 # --- ways in --------------------------------------------------------------------------------------
 
 
-def by_default_backend(target: Any, backend: Any = "braze") -> Any:
+def by_default_backend(target: Any, backend: Any = "braze", **options: Any) -> Any:
     torch.compiler.set_default_backend(backend)
     try:
-        return torch.compile(target)
+        return torch.compile(target, **options)
     finally:
         torch.compiler.set_default_backend(None)
 
 
-def by_method(target: nn.Module, backend: Any = "braze") -> nn.Module:
-    target.compile(backend=backend)
+def by_method(target: nn.Module, backend: Any = "braze", **options: Any) -> nn.Module:
+    target.compile(backend=backend, **options)
     return target
 
 
@@ -250,8 +251,8 @@ WAYS_OF_MODULES: dict[str, Callable[[Any], Any]] = {
 }
 
 
-def _by_torch(target: Any, backend: Any = "braze") -> Any:
-    return torch.compile(target, backend=backend)
+def _by_torch(target: Any, backend: Any = "braze", **options: Any) -> Any:
+    return torch.compile(target, backend=backend, **options)
 
 
 # Through PyTorch's capture: of the callable and a backend.
@@ -259,3 +260,11 @@ TORCH_WAYS: dict[str, Callable[..., Any]] = {"torch.compile": _by_torch}
 if hasattr(torch.compiler, "set_default_backend"):
     TORCH_WAYS["default backend"] = by_default_backend
 TORCH_WAYS_OF_MODULES = {**TORCH_WAYS, "Module.compile": by_method}
+# Arguments of `torch.compile`, as any of these ways takes them.
+TORCH_OPTIONS: dict[str, dict[str, Any]] = {
+    "dynamic": {"dynamic": True},
+    "static": {"dynamic": False},
+    "fullgraph": {"fullgraph": True},
+    "mode": {"mode": "reduce-overhead"},
+    "options": {"options": {"numerics": "default"}},
+}

@@ -97,6 +97,21 @@ def test_open_sizes_are_compiled_once() -> None:
     assert _kernels(journal) == [("graph", True)]
 
 
+def test_numbers_that_may_change_are_given_as_such() -> None:
+    """PyTorch's capture makes tensors of them, whose items no kernel of ATen takes."""
+    with recorded() as journal:
+
+        def function(x: Any, scale: float, eps: float) -> Any:
+            return torch.nn.functional.layer_norm(x, x.shape[-1:], eps=eps) * scale
+
+        compiled = torch.compile(function, backend="braze", dynamic=True)
+        for scale, eps in ((1.5, 1e-5), (2.5, 1e-5), (0.5, 0.25), (-1.0, 0.5)):
+            x = torch.randn(3, 5)
+            torch.testing.assert_close(compiled(x, scale, eps), function(x, scale, eps))
+    assert all(record.graph_break is None for record in journal.records())
+    assert {kind for kind, has_kernels in _kernels(journal) if has_kernels} == {"graph"}
+
+
 def test_changed_sizes_are_compiled_twice() -> None:
     with recorded() as journal:
         compiled = torch.compile(function, backend="braze")
