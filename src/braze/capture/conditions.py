@@ -17,6 +17,7 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.higher_order import COND
 from braze.ir.op_effects import has_effects
 
 _COSTLY = (
@@ -25,7 +26,7 @@ _COSTLY = (
 ).split()
 
 
-@answers(torch.cond)
+@answers(torch.cond, COND)
 def condition(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The branch that a number or a bool chooses; both, where a tensor does."""
     given = dict(zip(("pred", "true_fn", "false_fn", "operands"), args)) | kwargs
@@ -33,11 +34,13 @@ def condition(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -
     operands = tuple(interpreter.overlay.contents(given.get("operands", ())))
     if type(predicate) not in TENSORS:
         return interpreter.call(branches[not truth(interpreter, predicate)], *operands)
-    if predicate.numel() != 1 or predicate.dtype is not torch.bool:
-        raise BreakRequested("condition", "its predicate is not one bool")
+    if predicate.numel() != 1:
+        raise BreakRequested("condition", "its predicate is not one number")
     if interpreter.transforms:
         raise BreakRequested("condition", "it is transformed by torch.func")
     results = [_pure_result(interpreter, branch, operands) for branch in branches]
+    if predicate.dtype is not torch.bool:
+        predicate = leaf_call(interpreter, torch.ne, (predicate, 0), {})
     if predicate.dim():
         predicate = leaf_call(interpreter, torch.reshape, (predicate, ()), {})
     return _selected(interpreter, predicate, *results)

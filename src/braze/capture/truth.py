@@ -14,7 +14,7 @@ from braze.capture.promises import truth_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
 from braze.ir.guard import ABSENT
-from braze.shapes.data_symbols import SymbolicTruth
+from braze.shapes.data_symbols import SymbolicTruth, Undecidable
 from braze.standins import DataDependent
 
 
@@ -96,7 +96,7 @@ def _tensor_truth(interpreter: Any, value: Any) -> bool:
             return known
     try:
         return bool(value)
-    except DataDependent as request:
+    except (DataDependent, Undecidable) as request:
         known = _truth_of_draw(interpreter, value)
         if known is not None:
             return known

@@ -60,3 +60,6 @@ _REGIONS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
         "tag_activation_checkpoint": _checkpointed,
     }
 )
+
+# What the operator of `torch.cond` runs in eager.
+COND: Any = python_of(torch.ops.higher_order.cond)
