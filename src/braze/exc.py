@@ -22,7 +22,12 @@ from braze.errors import (
     UserError,
 )
 
+# Under the names that torch.compile has for the same.
+BackendCompilerFailed = BackendFailed
+FailOnRecompileLimitHit = RecompileLimitExceeded
+
 __all__ = [
+    "BackendCompilerFailed",
     "BackendFailed",
     "BrazeError",
     "BrazeWarning",
@@ -31,6 +36,7 @@ __all__ = [
     "CompileForbidden",
     "CompilerNotFound",
     "ConstraintViolated",
+    "FailOnRecompileLimitHit",
     "GraphBreakError",
     "InternalError",
     "InvalidBackend",
