@@ -2,12 +2,14 @@
 
 The body is interpreted, and so are `__prepare__`, a metaclass's own methods, `__set_name__` and
 `__init_subclass__`. The class itself is a real one. It does not leave the frame: `RecipeWriter`
-has no recipe for it, so the frame is left before it is made.
+has no recipe for it, so the frame is left before it is made. That of a named tuple leaves: it is
+made anew, by `collections.namedtuple`, from its fields.
 """
 
 from __future__ import annotations
 
 import builtins
+import collections
 import types
 from typing import Any
 
@@ -17,6 +19,7 @@ from braze.capture.attributes import load_super_attribute
 from braze.capture.calls import make_frame
 from braze.capture.handler_table import answers
 from braze.capture.items import store_item
+from braze.capture.named_tuples import NamedTuple
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.trampolines import own_special_functions, redirect
 from braze.compat.bytecode_versions import BYTECODE
@@ -213,6 +216,14 @@ def note_failed_name(raised: ProgramRaised, value: Any, owner: type, name: str) 
     error = RuntimeError(what + repr(owner.__name__))
     error.__cause__ = raised.exception
     raised.exception = error
+
+
+@answers(collections.namedtuple)
+def make_named_tuple(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """`collections.namedtuple(...)`, interpreted."""
+    made = interpreter.call_python(collections.namedtuple, args, kwargs)
+    interpreter.world.named_tuples[id(made)] = NamedTuple(made)
+    return made
 
 
 @answers(type(torch.autograd.Function).__init__)

@@ -3,8 +3,8 @@
     hidden.register_hook(f)     of a tensor that the frame computed: autograd's engine, which runs
                                 on the stand-ins, has the hook interpreted when it comes to it
 
-Such a hook serves backwards in the frame. Where the tensor's history goes on after it, and for
-tensors from outside, the graph breaks, and it is done for real.
+Such a hook serves backwards in the frame. Where the tensor's history goes on after it, the graph
+breaks, and it is done for real. Hooks of tensors from outside are in `tensor_hooks.py`.
 """
 
 from __future__ import annotations
@@ -17,21 +17,21 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.native_calls import Callback
 from braze.capture.signals import BreakRequested
+from braze.capture.tensor_hooks import may_register_later, register_later
 from braze.standins.standin import Standin
 
 
-def _breaks(name: str) -> Any:
-    def stop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        raise BreakRequested("unsupported-tensor", f"{name} needs the gradients themselves")
-
-    return stop
-
-
-_HISTORY = {
-    "Tensor.register_post_accumulate_grad_hook": torch.Tensor.register_post_accumulate_grad_hook,
-}
-for _name, _function in _HISTORY.items():
-    answers(_function)(_breaks(_name))
+@answers(torch.Tensor.register_post_accumulate_grad_hook)
+def register_accumulate_hook(
+    interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """`leaf.register_post_accumulate_grad_hook(hook)`, of a leaf from outside."""
+    function = torch.Tensor.register_post_accumulate_grad_hook
+    given = dict(zip(("tensor", "hook"), args)) | kwargs
+    if may_register_later(interpreter, given["tensor"], leaf=True):
+        return register_later(interpreter, function, given["tensor"], given["hook"])
+    detail = f"Tensor.{function.__name__} needs the gradients themselves"
+    raise BreakRequested("unsupported-tensor", detail)
 
 
 @answers(torch.Tensor.register_hook)
@@ -39,6 +39,8 @@ def register_hook(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any
     """`tensor.register_hook(hook)`: gives a handle, as eager does."""
     given = dict(zip(("tensor", "hook"), args)) | kwargs
     tensor = given["tensor"]
+    if may_register_later(interpreter, tensor, leaf=False):
+        return register_later(interpreter, torch.Tensor.register_hook, tensor, given["hook"])
     _check_computed(interpreter, tensor, "Tensor.register_hook")
     interpreter.hooked.append(interpreter.outer_step)
     hook = Callback(interpreter, given["hook"])

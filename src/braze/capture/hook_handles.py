@@ -53,7 +53,8 @@ def check_handles(interpreter: Any) -> None:
 
 def handle_recipe(interpreter: Any, handle: RemovableHandle) -> NewCall | None:
     """A handle of a hook that is gone; None for one that was made elsewhere."""
-    return NewCall(_used_handle, ()) if id(handle) in interpreter.handles else None
+    gone = id(handle) in interpreter.handles or id(handle) in interpreter.tensor_hooks.removed
+    return NewCall(_used_handle, ()) if gone else None
 
 
 def _used_handle() -> RemovableHandle:

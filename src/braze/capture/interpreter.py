@@ -37,6 +37,7 @@ from braze.capture.outside_iterators import OutsideIterators
 from braze.capture.overlay import Overlay
 from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, chain
+from braze.capture.tensor_hooks import TensorHooks
 from braze.capture.text_passing import settle_read
 from braze.capture.truth import length
 from braze.capture.world import World
@@ -96,7 +97,8 @@ class Interpreter:
     numbers_of_objects: of `id` and `hash`, by number: the function and its argument.
     entered_with: the values that a frame goes on with behind a break, by identity; noticed_ends:
     those whose end is noticed.
-    handles: of hooks that the frame registered, by identity, each with the step.
+    handles: of hooks of modules that the frame registered, by identity, each with the step;
+    tensor_hooks: those of inputs.
     walked_keys: dicts among whose keys are no opaque objects, by identity, each with how many such
     objects were known then.
     shows_text: whether a text that shows a size was made; reader: the real code that runs.
@@ -131,8 +133,7 @@ class Interpreter:
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.returned: Any = None
         self.calls: list[TorchCall] = []
-        self.tensor_names = TensorNames(tracer)
-        self.known_calls = KnownCalls()
+        self.tensor_names, self.known_calls = TensorNames(tracer), KnownCalls()
         # Places by the identity of instructions, which are kept alive beside them.
         self._origins: dict[int, tuple[Origin, Any]] = {}
         self.callers = Callers(self.frames)
@@ -168,6 +169,7 @@ class Interpreter:
         self.entered_with: dict[int, Any] = {}
         self.noticed_ends: dict[int, Any] = {}
         self.handles: dict[int, tuple[Any, int]] = {}
+        self.tensor_hooks = TensorHooks()
         self.walked_keys: dict[int, tuple[Any, int]] = {}
 
     def leave_managers(self) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from typing import Any
+from typing import Any, final
 
 import torch
 
@@ -11,10 +11,11 @@ from braze.capture.attributes import load_class_attribute
 from braze.capture.concurrency import is_concurrent
 from braze.capture.handler_table import CALL_HANDLERS, answers
 from braze.capture.leaf_calls import leaf_call
-from braze.capture.signals import BreakRequested
+from braze.capture.signals import BreakRequested, CannotRebuild
 from braze.capture.transforms import Transformed, Whole
-from braze.capture.world import TENSORS
-from braze.compat.ambient import call_untraced
+from braze.capture.world import TENSORS, is_constant
+from braze.compat.ambient import ambient_state, call_untraced
+from braze.compat.bytecode import returns_none
 from braze.compat.compiler_questions import is_torch_constant
 from braze.compat.higher_order import CALL_REGION
 from braze.ir.source import ObjectSource
@@ -79,11 +80,65 @@ def call_marked(
     if mark is Mark.IS_COMPILING:
         return True
     if mark is Mark.ALLOW_IN_GRAPH:
+        if _is_procedure(function, args, kwargs):
+            return _call_procedure(interpreter, function, args, name)
         return leaf_call(interpreter, function, args, kwargs)
     if mark is Mark.ASSUME_CONSTANT:
         return _call_once(interpreter, function, args, kwargs, name)
     note = MARKS.note_of(function)
     raise BreakRequested(_BREAKS[mark], f"{name}: {note}" if note else name)
+
+
+@final
+class Procedure:
+    """A function that is called behind the graph for its effects. step: of the call."""
+
+    def __init__(self, function: types.FunctionType, step: int) -> None:
+        self.function = function
+        self.step = step
+
+    def __call__(self, *args: Any) -> None:
+        self.function(*args)
+
+
+def _is_procedure(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
+    """Whether a function is called for its effects alone: it gets no tensor, and gives None."""
+    if type(function) is not types.FunctionType or kwargs or not all(map(is_constant, args)):
+        return False
+    return returns_none(function)
+
+
+def _call_procedure(
+    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], name: str
+) -> None:
+    """A call that the user lets into the graph, which has no place for it: it comes when the graph
+    ran, at each call. It breaks instead where a break is allowed, and where it would be seen that
+    it comes late: under other modes, or of a function whose cells the frame writes to."""
+    options = interpreter.request.options
+    cells = interpreter.overlay.cells
+    seen = any(
+        id(cell) in cells or id(cell) in interpreter.world.fresh for cell in _cells(function)
+    )
+    late = options is not None and options.fullgraph and not seen
+    entered = interpreter.entered_state
+    if not late or ambient_state().with_modes_of(entered) != entered:
+        raise BreakRequested("input-output", f"{name}(), which is called for its effects alone")
+    interpreter.late_calls.append((Procedure(function, interpreter.outer_step), args))
+
+
+def _cells(function: types.FunctionType) -> tuple[types.CellType, ...]:
+    return function.__closure__ or ()
+
+
+def check_procedures(interpreter: Any) -> None:
+    """CannotRebuild where the frame read or wrote what a call changes that came late."""
+    overlay, reads = interpreter.overlay, interpreter.world.reads
+    late = [call for call, _ in interpreter.late_calls if type(call) is Procedure]
+    for procedure in late:
+        for cell in _cells(procedure.function):
+            if id(cell) in overlay.cells or (id(cell), "cell_contents") in reads:
+                name = procedure.function.__qualname__
+                raise CannotRebuild(f"a variable of {name}(), whose call is late", procedure.step)
 
 
 def _call_ours(interpreter: Any, function: Any, args: tuple[Any, ...]) -> Any:

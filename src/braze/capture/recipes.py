@@ -37,6 +37,7 @@ from braze.capture.rebuild import (
 )
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import CannotRebuild
+from braze.capture.tensor_hooks import tensor_hook_recipe
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import CONSTANTS, is_identity
@@ -173,10 +174,12 @@ class RecipeWriter:
             return FromSource(source)
         if cls is types.FunctionType and id(value) in self._world.fresh:
             return self._function(value)
-        for made in (value, cls):
-            if id(made) in self._world.made_classes:
-                step = self._world.made_classes[id(made)]
-                raise CannotRebuild(f"the class {made.__qualname__}, made in the frame", step)
+        if id(value) in self._world.made_classes:
+            return self._class(value)
+        if id(cls) in self._world.made_classes:
+            made = self.recipe(cls)
+            items = NewSequence(tuple, self.recipes(tuple.__iter__(value)))
+            return NewCall(tuple.__new__, (made, items))
         if cls is types.GenericAlias and source is None:
             return self._alias(value)
         if is_identity(value):
@@ -293,6 +296,14 @@ class RecipeWriter:
             return NewCall(builtin[0].__get__, (owner,))
         return NewCall(getattr, (owner, FromConstant(name)))
 
+    def _class(self, made: type) -> Recipe:
+        """A class that the frame made: that of a named tuple, if nothing was written to it."""
+        named = self._world.named_tuples.get(id(made))
+        if named is None or not named.is_unchanged():
+            step = self._world.made_classes[id(made)]
+            raise CannotRebuild(f"the class {made.__qualname__}, made in the frame", step)
+        return self._made_by(collections.namedtuple, *named.arguments())
+
     def _alias(self, value: types.GenericAlias) -> Recipe:
         """`list[a, b]` made in the frame, of any objects."""
         made = NewCall(types.GenericAlias, self.recipes((value.__origin__, value.__args__)))
@@ -354,13 +365,22 @@ class RecipeWriter:
         entries = tuple([(name, self.recipe(item)) for name, item in vars(value).items()])
         return NewCall(types.SimpleNamespace, (), entries)
 
+    def proxy(self, value: types.MappingProxyType[Any, Any]) -> Recipe:
+        """A read-only view of a dict that is no class's."""
+        held = _Probe().unwrap(value)
+        if id(value) in self._world.class_dicts or "__module__" in held:
+            raise CannotRebuild("the dict of a class")
+        return NewCall(types.MappingProxyType, (self.recipe(held),))
+
     def frame_view(self, value: Any) -> Recipe:
         """An interpreted frame."""
         raise CannotRebuild("a frame that sys._getframe() gave")
 
     def hook_handle(self, value: RemovableHandle) -> Recipe:
         """What registering a hook gave."""
-        return handle_recipe(self._interpreter, value) or self._instance(value, RemovableHandle)
+        interpreter = self._interpreter
+        made = handle_recipe(interpreter, value) or tensor_hook_recipe(interpreter, value, self)
+        return made or self._instance(value, RemovableHandle)
 
     def super(self, value: Any) -> Recipe:
         """A super() object."""
@@ -591,6 +611,7 @@ _MAKERS: dict[type, Any] = {
     super: RecipeWriter.super,
     RemovableHandle: RecipeWriter.hook_handle,
     types.SimpleNamespace: RecipeWriter.namespace,
+    types.MappingProxyType: RecipeWriter.proxy,
     Callback: RecipeWriter.callback,
     weakref.ReferenceType: RecipeWriter.weak_reference,
     FrameView: RecipeWriter.frame_view,

@@ -74,6 +74,7 @@ from braze.capture.input_aliasing import (
 )
 from braze.capture.interpreter import Interpreter
 from braze.capture.late_calls import final_values
+from braze.capture.marked_calls import check_procedures
 from braze.capture.new_leaves import switched_leaves
 from braze.capture.program import steps_of
 from braze.capture.random_draws import placed_draws
@@ -90,6 +91,7 @@ from braze.capture.signals import (
     ReadTooEarly,
     without_frames,
 )
+from braze.capture.tensor_hooks import check_tensor_hooks
 from braze.capture.transforms import ForwardLevel
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth, set_ambient_state
 from braze.compat.continuation import handler_slots
@@ -343,6 +345,8 @@ def _late_effects(interpreter: Interpreter, writer: RecipeWriter) -> Iterator[Ef
 def _check_left(interpreter: Interpreter) -> None:
     """CannotRebuild where the frame leaves something open that would be closed, or a hook."""
     check_handles(interpreter)
+    check_tensor_hooks(interpreter)
+    check_procedures(interpreter)
     for manager in interpreter.entered:
         if type(manager) is torch.device:
             step = interpreter.devices_entered[id(manager)]

@@ -20,6 +20,7 @@ import torch
 from braze.capture.adopted_parts import adopt_by_value, adopt_changing, adopt_slice, is_numpys_float
 from braze.capture.array_standin import ArrayStandin
 from braze.capture.dynamic_sizes import DynamicSizes
+from braze.capture.named_tuples import NamedTuple
 from braze.capture.object_numbers import settle_numbers
 from braze.capture.opaque_objects import WeakProxy, keeps_state_in_c
 from braze.capture.shown_text import ShownText
@@ -156,6 +157,7 @@ class World:
     left_out: functions that `disable()` made in the frame, by identity -> it, its arguments, and
     the attributes that they had.
     made_classes: classes that a class statement made, by identity -> the step that made each.
+    named_tuples: those that `namedtuple()` made, by identity.
     sizes: the symbols among sizes and numbers.
     reads: (identity, name) -> value that an attribute or item was found to have.
     plain_attributes: names of which a class from outside knows nothing, and whether its instances
@@ -183,6 +185,7 @@ class World:
         self.fresh: dict[int, Any] = {}
         self.left_out: dict[int, tuple[Any, ...]] = {}
         self.made_classes: dict[int, int] = {}
+        self.named_tuples: dict[int, NamedTuple] = {}
         self.proxies: dict[int, WeakProxy] = {}
         self.class_dicts: dict[int, type] = {}
         self._guards: list[Guard] = []

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import types
+
+import pytest
 import torch
 
+import braze
+from braze.errors import GraphBreakError
 from braze.ir.frame import Break
 from braze.marks import MARKS, Mark
 from tests.unit.capture.replay import captured_once, outcome, same
@@ -66,3 +71,67 @@ def test_constant_results_are_kept():
 def test_compiled_callee_is_seen_through():
     _, result = captured_once(lambda x: compiled(x), X)
     assert same(result, whole(X))
+
+
+# --- functions that are let into the graph for their effects alone -------------------------------
+
+SEEN: list[object] = []
+
+
+def note() -> None:
+    SEEN.append((torch.is_grad_enabled(), torch.are_deterministic_algorithms_enabled()))
+
+
+def test_effects_come_at_each_call(journal) -> None:
+    marked = types.FunctionType(note.__code__, globals(), "marked")
+    braze.allow_in_graph(marked)
+
+    def program(x):
+        marked()
+        torch.set_grad_enabled(False)
+        return x + 1
+
+    compiled = braze.compile(program, backend="eager", fullgraph=True)
+    for enabled in (True, False, True):
+        found = []
+        for function in (program, compiled):
+            SEEN.clear()
+            with torch.set_grad_enabled(enabled):
+                function(X)
+            found.append([*SEEN])
+        assert found[1] == found[0] == [(enabled, False)]
+
+
+def test_effects_that_would_be_seen_late_break() -> None:
+    count = 0
+
+    @braze.allow_in_graph
+    def marked() -> None:
+        nonlocal count
+        count += 1
+
+    def reads(x):
+        marked()
+        return x + count
+
+    def writes(x):
+        nonlocal count
+        count = 5
+        marked()
+        return x
+
+    def under_another_mode(x):
+        with torch.no_grad():
+            marked()
+        return x + 1
+
+    for program in (reads, writes, under_another_mode):
+        found = []
+        for function in (program, braze.compile(program, backend="eager")):
+            count = 0
+            results = [function(X) for _ in range(3)]
+            found.append((count, results))
+        assert found[0][0] == found[1][0]
+        torch.testing.assert_close(found[1][1], found[0][1])
+        with pytest.raises(GraphBreakError):
+            braze.compile(program, backend="eager", fullgraph=True)(X)
