@@ -123,6 +123,8 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
             return _iterate_class(interpreter, value)
         if interpreter.outside_iterators.knows(value):
             return value
+        if issubclass(cls, (str, bytes)):  # a subclass's, guarded by identity
+            return interpreter.native(iter, value)
         raise BreakRequested("unsupported-container", f"iterating over {cls.__qualname__}")
     return interpreter.native(iter, value)
 

@@ -108,6 +108,21 @@ for _teller in _OF_ATTRIBUTES:
     answers(_teller)(_ask_attributes(_teller))
 
 
+@answers(type.__subclasses__)
+def subclasses(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[type]:
+    """`cls.__subclasses__()`, asked again at each call; where the frame made a class, a break."""
+    (cls,) = args
+    world = interpreter.world
+    made: list[type] = type.__subclasses__(cls)
+    by_identity = all(type(each).__eq__ is type.__eq__ for each in made)
+    if world.made_classes or not by_identity:
+        raise BreakRequested("unseen-callable", "type.__subclasses__ of such classes")
+    world.guard(world.source_of_function(cls), GuardKind.ANSWER, (type.__subclasses__, (), made))
+    for each in made:
+        world.source_of_function(each)
+    return list(made)
+
+
 @answers(
     *(importlib.util.find_spec, importlib.metadata.version, typing.get_type_hints),
     *(os.path.exists, os.path.isdir, os.path.isfile, threading.current_thread),

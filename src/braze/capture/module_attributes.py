@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from braze.capture.overlay import DELETED
-from braze.capture.signals import BreakRequested
+from braze.capture.signals import ProgramRaised
 from braze.capture.world import TENSORS
 from braze.compat.modules import INSTANCE_HOOKS, global_hooks, has_hooks
 from braze.ir.guard import ABSENT
@@ -32,7 +32,7 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
         entries = space.get(kind)
         if type(entries) not in (dict, OrderedDict):
             if entries is not None:
-                raise BreakRequested("unsupported-container", f"{kind} of {type(entries)}")
+                return _interpreted_entry(interpreter, module, name)
             continue
         if id(entries) in touched:
             found = overlay.written(entries, name)
@@ -50,6 +50,19 @@ def module_entry(interpreter: Any, module: Any, name: str) -> Any:
     if known:
         _guard_lacks(world, module, space, name)
     return ABSENT
+
+
+def _interpreted_entry(interpreter: Any, module: Any, name: str) -> Any:
+    """The same where a dict of the module's is of a class of the program's, which may have methods
+    of its own: what `Module.__getattr__` itself says. It asks for the dicts by attributes."""
+    if name in ("__dict__", *_KINDS):
+        return ABSENT
+    try:
+        return interpreter.call_python(torch.nn.Module.__getattr__, (module, name), {})
+    except ProgramRaised as raised:
+        if type(raised.exception) is not AttributeError:
+            raise
+        return ABSENT
 
 
 def _guard_lacks(world: Any, module: Any, space: dict[str, Any], name: str) -> None:

@@ -527,6 +527,12 @@ class Overlay:
             return collections.deque(items, _MAXLEN(value))
         return items
 
+    def _is_found(self, key: Any) -> bool:
+        """Whether a dict finds an object by its identity alone, as `object` hashes and compares."""
+        lookup, cls = self.world.lookup, type(key)
+        own = lookup(cls, "__hash__") is object.__hash__ and lookup(cls, "__eq__") is object.__eq__
+        return own and id(cls) not in self.world.made_classes
+
     def _copy_dict(self, value: Any, source: Source) -> Any:
         keys = [key for key, _ in ordered_items(value)]
         world = self.world
@@ -535,7 +541,7 @@ class Overlay:
         else:
             self._guard_length(value)
             for index, key in enumerate(keys):
-                if not (is_key(key) or issubclass(type(key), torch.Tensor)):
+                if not (is_key(key) or issubclass(type(key), torch.Tensor) or self._is_found(key)):
                     raise BreakRequested("unsupported-container", "a dict keyed by objects")
                 if type(key) is tuple:
                     world.guard(DictKeySource(source, index), GuardKind.ID_MATCH, key)
@@ -555,7 +561,7 @@ class Overlay:
         for index, key in enumerate(keys):
             read_key = (id(value), key)
             if read_key not in world.reads or world.reads[read_key] is ABSENT:
-                changes = issubclass(type(key), torch.Tensor)
+                changes = not is_key(key)
                 place = DictValueSource(source, index) if changes else ItemSource(source, key)
                 world.reads[read_key] = world.adopt(dict.__getitem__(value, key), place)
             copy[world.standins.get(id(key), key)] = world.reads[read_key]
