@@ -14,9 +14,12 @@ from torch.testing._internal.common_methods_invocations import op_db
 
 from braze.capture.program import HANDLERS
 from braze.compat.bytecode import FOLDED
-from braze.compat.bytecode_versions import NEVER_INTERPRETED
+from braze.compat.bytecode_versions import KNOWN_VERSIONS, NEVER_INTERPRETED
+from braze.compat.meanings import MEANINGS
+from braze.compat.opcodes import OPCODES, Opcode, opcodes
 from braze.lower.rules import RULES
 from braze.rewrite.passes import PASSES
+from braze.runtime import instructions
 from tests.architecture.tree import ROOT, layer_of, listed, python_files, source_files
 
 # Rows stand next to their code: reading all of it fills the tables.
@@ -95,36 +98,45 @@ def test_every_lowering_rule_is_exercised() -> None:
 
 
 @functools.cache
-def exercised_opcodes() -> frozenset[str]:
-    """Opcodes in the code of capture's and runtime's tests, nested functions included."""
+def exercised_meanings() -> frozenset[str]:
+    """Meanings of the instructions of capture's and runtime's tests, nested functions included."""
 
-    def instructions(code: types.CodeType) -> Iterator[str]:
+    def meanings_in(code: types.CodeType) -> Iterator[str]:
         for instruction in dis.get_instructions(code):
-            yield instruction.opname
+            yield OPCODES[instruction.opname].meaning_of(instruction.arg or 0)
         for constant in code.co_consts:
             if isinstance(constant, types.CodeType):
-                yield from instructions(constant)
+                yield from meanings_in(constant)
 
     found: set[str] = set()
     for folder in ("unit/capture", "unit/runtime", "differential", "regress"):
         for path in (ROOT / "tests" / folder).rglob("*.py"):
-            found.update(instructions(compile(path.read_text(), str(path), "exec")))
+            found.update(meanings_in(compile(path.read_text(), str(path), "exec")))
     return frozenset(found)
 
 
 def test_every_opcode_is_exercised() -> None:
-    # Beyond a byte are the compiler's own pseudo-instructions, which no code object holds.
-    real = {name for name, number in dis.opmap.items() if number < 256}
-    missing = set(HANDLERS) & real - exercised_opcodes()
+    missing = set(HANDLERS) & meanings(OPCODES) - exercised_meanings()
     assert missing <= OPCODES_WITHOUT_TEST, listed(sorted(missing - OPCODES_WITHOUT_TEST))
 
 
-def test_every_opcode_has_a_handler() -> None:
-    """Of the running Python; the tests run on each that Braze serves."""
-    names = {name for name, number in dis.opmap.items() if number < 256}
-    instrumented = {name for name in names if name.startswith(("INSTRUMENTED_", "<"))}
-    needed = names - instrumented - NEVER_INTERPRETED - FOLDED
+def meanings(table: dict[str, Opcode]) -> set[str]:
+    """What instructions of a version are called by the decoder."""
+    found = {row.meaning for row in table.values()}
+    return found.union(*[row.variants.values() for row in table.values()])
+
+
+@pytest.mark.parametrize("version", KNOWN_VERSIONS, ids=str)
+def test_every_opcode_has_a_handler(version: tuple[int, int]) -> None:
+    needed = meanings(opcodes(version)) - NEVER_INTERPRETED - FOLDED
     assert needed <= set(HANDLERS), listed(sorted(needed - set(HANDLERS)))
+
+
+def test_both_domains_carry_out_every_shared_meaning() -> None:
+    assert set(MEANINGS) <= set(HANDLERS) & set(instructions.HANDLERS)
+    known = set().union(*[meanings(opcodes(version)) for version in KNOWN_VERSIONS])
+    unknown = set(MEANINGS) - known
+    assert not unknown, f"meanings of no opcode: {unknown}"
 
 
 @pytest.mark.parametrize("graph_pass", PASSES, ids=lambda graph_pass: graph_pass.__name__)

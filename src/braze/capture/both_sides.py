@@ -32,8 +32,6 @@ from braze.standins.numbers import SymbolicFloat, compared, number_at, number_va
 from braze.standins.standin import Place
 
 aten = torch.ops.aten
-_JUMPS_IF_FALSE = frozenset({"POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE"})
-
 
 # The memory that one side wrote to, with what that held before and after.
 Written: TypeAlias = dict[Place, tuple[Value, Value]]
@@ -51,7 +49,7 @@ class _Side:
 def took_both(interpreter: Any, frame: Frame, sign: str, left: Any, right: Any) -> bool:
     """Go on behind both sides of the jump that follows a comparison, if that is possible."""
     jump = frame.steps[frame.index][1]
-    if not _is_asked_of_data(left, right) or jump.name not in _JUMPS_IF_FALSE:
+    if not _is_asked_of_data(left, right) or jump.name != "POP_JUMP_IF_FALSE":
         return False
     if frame.globals.get("__name__") not in BOTH_SIDES or torch.is_grad_enabled():
         return False

@@ -13,7 +13,7 @@ import torch
 from braze.capture.attributes import load_attribute, load_method
 from braze.capture.cached_functions import call_cached
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
-from braze.capture.generators import InlinedGenerator
+from braze.capture.generators import InlinedGenerator, begin_expression
 from braze.capture.handler_table import CALL_HANDLERS, answer
 from braze.capture.items import get_item
 from braze.capture.known_calls import KnownFunction, Route
@@ -395,6 +395,7 @@ def make_frame(
     if function.__closure__:
         open_closure(interpreter, function, frame)
     if code.co_flags & GENERATOR_FLAGS:
+        begin_expression(interpreter, frame)
         return None, InlinedGenerator(interpreter, frame, (function, args, kwargs))
     return frame, None
 

@@ -160,7 +160,7 @@ class InlinedGenerator:
             return None
         waiting = frame.index - 1
         if waiting > 0 and frame.steps[waiting - 1][1].name == "SEND":
-            return frame.stack[-1]
+            return frame.stack[-BYTECODE.iterator_slots]
         return None
 
     def _close_delegate(self, receiver: Any) -> None:
@@ -279,6 +279,18 @@ def _exception(interpreter: Any, kind: Any, value: Any, traceback: Any) -> BaseE
     if value is not None:
         raise TypeError("instance exception may not have a separate value")
     return kind
+
+
+def begin_expression(interpreter: Any, frame: Frame) -> None:
+    """Carry out what a generator expression does when it is made."""
+    if not BYTECODE.expression_iterates:
+        return
+    for step in frame.steps:
+        if step[1].name == "RETURN_GENERATOR":
+            break
+        frame.index += 1
+        frame.current = step
+        step[0](interpreter, frame, step[1])
 
 
 def _acts_on_exit(frame: Frame) -> bool:

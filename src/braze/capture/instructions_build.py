@@ -4,16 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
-from braze.capture.formatting import format_value
 from braze.capture.frames import Frame
 from braze.capture.items import store_item
 from braze.capture.iteration import is_uniterable, members_of, native_iterable
 from braze.capture.native_calls import call_seen
 from braze.capture.overlay import EXACT, ordered_items
 from braze.capture.program import opcode
-from braze.capture.shown_text import joined
-from braze.capture.signals import ProgramRaised
+from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.compat.bytecode import Instruction
+from braze.compat.meanings import too_many_values
 from braze.ir.guard import ABSENT
 
 
@@ -23,47 +22,6 @@ def _take(stack: list[Any], count: int) -> list[Any]:
     taken = stack[-count:]
     del stack[-count:]
     return taken
-
-
-@opcode("BUILD_TUPLE")
-def build_tuple(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(tuple(_take(frame.stack, instruction.arg)))
-
-
-@opcode("BUILD_LIST")
-def build_list(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(_take(frame.stack, instruction.arg))
-
-
-@opcode("BUILD_SET")
-def build_set(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    items = _take(frame.stack, instruction.arg)
-    interpreter.world.harden_all(items)
-    frame.stack.append(call_seen(interpreter, set, (items,), {}))
-
-
-@opcode("BUILD_MAP")
-def build_map(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    items = _take(frame.stack, 2 * instruction.arg)
-    interpreter.world.harden_all(items[::2])
-    pairs = list(zip(items[::2], items[1::2]))
-    frame.stack.append(call_seen(interpreter, dict, (pairs,), {}))
-
-
-@opcode("BUILD_CONST_KEY_MAP")
-def build_const_key_map(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    keys = frame.stack.pop()
-    frame.stack.append(dict(zip(keys, _take(frame.stack, instruction.arg))))
-
-
-@opcode("BUILD_STRING")
-def build_string(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(joined(_take(frame.stack, instruction.arg)))
-
-
-@opcode("BUILD_SLICE")
-def build_slice(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(slice(*_take(frame.stack, instruction.arg)))
 
 
 # --- growing -------------------------------------------------------------------------------------
@@ -182,7 +140,8 @@ def unpack_sequence(interpreter: Any, frame: Frame, instruction: Instruction) ->
     count = instruction.arg
     items = _bounded(interpreter, _to_unpack(interpreter, value), count)
     if len(items) > count:
-        raise ProgramRaised(ValueError(f"too many values to unpack (expected {count})"))
+        length = interpreter.length(value) if type(value) in EXACT else len(items)
+        raise ProgramRaised(too_many_values(count, type(value), length))
     if len(items) < count:
         message = f"not enough values to unpack (expected {count}, got {len(items)})"
         raise ProgramRaised(ValueError(message))
@@ -227,28 +186,9 @@ def unpack_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 _CONVERSIONS = {0: None, 1: str, 2: repr, 3: ascii}
 
 
-@opcode("FORMAT_VALUE")
-def format_value_instruction(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    spec = frame.stack.pop() if instruction.arg & 4 else ""
-    value = frame.stack.pop()
-    frame.stack.append(format_value(interpreter, value, _CONVERSIONS[instruction.arg & 3], spec))
-
-
-@opcode("CONVERT_VALUE")
-def convert_value(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    conversion = _CONVERSIONS[instruction.arg]
-    frame.stack[-1] = format_value(interpreter, frame.stack[-1], conversion, "")
-
-
-@opcode("FORMAT_SIMPLE")
-def format_simple(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack[-1] = format_value(interpreter, frame.stack[-1], None, "")
-
-
-@opcode("FORMAT_WITH_SPEC")
-def format_with_spec(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    spec = frame.stack.pop()
-    frame.stack[-1] = format_value(interpreter, frame.stack[-1], None, spec)
+@opcode("BUILD_INTERPOLATION", "BUILD_TEMPLATE")
+def build_template(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
+    raise BreakRequested("unbuildable-object", "a template string")
 
 
 # --- match statements ----------------------------------------------------------------------------

@@ -13,41 +13,21 @@ from braze.capture.iteration import is_uniterable, native_iterable
 from braze.capture.program import opcode
 from braze.capture.signals import ProgramRaised
 from braze.capture.trampolines import code_of
+from braze.compat.annotations import annotations_of, set_annotations
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
+from braze.compat.meanings import take_call, take_unpacked_call
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
 from braze.shapes.symbolic import ProgramInt
 
-_DEFAULTS, _KEYWORD_DEFAULTS, _ANNOTATIONS, _CLOSURE = 1, 2, 4, 8
+_DEFAULTS, _KEYWORD_DEFAULTS, _ANNOTATIONS, _CLOSURE, _ANNOTATE = 1, 2, 4, 8, 16
 
 
-@opcode("CALL")
+@opcode("CALL", "CALL_KW")
 def call(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
-    return _call(interpreter, frame, instruction.arg, instruction.keyword_names)
-
-
-@opcode("CALL_KW")
-def call_keywords(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
-    return _call(interpreter, frame, instruction.arg, frame.stack.pop())
-
-
-def _call(interpreter: Any, frame: Frame, count: int, names: tuple[str, ...]) -> bool:
     stack = frame.stack
-    operands = stack[-(count + 2) :]
-    del stack[-(count + 2) :]
-    first, second, *rest = operands
-    if BYTECODE.callable_first:
-        function, owner = first, second
-    elif first is NULL:
-        function, owner = second, NULL
-    else:
-        function, owner = first, second
-    kwargs: dict[str, Any] = {}
-    if names:
-        kwargs = dict(zip(names, rest[-len(names) :]))
-        rest = rest[: -len(names)]
-    args = tuple(rest) if owner is NULL else (owner, *rest)
+    operands, function, args, kwargs = take_call(stack, instruction)
     if function is super and not args:
         stack.append(_implicit_super(interpreter, frame))
         return False
@@ -56,8 +36,6 @@ def _call(interpreter: Any, frame: Frame, count: int, names: tuple[str, ...]) ->
         return False
     if function is range and frame.steps[frame.index][1].name == "GET_ITER":
         args = counted(args)
-    if BYTECODE.callable_first and names:
-        operands = [*operands, names]
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
 
 
@@ -98,15 +76,7 @@ def _with_positional(function: Any, args: Any) -> None:
 
 @opcode("CALL_FUNCTION_EX")
 def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
-    stack = frame.stack
-    count = 4 if instruction.arg & 1 else 3
-    operands = stack[-count:]
-    if BYTECODE.callable_first:
-        function, _null, positional = operands[:3]
-    else:
-        _null, function, positional = operands[:3]
-    del stack[-count:]
-    keywords = operands[3] if instruction.arg & 1 else {}
+    operands, function, positional, keywords = take_unpacked_call(frame.stack, instruction)
     if is_uniterable(interpreter, positional):
         interpreter.native(_with_positional, function, positional)
     args = interpreter.native(tuple, native_iterable(interpreter, positional))
@@ -192,11 +162,13 @@ def set_function_attribute(interpreter: Any, frame: Frame, instruction: Instruct
         )
         made.__defaults__, made.__kwdefaults__ = function.__defaults__, function.__kwdefaults__
         made.__qualname__ = function.__qualname__
-        made.__annotations__ = function.__annotations__
+        set_annotations(made, annotations_of(function))
         interpreter.world.fresh[id(made)] = made
         function = made
     elif instruction.arg == _ANNOTATIONS:
         function.__annotations__ = _annotations(value)
+    elif instruction.arg == _ANNOTATE:
+        set_annotations(function, value)
     elif instruction.arg == _KEYWORD_DEFAULTS:
         function.__kwdefaults__ = value
     else:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any
 
-from braze.capture.attribute_writes import delete_attribute, store_attribute
-from braze.capture.attributes import load_attribute, load_method
+from braze.capture.attributes import load_method
 from braze.capture.frames import Frame, Unread
 from braze.capture.items import delete_item, get_item, store_item
 from braze.capture.overlay import DELETED
@@ -19,32 +18,6 @@ from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
 
 # --- constants and the stack -----------------------------------------------------------------
-
-
-@opcode("LOAD_CONST")
-def load_const(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(instruction.value)
-
-
-@opcode("POP_TOP")
-def pop_top(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.pop()
-
-
-@opcode("PUSH_NULL")
-def push_null(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(NULL)
-
-
-@opcode("SWAP")
-def swap(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    stack, depth = frame.stack, instruction.arg
-    stack[-1], stack[-depth] = stack[-depth], stack[-1]
-
-
-@opcode("COPY")
-def copy(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(frame.stack[-instruction.arg])
 
 
 # --- locals ----------------------------------------------------------------------------------
@@ -82,7 +55,7 @@ def _store(frame: Frame, name: str, value: Any) -> None:
         frame.locals[name] = value
 
 
-@opcode("LOAD_FAST", "LOAD_FAST_CHECK", "LOAD_FAST_BORROW")
+@opcode("LOAD_FAST")
 def load_fast(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.locals.get(instruction.value, Unread)
     if type(value) is Unread or value is Unread:
@@ -216,22 +189,8 @@ def _read_builtin(interpreter: Any, name: str) -> Any:
     return value
 
 
-@opcode("LOAD_GLOBAL")
-def load_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    value = read_global(interpreter, frame, instruction.value)
-    if instruction.arg & 1:
-        pair = (value, NULL) if BYTECODE.callable_first else (NULL, value)
-        frame.stack.extend(pair)
-    else:
-        frame.stack.append(value)
-
-
-@opcode("STORE_GLOBAL")
-def store_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    _write_global(interpreter, frame, instruction.value, frame.stack.pop())
-
-
-def _write_global(interpreter: Any, frame: Frame, name: str, value: Any) -> None:
+def write_global(interpreter: Any, frame: Frame, name: str, value: Any) -> None:
+    """Set a global, or delete it where the value is DELETED."""
     space = frame.globals
     if id(space) not in interpreter.world.fresh:
         interpreter.overlay.write(space, name, value)
@@ -239,12 +198,6 @@ def _write_global(interpreter: Any, frame: Frame, name: str, value: Any) -> None
         del space[name]
     else:
         space[name] = value
-
-
-@opcode("DELETE_GLOBAL")
-def delete_global(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    read_global(interpreter, frame, instruction.value)
-    _write_global(interpreter, frame, instruction.value, DELETED)
 
 
 @opcode("LOAD_NAME")
@@ -314,20 +267,6 @@ def load_class_deref(interpreter: Any, frame: Frame, instruction: Instruction) -
 # --- attributes ------------------------------------------------------------------------------
 
 
-@opcode("LOAD_ATTR")
-def load_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    owner = frame.stack.pop()
-    if BYTECODE.method_flag and instruction.arg & 1:
-        _push_method(interpreter, frame, owner, instruction.value)
-    else:
-        frame.stack.append(load_attribute(interpreter, owner, instruction.value))
-
-
-@opcode("LOAD_METHOD")
-def load_method_pair(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    _push_method(interpreter, frame, frame.stack.pop(), instruction.value)
-
-
 def _push_method(interpreter: Any, frame: Frame, owner: Any, name: str) -> None:
     function, bound_to = load_method(interpreter, owner, name)
     if BYTECODE.callable_first or bound_to is not NULL:
@@ -336,49 +275,4 @@ def _push_method(interpreter: Any, frame: Frame, owner: Any, name: str) -> None:
         frame.stack.extend((NULL, function))
 
 
-@opcode("STORE_ATTR")
-def store_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    owner = frame.stack.pop()
-    store_attribute(interpreter, owner, instruction.value, frame.stack.pop())
-
-
-@opcode("DELETE_ATTR")
-def delete_attr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    delete_attribute(interpreter, frame.stack.pop(), instruction.value)
-
-
 # --- items -----------------------------------------------------------------------------------
-
-
-@opcode("BINARY_SUBSCR")
-def binary_subscr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    key = frame.stack.pop()
-    frame.stack[-1] = get_item(interpreter, frame.stack[-1], key)
-
-
-@opcode("STORE_SUBSCR")
-def store_subscr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    key = frame.stack.pop()
-    owner = frame.stack.pop()
-    store_item(interpreter, owner, key, frame.stack.pop())
-
-
-@opcode("DELETE_SUBSCR")
-def delete_subscr(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    key = frame.stack.pop()
-    delete_item(interpreter, frame.stack.pop(), key)
-
-
-@opcode("BINARY_SLICE")
-def binary_slice(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    stop = frame.stack.pop()
-    start = frame.stack.pop()
-    frame.stack[-1] = get_item(interpreter, frame.stack[-1], slice(start, stop))
-
-
-@opcode("STORE_SLICE")
-def store_slice(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    stop = frame.stack.pop()
-    start = frame.stack.pop()
-    owner = frame.stack.pop()
-    store_item(interpreter, owner, slice(start, stop), frame.stack.pop())

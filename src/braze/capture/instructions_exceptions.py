@@ -10,7 +10,9 @@ from braze.capture.frames import Frame
 from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised, chain
 from braze.compat.bytecode import Instruction
+from braze.compat.bytecode_versions import BYTECODE
 from braze.compat.standard_library import name_in_errors
+from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
 
 
@@ -119,18 +121,13 @@ def _instantiate(interpreter: Any, value: Any) -> BaseException:
     return value
 
 
-@opcode("LOAD_ASSERTION_ERROR")
-def load_assertion_error(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack.append(AssertionError)
-
-
 @opcode("CLEANUP_THROW")
 def cleanup_throw(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack[-1]
     if not issubclass(type(exception), StopIteration):
         raise ProgramRaised(exception, again=True)
-    del frame.stack[-3:]
-    frame.stack.extend((None, exception.value))
+    del frame.stack[-2 - BYTECODE.iterator_slots :]
+    frame.stack.extend((None,) * BYTECODE.iterator_slots + (exception.value,))
 
 
 # --- with ----------------------------------------------------------------------------------------
@@ -142,6 +139,20 @@ def before_with(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
     enter = _of_manager(interpreter, manager, "__enter__", "")
     leave = _of_manager(interpreter, manager, "__exit__", " (missed __exit__ method)")
     frame.stack.extend((leave, interpreter.call(enter)))
+
+
+# The names of LOAD_SPECIAL's methods, and what an error adds where one is missing.
+_SPECIAL = {
+    "__enter__": " (missed __enter__ method)",
+    "__exit__": " (missed __exit__ method)",
+}
+
+
+def special_method(interpreter: Any, owner: Any, name: str) -> Any:
+    """A method of LOAD_SPECIAL's, bound to its owner."""
+    if name not in _SPECIAL:
+        raise BreakRequested("unsupported-function", "a coroutine")
+    return _of_manager(interpreter, owner, name, _SPECIAL[name])
 
 
 def _of_manager(interpreter: Any, manager: Any, name: str, missed: str) -> Any:
@@ -158,8 +169,10 @@ def _of_manager(interpreter: Any, manager: Any, name: str, missed: str) -> Any:
 @opcode("WITH_EXCEPT_START")
 def with_except_start(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     exception = frame.stack[-1]
-    leave = frame.stack[-4]
-    frame.stack.append(interpreter.call(leave, type(exception), exception, exception.__traceback__))
+    leave, *owner = frame.stack[-3 - BYTECODE.exit_slots : -3]
+    arguments = [value for value in owner if value is not NULL]
+    arguments += (type(exception), exception, exception.__traceback__)
+    frame.stack.append(interpreter.call(leave, *arguments))
 
 
 # --- except* -------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.truth import truth
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
+from braze.compat.meanings import NO_INDEX
 
 
 @opcode("RETURN_VALUE")
@@ -26,7 +27,7 @@ def return_const(interpreter: Any, frame: Frame, instruction: Instruction) -> bo
     return interpreter.finish_frame(instruction.value)
 
 
-@opcode("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT", "JUMP_NO_INTERRUPT")
+@opcode("JUMP_FORWARD", "JUMP_BACKWARD_NO_INTERRUPT")
 def jump(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     frame.index = instruction.target
 
@@ -37,7 +38,7 @@ def jump_back(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     frame.index = instruction.target
 
 
-@opcode("POP_JUMP_IF_TRUE", "POP_JUMP_FORWARD_IF_TRUE")
+@opcode("POP_JUMP_IF_TRUE")
 def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if value is True or (
@@ -46,7 +47,7 @@ def jump_if_true(interpreter: Any, frame: Frame, instruction: Instruction) -> No
         frame.index = instruction.target
 
 
-@opcode("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE")
+@opcode("POP_JUMP_IF_FALSE")
 def jump_if_false(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
     if value is False or (
@@ -63,13 +64,13 @@ def _asks(
     return truth(interpreter, value)
 
 
-@opcode("POP_JUMP_IF_NONE", "POP_JUMP_FORWARD_IF_NONE")
+@opcode("POP_JUMP_IF_NONE")
 def jump_if_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     if frame.stack.pop() is None:
         frame.index = instruction.target
 
 
-@opcode("POP_JUMP_IF_NOT_NONE", "POP_JUMP_FORWARD_IF_NOT_NONE")
+@opcode("POP_JUMP_IF_NOT_NONE")
 def jump_if_not_none(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     if frame.stack.pop() is not None:
         frame.index = instruction.target
@@ -124,15 +125,10 @@ _JUMP_SENSE = {"POP_JUMP_IF_TRUE": True, "POP_JUMP_IF_FALSE": False}
 # --- loops -----------------------------------------------------------------------------------
 
 
-@opcode("GET_ITER")
-def get_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
-    frame.stack[-1] = iterator_of(interpreter, frame.stack[-1])
-
-
 @opcode("FOR_ITER")
 def for_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     try:
-        frame.stack.append(next_of(interpreter, frame.stack[-1]))
+        frame.stack.append(next_of(interpreter, frame.stack[-BYTECODE.iterator_slots]))
     except ProgramRaised as raised:
         if not isinstance(raised.exception, StopIteration):
             raise
@@ -169,12 +165,13 @@ def yield_value(interpreter: Any, frame: Frame, instruction: Instruction) -> boo
 def get_yield_from_iter(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     if not isinstance(frame.stack[-1], InlinedGenerator):
         frame.stack[-1] = iterator_of(interpreter, frame.stack[-1])
+    frame.stack += NO_INDEX
 
 
 @opcode("SEND")
 def send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    receiver = frame.stack[-1]
+    receiver = frame.stack[-BYTECODE.iterator_slots]
     try:
         if isinstance(receiver, InlinedGenerator):
             result = interpreter.native(receiver.send, value)
@@ -195,7 +192,7 @@ def send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
 @opcode("END_SEND")
 def end_send(interpreter: Any, frame: Frame, instruction: Instruction) -> None:
     value = frame.stack.pop()
-    frame.stack[-1] = value
+    frame.stack[-BYTECODE.iterator_slots :] = [value]
 
 
 @opcode(

@@ -23,10 +23,10 @@ def truth_of(interpreter: Any, condition: SymbolicTruth) -> bool:
     """The truth of a condition on such numbers: an assertion is a promise, that sizes fit is
     taken as one in PyTorch's functions, all else breaks."""
     frame = interpreter.frames[-1]
-    ahead = [step[1].name for step in frame.steps[frame.index : frame.index + 2]]
-    if ahead[:1] == ["POP_JUMP_IF_TRUE"]:  # behind TO_BOOL
+    ahead = [step[1] for step in frame.steps[frame.index : frame.index + 2]]
+    if ahead and ahead[0].name == "POP_JUMP_IF_TRUE":  # behind TO_BOOL
         del ahead[0]
-    if ahead[:1] == ["LOAD_ASSERTION_ERROR"]:
+    if ahead and ahead[0].name == "LOAD_CONST" and ahead[0].value is AssertionError:
         return promise(interpreter, condition)
     if frame.globals.get("__name__") == _LIBRARY and condition.relation.kind != ">=":
         equal = condition if condition.relation.kind == "==" else negated(condition)

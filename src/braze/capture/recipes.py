@@ -41,6 +41,7 @@ from braze.capture.tensor_hooks import tensor_hook_recipe
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import CONSTANTS, is_identity
+from braze.compat.annotations import annotations_of
 from braze.ir.frame import (
     NULL,
     Call,
@@ -431,6 +432,7 @@ class RecipeWriter:
             raise CannotRebuild(f"the generic function {value.__qualname__}")
         if id(value.__globals__) in self._world.fresh:
             raise CannotRebuild(f"the function {value.__qualname__}, whose globals are made here")
+        annotations = annotations_of(value)
         made = self._recipes[id(value)] = NewFunction(
             code=code_of(value),
             globals=value.__globals__,
@@ -442,7 +444,7 @@ class RecipeWriter:
                 None if value.__kwdefaults__ is None else self.recipe(value.__kwdefaults__)
             ),
             closure=self.recipes(value.__closure__ or ()),
-            annotations=self.recipe(value.__annotations__) if value.__annotations__ else None,
+            annotations=None if annotations is None else self.recipe(annotations),
         )
         attributes = [(name, self.recipe(held)) for name, held in vars(value).items()]
         if attributes:

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+import braze.capture.abstract_values
 import braze.capture.array_handlers
 import braze.capture.attention
 import braze.capture.autograd_functions
@@ -32,7 +33,6 @@ import braze.capture.instructions_exceptions
 import braze.capture.instructions_flow
 import braze.capture.instructions_imports
 import braze.capture.instructions_intrinsics
-import braze.capture.instructions_operators
 import braze.capture.late_schedules
 import braze.capture.lazy_modules
 import braze.capture.library_handlers

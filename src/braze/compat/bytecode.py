@@ -1,7 +1,8 @@
 """CPython bytecode as plain data: decoded instructions and exception regions.
 
 Instructions that do nothing for an interpreter (caches, prefixes, NOP) are dropped; a jump to one
-of them goes to the instruction that follows. Keyword names of a call are folded into the call.
+of them goes to the instruction that follows. Keyword names of a call are folded into the call. An
+instruction is called by its meaning in the table of opcodes, which several may share.
 """
 
 from __future__ import annotations
@@ -14,11 +15,12 @@ import types
 from typing import Any, final
 
 from braze.compat.bytecode_versions import BYTECODE
+from braze.compat.opcodes import OPCODES
 from braze.frozen import frozen
 
 # What the decoder answers for itself.
 FOLDED = frozenset(
-    {"CACHE", "EXTENDED_ARG", "NOP", "RESUME", "PRECALL", "KW_NAMES", "COPY_FREE_VARS"}
+    "CACHE EXTENDED_ARG NOP RESUME PRECALL KW_NAMES COPY_FREE_VARS NOT_TAKEN".split()
 )
 _PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
 
@@ -38,6 +40,7 @@ class Region:
 class Instruction:
     """One decoded instruction.
 
+    name: its meaning in the table of opcodes.
     offset: in bytes, of the first prefix (KW_NAMES, PRECALL, EXTENDED_ARG): where to resume.
     target: index of the jump's target instruction, or -1.
     keyword_names: of a call; region: what catches an exception raised here.
@@ -87,11 +90,14 @@ def decode(code: types.CodeType) -> Program:
                 start = -1
             continue
         is_jump = item.opcode in _JUMPS
+        arg = item.arg or 0
+        row = OPCODES.get(item.opname)
+        value = _slot_names(item, hidden) if hidden else item.argval
         instructions.append(
             Instruction(
-                name=item.opname,
-                arg=item.arg or 0,
-                value=_slot_names(item, hidden) if hidden else item.argval,
+                name=item.opname if row is None else row.meaning_of(arg),
+                arg=arg,
+                value=value if row is None or row.value is None else row.value(arg),
                 offset=item.offset if start < 0 else start,
                 line=line,
                 target=index_at[item.argval] if is_jump else -1,
@@ -208,11 +214,11 @@ def returns_none(function: types.FunctionType) -> bool:
     code = function.__code__
     if code.co_flags & _GENERATORS:
         return False
-    before: dis.Instruction | None = None
-    for item in dis.get_instructions(code):
-        given = item if item.opname == "RETURN_CONST" else before
-        if item.opname in _LEAVING and (
-            given is None or given.opname not in _CONSTANTS or given.argval is not None
+    before: Instruction | None = None
+    for item in decode(code).instructions:
+        given = item if item.name == "RETURN_CONST" else before
+        if item.name in _LEAVING and (
+            given is None or given.name not in _CONSTANTS or given.value is not None
         ):
             return False
         before = item

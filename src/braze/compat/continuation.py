@@ -13,8 +13,10 @@ import sys
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import NamedTuple, final
+from typing import Any, NamedTuple, final
 
+from braze.compat.bytecode_versions import BINARY_SIGNS
+from braze.compat.opcodes import OPCODES
 from braze.frozen import frozen
 
 UNIT = 2  # bytes of one code unit
@@ -26,32 +28,23 @@ FRAME_WALKERS = (sys._getframe,)
 PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
 
 
-@final
-@frozen
-class _Version:
-    """subscript_caches: cache units after BINARY_SUBSCR.
-    keyword_names_apart: KW_NAMES leaves its operand to CALL outside of the stack."""
-
-    subscript_caches: int
-    keyword_names_apart: bool
-
-
-_VERSIONS: dict[tuple[int, int], _Version] = {
-    (3, 11): _Version(4, True),
-    (3, 12): _Version(1, True),
-    (3, 13): _Version(1, False),
-}
-_VERSION = _VERSIONS.get(sys.version_info[:2])
+# KW_NAMES leaves its operand to CALL outside of the stack.
+_KEYWORD_NAMES_APART = "KW_NAMES" in OPCODES
+# NB_SUBSCR of BINARY_OP, from Python 3.14 the instruction of subscripts.
+_SUBSCRIPT = next((n for n, sign in enumerate(BINARY_SIGNS) if sign == "[]"), -1)
 
 
 def caches_after(name: str) -> int:
-    """Cache units that follow an instruction; only those used in prologues are known."""
-    if _VERSION is None:
-        raise RuntimeError(
-            f"no continuations for Python {sys.version.split()[0]}: use Python "
-            f"{', '.join('.'.join(map(str, version)) for version in _VERSIONS)}"
-        )
-    return _VERSION.subscript_caches if name == "BINARY_SUBSCR" else 0
+    """Cache units that follow an instruction."""
+    caches: Any = dis._inline_cache_entries  # type: ignore[attr-defined]
+    if isinstance(caches, list):  # 3.11, 3.12
+        return int(caches[dis.opmap[name]])
+    return int(caches.get(name, 0))
+
+
+def encode_subscript() -> bytes:
+    """The instruction that takes an item of a container."""
+    return encode("BINARY_SUBSCR") if _SUBSCRIPT < 0 else encode("BINARY_OP", _SUBSCRIPT)
 
 
 def encode(name: str, argument: int = 0) -> bytes:
@@ -206,7 +199,7 @@ def entry_offset(code: types.CodeType) -> int:
 
 def keyword_names_before(code: types.CodeType, offset: int) -> int | None:
     """The constant's index of a KW_NAMES whose call is at `offset`, or at the PRECALL there."""
-    if _VERSION is None or not _VERSION.keyword_names_apart:
+    if not _KEYWORD_NAMES_APART:
         return None
     pending: int | None = None
     for item in _instructions(code):

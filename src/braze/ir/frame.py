@@ -12,6 +12,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.meanings import NULL as NULL
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Value
 from braze.ir.guard import Guard, GuardKind
@@ -230,16 +231,6 @@ class FrameState:
     local_values: tuple[tuple[str, Recipe], ...]
     stack: tuple[Recipe, ...]
     function: Any = None
-
-
-class _Null:
-    """Stands for the interpreter's NULL in a stack slot."""
-
-    def __repr__(self) -> str:
-        return "NULL"
-
-
-NULL = _Null()
 
 
 @final

@@ -25,6 +25,7 @@ from braze.compat.continuation import (
     UNIT,
     Handler,
     encode,
+    encode_subscript,
     entry_offset,
     handler_slots,
     instruction_at,
@@ -159,7 +160,7 @@ def _prologue(code: types.CodeType, point: Point, target: int, constants: list[A
         return (
             encode("LOAD_DEREF", state_slot)
             + encode("LOAD_CONST", len(constants) - 1)
-            + encode("BINARY_SUBSCR")
+            + encode_subscript()
         )
 
     depth = len(point.null_slots)

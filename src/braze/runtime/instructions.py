@@ -4,7 +4,9 @@ A handler changes `frame.stack` and gives None (the next instruction follows), t
 instruction to jump to, or `Finished`. What the program raises comes out as it is. `RunNatively`
 says that the interpreter itself had better do it; nothing has happened then.
 
-Python functions are called through `frame.call`, by which they get graphs of their own.
+What most instructions mean is written in `braze.compat.meanings`; here are the values, and what
+concerns the frame itself. Python functions are called through `frame.call`, by which they get
+graphs of their own.
 """
 
 from __future__ import annotations
@@ -12,12 +14,21 @@ from __future__ import annotations
 import builtins
 import operator
 import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
-from braze.ir.frame import NULL
+from braze.compat.meanings import (
+    MEANINGS,
+    NULL,
+    Meaning,
+    take,
+    take_call,
+    take_unpacked_call,
+    too_many_values,
+)
+from braze.compat.templates import interpolation, template
 from braze.runtime.frame_calls import ExecutableFrame, RunNatively, call_in_frame, contents_of
 
 
@@ -45,52 +56,18 @@ def _handles(*names: str) -> Callable[[Handler], Handler]:
     return register
 
 
-def take(stack: list[Any], count: int) -> list[Any]:
-    """The topmost `count` values, bottom first, removed from the stack."""
-    if not count:
-        return []
-    values = stack[-count:]
-    del stack[-count:]
-    return values
-
-
 # --- calls ---------------------------------------------------------------------------------------
 
 
-@_handles("CALL")
+@_handles("CALL", "CALL_KW")
 def _call(frame: ExecutableFrame, instruction: Instruction) -> None:
-    arguments = take(frame.stack, instruction.arg)
-    _apply(frame, arguments, instruction.keyword_names)
-
-
-@_handles("CALL_KW")
-def _call_with_keywords(frame: ExecutableFrame, instruction: Instruction) -> None:
-    names = frame.stack.pop()
-    _apply(frame, take(frame.stack, instruction.arg), names)
-
-
-def _apply(frame: ExecutableFrame, arguments: list[Any], names: tuple[str, ...]) -> None:
-    callable, first = _callable_pair(take(frame.stack, 2))
-    if first is not NULL:
-        arguments = [first, *arguments]
-    split = len(arguments) - len(names)
-    keywords = dict(zip(names, arguments[split:]))
-    frame.stack.append(call_in_frame(frame, callable, tuple(arguments[:split]), keywords))
-
-
-def _callable_pair(pair: list[Any]) -> tuple[Any, Any]:
-    """(callable, self or NULL) of the two slots below a call's arguments."""
-    lower, upper = pair
-    if BYTECODE.callable_first:
-        return lower, upper
-    return (upper, NULL) if lower is NULL else (lower, upper)
+    _, callable, args, kwargs = take_call(frame.stack, instruction)
+    frame.stack.append(call_in_frame(frame, callable, args, kwargs))
 
 
 @_handles("CALL_FUNCTION_EX")
 def _call_unpacked(frame: ExecutableFrame, instruction: Instruction) -> None:
-    keywords = frame.stack.pop() if instruction.arg & 1 else {}
-    arguments = frame.stack.pop()
-    callable, _ = _callable_pair(take(frame.stack, 2))
+    _, callable, arguments, keywords = take_unpacked_call(frame.stack, instruction)
     iterable = isinstance(arguments, tuple) or hasattr(type(arguments), "__iter__")
     if not iterable or not isinstance(keywords, dict):
         raise RunNatively  # the interpreter's errors name the function
@@ -114,7 +91,7 @@ def _special(value: Any, name: str) -> Any:
     raise RunNatively
 
 
-# --- operators -----------------------------------------------------------------------------------
+# --- operators and other values ------------------------------------------------------------------
 
 # In the order of CPython's NB_ numbers; the in-place forms follow.
 _BINARY: tuple[Callable[[Any, Any], Any], ...] = (
@@ -144,6 +121,7 @@ _BINARY: tuple[Callable[[Any, Any], Any], ...] = (
     operator.isub,
     operator.itruediv,
     operator.ixor,
+    operator.getitem,
 )
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "<": operator.lt,
@@ -153,119 +131,151 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     ">": operator.gt,
     ">=": operator.ge,
 }
-_UNARY: dict[str, Callable[[Any], Any]] = {
-    "UNARY_NOT": operator.not_,
-    "UNARY_NEGATIVE": operator.neg,
-    "UNARY_POSITIVE": operator.pos,
-    "UNARY_INVERT": operator.invert,
-    "TO_BOOL": bool,
-    "GET_ITER": iter,
-    "FORMAT_SIMPLE": format,
-}
 
 
-def _unary(function: Callable[[Any], Any]) -> Handler:
-    def handler(frame: ExecutableFrame, instruction: Instruction) -> None:
-        frame.stack[-1] = function(frame.stack[-1])
+@final
+class RealValues:
+    """The domain of the program's own objects. The first argument of each operation is the frame
+    that carries it out."""
 
-    return handler
+    operators: Sequence[Any] = _BINARY
+    unary_operators: Mapping[str, Any] = {
+        "UNARY_NOT": operator.not_,
+        "UNARY_NEGATIVE": operator.neg,
+        "UNARY_POSITIVE": operator.pos,
+        "UNARY_INVERT": operator.invert,
+    }
+
+    @staticmethod
+    def binary(frame: ExecutableFrame, operator: Any, left: Any, right: Any, /) -> Any:
+        """`left operator right`."""
+        return operator(left, right)
+
+    @staticmethod
+    def unary(frame: ExecutableFrame, operator: Any, value: Any, /) -> Any:
+        """`operator value`."""
+        return operator(value)
+
+    @staticmethod
+    def compare(frame: ExecutableFrame, _: ExecutableFrame, sign: str, as_bool: bool, /) -> None:
+        """A comparison of the two topmost operands."""
+        left, right = take(frame.stack, 2)
+        result = _COMPARE[sign](left, right)
+        frame.stack.append(bool(result) if as_bool else result)
+
+    @staticmethod
+    def is_same(frame: ExecutableFrame, left: Any, right: Any, /) -> bool:
+        """`left is right`."""
+        return left is right
+
+    @staticmethod
+    def contains(frame: ExecutableFrame, container: Any, value: Any, /) -> bool:
+        """`value in container`."""
+        return value in container
+
+    @staticmethod
+    def get_item(frame: ExecutableFrame, container: Any, key: Any, /) -> Any:
+        """`container[key]`."""
+        return container[key]
+
+    @staticmethod
+    def store_item(frame: ExecutableFrame, container: Any, key: Any, value: Any, /) -> None:
+        """`container[key] = value`."""
+        container[key] = value
+
+    @staticmethod
+    def delete_item(frame: ExecutableFrame, container: Any, key: Any, /) -> None:
+        """`del container[key]`."""
+        del container[key]
+
+    @staticmethod
+    def get_attribute(frame: ExecutableFrame, owner: Any, name: str, /) -> Any:
+        """`owner.name`."""
+        return getattr(owner, name)
+
+    @staticmethod
+    def get_method(frame: ExecutableFrame, owner: Any, name: str, /) -> tuple[Any, Any]:
+        """`owner.name`, bound."""
+        return getattr(owner, name), NULL
+
+    @staticmethod
+    def store_attribute(frame: ExecutableFrame, owner: Any, name: str, value: Any, /) -> None:
+        """`owner.name = value`."""
+        setattr(owner, name, value)
+
+    @staticmethod
+    def delete_attribute(frame: ExecutableFrame, owner: Any, name: str, /) -> None:
+        """`del owner.name`."""
+        delattr(owner, name)
+
+    @staticmethod
+    def special(frame: ExecutableFrame, owner: Any, name: str, /) -> Any:
+        """A method that only the class is asked for, bound; RunNatively where there is none."""
+        return _special(owner, name)
+
+    @staticmethod
+    def get_global(frame: ExecutableFrame, _: ExecutableFrame, name: str, /) -> Any:
+        """A global or builtin; RunNatively where there is none."""
+        return _global(frame, name)
+
+    @staticmethod
+    def store_global(frame: ExecutableFrame, _: ExecutableFrame, name: str, value: Any, /) -> None:
+        """`global name; name = value`."""
+        frame.globals[name] = value
+
+    @staticmethod
+    def delete_global(frame: ExecutableFrame, _: ExecutableFrame, name: str, /) -> None:
+        """`global name; del name`; RunNatively where there is none."""
+        if name not in frame.globals:
+            raise RunNatively
+        del frame.globals[name]
+
+    @staticmethod
+    def iterate(frame: ExecutableFrame, iterable: Any, /) -> Any:
+        """`iter(iterable)`."""
+        return iter(iterable)
+
+    @staticmethod
+    def make_set(frame: ExecutableFrame, items: list[Any], /) -> Any:
+        """A set."""
+        return set(items)
+
+    @staticmethod
+    def make_dict(frame: ExecutableFrame, pairs: list[tuple[Any, Any]], /) -> Any:
+        """A dict."""
+        return dict(pairs)
+
+    @staticmethod
+    def join(frame: ExecutableFrame, parts: list[Any], /) -> Any:
+        """The parts of an f-string as one text."""
+        return "".join(parts)
+
+    @staticmethod
+    def convert(frame: ExecutableFrame, value: Any, convert: Any, /) -> Any:
+        """What `!s`, `!r` or `!a` makes of a value."""
+        return convert(value)
+
+    @staticmethod
+    def format(frame: ExecutableFrame, value: Any, convert: Any, spec: Any, /) -> Any:
+        """A value, or what `convert` makes of it, as a field of an f-string."""
+        return format(value if convert is None else convert(value), spec)
 
 
-for _name, _function in _UNARY.items():
-    _handles(_name)(_unary(_function))
+def _on_real_values(meaning: Meaning) -> Handler:
+    handler = meaning(RealValues())
+    return lambda frame, instruction: handler(frame, frame, instruction)
 
 
-@_handles("BINARY_OP")
-def _binary(frame: ExecutableFrame, instruction: Instruction) -> None:
-    left, right = take(frame.stack, 2)
-    frame.stack.append(_BINARY[instruction.arg](left, right))
+for _name, _meaning in MEANINGS.items():
+    _handles(_name)(_on_real_values(_meaning))
 
 
-@_handles("COMPARE_OP")
-def _compare(frame: ExecutableFrame, instruction: Instruction) -> None:
-    left, right = take(frame.stack, 2)
-    result = _COMPARE[instruction.value](left, right)
-    as_bool = instruction.arg & BYTECODE.compare_to_bool_bit
-    frame.stack.append(bool(result) if as_bool else result)
-
-
-@_handles("IS_OP")
-def _is(frame: ExecutableFrame, instruction: Instruction) -> None:
-    left, right = take(frame.stack, 2)
-    frame.stack.append((left is right) is not bool(instruction.arg))
-
-
-@_handles("CONTAINS_OP")
-def _contains(frame: ExecutableFrame, instruction: Instruction) -> None:
-    left, right = take(frame.stack, 2)
-    frame.stack.append((left in right) is not bool(instruction.arg))
-
-
-@_handles("BINARY_SUBSCR")
-def _get_item(frame: ExecutableFrame, instruction: Instruction) -> None:
-    container, key = take(frame.stack, 2)
-    frame.stack.append(container[key])
-
-
-@_handles("STORE_SUBSCR")
-def _set_item(frame: ExecutableFrame, instruction: Instruction) -> None:
-    value, container, key = take(frame.stack, 3)
-    container[key] = value
-
-
-@_handles("DELETE_SUBSCR")
-def _delete_item(frame: ExecutableFrame, instruction: Instruction) -> None:
-    container, key = take(frame.stack, 2)
-    del container[key]
-
-
-@_handles("BINARY_SLICE")
-def _get_slice(frame: ExecutableFrame, instruction: Instruction) -> None:
-    container, start, stop = take(frame.stack, 3)
-    frame.stack.append(container[start:stop])
-
-
-@_handles("STORE_SLICE")
-def _set_slice(frame: ExecutableFrame, instruction: Instruction) -> None:
-    value, container, start, stop = take(frame.stack, 4)
-    container[start:stop] = value
+@_handles("TO_BOOL")
+def _to_bool(frame: ExecutableFrame, instruction: Instruction) -> None:
+    frame.stack[-1] = bool(frame.stack[-1])
 
 
 # --- names and attributes ------------------------------------------------------------------------
-
-
-@_handles("LOAD_ATTR")
-def _get_attribute(frame: ExecutableFrame, instruction: Instruction) -> None:
-    value = getattr(frame.stack.pop(), instruction.value)
-    if BYTECODE.method_flag and instruction.arg & 1:
-        frame.stack += [value, NULL] if BYTECODE.callable_first else [NULL, value]
-    else:
-        frame.stack.append(value)
-
-
-@_handles("LOAD_METHOD")
-def _get_method(frame: ExecutableFrame, instruction: Instruction) -> None:
-    frame.stack[-1:] = [NULL, getattr(frame.stack[-1], instruction.value)]
-
-
-@_handles("STORE_ATTR")
-def _set_attribute(frame: ExecutableFrame, instruction: Instruction) -> None:
-    value, target = take(frame.stack, 2)
-    setattr(target, instruction.value, value)
-
-
-@_handles("DELETE_ATTR")
-def _delete_attribute(frame: ExecutableFrame, instruction: Instruction) -> None:
-    delattr(frame.stack.pop(), instruction.value)
-
-
-@_handles("LOAD_GLOBAL")
-def _get_global(frame: ExecutableFrame, instruction: Instruction) -> None:
-    value = _global(frame, instruction.value)
-    if not instruction.arg & 1:
-        frame.stack.append(value)
-    else:
-        frame.stack += [value, NULL] if BYTECODE.callable_first else [NULL, value]
 
 
 def _global(frame: ExecutableFrame, name: str) -> Any:
@@ -276,18 +286,6 @@ def _global(frame: ExecutableFrame, name: str) -> Any:
     if name not in space:
         raise RunNatively
     return space[name]
-
-
-@_handles("STORE_GLOBAL")
-def _set_global(frame: ExecutableFrame, instruction: Instruction) -> None:
-    frame.globals[instruction.value] = frame.stack.pop()
-
-
-@_handles("DELETE_GLOBAL")
-def _delete_global(frame: ExecutableFrame, instruction: Instruction) -> None:
-    if instruction.value not in frame.globals:
-        raise RunNatively
-    del frame.globals[instruction.value]
 
 
 @_handles("IMPORT_NAME")
@@ -310,11 +308,6 @@ def _import_from(frame: ExecutableFrame, instruction: Instruction) -> None:
 
 
 # --- local variables ---------------------------------------------------------------------------
-
-
-@_handles("POP_TOP")
-def _drop(frame: ExecutableFrame, instruction: Instruction) -> None:
-    frame.stack.pop()
 
 
 @_handles("STORE_FAST")
@@ -367,7 +360,6 @@ for _condition, _wanted in {
 }.items():
     _handles(
         f"POP_JUMP_IF_{_condition}",
-        f"POP_JUMP_FORWARD_IF_{_condition}",
         f"POP_JUMP_BACKWARD_IF_{_condition}",
     )(_jump_if(_wanted))
 
@@ -393,11 +385,13 @@ def _jump(frame: ExecutableFrame, instruction: Instruction) -> int:
 
 @_handles("FOR_ITER")
 def _next(frame: ExecutableFrame, instruction: Instruction) -> int | None:
+    slots = BYTECODE.iterator_slots
+    iterator = frame.stack[-slots]
     try:
-        frame.stack.append(type(frame.stack[-1]).__next__(frame.stack[-1]))
+        frame.stack.append(type(iterator).__next__(iterator))
     except StopIteration:
-        frame.stack.pop()
-        # From 3.12 the target is END_FOR (3.13: END_FOR, POP_TOP), for compilers only.
+        take(frame.stack, slots)
+        # From 3.12 the target is END_FOR (3.13: and POP_TOP, 3.14: POP_ITER), for compilers only.
         skipped = BYTECODE.for_iter_keeps_iterator + BYTECODE.callable_first
         return instruction.target + skipped
     return None
@@ -414,10 +408,12 @@ def _return(frame: ExecutableFrame, instruction: Instruction) -> Finished:
 @_handles("UNPACK_SEQUENCE")
 def _unpack(frame: ExecutableFrame, instruction: Instruction) -> None:
     count = instruction.arg
-    iterator = _iterator(frame.stack.pop())
+    unpacked = frame.stack.pop()
+    iterator = _iterator(unpacked)
     values = _exactly(iterator, count, f"expected {count}")
     for _ in iterator:
-        raise ValueError(f"too many values to unpack (expected {count})")
+        cls = type(unpacked)
+        raise too_many_values(count, cls, len(unpacked) if cls in (list, tuple, dict) else 0)
     frame.stack += reversed(values)
 
 
@@ -452,34 +448,16 @@ def _exactly(iterator: Iterator[Any], count: int, expected: str) -> list[Any]:
     return values
 
 
-def _build(make: Callable[[Iterable[Any]], Any]) -> Handler:
-    def handler(frame: ExecutableFrame, instruction: Instruction) -> None:
-        frame.stack.append(make(take(frame.stack, instruction.arg)))
-
-    return handler
+@_handles("BUILD_TEMPLATE")
+def _build_template(frame: ExecutableFrame, instruction: Instruction) -> None:
+    frame.stack.append(template(*take(frame.stack, 2)))
 
 
-def _pairs(values: Iterable[Any]) -> dict[Any, Any]:
-    flat = list(values)
-    return dict(zip(flat[::2], flat[1::2]))
-
-
-_handles("BUILD_TUPLE")(_build(tuple))
-_handles("BUILD_LIST")(_build(list))
-_handles("BUILD_SET")(_build(set))
-_handles("BUILD_STRING")(_build("".join))
-_handles("BUILD_SLICE")(_build(lambda values: slice(*values)))
-
-
-@_handles("BUILD_MAP")
-def _build_map(frame: ExecutableFrame, instruction: Instruction) -> None:
-    frame.stack.append(_pairs(take(frame.stack, 2 * instruction.arg)))
-
-
-@_handles("BUILD_CONST_KEY_MAP")
-def _build_map_of_names(frame: ExecutableFrame, instruction: Instruction) -> None:
-    names = frame.stack.pop()
-    frame.stack.append(dict(zip(names, take(frame.stack, instruction.arg))))
+@_handles("BUILD_INTERPOLATION")
+def _build_interpolation(frame: ExecutableFrame, instruction: Instruction) -> None:
+    specification = frame.stack.pop() if instruction.arg & 1 else ""
+    value, text = take(frame.stack, 2)
+    frame.stack.append(interpolation(value, text, instruction.arg >> 2, specification))
 
 
 def _extend(change: Callable[[Any, Any], Any]) -> Handler:
@@ -495,23 +473,3 @@ def _extend(change: Callable[[Any, Any], Any]) -> Handler:
 _handles("LIST_EXTEND")(_extend(list.extend))
 _handles("SET_UPDATE")(_extend(set.update))
 _handles("DICT_UPDATE")(_extend(dict.update))
-
-_CONVERSIONS: tuple[Callable[[Any], Any], ...] = (lambda value: value, str, repr, ascii)
-
-
-@_handles("FORMAT_VALUE")
-def _format(frame: ExecutableFrame, instruction: Instruction) -> None:
-    specification = frame.stack.pop() if instruction.arg & 4 else ""
-    convert = _CONVERSIONS[instruction.arg & 3]
-    frame.stack[-1] = format(convert(frame.stack[-1]), specification)
-
-
-@_handles("CONVERT_VALUE")
-def _convert(frame: ExecutableFrame, instruction: Instruction) -> None:
-    frame.stack[-1] = _CONVERSIONS[instruction.arg](frame.stack[-1])
-
-
-@_handles("FORMAT_WITH_SPEC")
-def _format_with(frame: ExecutableFrame, instruction: Instruction) -> None:
-    value, specification = take(frame.stack, 2)
-    frame.stack.append(format(value, specification))

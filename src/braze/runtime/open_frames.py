@@ -21,6 +21,8 @@ import types
 from typing import Any, Protocol, TypeAlias, final
 
 from braze.compat.bytecode import decode
+from braze.compat.meanings import take
+from braze.compat.opcodes import OPCODES
 from braze.errors import InternalError, RecomputedOtherwise
 from braze.ir.entry import FrameValues, PartlyRun
 from braze.ir.frame import NULL, Break, GraphBreak
@@ -29,7 +31,7 @@ from braze.runtime.continuation import Continuation, Point, make_continuation
 from braze.runtime.eager_calls import Tally, leave_to_eager
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey, continuation_key
 from braze.runtime.frame_calls import RunNatively
-from braze.runtime.instructions import HANDLERS, Finished, take
+from braze.runtime.instructions import HANDLERS, Finished
 from braze.runtime.recipes import LiveFrame
 from braze.runtime.tracebacks import without_driver_frames
 from braze.trace import LeftToEager
@@ -115,8 +117,8 @@ _State: TypeAlias = _Broken | _Ready | Finished | _Failed | _Native
 _MOST_IDLE = 256
 _MOST_IDLE_CALLERS = 4096
 
-# Operands of the instructions at which a caller waits, beside `arg` arguments.
-_CALL_OPERANDS = {"CALL": 2, "CALL_KW": 3}
+# The instructions at which a caller waits.
+_CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 
 
 def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
@@ -257,17 +259,13 @@ def _return_to(host: Host, caller: LiveFrame, state: Finished | _Failed) -> _Sta
     program = decode(caller.code)
     index = program.index_at[caller.offset]
     instruction = program.instructions[index]
-    if instruction.name == "CALL_FUNCTION_EX":
-        count = 3 + (instruction.arg & 1)
-    elif instruction.name in _CALL_OPERANDS:
-        count = instruction.arg + _CALL_OPERANDS[instruction.name]
-    else:
+    if instruction.name not in _CALLS:
         raise InternalError(
             "runtime",
             f"a frame waits at {instruction.name}, which is no call",
             origin=f"{caller.code.co_filename}:{instruction.line}",
         )
-    take(caller.stack, count)
+    take(caller.stack, OPCODES[instruction.name].effect.pops(instruction.arg))
     caller.stack.append(state.value)
     caller.offset = program.instructions[index + 1].offset
     return _Ready.READY

@@ -20,6 +20,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeGuard, final
 
+from braze.compat.annotations import set_annotations
 from braze.compat.tensor_interface import PLAIN_TENSOR_CLASSES
 from braze.ir.entry import FrameValues
 from braze.ir.frame import (
@@ -126,8 +127,7 @@ def make_function(
     function.__kwdefaults__ = keyword_defaults
     if module is not None:
         function.__module__ = module
-    if annotations is not None:
-        function.__annotations__ = annotations
+    set_annotations(function, annotations)
     return function
 
 

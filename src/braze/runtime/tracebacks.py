@@ -6,9 +6,11 @@ import types
 from pathlib import Path
 from typing import TypeVar
 
+from braze.compat import meanings
 from braze.compat.continuation import position_of
 
-_HERE = str(Path(__file__).parent)
+# Where frames of the driver have their code: in this package, and where it shares meanings.
+_HERE = (str(Path(__file__).parent), meanings.__file__)
 _Exception = TypeVar("_Exception", bound=BaseException)
 
 
@@ -36,7 +38,7 @@ def give_traceback(exception: object, code: types.CodeType, offset: int) -> None
 
 
 def without_driver_frames(exception: _Exception, known: int = 0) -> _Exception:
-    """The same exception, its traceback without frames of this package. The frame that raises it
+    """The same exception, its traceback without frames of the driver. The frame that raises it
     again adds itself once more. known: identity of the entry where a part begins that has no such
     frames: a traceback has an entry for each frame that is left, so each must not walk over all of
     them. It is not held: it would keep the frames' values."""

@@ -6,6 +6,7 @@ is not needed: `braze.ir.frame` is replaced by its NULL.
 
 from __future__ import annotations
 
+import importlib
 import inspect
 import sys
 import types
@@ -22,7 +23,7 @@ def _without_torch() -> None:
         package.__path__ = [str(_SOURCE.joinpath(*name.split(".")[1:]))]
         sys.modules[name] = package
     frame = types.ModuleType("braze.ir.frame")
-    frame.NULL = type("Null", (), {"__repr__": lambda self: "NULL"})()  # type: ignore[attr-defined]
+    frame.NULL = importlib.import_module("braze.compat.meanings").NULL  # type: ignore[attr-defined]
     sys.modules["braze.ir.frame"] = frame
     sys.path.insert(0, str(_HERE.parents[2]))
 

@@ -12,8 +12,10 @@ from typing import Any
 from braze.compat.bytecode import Instruction, Program, decode
 from braze.compat.bytecode_versions import BYTECODE
 from braze.compat.continuation import entry_offset
+from braze.compat.meanings import take
 from braze.ir.frame import NULL
-from braze.runtime.instructions import HANDLERS, Finished, RunNatively, take
+from braze.runtime.frame_calls import RunNatively
+from braze.runtime.instructions import HANDLERS, Finished
 
 
 class Raised(Exception):
@@ -101,10 +103,6 @@ def _store(frame: Simulation, name: str) -> None:
         frame.locals[name] = value
 
 
-def load_const(frame: Simulation, i: Instruction) -> None:
-    frame.stack.append(i.value)
-
-
 def load_fast(frame: Simulation, i: Instruction) -> None:
     _load(frame, i.value)
 
@@ -154,23 +152,6 @@ def load_deref(frame: Simulation, i: Instruction) -> None:
 
 def store_deref(frame: Simulation, i: Instruction) -> None:
     frame.locals[i.value].cell_contents = frame.stack.pop()
-
-
-def pop_top(frame: Simulation, i: Instruction) -> None:
-    frame.stack.pop()
-
-
-def push_null(frame: Simulation, i: Instruction) -> None:
-    frame.stack.append(NULL)
-
-
-def swap(frame: Simulation, i: Instruction) -> None:
-    stack = frame.stack
-    stack[-1], stack[-i.arg] = stack[-i.arg], stack[-1]
-
-
-def copy(frame: Simulation, i: Instruction) -> None:
-    frame.stack.append(frame.stack[-i.arg])
 
 
 def return_const(frame: Simulation, i: Instruction) -> Finished:
@@ -238,10 +219,6 @@ def intrinsic(frame: Simulation, i: Instruction) -> None:
     frame.stack[-1] = tuple(frame.stack[-1])
 
 
-def load_assertion_error(frame: Simulation, i: Instruction) -> None:
-    frame.stack.append(AssertionError)
-
-
 def raise_varargs(frame: Simulation, i: Instruction) -> None:
     if i.arg == 0:
         raise frame.handled[-1]
@@ -272,7 +249,7 @@ def reraise(frame: Simulation, i: Instruction) -> None:
 
 
 def with_except_start(frame: Simulation, i: Instruction) -> None:
-    exception, leave = frame.stack[-1], frame.stack[-4]
+    exception, leave = frame.stack[-1], frame.stack[-3 - BYTECODE.exit_slots]
     frame.stack.append(leave(type(exception), exception, exception.__traceback__))
 
 
@@ -326,25 +303,18 @@ def fail_globally(frame: Simulation, i: Instruction) -> None:
 
 NATIVE: dict[str, Any] = {"LOAD_GLOBAL": fail_globally}
 EXTRA: dict[str, Any] = {
-    "LOAD_CONST": load_const,
     "LOAD_FAST": load_fast,
-    "LOAD_FAST_CHECK": load_fast,
     "LOAD_CLOSURE": load_fast,
     "LOAD_FAST_LOAD_FAST": load_two,
     "LOAD_FAST_AND_CLEAR": load_and_clear,
     "STORE_FAST": store_fast,
-    "STORE_FAST_MAYBE_NULL": store_fast,
     "STORE_FAST_LOAD_FAST": store_load,
     "STORE_FAST_STORE_FAST": store_two,
     "DELETE_FAST": delete_fast,
     "MAKE_CELL": make_cell,
     "LOAD_DEREF": load_deref,
     "STORE_DEREF": store_deref,
-    "POP_TOP": pop_top,
-    "END_FOR": pop_top,
-    "PUSH_NULL": push_null,
-    "SWAP": swap,
-    "COPY": copy,
+    "END_FOR": HANDLERS["POP_TOP"],
     "RETURN_CONST": return_const,
     "MAKE_FUNCTION": make_function,
     "SET_FUNCTION_ATTRIBUTE": set_function_attribute,
@@ -354,7 +324,6 @@ EXTRA: dict[str, Any] = {
     "DICT_MERGE": dict_merge,
     "LIST_TO_TUPLE": list_to_tuple,
     "CALL_INTRINSIC_1": intrinsic,
-    "LOAD_ASSERTION_ERROR": load_assertion_error,
     "RAISE_VARARGS": raise_varargs,
     "PUSH_EXC_INFO": push_exc_info,
     "POP_EXCEPT": pop_except,

@@ -41,7 +41,7 @@ def test_the_corpus_is_large_enough() -> None:
     assert len({name for name, _ in corpus.CASES}) == len(corpus.CASES)
 
 
-@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13"])
+@pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14", "3.15"])
 def test_corpus_under_other_versions(version: str) -> None:
     if sys.version.startswith(version):
         pytest.skip("tested in this process")
