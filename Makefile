@@ -79,6 +79,7 @@ fuzz: $(READY)/packages
 	$(BIN)/python -m tests.fuzz --interpreted --programs 2000 --jobs $$(nproc)
 	$(BIN)/python -m tests.surface.tensors
 	$(BIN)/python -m tests.surface.objects
+	$(BIN)/python -m tests.surface.cached_functions --count 2000
 	$(BIN)/python -m tests.surface.numpy_functions
 	$(BIN)/python -m tests.fuzz --planted --programs 2000 --jobs $$(nproc)
 	BRAZE_SWEEP_SAMPLES=20 BRAZE_SHAPE_PROGRAMS=10000 \

@@ -71,6 +71,7 @@ class Interpreter:
     transforms: how many of torch.func's transforms are under way.
     reorders: whether the user names functions whose calls may be put off.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
+    cached_results: what the frame puts into caches of functions, by function and key.
     number_functions: those of the program's that such a call runs.
     warned_at: the step of the first warning that was put off.
     draws: what Python's generators of random numbers are asked before it runs, and the stand-in
@@ -110,6 +111,8 @@ class Interpreter:
     reader: Any = None
     entered_settings: tuple[Any, ...] = ()
     entered_state: AmbientState
+    assumed: list[Any]
+    cached_results: dict[tuple[Any, Any], Any]
 
     def __init__(self, request: FrameRequest, tracer: Any, leave_at: int) -> None:
         self.outer_step = self.steps_done = self.loops = self.transforms = 0
@@ -142,7 +145,7 @@ class Interpreter:
         self.missed: BaseException | None = None
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
         self.number_functions = NumberFunctions(self)
-        self.assumed: list[Any] = []
+        self.assumed, self.cached_results = [], {}
         self.looks_at_results = tracer.checks_unread = request.is_watched is not None
         self.draws: list[tuple[Draw, Any]] = []
         # Iterators over dicts: identity -> (iterator, the dict or view, its length at the start).
@@ -187,6 +190,7 @@ class Interpreter:
         self.frames.clear()
         self.returned = None
         self.late_calls.clear()
+        self.cached_results.clear()
         self.number_functions.release()
         self.draws.clear()
         self.assumed.clear()

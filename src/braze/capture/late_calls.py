@@ -16,6 +16,7 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested, CannotRebuild
 from braze.capture.world import is_constant, is_identity
+from braze.compat.lru_caches import FilledCall, RepeatedCall
 from braze.compat.standard_library import FILTERS_MUTATED
 from braze.ir.guard import ABSENT
 from braze.standins.standin import Standin
@@ -63,6 +64,12 @@ def call_later(
     values = tuple([snapshot(interpreter, function, value) for value in args])
     late = functools.partial(function, **kwargs) if kwargs else function
     interpreter.late_calls.append((late, values))
+
+
+def final_arguments(call: Any, values: tuple[Any, ...]) -> Any:
+    """The arguments of a call that was put off: as they are to be shown, but that a cache gets the
+    very objects."""
+    return values if type(call) in (FilledCall, RepeatedCall) else final_values(values)
 
 
 def final_values(value: Any) -> Any:

@@ -370,6 +370,8 @@ def _called_argument(interpreter: Any, value: Any, fit: _Fit) -> Any:
 def _fitting(function: Any) -> Any:
     """How arguments are made fit: what iterates its arguments gets real iterables."""
     name = getattr(function, "__name__", None)
+    if function in _STORING:
+        return _stored_argument
     if name in ITERATING_METHODS:
         if getattr(function, "__objclass__", None) in SETS and name != "isdisjoint":
             return _members_argument
@@ -410,9 +412,19 @@ def native_argument(interpreter: Any, value: Any) -> Any:
         return value
     if cls in EXACT or cls is slice:
         return interpreter.overlay.native(value)
-    if id(value) in interpreter.world.known and (hasattr(cls, "__next__") or has_contents(cls)):
-        raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
+    if id(value) in interpreter.world.known:
+        if hasattr(cls, "__next__") or has_contents(cls):
+            raise BreakRequested("unsupported-container", f"a {cls.__qualname__} from outside")
+        if issubclass(cls, tuple):  # its items are guarded
+            if not cls.__dictoffset__:
+                return interpreter.overlay.native(value)
+            interpreter.world.harden(value)  # no copy of its items has its attributes
     return value
+
+
+def _stored_argument(interpreter: Any, value: Any) -> Any:
+    """The same, for C code that keeps what it is given."""
+    return value if issubclass(type(value), tuple) else native_argument(interpreter, value)
 
 
 def iterable_argument(interpreter: Any, value: Any) -> Any:
@@ -482,6 +494,10 @@ def call_seen(
 # What stores its last argument, and drops nothing: it asks neither that nor what is stored. (A
 # deque may drop an item at the other end.) And what asks nothing of the items that are there.
 _ONLY_STORES = frozenset({list.append, list.insert})
+_STORING = _ONLY_STORES | {
+    *(list.__setitem__, collections.deque.append, collections.deque.appendleft),
+    *(iter, reversed, isinstance, issubclass, type, id, operator.is_, operator.is_not),
+}
 _LEAVES_ITEMS = frozenset(
     {list.extend, list.pop, list.reverse, collections.deque.pop, collections.deque.popleft}
 )

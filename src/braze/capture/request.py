@@ -33,7 +33,8 @@ class FrameRequest:
     long_loops: those that are not unrolled, by code and the index of their first step; capture adds
         what it finds.
     refusing: calls of reentrant checkpoints that refuse what is asked of them, likewise.
-    counted_calls: calls of cached functions that a capture made, by function and key, likewise.
+    counted_calls: calls of cached functions that a capture of a whole graph made, by function and
+        key, likewise.
     puts_off_schedules: whether steps of schedules of rates are left for the frame's end.
     copies_freely: whether one program for all sizes may copy what eager views at some of them, and
         whether what eager conjugates lazily may be computed.

@@ -73,7 +73,7 @@ from braze.capture.input_aliasing import (
     guard_written_inputs,
 )
 from braze.capture.interpreter import Interpreter
-from braze.capture.late_calls import final_values
+from braze.capture.late_calls import final_arguments
 from braze.capture.marked_calls import check_procedures
 from braze.capture.new_leaves import switched_leaves
 from braze.capture.program import steps_of
@@ -339,7 +339,7 @@ def _finish(
 
 def _late_effects(interpreter: Interpreter, writer: RecipeWriter) -> Iterator[Effect]:
     for call, values in with_counts(interpreter.late_calls):
-        yield Call(call, writer.recipes(final_values(values)))
+        yield Call(call, writer.recipes(final_arguments(call, values)))
 
 
 def _check_left(interpreter: Interpreter) -> None:

@@ -439,6 +439,8 @@ class World:
         which were told apart stay apart is guarded of all: `guard_distinct`.)"""
         if self.numbers_of_objects:
             settle_numbers(self, (value,))
+        if issubclass(type(value), tuple) and type(value) is not tuple:
+            self._guard_items(value)
         if not self.by_code:
             return
         if type(value) is tuple:
@@ -446,6 +448,22 @@ class World:
         if id(value) in self.by_code:
             self.by_code.discard(id(value))
             self.guard(self.known[id(value)][1], GuardKind.ID_MATCH, value)
+
+    def _guard_items(self, value: Any) -> None:
+        """Guard what a tuple of a class of its own holds: by that C code hashes and compares it."""
+        source = self.source_of(value)
+        if source is None:
+            return
+        if (id(value), "len()") not in self.reads:
+            self.reads[id(value), "len()"] = held = tuple.__len__(value)
+            self.guard(source, GuardKind.LENGTH, held)
+        for index, item in enumerate(tuple.__iter__(value)):
+            key = (id(value), index)
+            if key not in self.reads:
+                self.reads[key] = self.adopt(item, ItemSource(source, index))
+            if type(self.reads[key]) in NUMBERS:
+                hash(self.reads[key])
+            self.harden(item)
 
     def harden_all(self, values: Iterable[Any]) -> None:
         """The same of several."""

@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import gc
+import threading
+import types
+from collections.abc import Callable
 from typing import Any, final
+
+from braze.compat.code_swap import redirected_code
 
 NOTHING = object()
 LRU_CACHE: Any = type(functools.lru_cache(len))
@@ -18,21 +24,34 @@ def _table_of(cached: Any) -> dict[Any, Any] | None:
     return tables[-1] if tables else None
 
 
+def cached_function(cached: Any) -> Any:
+    """The function whose results are kept. `__wrapped__` may have been given another."""
+    table, held = _table_of(cached), gc.get_referents(cached)
+    if table is None:  # a cache of size 0
+        return cached.__wrapped__
+    place = max(at for at, value in enumerate(held) if value is table)
+    return held[place + 1]
+
+
 def _is_typed(cached: Any) -> bool:
     parameters = getattr(cached, "cache_parameters", None)
     return bool(parameters()["typed"]) if parameters is not None else False
 
 
+def _info_of(cached: Any) -> Any:
+    return LRU_CACHE.cache_info(cached)
+
+
 def maximum_size(cached: Any) -> int | None:
     """How many results are kept; None: all."""
-    size: int | None = cached.cache_info().maxsize
+    size: int | None = _info_of(cached).maxsize
     return size
 
 
-def is_full(cached: Any) -> bool:
-    """Whether a further result drops one that is kept."""
-    _, _, maxsize, currsize = cached.cache_info()
-    return maxsize is not None and currsize >= maxsize
+def has_room(cached: Any, count: int) -> bool:
+    """Whether so many further results drop none that is kept."""
+    _, _, maxsize, currsize = _info_of(cached)
+    return maxsize is None or currsize + count <= maxsize
 
 
 def key_of(cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -52,7 +71,8 @@ def held_result(cached: Any, key: Any) -> Any:
     link = NOTHING if table is None else table.get(key, NOTHING)
     if link is NOTHING or type(link) is not _LINK:
         return link
-    stored = next(known for known in table if known == key)  # type: ignore[union-attr]
+    number = hash(key)  # a dict asks for equality only where these are equal
+    stored = next(known for known in table or () if hash(known) == number and known == key)
     held = gc.get_referents(cached)
     places = [at for at, value in enumerate(held[:-2]) if value is stored]
     found = [held[at + 1] for at in places if held[at + 2] is _LINK]
@@ -85,7 +105,7 @@ class CachedResult:
         table = _table_of(cached)
         self.table: dict[Any, Any] = {} if table is None else table
         self.link = self.table.get(key, NOTHING)
-        self.misses = cached.cache_info().misses
+        self.misses = _info_of(cached).misses
 
     def holds(self) -> bool:
         """Whether it does."""
@@ -93,15 +113,67 @@ class CachedResult:
         if link is not self.link:
             if link is NOTHING or self.result is NOTHING or type(link) is not _LINK:
                 return False
-        elif type(link) is not _LINK or self.cached.cache_info().misses == self.misses:
+        elif type(link) is not _LINK or _info_of(self.cached).misses == self.misses:
             return True
         if held_result(self.cached, self.key) is not self.result:
             return False
-        self.link, self.misses = link, self.cached.cache_info().misses
+        self.link, self.misses = link, _info_of(self.cached).misses
         return True
 
     def __str__(self) -> str:
         return f"what {getattr(self.cached, '__qualname__', 'a function')} has cached"
+
+
+@final
+class Room:
+    """A question: can the cache take so many further results without dropping one?"""
+
+    __slots__ = ("cached", "count")
+
+    def __init__(self, cached: Any, count: int) -> None:
+        self.cached = cached
+        self.count = count
+
+    def holds(self) -> bool:
+        """Whether it can."""
+        return has_room(self.cached, self.count)
+
+    def __str__(self) -> str:
+        return f"the room in the cache of {getattr(self.cached, '__qualname__', 'a function')}"
+
+
+@final
+class Uncached:
+    """A question to one argument of a call of a cached function: has the cache no result for it?
+
+    place: of the argument among args; its value there is not looked at. A name: among kwargs.
+    """
+
+    __slots__ = ("_args", "_cached", "_kwargs", "_place", "_table")
+
+    def __init__(
+        self, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any], place: int | str
+    ) -> None:
+        self._cached = cached
+        # Neither the argument of now nor its key is kept alive.
+        self._args = [None if at == place else value for at, value in enumerate(args)]
+        self._kwargs = {name: None if name == place else v for name, v in kwargs.items()}
+        self._place = place
+        self._table = _table_of(cached)
+
+    def of(self, value: Any) -> bool:
+        """Whether it has none."""
+        if not self._table:
+            return True
+        args, kwargs = list(self._args), dict(self._kwargs)
+        if isinstance(self._place, int):
+            args[self._place] = value
+        else:
+            kwargs[self._place] = value
+        return key_of(self._cached, tuple(args), kwargs) not in self._table
+
+    def __str__(self) -> str:
+        return f"none of the arguments that {getattr(self._cached, '__qualname__', 'it')} knows"
 
 
 @final
@@ -122,3 +194,82 @@ class CountedCall:
             self.made -= 1
         else:
             self._cached(*self._args, **self._kwargs)
+
+
+@final
+class RepeatedCall:
+    """A call of a cached function whose result is cached, after a graph ran. names: of the last
+    arguments, which are keywords."""
+
+    __slots__ = ("_cached", "_names")
+
+    def __init__(self, cached: Any, names: tuple[str, ...]) -> None:
+        self._cached = cached
+        self._names = names
+
+    def __call__(self, *given: Any) -> None:
+        count = len(given) - len(self._names)
+        self._cached(*given[:count], **dict(zip(self._names, given[count:])))
+
+
+class _Interpreted(Exception):
+    """Stands for what the function raised."""
+
+
+@final
+class FilledCall:
+    """A call of a cached function whose body was interpreted: the cache calls the function, counts
+    that, and gets the interpreted result.
+
+    names: of the last arguments, which are keywords. raised: whether the function raised.
+    """
+
+    __slots__ = ("_cached", "_function", "_names", "_raised")
+
+    def __init__(
+        self, cached: Any, function: types.FunctionType, names: tuple[str, ...], raised: bool
+    ) -> None:
+        self._cached = cached
+        self._function = function
+        self._names = names
+        self._raised = raised
+
+    def __call__(self, result: Any, *given: Any) -> None:
+        count = len(given) - len(self._names)
+        kwargs = dict(zip(self._names, given[count:]))
+        answers = _gives(self._function, self._answer(result))
+        with _FILLING, answers, contextlib.suppress(_Interpreted):
+            self._cached(*given[:count], **kwargs)
+
+    def _answer(self, result: Any) -> Callable[[], Any]:
+        def answer() -> Any:
+            if self._raised:
+                raise _Interpreted
+            return result
+
+        return answer
+
+
+# Two threads that give one function other code in turn would leave it that of the other.
+_FILLING = threading.RLock()
+
+
+@contextlib.contextmanager
+def _gives(function: types.FunctionType, answer: Callable[[], Any]) -> Any:
+    """Meanwhile the function answers this thread without running; others get what they always
+    do."""
+    code, thread = function.__code__, threading.get_ident()
+
+    def called(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if threading.get_ident() == thread:
+            return answer()
+        closure, space = function.__closure__, function.__globals__
+        other = types.FunctionType(code, space, function.__name__, function.__defaults__, closure)
+        other.__kwdefaults__ = function.__kwdefaults__
+        return other(*args, **kwargs)
+
+    function.__code__ = redirected_code(code, called)
+    try:
+        yield
+    finally:
+        function.__code__ = code

@@ -71,6 +71,8 @@ class GuardKind(enum.Enum):
     #   None [tuple of (class, abstract class, whether it is a subclass)]
     HOLDS = "HOLDS"  # a question about the process has the same answer: what a functools.lru_cache
     #   has cached, which thread this is; source is None [an object with `holds()`]
+    UNCACHED = "UNCACHED"  # a cached function has no result for an argument [an object with
+    #   `of(argument)`]
     FUNCTIONS = "FUNCTIONS"  # source is None [tuple of (function, code, defaults, kwdefaults)]:
     #   `__code__`, `__defaults__`, `__kwdefaults__` of each are those very objects
 

@@ -136,6 +136,12 @@ def _explain_ambient(guard: Guard, value: Any, frame: FrameValues) -> str | None
     return changed
 
 
+def _explain_uncached(guard: Guard, value: Any, frame: FrameValues) -> str | None:
+    if guard.expected.of(value):
+        return None
+    return f"'{guard.source}' is no longer {guard.expected}"
+
+
 def _explain_no_hooks(guard: Guard, value: Any, frame: FrameValues) -> str | None:
     if guard.source is None:
         return "a hook for all modules was registered" if has_global_hooks() else None
@@ -214,6 +220,9 @@ GUARD_KINDS: dict[GuardKind, GuardRow] = {
     GuardKind.FUNCTIONS: GuardRow(500, _write_functions, _explain_functions),
     GuardKind.HOLDS: GuardRow(
         300, lambda w, g: f"{w.constant(g.expected)}.holds()", _explain_question
+    ),
+    GuardKind.UNCACHED: GuardRow(
+        450, lambda w, g: f"{w.constant(g.expected)}.of({w.read(g.source)})", _explain_uncached
     ),
     GuardKind.DISTINCT: GuardRow(500, _write_distinct, _explain_distinct),
     GuardKind.NONE_WATCHED: GuardRow(700, write_none_watched, explain_none_watched),

@@ -496,6 +496,7 @@ _COVER: dict[GuardKind, Callable[[_Builder, Guard], bool]] = {
     GuardKind.SIZES: _cover_nothing,
     GuardKind.ARRAY_MATCH: _cover_nothing,
     GuardKind.APART: _cover_nothing,
+    GuardKind.UNCACHED: _cover_nothing,
     GuardKind.ITEMS_LEFT: _cover_nothing,
     GuardKind.AMBIENT: _cover_ambient,
     GuardKind.ANSWER: _cover_answer,

@@ -15,7 +15,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from braze.compat.ambient import ambient_state
-from braze.compat.lru_caches import CachedResult
+from braze.compat.lru_caches import CachedResult, Uncached
 from braze.compat.numpy_interface import array_facts
 from braze.compat.standard_library import SameThread
 from braze.compat.tensor_interface import dispatch_keys
@@ -229,6 +229,14 @@ FUNCTION_FACTS = (
 
 
 LEAF, WATCHED = torch.empty(1, requires_grad=True), torch.empty(1, requires_grad=True)
+
+
+@functools.cache
+def is_watched(tensor: torch.Tensor) -> bool:
+    return tensor is WATCHED
+
+
+is_watched(WATCHED)
 HISTORY = WATCHED * 2
 
 
@@ -318,6 +326,8 @@ ROWS: list[tuple[GuardKind, Source | None, Any, dict[str, Any], dict[str, Any], 
     (K.ABSTRACT_CLASSES, None, ((int, Number, True), (str, Number, False)), {}, {}, ""),
     (K.FUNCTIONS, None, (FUNCTION_FACTS,), {}, {}, ""),
     (K.HOLDS, None, SameThread(), {}, {}, ""),
+    (K.UNCACHED, X, Uncached(is_watched, (LEAF,), {}, 0), {"x": LEAF}, {"x": WATCHED},
+     "'L['x']' is no longer none of the arguments that is_watched knows"),
 ]  # fmt: skip
 
 
