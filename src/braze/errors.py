@@ -241,6 +241,16 @@ class BuildFailed(BrazeError):
         super().__init__(f"{' '.join(self.command)}\n{output.strip()}")
 
 
+class CannotBuild(BrazeError):
+    """A compiler could not be run to its end: it ran into the time limit, or the machine has no
+    disk, memory, process or descriptor left. The graph runs by PyTorch's own kernels."""
+
+
+@final
+class CompilerExpired(CannotBuild):
+    """A compiler ran into the time limit, and was stopped."""
+
+
 class BrazeWarning(UserWarning):
     """What Braze warns of: a fallback to eager, a missing C++ compiler, a recompile limit."""
 

@@ -127,6 +127,17 @@ class Options:
         Path,
         environment="BRAZE_CACHE_DIR",
     )
+    cache: bool = _setting(
+        True,
+        "keep built kernels for later processes; False: they go with this one",
+        environment="BRAZE_CACHE",
+    )
+    cache_size: int = _setting(
+        2048,
+        "MiB that the cache may take; what was used longest ago goes first",
+        least=1,
+        environment="BRAZE_CACHE_SIZE",
+    )
     compiler: str = _setting(
         "", "C++ compiler; empty: the first of g++, clang++, c++", environment="BRAZE_CXX"
     )
@@ -138,6 +149,12 @@ class Options:
         "C++ compilers that run at once; 0: as many as there are processors",
         least=0,
         environment="BRAZE_BUILD_THREADS",
+    )
+    build_timeout: int = _setting(
+        300,
+        "seconds after which a compiler that has not ended is stopped, and its graph runs eagerly",
+        least=1,
+        environment="BRAZE_BUILD_TIMEOUT",
     )
     activation_memory_budget: float = _setting(
         1.0,
@@ -251,10 +268,13 @@ _PARSERS: Mapping[type, Callable[[str, str], Any]] = {
 def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
     """Option values that environment variables give. Raises InvalidOption for ill-formed ones."""
     values: dict[str, Any] = {}
-    if home := environment.get("XDG_CACHE_HOME"):
+    # As the XDG base directory specification has it: a relative path is no path.
+    if os.path.isabs(home := environment.get("XDG_CACHE_HOME", "")):
         values["cache_dir"] = Path(home) / "braze"
     for name, setting in SETTINGS.items():
         if (text := environment.get(setting.environment)) is not None:
+            if not text and setting.accepts == (Path,):
+                continue  # an empty path would be the current folder
             values[name] = _PARSERS[setting.accepts[0]](setting.environment, text)
             _check(name, values[name])
     return values
@@ -263,6 +283,11 @@ def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
 def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:
     """The text of BRAZE_LOGS, empty where it is not set."""
     return environment.get("BRAZE_LOGS", "")
+
+
+def environment_of_compilers(temporary: str) -> dict[str, str]:
+    """The environment that compilers run in. temporary: the folder for their own files."""
+    return {**os.environ, "TMPDIR": temporary}
 
 
 # --- process configuration -------------------------------------------------------------------

@@ -37,7 +37,7 @@ from braze.compat.backward import Casts
 from braze.compat.bytecode import instructions_text
 from braze.compat.isolation import run_isolated
 from braze.devices import Device, device_of_type, prepare_devices
-from braze.errors import BackendFailed, BrazeError, BrazeWarning, InternalError
+from braze.errors import BackendFailed, BrazeError, BrazeWarning, CannotBuild, InternalError
 from braze.interop.aten_compilers import CompiledAtFirstCall
 from braze.interop.backends import Backend, Level
 from braze.interop.example_numbers import NeedsConstants, hiding_numbers
@@ -236,7 +236,7 @@ def _backward_for(
 class _Faulted(Exception):
     """A fault of ours behind capture."""
 
-    def __init__(self, failure: InternalError) -> None:
+    def __init__(self, failure: BrazeError) -> None:
         super().__init__(str(failure))
         self.failure = failure
 
@@ -479,6 +479,10 @@ class FrameCompiler:
         del graph
         try:
             return compile_graph(given.pop(), self.options, recorder, role)
+        except CannotBuild as lack:  # of the machine, no fault of ours
+            if not self.options.suppress_errors:
+                raise
+            raise _Faulted(lack) from lack
         except Exception as error:
             stage, found = recorder.failed_stage or "link", getattr(error, "origin", None)
             origin = found if isinstance(found, Origin) else first

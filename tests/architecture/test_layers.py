@@ -11,9 +11,7 @@ BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks"
     "locks"
 }
 DATA = BASE | {"ir", "shapes"}
-STAGES = frozenset(
-    "capture autograd rewrite lower schedule codegen runtime cache report debug".split()
-)
+STAGES = frozenset("capture autograd rewrite lower schedule codegen runtime report debug".split())
 
 # layer -> the other layers that it may import.
 ALLOWED: dict[str, frozenset[str]] = {
@@ -29,7 +27,11 @@ ALLOWED: dict[str, frozenset[str]] = {
     "shapes": frozenset({"frozen", "errors", "compat"}),
     "ir": frozenset({"frozen", "errors", "compat", "shapes"}),
     "standins": DATA,
+    # What outlasts a process. Beside it only its command line, and what builds kernels, know it.
+    "cache": BASE,
+    "__main__": frozenset({"cache", "options"}),
     **{stage: DATA | {"standins"} for stage in STAGES},
+    "runtime": DATA | {"standins", "cache"},
     # torch_compile is the way in from PyTorch: it calls the face as a user does.
     "interop": DATA | {"api"},
     # What differs between devices: the last three stages of each.

@@ -90,9 +90,16 @@ def test_ill_formed_environment_is_an_error(variable: str, text: str) -> None:
 
 
 def test_cache_follows_the_desktop_standard() -> None:
-    assert parse_environment({"XDG_CACHE_HOME": "c"})["cache_dir"] == Path("c/braze")
-    both = {"XDG_CACHE_HOME": "c", "BRAZE_CACHE_DIR": "d"}
+    assert parse_environment({"XDG_CACHE_HOME": "/c"})["cache_dir"] == Path("/c/braze")
+    both = {"XDG_CACHE_HOME": "/c", "BRAZE_CACHE_DIR": "d"}
     assert parse_environment(both)["cache_dir"] == Path("d")
+
+
+@pytest.mark.parametrize("variable", ["XDG_CACHE_HOME", "BRAZE_CACHE_DIR"])
+def test_no_variable_makes_the_current_folder_a_cache(variable: str) -> None:
+    assert "cache_dir" not in parse_environment({variable: ""})
+    for relative in (".", "c", "../c"):
+        assert "cache_dir" not in parse_environment({"XDG_CACHE_HOME": relative})
 
 
 def test_assignment_and_snapshot(config: Config) -> None:

@@ -1,8 +1,7 @@
 """Source to a loaded shared object, through a cache on disk that processes share.
 
-An object is kept under the hash of its source and of the toolchain. It is written under another
-name and renamed, so that a reader never sees half of it; two builders of one object do the work
-twice and agree.
+An object is kept under the hash of its source and of the toolchain. One process builds it while
+others wait; each checks what it reads, and loads what it checked.
 """
 
 from __future__ import annotations
@@ -12,38 +11,68 @@ import hashlib
 import logging
 import os
 import subprocess
-import tempfile
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
-from braze.errors import BuildFailed
+from braze.cache import cache_of
+from braze.errors import BuildFailed, CannotBuild, CompilerExpired
 from braze.ir.kernel import SourceUnit
 from braze.options import Options
-from braze.runtime.kept_files import kept_file
-from braze.runtime.toolchain import Toolchain
+from braze.runtime.object_files import LOADED, ObjectFile, load_extension, load_library
+from braze.runtime.run_compiler import run_compiler
+from braze.runtime.toolchain import Toolchain, note_expiry
 
 _BUILDS = logging.getLogger("braze.kernel_code")
-_CACHE = logging.getLogger("braze.cache")
 
 
-def build(units: Sequence[SourceUnit], toolchain: Toolchain, options: Options) -> Path:
-    """The shared object of the units, from the cache or built. Raises BuildFailed."""
-    target = kept_file("kernels", f"{_key(units, toolchain)}.so", options)
-    if target.exists():
-        _CACHE.info("hit: %s", target)
-        return target
-    _CACHE.info("miss: %s", target)
-    with tempfile.TemporaryDirectory(dir=target.parent, prefix="build-") as scratch:
-        made = _compile_all(units, toolchain, options, Path(scratch))
-        os.replace(made, target)
-    return target
+def library_of(units: Sequence[SourceUnit], toolchain: Toolchain, options: Options) -> ctypes.CDLL:
+    """The units' shared object in this process. Raises BuildFailed, CannotBuild."""
+    key = str(options.cache_dir), "library", _key(units, toolchain)
+    return LOADED.get(key, lambda: load(build(units, toolchain, options)))
 
 
-def load(path: Path) -> ctypes.CDLL:
-    """The shared object in this process; its symbols stay local to it."""
-    return ctypes.CDLL(str(path), mode=os.RTLD_NOW | os.RTLD_LOCAL)
+def extension_of(name: str, unit: SourceUnit, toolchain: Toolchain, options: Options) -> Any:
+    """The unit as an extension module of that name. Raises BuildFailed, CannotBuild."""
+    key = str(options.cache_dir), name, _key((unit,), toolchain)
+
+    def made() -> Any:
+        built = build((unit,), toolchain, options)
+        try:
+            return load_extension(name, built)
+        except (ImportError, OSError) as error:
+            raise CannotBuild(f"{name} could not be loaded: {error}") from error
+
+    return LOADED.get(key, made)
+
+
+def build(units: Sequence[SourceUnit], toolchain: Toolchain, options: Options) -> ObjectFile:
+    """The shared object of the units, from the cache or built. Raises BuildFailed, CannotBuild."""
+    key, cache = _key(units, toolchain), cache_of(options)
+
+    def make() -> bytes:
+        with cache.scratch("kernels") as folder:
+            return _compile_all(units, toolchain, options, folder).read_bytes()
+
+    try:
+        image = cache.obtain("kernels", key, make, options.build_timeout)
+    except OSError as error:
+        raise CannotBuild(
+            f"There is no place to build kernels: {error}. The graph runs by PyTorch's own kernels."
+        ) from error
+    return ObjectFile(units[0].name, key, image)
+
+
+def load(built: ObjectFile) -> ctypes.CDLL:
+    """The shared object in this process; its symbols stay local to it. Raises CannotBuild."""
+    try:
+        return load_library(built)
+    except OSError as error:
+        raise CannotBuild(
+            f"A kernel could not be loaded: {error}. The graph runs by PyTorch's own kernels."
+        ) from error
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -59,34 +88,39 @@ def _key(units: Sequence[SourceUnit], toolchain: Toolchain) -> str:
 def _compile_all(
     units: Sequence[SourceUnit], toolchain: Toolchain, options: Options, folder: Path
 ) -> Path:
+    made = folder / "unit.so"
     if len(units) == 1:
-        made = folder / "unit.so"
-        _run(toolchain, units[0], made, ())
+        _run(toolchain, units[0], made, (), options)
         return made
     workers = options.build_threads or os.cpu_count() or 1
     objects = [folder / f"{unit.name}.o" for unit in units]
 
     def compile_one(unit: SourceUnit, target: Path) -> None:
-        _run(toolchain, unit, target, ("-c",))
+        _run(toolchain, unit, target, ("-c",), options)
 
     try:
         with ThreadPoolExecutor(workers) as pool:
             list(pool.map(compile_one, units, objects))
     except RuntimeError as error:  # the process may have no more threads
-        if isinstance(error, BuildFailed):
+        if isinstance(error, (BuildFailed, CannotBuild)):
             raise
         list(map(compile_one, units, objects))
-    made = folder / "unit.so"
     command = [toolchain.compiler, "-shared", "-fopenmp", "-o", str(made), *map(str, objects)]
-    _check(subprocess.run([*command, *toolchain.libraries], capture_output=True, text=True))
+    _check(run_compiler([*command, *toolchain.libraries], "", options.build_timeout, folder))
     return made
 
 
-def _run(toolchain: Toolchain, unit: SourceUnit, target: Path, extra: Sequence[str]) -> None:
+def _run(
+    toolchain: Toolchain, unit: SourceUnit, target: Path, extra: Sequence[str], options: Options
+) -> None:
     libraries = () if extra else toolchain.libraries
     command = [toolchain.compiler, *toolchain.flags, *extra, "-", "-o", str(target), *libraries]
     began = time.perf_counter()
-    done = subprocess.run(command, input=unit.text, capture_output=True, text=True)
+    try:
+        done = run_compiler(command, unit.text, options.build_timeout, target.parent)
+    except CompilerExpired:
+        note_expiry(toolchain, options)
+        raise
     _BUILDS.info("%s in %.2f s: %s", unit.name, time.perf_counter() - began, " ".join(command))
     _check(done)
 

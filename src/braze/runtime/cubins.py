@@ -14,20 +14,22 @@ import importlib.util
 import json
 import logging
 import os
+import select
 import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any, final
 
-from braze.errors import BuildFailed
+from braze.cache import Cache, cache_of, private_folder
+from braze.errors import BuildFailed, CompilerExpired
 from braze.frozen import frozen
 from braze.ir.kernel import DeviceFunction
-from braze.options import Options
-from braze.runtime.kept_files import kept_file
+from braze.options import Options, environment_of_compilers
+from braze.runtime.run_compiler import end_group
 
 _WORKER = Path(__file__).with_name("cubin_worker.py")
 _LOG = logging.getLogger("braze.kernel_code")
@@ -62,21 +64,19 @@ def build_cubins(
     functions: Iterable[DeviceFunction], architecture: int, options: Options
 ) -> dict[DeviceFunction, Cubin]:
     """The functions for a device of that architecture (90: sm_90), from the cache or built.
-    Raises BuildFailed with the compiler's words."""
-    wanted = {
-        f: kept_file("cubins", f"{_key(f, architecture, options)}.cubin", options)
-        for f in functions
-    }
-    missing = {path: f for f, path in wanted.items() if not path.exists()}
+    Raises BuildFailed with the compiler's words, and CannotBuild."""
+    cache = cache_of(options)
+    wanted = {f: _key(f, architecture, options) for f in functions}
+    found = _kept(wanted.values(), cache)
+    missing = {key: f for f, key in wanted.items() if key not in found}
     if missing:
-        began = time.perf_counter()
-        jobs = [_job(f, path, architecture, options) for path, f in missing.items()]
-        BUILDER.build(jobs, options.build_threads or os.cpu_count() or 1)
-        if _LOG.isEnabledFor(logging.INFO):
-            took = time.perf_counter() - began
-            extra = {"origin": "", "artefact": "kernel_code"}
-            _LOG.info("%d Triton functions built in %.2f s", len(jobs), took, extra=extra)
-    return {function: _read(path) for function, path in wanted.items()}
+        batch = hashlib.sha256("".join(sorted(missing)).encode()).hexdigest()[:32]
+        with cache.making("cubins", batch, options.build_timeout):
+            found |= _kept(missing, cache)
+            missing = {key: f for key, f in missing.items() if key not in found}
+            if missing:
+                found |= _built(missing, architecture, options, cache)
+    return {function: _cubin(found[key]) for function, key in wanted.items()}
 
 
 @final
@@ -93,11 +93,17 @@ class CubinBuilder:
         with self._lock:
             self._running()
 
-    def build(self, jobs: Sequence[dict[str, Any]], workers: int) -> None:
-        """Have the jobs done. Raises BuildFailed for the first that failed."""
+    def build(self, jobs: Sequence[dict[str, Any]], workers: int, limit: float = 300) -> None:
+        """Have the jobs done. Raises BuildFailed for the first that failed, CompilerExpired where
+        none ends for `limit` seconds."""
         with self._lock:
             process = self._running()
-            errors = _ask(process, {"jobs": list(jobs), "workers": workers})
+            try:
+                errors = _ask(process, {"jobs": list(jobs), "workers": workers}, limit)
+            except BaseException:  # what it says from now on answers no question of ours
+                end_group(process)
+                self._process = None
+                raise
             if errors is None:
                 self._process = None
                 raise BuildFailed((str(_WORKER),), f"it ended with status {process.wait()}")
@@ -119,7 +125,15 @@ class CubinBuilder:
         found = self._process
         if found is None or self._owner != os.getpid() or found.poll() is not None:
             command = [sys.executable, "-P", str(_WORKER), json.dumps(sys.path)]
-            found = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+            found = subprocess.Popen(
+                command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                bufsize=0,
+                process_group=0,
+                umask=0o077,
+                env=environment_of_compilers(str(private_folder())),
+            )
             self._process, self._owner = found, os.getpid()
         return found
 
@@ -141,6 +155,35 @@ def _contracts(options: Options) -> bool:
     return options.numerics != "eager"
 
 
+def _kept(keys: Iterable[str], cache: Cache) -> dict[str, bytes]:
+    read = {key: cache.read("cubins", key) for key in keys}
+    return {key: content for key, content in read.items() if content is not None}
+
+
+def _built(
+    missing: Mapping[str, DeviceFunction], architecture: int, options: Options, cache: Cache
+) -> dict[str, bytes]:
+    """Functions that are not in the cache, built and kept; also those beside one that fails."""
+    began = time.perf_counter()
+    made: dict[str, bytes] = {}
+    with cache.scratch("cubins") as folder:
+        paths = {key: folder / key for key in missing}
+        jobs = [_job(f, paths[key], architecture, options) for key, f in missing.items()]
+        try:
+            workers = options.build_threads or os.cpu_count() or 1
+            BUILDER.build(jobs, workers, options.build_timeout)
+        finally:
+            for key, path in paths.items():
+                if path.exists():
+                    made[key] = path.read_bytes()
+                    cache.write("cubins", key, made[key])
+    if _LOG.isEnabledFor(logging.INFO):
+        took = time.perf_counter() - began
+        extra = {"origin": "", "artefact": "kernel_code"}
+        _LOG.info("%d Triton functions built in %.2f s", len(jobs), took, extra=extra)
+    return made
+
+
 def _job(function: DeviceFunction, path: Path, architecture: int, options: Options) -> Any:
     job = asdict(function)
     return {
@@ -152,17 +195,19 @@ def _job(function: DeviceFunction, path: Path, architecture: int, options: Optio
 
 
 def _ask(
-    process: subprocess.Popen[bytes], question: dict[str, Any]
+    process: subprocess.Popen[bytes], question: dict[str, Any], limit: float
 ) -> list[tuple[int, str]] | None:
-    """The errors of a batch, as (job, what was said); None where the process ended."""
+    """The errors of a batch, as (job, what was said); None where the process ended. Raises
+    CompilerExpired where it says nothing for `limit` seconds."""
     assert process.stdin is not None and process.stdout is not None
     try:
-        process.stdin.write(json.dumps(question).encode() + b"\n")
-        process.stdin.flush()
+        rest = memoryview(json.dumps(question).encode() + b"\n")
+        while rest:
+            rest = rest[process.stdin.write(rest) :]
     except BrokenPipeError:
         return None
     errors: list[tuple[int, str]] = []
-    for line in process.stdout:
+    for line in _lines(process.stdout.fileno(), limit):
         answer = json.loads(line)
         if "done" in answer:
             return errors
@@ -171,8 +216,27 @@ def _ask(
     return None
 
 
-def _read(path: Path) -> Cubin:
-    head, image = path.read_bytes().split(b"\n", 1)
+def _lines(descriptor: int, limit: float) -> Iterator[bytes]:
+    """Lines from a pipe until it is closed. Raises CompilerExpired where none comes for `limit`
+    seconds."""
+    waiting, rest = select.poll(), b""
+    waiting.register(descriptor, select.POLLIN)
+    while True:
+        if not waiting.poll(limit * 1000):
+            raise CompilerExpired(
+                f"Triton's compiler ended nothing within {limit:g} s and was stopped. The graph "
+                "runs by PyTorch's own kernels. Raise BRAZE_BUILD_TIMEOUT (or the option "
+                "build_timeout)."
+            )
+        chunk = os.read(descriptor, 1 << 16)
+        if not chunk:
+            return
+        *lines, rest = (rest + chunk).split(b"\n")
+        yield from lines
+
+
+def _cubin(content: bytes) -> Cubin:
+    head, image = content.split(b"\n", 1)
     facts = json.loads(head)
     if facts["scratch"]:
         raise BuildFailed(("triton.compile", facts["name"]), "it needs scratch memory")

@@ -17,11 +17,11 @@ import torch
 
 from braze.compat.ambient import call_untraced
 from braze.compat.tensor_interface import hook_functions, implementation_address
-from braze.errors import BuildFailed
+from braze.errors import BuildFailed, CannotBuild
 from braze.ir.kernel import SourceUnit
 from braze.locks import make_lock
 from braze.options import config
-from braze.runtime.build import build, load
+from braze.runtime.build import library_of
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
 
@@ -100,8 +100,8 @@ def _load() -> _Asked | None:
     flags = ("-shared", "-fPIC", "-O1", "-x", "c++", "-std=c++17")
     plain = replace(toolchain, flags=flags, libraries=("-lstdc++",))
     try:
-        library = load(build((SourceUnit("gradient_hooks", text),), plain, options))
-    except (BuildFailed, OSError):
+        library = library_of((SourceUnit("gradient_hooks", text),), plain, options)
+    except (BuildFailed, CannotBuild):
         return None
     asked = _Asked(library.first_watched, functions)
     return asked if call_untraced(_answers_right, (asked,), {}) else None

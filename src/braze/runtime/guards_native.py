@@ -5,9 +5,7 @@ Guards are generated Python until it is ready, and stay so where it cannot be bu
 
 from __future__ import annotations
 
-import importlib.machinery
 import importlib.resources
-import importlib.util
 import logging
 import struct
 import sysconfig
@@ -30,11 +28,12 @@ from braze.compat.tensor_interface import (
     implementation_offset,
     metadata_functions,
 )
-from braze.errors import BuildFailed
+from braze.errors import BuildFailed, CannotBuild
 from braze.ir.kernel import SourceUnit
 from braze.locks import call_in_children, make_lock
 from braze.options import Options, config
 from braze.runtime.build import build
+from braze.runtime.object_files import ObjectFile, load_extension
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
 # (dtype, device, index of the device, layout) as libtorch numbers them, requires_grad, is_leaf.
@@ -126,13 +125,16 @@ call_in_children(LOADER.forget_thread)
 
 def load_native_guards(options: Options) -> NativeGuards | str:
     """The extension, built or from the cache; or why there is none."""
-    path = build_extension(options)
-    if isinstance(path, str):
-        return path
+    built = build_extension(options)
+    if isinstance(built, str):
+        return built
     functions = metadata_functions()
     if functions is None:
         return "this build of PyTorch has no stable C interface to tensors"
-    module = load_extension(path)
+    try:
+        module = load_extension("braze_guards", built)
+    except (ImportError, OSError) as failure:
+        return str(failure)
     offset = implementation_offset()
     if offset is None:
         return "the layout of this build's tensor objects is unknown"
@@ -151,7 +153,7 @@ def load_native_guards(options: Options) -> NativeGuards | str:
     )
 
 
-def build_extension(options: Options) -> Path | str:
+def build_extension(options: Options) -> ObjectFile | str:
     """The extension's shared object, or why it cannot be built."""
     include = sysconfig.get_paths()["include"]
     if not Path(include, "Python.h").exists():
@@ -165,7 +167,7 @@ def build_extension(options: Options) -> Path | str:
     plain = replace(toolchain, flags=flags, libraries=())
     try:
         return build((SourceUnit("guards", tag + text),), plain, options)
-    except (BuildFailed, OSError) as failure:  # OSError: a cache that cannot be written
+    except (BuildFailed, CannotBuild) as failure:
         return str(failure)
 
 
@@ -173,16 +175,6 @@ def extension_text() -> str:
     """The extension's source."""
     folder = importlib.resources.files(__package__)
     return "\n".join(folder.joinpath(f"guard_{part}.cpp").read_text() for part in _PARTS)
-
-
-def load_extension(path: Path) -> Any:
-    """The extension module in this process."""
-    loader = importlib.machinery.ExtensionFileLoader("braze_guards", str(path))
-    spec = importlib.util.spec_from_loader("braze_guards", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
 
 
 # --- private ---------------------------------------------------------------------------------

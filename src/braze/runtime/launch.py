@@ -7,9 +7,7 @@ ints, then pairs that say which tensor's pointer goes where in the table.
 from __future__ import annotations
 
 import ctypes
-import importlib.machinery
 import importlib.resources
-import importlib.util
 import sysconfig
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,10 +15,10 @@ from pathlib import Path
 from typing import Any
 
 from braze.compat.tensor_interface import data_of_tensors
-from braze.errors import BuildFailed, OperatorRaises
+from braze.errors import BuildFailed, CannotBuild, OperatorRaises
 from braze.ir.kernel import SourceUnit
 from braze.options import Options
-from braze.runtime.build import build
+from braze.runtime.build import extension_of
 from braze.runtime.toolchain import Toolchain
 
 Run = Callable[..., int]
@@ -78,10 +76,9 @@ def build_extension_module(
     flags = ("-shared", "-fPIC", "-O1", "-x", "c++", f"-I{include}")
     plain = replace(toolchain, flags=flags, libraries=())
     try:
-        path = build((SourceUnit(name, tag + text),), plain, options)
-    except BuildFailed:
+        return extension_of(f"braze_{name}", SourceUnit(name, tag + text), plain, options)
+    except (BuildFailed, CannotBuild):
         return None
-    return _extension(f"braze_{name}", path)
 
 
 def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any) -> int:
@@ -97,12 +94,3 @@ def run_by_ctypes(entry: int, table: int, sizes: int, threads: int, *bound: Any)
 # --- private ---------------------------------------------------------------------------------
 
 _PROTOTYPE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int)
-
-
-def _extension(name: str, path: Path) -> Any:
-    loader = importlib.machinery.ExtensionFileLoader(name, str(path))
-    spec = importlib.util.spec_from_loader(name, loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module

@@ -17,7 +17,7 @@ from braze.ir.schedule import ALIGNMENT, Schedule
 from braze.locks import call_in_children
 from braze.options import Options
 from braze.runtime.arena_view import ArenaView
-from braze.runtime.build import build, load
+from braze.runtime.build import library_of
 from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.program import LaunchProgram, write_program
 from braze.runtime.sized_arena import SizedArena, plan_arena
@@ -44,7 +44,7 @@ def link(
         toolchain = find_for_kernels(options)
         if isinstance(toolchain, NoCompiler):
             return toolchain
-        library = load(build(sources.units, toolchain, options))
+        library = library_of(sources.units, toolchain, options)
         run: Run = load_launcher(toolchain, options)
         names["run"] = run
         names["raise_fault"] = raise_fault

@@ -26,7 +26,6 @@ from braze.ir.kernel import Launch
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.options import Options
 from braze.runtime.cubins import Cubin, triton_version
-from braze.runtime.kept_files import kept_file
 from braze.runtime.tuning import (
     CACHE_BYTES,
     DeviceTimer,
@@ -65,8 +64,7 @@ def quickest_way(
     calls = [part for part in runs[0].parts if isinstance(part, ExternCall)]
     facts = [str(call.op) for call in calls]
     facts += [_facts(argument) for call in calls for argument in call.args]
-    path = kept_file("tuning", f"{key_of(launches, facts)}.json", options)
-    chosen = remembered(path, [run.name for run in runs], measure)
+    chosen = remembered(key_of(launches, facts), options, [run.name for run in runs], measure)
     return next(run.way for run in runs if run.name == chosen)
 
 

@@ -8,14 +8,17 @@ import hashlib
 import os
 import platform
 import shutil
-import subprocess
 import sys
 import tempfile
 from dataclasses import replace
+from pathlib import Path
 from typing import final
 
+from braze.cache import private_folder
+from braze.errors import CannotBuild, CompilerExpired
 from braze.frozen import frozen
 from braze.options import Options
+from braze.runtime.run_compiler import run_compiler
 
 COMPILERS = ("g++", "clang++", "c++")
 
@@ -28,6 +31,8 @@ _BY_COMPILER = {
     "gcc": "-O1 -ftree-loop-vectorize -fvect-cost-model=unlimited".split(),
     "clang": ["-O2"],
 }
+# Seconds for what takes a compiler a tenth of one.
+_SHORT = 60
 _VECTOR_MATH = "_ZGVdN8v_tanhf"  # of glibc 2.35: all functions that the prelude declares
 
 
@@ -58,7 +63,7 @@ def find_toolchain(options: Options) -> Toolchain | NoCompiler:
     for name in wanted:
         path = shutil.which(name)
         if path is not None:
-            return _toolchain(path, os.stat(path).st_mtime_ns, options.cpp_flags)
+            return _answering(path, options)
     return NoCompiler(
         f"No C++ compiler: looked for {', '.join(wanted)} on PATH. Install one (Debian, Ubuntu: "
         "apt install g++; Fedora: dnf install gcc-c++; conda: conda install gxx), or name it in "
@@ -72,10 +77,14 @@ def find_for_kernels(options: Options) -> Toolchain | NoCompiler:
     found = find_toolchain(options)
     if isinstance(found, NoCompiler) or not options.cpp_flags:
         return found
-    refusal = _refusal(found)
-    plain = find_toolchain(replace(options, cpp_flags=()))
-    if not refusal or isinstance(plain, NoCompiler) or _refusal(plain):
-        return found
+    plain, limit = find_toolchain(replace(options, cpp_flags=())), _short(options)
+    try:
+        refusal = _refusal(found, limit)
+        if not refusal or isinstance(plain, NoCompiler) or _refusal(plain, limit):
+            return found
+    except CompilerExpired:
+        _HANGING.add(found.compiler)
+        return find_toolchain(options)
     flags = " ".join(options.cpp_flags)
     return NoCompiler(
         f"The C++ compiler does not take {flags!r}, the flags in the environment variable "
@@ -85,18 +94,69 @@ def find_for_kernels(options: Options) -> Toolchain | NoCompiler:
     )
 
 
+def note_expiry(toolchain: Toolchain, options: Options) -> None:
+    """After a compile that ran into the time limit: a compiler that does not build the smallest
+    program either is not asked any more in this process."""
+    if toolchain.compiler not in _HANGING:
+        try:
+            _refusal(replace(toolchain, flags=tuple(_BASE)), _short(options))
+        except CompilerExpired:
+            _HANGING.add(toolchain.compiler)
+
+
 # --- private ---------------------------------------------------------------------------------
 
 _SMALLEST = "#if __cplusplus < 201703L\n#error kernels are C++17\n#endif\n"
 
 
+@final
+class _Hanging:
+    """Compilers that do not end, by path."""
+
+    def __init__(self) -> None:
+        self._paths: set[str] = set()
+
+    def __contains__(self, path: str) -> bool:
+        return path in self._paths
+
+    def add(self, path: str) -> None:
+        """Take in one that did not end."""
+        self._paths.add(path)
+
+
+_HANGING = _Hanging()
+
+
+def _short(options: Options) -> int:
+    return min(_SHORT, options.build_timeout)
+
+
+def _answering(path: str, options: Options) -> Toolchain | NoCompiler:
+    """The compiler there, if it answers."""
+    try:
+        if path not in _HANGING:
+            changed = os.stat(path).st_mtime_ns
+            return _toolchain(path, changed, options.cpp_flags, _short(options))
+    except CompilerExpired:
+        _HANGING.add(path)
+    except (CannotBuild, OSError) as error:
+        return NoCompiler(f"The C++ compiler {path} cannot be run: {error}", "no C++ compiler")
+    return NoCompiler(
+        f"The C++ compiler {path} does not end, not even on the smallest program. Mend it, or name "
+        "another one in the environment variable BRAZE_CXX. In this process graphs run by "
+        "PyTorch's own kernels.",
+        "the C++ compiler does not end",
+    )
+
+
 @functools.cache
-def _refusal(toolchain: Toolchain) -> str:
-    """The compiler's first error about the smallest program; nothing where it builds that."""
-    with tempfile.TemporaryDirectory(prefix="braze-flags-") as folder:
+def _refusal(toolchain: Toolchain, limit: float) -> str:
+    """The compiler's first error about the smallest program; nothing where it builds that.
+    Raises CannotBuild."""
+    with tempfile.TemporaryDirectory(prefix="flags-", dir=private_folder()) as folder:
         command = [toolchain.compiler, *toolchain.flags, "-", "-o", f"{folder}/smallest.so"]
         command += toolchain.libraries
-        done = subprocess.run(command, input=_SMALLEST, capture_output=True, text=True)
+        done = run_compiler(command, _SMALLEST, limit, Path(folder))
     if not done.returncode:
         return ""
     lines = [line for line in done.stderr.strip().splitlines() if "warning: " not in line]
@@ -104,9 +164,9 @@ def _refusal(toolchain: Toolchain) -> str:
 
 
 @functools.cache
-def _toolchain(path: str, changed: int, cpp_flags: tuple[str, ...]) -> Toolchain:
+def _toolchain(path: str, changed: int, cpp_flags: tuple[str, ...], limit: float) -> Toolchain:
     """changed: when the compiler was, so that another one at the same path is asked anew."""
-    version = subprocess.run([path, "--version"], capture_output=True, text=True, check=False)
+    version = run_compiler([path, "--version"], "", limit, Path("/"))
     kind = "clang" if "clang" in version.stdout else "gcc"
     libraries = ["-lm"]
     flags = [*_BASE, *_BY_COMPILER[kind]]

@@ -1,7 +1,7 @@
 """`mode="max-autotune"`: of the ways to launch a kernel, the quickest on this device.
 
     alternatives of a step      names of their functions, shapes, device -> one key
-    <cache>/tuning/<key>.json   {"chosen": "k_12ab...", "microseconds": {"k_12ab...": 8.1, ...}}
+    <cache>/tuning/<key>        {"chosen": "k_12ab...", "microseconds": {"k_12ab...": 8.1, ...}}
 
 What was chosen once is chosen on every run, and nothing is timed for it again. The cost model's
 choice, the first, is left only for what is clearly quicker. Times are of single launches on memory
@@ -17,22 +17,19 @@ import hashlib
 import json
 import logging
 import math
-import os
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
 from typing import Any, TypeAlias, final
 
 import torch
 
-from braze.errors import BuildFailed
+from braze.cache import cache_of
+from braze.errors import BuildFailed, CannotBuild
 from braze.ir.kernel import DeviceFunction, Launch
 from braze.ir.loops import Buffer
 from braze.options import Options
 from braze.runtime.cubins import Cubin, build_cubins, triton_version
 from braze.runtime.cuda_driver import DRIVERS, CudaError
 from braze.runtime.device_plan import Entries, Places, encode, launch_by_ctypes
-from braze.runtime.kept_files import kept_file
 from braze.shapes.expr import constant_value
 
 TUNING_MODES = ("max-autotune", "max-autotune-no-cudagraphs")
@@ -71,7 +68,7 @@ def choose_launches(
         if key not in chosen:
             names = [launch.function.name for launch in launches]
             times = functools.partial(measure, launches)
-            chosen[key] = remembered(kept_file("tuning", f"{key}.json", options), names, times)
+            chosen[key] = remembered(key, options, names, times)
         made.append(tuple([x for x in launches if x.function.name == chosen[key]][:1]))
     return made
 
@@ -86,19 +83,25 @@ def is_timed(launch: Launch) -> bool:
     return known and pointers and sum(map(_bytes, buffers)) <= _MOST_BYTES
 
 
-def remembered(path: Path, names: Sequence[str], measure: Callable[[], Sequence[float]]) -> str:
-    """One of the names, from the disk or measured; the first is left for clearly quicker ones."""
-    found = _read(path)
-    if found not in names:
-        path.unlink(missing_ok=True)
+def remembered(
+    key: str, options: Options, names: Sequence[str], measure: Callable[[], Sequence[float]]
+) -> str:
+    """One of the names, from the cache or measured; the first is left for clearly quicker ones."""
+
+    def measured() -> bytes:
         times = dict(zip(names, measure(), strict=True))
         best = min(times, key=times.__getitem__)
         found = best if times[best] < _CLEARLY * times[names[0]] else names[0]
-        other = _keep(path, found, {n: t for n, t in times.items() if math.isfinite(t)})
-        found = other if other in names else found
-        text = f"{found}: {times.get(found, 0):.1f} µs, {names[0]}: {times[names[0]]:.1f}"
+        text = f"{found}: {times[found]:.1f} µs, {names[0]}: {times[names[0]]:.1f}"
         _LOG.info("%s", text, extra={"origin": "", "artefact": "perf_hints"})
-    return found
+        finite = {name: time for name, time in times.items() if math.isfinite(time)}
+        return json.dumps({"chosen": found, "microseconds": finite}).encode()
+
+    def accepts(content: bytes) -> bool:
+        return _chosen(content) in names
+
+    limit = options.build_timeout
+    return _chosen(cache_of(options).obtain("tuning", key, measured, limit, accepts))
 
 
 def key_of(launches: Sequence[Launch], beside: Sequence[str] = ()) -> str:
@@ -134,26 +137,13 @@ def _device_name(device: torch.device) -> str:
     return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
 
 
-def _read(path: Path) -> str:
-    """The choice in a file; "" where there is none that can be read."""
+def _chosen(content: bytes) -> str:
+    """The choice in a content; "" where there is none."""
     try:
-        chosen = json.loads(path.read_text())["chosen"]
-    except (OSError, ValueError, KeyError, TypeError):
+        chosen = json.loads(content)["chosen"]
+    except (ValueError, KeyError, TypeError):
         return ""
     return chosen if isinstance(chosen, str) else ""
-
-
-def _keep(path: Path, chosen: str, times: Mapping[str, float]) -> str:
-    """Write the choice, whole or not at all; what another process wrote meanwhile counts."""
-    handle, half = tempfile.mkstemp(dir=path.parent)
-    with os.fdopen(handle, "w") as file:
-        json.dump({"chosen": chosen, "microseconds": times}, file)
-    try:
-        os.link(half, path)
-    except FileExistsError:
-        chosen = _read(path) or chosen
-    os.unlink(half)
-    return chosen
 
 
 @final
@@ -187,12 +177,12 @@ class DeviceTimer:
         architecture = 10 * major + minor
         try:
             return build_cubins(functions, architecture, self._options)
-        except BuildFailed:
+        except (BuildFailed, CannotBuild):
             found: dict[DeviceFunction, Cubin] = {}
             for function in functions:
                 try:
                     found |= build_cubins([function], architecture, self._options)
-                except BuildFailed as error:
+                except (BuildFailed, CannotBuild) as error:
                     _LOG.info("%s", error, extra={"origin": "", "artefact": "perf_hints"})
             return found
 

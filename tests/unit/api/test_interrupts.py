@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import importlib.machinery
-import importlib.util
 import logging
 import signal
 import sys
@@ -34,7 +32,7 @@ from braze.compat.isolation import run_isolated
 from braze.compat.transforms import transform_levels
 from braze.ir.kernel import SourceUnit
 from braze.options import config
-from braze.runtime.build import build
+from braze.runtime.build import extension_of
 from braze.runtime.toolchain import Toolchain, find_toolchain
 
 
@@ -48,13 +46,9 @@ def interrupts() -> Any:
     text = Path(__file__).with_name("interrupts.cpp").read_text()
     tag = f"// {sysconfig.get_config_var('SOABI')}\n"
     plain = replace(toolchain, flags=flags, libraries=())
-    path = build((SourceUnit("interrupts", tag + text),), plain, config.snapshot())
-    loader = importlib.machinery.ExtensionFileLoader("interrupts", str(path))
-    spec = importlib.util.spec_from_loader("interrupts", loader)
-    assert spec is not None
-    module = importlib.util.module_from_spec(spec)
-    loader.exec_module(module)
-    return module
+    return extension_of(
+        "interrupts", SourceUnit("interrupts", tag + text), plain, config.snapshot()
+    )
 
 
 @pytest.fixture(autouse=True)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from braze.cache import cache_of
 from braze.codegen.cpp import generate
 from braze.errors import BuildFailed
 from braze.ir.kernel import SourceUnit
@@ -31,11 +32,11 @@ def _toolchain() -> Toolchain:
 
 def test_an_object_is_built_once(tmp_path: Path) -> None:
     options = replace(config.snapshot(), cache_dir=tmp_path)
-    path = build([GOOD], _toolchain(), options)
-    made = path.stat().st_mtime_ns
-    assert build([GOOD], _toolchain(), options) == path and path.stat().st_mtime_ns == made
-    assert load(path).f() == 7
-    assert [p.name for p in (tmp_path / "kernels").iterdir()] == [path.name]
+    built = build([GOOD], _toolchain(), options)
+    assert build([GOOD], _toolchain(), options) == built
+    assert cache_of(options).counts == {"built": 1, "hits": 1}
+    assert load(built).f() == 7
+    assert [p.name for p in (tmp_path / "kernels").iterdir()] == [f"{built.key}.braze"]
 
 
 def test_what_the_compiler_says_is_in_the_error(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import braze.runtime.guards_native as guards_native
-from braze.errors import BuildFailed
+from braze.errors import BuildFailed, CannotBuild
 from braze.ir.entry import FrameValues
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.source import LocalSource
@@ -24,6 +24,7 @@ from braze.runtime.guards_native import (
     extension_text,
     load_native_guards,
 )
+from braze.runtime.object_files import ObjectFile
 from braze.runtime.toolchain import Toolchain, find_toolchain
 from tests.unit.runtime.test_continuation import interpreter
 from tests.unit.runtime.test_guards import facts
@@ -36,10 +37,12 @@ def run_check(python: str, extension: Path) -> None:
     assert done.stdout == "ok\n", done.stderr
 
 
-def test_snapshots_without_tensors() -> None:
+def test_snapshots_without_tensors(tmp_path: Path) -> None:
     built = build_extension(config.snapshot())
-    assert isinstance(built, Path), built
-    run_check(sys.executable, built)
+    assert isinstance(built, ObjectFile), built
+    path = tmp_path / "braze_guards.so"
+    path.write_bytes(built.image)
+    run_check(sys.executable, path)
 
 
 @pytest.mark.parametrize("version", ["3.12", "3.13", "3.14"])
@@ -136,7 +139,7 @@ def test_without_it_guards_are_python_and_a_hint_says_why(
 
         def fail(*_: object) -> Path:
             if lack == "cache":
-                raise PermissionError("it cannot be written")
+                raise CannotBuild("it cannot be written")
             raise BuildFailed(["g++"], "it does not work")
 
         monkeypatch.setattr(guards_native, "build", fail)

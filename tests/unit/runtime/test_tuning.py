@@ -13,6 +13,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
+from braze.cache import cache_of
 from braze.codegen.triton import alternatives, generate, host_sources
 from braze.codegen.triton.candidates import candidate_tilings
 from braze.codegen.triton.tiling import plan_tiling
@@ -22,7 +23,7 @@ from braze.ir.schedule import Kernel
 from braze.options import Options
 from braze.runtime import tuning
 from braze.runtime.cuda_driver import LoadedFunction
-from braze.runtime.tuning import DeviceTimer, choose_launches
+from braze.runtime.tuning import DeviceTimer, choose_launches, key_of
 from braze.schedule import CUDA, schedule
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen import programs
@@ -66,8 +67,8 @@ def test_the_quickest_is_chosen_once_for_all(options: Options) -> None:
     assert timer.asked == [["a", "b", "c"]]
     other = Timer({"a": 1.0, "b": 5.0, "c": 7.0})
     assert _names(choose_launches(steps, options, other)) == ["b", "b"] and not other.asked
-    (kept,) = (options.cache_dir / "tuning").iterdir()
-    assert json.loads(kept.read_text())["microseconds"] == {"a": 9.0, "b": 5.0, "c": 7.0}
+    kept = cache_of(options).read("tuning", key_of(steps[0]))
+    assert kept and json.loads(kept)["microseconds"] == {"a": 9.0, "b": 5.0, "c": 7.0}
 
 
 @pytest.mark.parametrize(
@@ -89,8 +90,7 @@ def test_the_cost_models_is_left_for_what_is_clearly_quicker(
 def test_what_cannot_be_read_is_measured_again(options: Options, text: str) -> None:
     timer, steps = Timer({"a": 9.0, "b": 5.0}), [_launches("a", "b")]
     choose_launches(steps, options, timer)
-    (kept,) = (options.cache_dir / "tuning").iterdir()
-    kept.write_text(text)
+    cache_of(options).write("tuning", key_of(steps[0]), text.encode())
     assert _names(choose_launches(steps, options, timer)) == ["b"] and len(timer.asked) == 2
 
 
