@@ -177,6 +177,19 @@ def _holds(node: Any, name: str) -> bool:
 VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__  # type: ignore[attr-defined]
 
 
+def version_of(tensor: torch.Tensor) -> int:
+    """How often a tensor was written to; 0 for what inference mode made, which does not count."""
+    return 0 if tensor.is_inference() else VERSION(tensor)
+
+
+def versions_of(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
+    """The same of several, of which few are of inference mode."""
+    try:
+        return tuple(map(VERSION, tensors))
+    except RuntimeError:  # of inference mode
+        return tuple(map(version_of, tensors))
+
+
 _creation_of: Callable[[torch.Tensor], Any] = torch._C._autograd._get_creation_meta
 _IS_PLAIN_VIEW: Any = torch._C._autograd.CreationMeta.DEFAULT
 

@@ -17,7 +17,7 @@ from braze.compat.ambient import (
     autocast_depth,
     set_ambient_state,
 )
-from braze.compat.backward import VERSION, set_versions
+from braze.compat.backward import set_versions, version_of
 from braze.compat.dispatch import set_grad_enabled
 from braze.compat.saved_hooks import raised_by_hooks
 from braze.ir.entry import PartlyRun
@@ -82,7 +82,7 @@ class _Kept:
 
     def __init__(self, tensor: torch.Tensor) -> None:
         self.tensor = tensor
-        self.version = _version(tensor)
+        self.version = version_of(tensor)
         self.data = tensor.detach().clone()
         self.had_gradient = tensor.requires_grad
 
@@ -92,7 +92,7 @@ class _Kept:
 
     def restore(self) -> None:
         """Make the tensor what it was. A write through its `data` does not raise its version."""
-        version = _version(self.tensor)
+        version = version_of(self.tensor)
         if version == self.version and torch.equal(self.tensor, self.data):
             return
         has_new_history = self._has_new_history()
@@ -104,11 +104,6 @@ class _Kept:
             self.tensor.detach_()
 
     def _has_new_history(self) -> bool:
-        is_written = _version(self.tensor) != self.version
+        is_written = version_of(self.tensor) != self.version
         is_leaf = not self.tensor.requires_grad or self.tensor.is_leaf
         return is_written and not is_leaf
-
-
-def _version(tensor: torch.Tensor) -> int:
-    """What inference mode made has none."""
-    return 0 if tensor.is_inference() else VERSION(tensor)

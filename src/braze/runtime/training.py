@@ -29,6 +29,8 @@ from braze.compat.backward import (
     quick_apply,
     saved_data,
     saved_hooks,
+    version_of,
+    versions_of,
 )
 from braze.compat.gradmode import is_autocast_on
 from braze.compat.other_compilers import unseen_by_other_compilers
@@ -266,7 +268,7 @@ class CompiledFunction(torch.autograd.Function):
         try:
             ctx.graph = graph
             ctx.inputs = inputs = tuple(inputs)  # the caller empties its list
-            ctx.versions = tuple(map(VERSION, graph.tensors_of(inputs)))
+            ctx.versions = versions_of(graph.tensors_of(inputs))
             if graph.saves:
                 ctx.save_for_backward(*graph.saved_inputs(inputs), *graph.saved_outputs(made))
             ctx.set_materialize_grads(False)
@@ -377,7 +379,7 @@ def _is_unchanged(ctx: Any, graph: TrainingGraph, saved: Saved, data: torch.Tens
     nobody writes to what is no result."""
     if isinstance(saved, SavedInput):
         version: int = ctx.versions[saved.index]
-        return VERSION(ctx.inputs[saved.index]) == version
+        return version_of(ctx.inputs[saved.index]) == version
     return saved.index >= graph.result_count or VERSION(data) == graph.result_versions[saved.index]
 
 
@@ -393,7 +395,7 @@ def _differentiable_backward(ctx: Any, graph: TrainingGraph, tangents: Sequence[
             "inputs that it depends on. Leave the in-place writes out of the compiled function."
         )
     tensors, numbers = inputs[: graph.tensor_count], inputs[graph.tensor_count :]
-    if any(VERSION(tensors[number]) != ctx.versions[number] for number in graph.reads):
+    if any(version_of(tensors[number]) != ctx.versions[number] for number in graph.reads):
         raise RuntimeError(
             "one of the variables needed for gradient computation has been modified by an inplace "
             "operation: an input of a compiled graph whose backward is to be differentiated "
