@@ -65,6 +65,11 @@ class CustomGradient:
         return self.__call__
 
     @property
+    def namespace(self) -> str:
+        """As of an operator."""
+        return str(custom_gradient.namespace)
+
+    @property
     def tags(self) -> tuple[()]:
         """As of an operator."""
         return ()
