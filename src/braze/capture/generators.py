@@ -221,9 +221,12 @@ class InlinedGenerator:
             handled = self.frame.handled
             chain(exception, handled[-1] if handled else self._interpreter.handled())
         region: Any = self.frame.current[1].region
-        if self.finished or not self.started or region is None:
-            self.finished = True
+        if self.finished:
             _raise(exception)
+        if not self.started or region is None:
+            self.finished = True
+            converts = self.started or BYTECODE.unstarted_generator_converts
+            _raise(_out_of_generator(exception) if converts else exception)
         del self.frame.stack[region.depth :]
         if region.push_offset:
             self.frame.stack.append(self.frame.current[1].offset)
@@ -243,15 +246,21 @@ class InlinedGenerator:
             self._running = False
         if problem is not None:
             self.finished = True
-            if isinstance(problem, StopIteration):
-                error = RuntimeError("generator raised StopIteration")
-                error.__cause__ = error.__context__ = problem
-                problem = error
-            raise problem
+            raise _out_of_generator(problem)
         if self._suspension.suspended:
             return value
         self.finished = True
         raise StopIteration() if value is None else StopIteration(value)
+
+
+def _out_of_generator(problem: BaseException) -> BaseException:
+    """The exception that the caller of a generator gets for one that its frame let out: not one
+    that says that the generator has ended."""
+    if not isinstance(problem, StopIteration):
+        return problem
+    error = RuntimeError("generator raised StopIteration")
+    error.__cause__ = error.__context__ = problem
+    return error
 
 
 def _raise(exception: BaseException) -> None:

@@ -26,6 +26,8 @@ class BytecodeVersion:
     send_keeps_receiver: an exhausted SEND leaves the receiver for END_SEND (from 3.12).
     close_returns_value: `generator.close()` gives what the generator returned (3.13).
     frame_locals_are_live: a frame's `f_locals` goes on showing its variables (3.13), no copy.
+    unstarted_generator_converts: a StopIteration thrown into a generator that has not begun comes
+    out as a RuntimeError (3.11).
     set_name_adds_note: what `__set_name__` raises gets a note (3.12), not another error around it.
     exit_slots: stack slots of a context manager's `__exit__`: 2 where it is a method pair (3.14).
     iterator_slots: stack slots of an iterator in a loop: 2 from 3.15, the second an index or NULL.
@@ -48,6 +50,7 @@ class BytecodeVersion:
     set_name_adds_note: bool = False
     close_returns_value: bool = False
     frame_locals_are_live: bool = False
+    unstarted_generator_converts: bool = True
     exit_slots: int = 1
     iterator_slots: int = 1
     expression_iterates: bool = False
@@ -65,6 +68,7 @@ def _versions() -> dict[tuple[int, int], BytecodeVersion]:
         comprehension_restores_locals=True,
         send_keeps_receiver=True,
         set_name_adds_note=True,
+        unstarted_generator_converts=False,
     )
     known[3, 13] = replace(
         known[3, 12],
