@@ -4,6 +4,7 @@ own, data descriptors on the MRO, the instance dict."""
 from __future__ import annotations
 
 import types
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -20,6 +21,7 @@ from braze.capture.attributes import (
 from braze.capture.module_attributes import store_module_attribute
 from braze.capture.overlay import DELETED
 from braze.capture.signals import BreakRequested, ProgramRaised
+from braze.capture.special_methods import check_given_up
 from braze.capture.tensor_attributes import store_tensor_attribute
 from braze.capture.world import TENSORS
 from braze.ir.guard import ABSENT
@@ -70,6 +72,8 @@ def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
             detail = f"another __dict__ for a {type(owner).__qualname__}"
             raise BreakRequested("unsupported-attribute", detail)
         if id(owner) in world.known:
+            if kind is types.MemberDescriptorType:
+                _check_slot(meta, owner)
             interpreter.overlay.slots[(id(owner), name)] = (owner, value)
             if name == "__cause__" and issubclass(type(owner), BaseException):
                 suppressed = (id(owner), "__suppress_context__")
@@ -157,4 +161,11 @@ def _delete_slot(interpreter: Any, slot: Any, owner: Any, name: str) -> None:
         if isinstance(raised.exception, AttributeError):
             raise ProgramRaised(AttributeError(name)) from None
         raise
+    _check_slot(slot, owner)
     interpreter.overlay.slots[(id(owner), name)] = (owner, DELETED)
+
+
+def _check_slot(slot: Any, owner: Any) -> None:
+    """Break before a slot gives up an object whose end runs Python code."""
+    with suppress(AttributeError):  # it may be empty
+        check_given_up((slot.__get__(owner, type(owner)),))

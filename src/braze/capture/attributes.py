@@ -50,6 +50,8 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
         return load_tensor_attribute(interpreter, owner, name)
     if cls is super:
         return load_super_attribute(interpreter, owner, name)
+    if cls in NUMBERS:
+        return _load_of_number(interpreter, owner, name)
     if cls in CONSTANTS:
         return interpreter.native(getattr, owner, name)
     if world.proxies and id(owner) in world.proxies:
@@ -68,6 +70,20 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
         plan = world.plain_attributes[cls, name] = hook is torch.nn.Module.__getattr__
         return _load_plain(interpreter, owner, name, plan)
     return _load_or_fall_back(interpreter, owner, name)
+
+
+def _load_of_number(interpreter: Any, owner: Any, name: str) -> Any:
+    """An attribute of a number that stands for several. It has those of the number's class, and no
+    others; what its own class does not answer, the number at hand does."""
+    kind = NUMBERS[type(owner)]
+    if name == "__class__":
+        return kind
+    held = raw_lookup(kind, name)
+    if held is not ABSENT and callable(held) and raw_lookup(type(owner), name) is ABSENT:
+        owner = interpreter.native(kind, owner)
+    elif held is ABSENT or (not callable(held) and not hasattr(held, "__get__")):
+        owner = kind()  # a text, or an error
+    return interpreter.native(getattr, owner, name)
 
 
 def _load_plain(interpreter: Any, owner: Any, name: str, of_module: bool) -> Any:

@@ -30,6 +30,7 @@ from braze.capture.handler_table import answers
 from braze.capture.instructions_build import mapping_contents
 from braze.capture.iteration import (
     GetitemIterator,
+    counted_iterable,
     is_uniterable,
     iterator_of,
     members_of,
@@ -43,7 +44,7 @@ from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.symbolic_floats import extremum
 from braze.capture.tensor_classes import note_abstract, tensor_is_instance
 from braze.capture.truth import length, truth
-from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, is_identity
 from braze.compat.compiler_questions import is_optimizer
 from braze.compat.packages import is_of_package
 from braze.ir.guard import ABSENT, MRO, GuardKind
@@ -85,19 +86,18 @@ def is_instance_of(interpreter: Any, value: Any, classes: Any) -> bool:
         return is_instance_of(interpreter, value, classes.__args__)
     if type(value) in TENSORS:
         return tensor_is_instance(interpreter, value, classes)
-    if type(value) is InlinedGenerator:
-        return issubclass(types.GeneratorType, classes)
-    if type(value) is ArrayStandin:
-        return is_subclass_of(interpreter, type(value.like), classes)
-    if type(value) in (ProgramInt, SymbolicFloat):
-        number = interpreter.world.type_of(value)
-        return interpreter.native(issubclass, number, classes)
     if type(value) is classes:
         return True  # CPython asks no `__instancecheck__`
     check = interpreter.world.lookup(type(classes), "__instancecheck__")
     own = type(check) is types.FunctionType and check is not abc.ABCMeta.__instancecheck__
     if own and not is_of_package(check.__module__, *_ANSWERED):
         return truth(interpreter, interpreter.call(check, classes, value))
+    if type(value) is InlinedGenerator:
+        return is_subclass_of(interpreter, types.GeneratorType, classes)
+    if type(value) is ArrayStandin:
+        return is_subclass_of(interpreter, type(value.like), classes)
+    if type(value) in NUMBERS:
+        value = NUMBERS[type(value)]()  # one like it: only the class is asked
     if check is abc.ABCMeta.__instancecheck__:
         note_abstract(interpreter, type(value), classes)
     interpreter.world.lookup(type(value), MRO)
@@ -413,7 +413,7 @@ def _from_iterable(cls: type) -> Any:
         if cls in (tuple, frozenset) and type(value) is cls:
             return value
         if cls is list or cls is tuple:
-            return interpreter.native(cls, native_iterable(interpreter, value))
+            return interpreter.native(cls, counted_iterable(interpreter, value))
         items = members_of(interpreter, value)
         interpreter.world.harden_all(items)
         return call_seen(interpreter, cls, (items,), {})

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import collections
+import inspect
 import types
 from typing import Any
 
 from braze.capture.builtin_handlers import update_mapping
 from braze.capture.handler_table import answers
-from braze.capture.items import delete_entry, store_item, write_entry
+from braze.capture.items import delete_entry, get_item, store_item, write_entry
 from braze.capture.iteration import native_iterable
 from braze.capture.native_calls import call_with_key
-from braze.capture.operators import dict_has_key
-from braze.capture.overlay import check_order
+from braze.capture.operators import contains, dict_has_key
+from braze.capture.overlay import check_order, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
-from braze.capture.world import is_constant, is_identity
 from braze.ir.guard import ABSENT
 
 
@@ -23,7 +23,7 @@ def _entry(interpreter: Any, owner: Any, key: Any) -> Any:
     world = interpreter.world
     overlay = interpreter.overlay
     world.harden(key)
-    if id(owner) in world.known and (is_constant(key) or is_identity(key)):
+    if id(owner) in world.known and is_key(key):
         return overlay.read(owner, key, world.known[id(owner)][1])
     contents = overlay.contents(owner)
     return call_with_key(interpreter, dict.get, contents, key, ABSENT)
@@ -130,6 +130,28 @@ def ordered_update(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, An
             pairs = _pairs(interpreter, source)
         for key, value in pairs:
             store_item(interpreter, owner, key, value)
+
+
+@answers(collections.OrderedDict.__ior__)
+def ordered_or(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """As `update`."""
+    owner, other = args
+    ordered_update(interpreter, (owner, other), {})
+    return owner
+
+
+@answers(collections.OrderedDict.setdefault)
+def ordered_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """By the class's own `in`, `[]` and assignment."""
+    given = _SETDEFAULT.bind(*args, **kwargs).arguments
+    owner, key, value = given["self"], given["key"], given.get("default")
+    if contains(interpreter, owner, key):
+        return get_item(interpreter, owner, key)
+    store_item(interpreter, owner, key, value)
+    return value
+
+
+_SETDEFAULT = inspect.signature(collections.OrderedDict.setdefault)
 
 
 def _pairs(interpreter: Any, source: Any) -> list[Any]:

@@ -6,7 +6,7 @@ from typing import Any
 
 from braze.capture.frames import Frame
 from braze.capture.items import store_item
-from braze.capture.iteration import is_uniterable, members_of, native_iterable
+from braze.capture.iteration import counted_iterable, is_uniterable, members_of, native_iterable
 from braze.capture.native_calls import call_seen
 from braze.capture.overlay import EXACT, ordered_items
 from braze.capture.program import opcode
@@ -60,7 +60,7 @@ def list_extend(interpreter: Any, frame: Frame, instruction: Instruction) -> Non
     if is_uniterable(interpreter, value):
         kind = interpreter.world.type_of(value).__name__
         raise ProgramRaised(TypeError(f"Value after * must be an iterable, not {kind}"))
-    value = native_iterable(interpreter, value)
+    value = counted_iterable(interpreter, value)
     interpreter.native(_grown(interpreter, frame, instruction).extend, value)
 
 

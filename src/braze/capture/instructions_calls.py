@@ -9,7 +9,7 @@ from typing import Any
 from braze.capture.attributes import load_super_attribute
 from braze.capture.frames import Frame, Unread
 from braze.capture.instructions_data import read_local
-from braze.capture.iteration import is_uniterable, native_iterable
+from braze.capture.iteration import counted_iterable, is_uniterable
 from braze.capture.program import opcode
 from braze.capture.signals import ProgramRaised
 from braze.capture.trampolines import code_of
@@ -79,7 +79,7 @@ def call_function_ex(interpreter: Any, frame: Frame, instruction: Instruction) -
     operands, function, positional, keywords = take_unpacked_call(frame.stack, instruction)
     if is_uniterable(interpreter, positional):
         interpreter.native(_with_positional, function, positional)
-    args = interpreter.native(tuple, native_iterable(interpreter, positional))
+    args = interpreter.native(tuple, counted_iterable(interpreter, positional))
     kwargs = dict(interpreter.overlay.contents(keywords))
     if not all(isinstance(name, str) for name in kwargs):
         raise ProgramRaised(TypeError("keywords must be strings"))

@@ -40,7 +40,7 @@ from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, cha
 from braze.capture.tensor_hooks import TensorHooks
 from braze.capture.text_passing import settle_read
 from braze.capture.truth import length
-from braze.capture.world import World
+from braze.capture.world import NUMBERS, World
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth
 from braze.compat.bytecode import decode
 from braze.compat.callers import call_later_from
@@ -49,7 +49,6 @@ from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
 from braze.shapes.data_symbols import Undecidable
 from braze.standins import DataDependent, UnknownTensor, Untraceable
-from braze.standins.numbers import SymbolicFloat
 
 # Each nested loop takes some ten frames of the real stack, whose limit is 1000.
 MAX_NESTED_LOOPS = 60
@@ -478,14 +477,20 @@ class Interpreter:
             raise BreakRequested("unsupported-tensor", str(problem)) from None
         except BaseException as exception:
             refused = isinstance(exception, (TypeError, AttributeError))
-            if refused and SymbolicFloat in map(type, args):
-                known = [self.native(float, a) if type(a) is SymbolicFloat else a for a in args]
-                return self.native(function, *known, **kwargs)  # what a float itself does
+            if refused and not NUMBERS.keys().isdisjoint(map(type, (*args, *kwargs.values()))):
+                known = map(self.at_hand, args)  # C code that looks for an int or a float itself
+                named = {name: self.at_hand(value) for name, value in kwargs.items()}
+                return self.native(function, *known, **named)
             if isinstance(exception, Exception) or id(exception) in self.raised:
                 raise program_raised(exception) from None
             raise
         finally:
             self.reader = reader
+
+    def at_hand(self, value: Any) -> Any:
+        """The number of this call, for one that stands for several; any other value itself."""
+        kind = NUMBERS.get(type(value))
+        return value if kind is None else self.native(kind, value)
 
     # --- what natively written parts ask for ---------------------------------------------------
 

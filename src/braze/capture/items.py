@@ -73,7 +73,11 @@ def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
     if factory is None or call_with_key(interpreter, dict.__contains__, contents, key):
         return _native_item(interpreter, contents, key)
     value = interpreter.call(factory)
-    interpreter.overlay.changed(owner)[key] = value
+    setter = interpreter.world.lookup(type(owner), "__setitem__")
+    if type(setter) is types.FunctionType:
+        interpreter.call(setter, owner, key, value)
+    else:
+        interpreter.overlay.changed(owner)[key] = value
     return value
 
 

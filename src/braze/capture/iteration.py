@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import types
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -164,6 +165,57 @@ def is_uniterable(interpreter: Any, value: Any) -> bool:
     world = interpreter.world
     cls = world.type_of(value)
     return all(world.lookup(cls, name) is ABSENT for name in ("__iter__", "__getitem__"))
+
+
+def counted_iterable(interpreter: Any, value: Any) -> Any:
+    """An iterable for native code that makes a list or tuple of it: such code asks how many items
+    there may be, once it has the iterator."""
+    made = native_iterable(interpreter, value)
+    ask_length(interpreter, value)
+    return made
+
+
+def ask_length(interpreter: Any, value: Any) -> None:
+    """Run what `operator.length_hint(value)` runs of the program's. The answer reserves memory."""
+    if type(value) is GetitemIterator:  # C code's own, which asks for a length alone
+        if interpreter.world.lookup(type(value.owner), "__len__") is not ABSENT:
+            interpreter.length(value.owner)
+        return
+    world = interpreter.world
+    cls: Any = type(value)
+    if not cls.__flags__ & _HEAP_TYPE or cls.__module__.startswith("braze.capture."):
+        return
+    try:
+        method = world.lookup(cls, "__len__")
+        if type(method) is types.FunctionType:
+            interpreter.length(value)
+        if method is not ABSENT:
+            return
+    except ProgramRaised as raised:
+        if not isinstance(raised.exception, TypeError):
+            raise
+    method = world.lookup(cls, "__length_hint__")
+    if type(method) is types.FunctionType:
+        try:
+            hint = interpreter.call(method, value)
+        except ProgramRaised as raised:
+            if not isinstance(raised.exception, TypeError):
+                raise
+        else:
+            interpreter.native(operator.length_hint, _Hint(hint))
+
+
+class _Hint:
+    """Of the answer that a `__length_hint__` gave: C code says what is wrong with it."""
+
+    def __init__(self, answer: Any) -> None:
+        self._answer = answer
+
+    def __length_hint__(self) -> Any:
+        return self._answer
+
+
+_HEAP_TYPE = 1 << 9
 
 
 def set_members(value: Any) -> list[Any]:

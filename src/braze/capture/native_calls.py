@@ -18,7 +18,7 @@ from typing import Any, TypeAlias, final
 from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
-from braze.capture.iteration import FittedIterator, native_iterable, set_members
+from braze.capture.iteration import FittedIterator, ask_length, native_iterable, set_members
 from braze.capture.known_calls import Way
 from braze.capture.leaf_calls import leaf_call, unnoted_call
 from braze.capture.leaf_tables import is_binding_record, is_leaf_builtin
@@ -44,7 +44,7 @@ from braze.capture.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.opaque_objects import check_opaque, only_keeps
 from braze.capture.overlay import EXACT, SETS, check_order
 from braze.capture.shown_text import ShownText
-from braze.capture.signals import BreakRequested
+from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.special_methods import (
     MAKES_TEXT,
     check_context,
@@ -59,6 +59,7 @@ from braze.capture.trampolines import Trampoline, redirect, restore, special_fun
 from braze.capture.world import (
     CONSTANTS,
     MAYBE_BOUND,
+    NUMBERS,
     TENSORS,
     is_identity,
     raw_lookup,
@@ -324,7 +325,15 @@ def call_natively(
         exact = type(args[0]) in EXACT
         make = interpreter.overlay.changed if exact else partial(native_argument, interpreter)
         native = (make(args[0]), *native[1:])
-    return call_seen(interpreter, function, native, keywords)
+    try:
+        return call_seen(interpreter, function, native, keywords)
+    except ProgramRaised as raised:
+        kinds = map(type, (*native, *keywords.values()))
+        if not isinstance(raised.exception, TypeError) or NUMBERS.keys().isdisjoint(kinds):
+            raise
+    known = tuple(map(interpreter.at_hand, native))
+    named = {name: interpreter.at_hand(value) for name, value in keywords.items()}
+    return call_seen(interpreter, function, known, named)
 
 
 def _with_items(interpreter: Any, args: tuple[Any, ...], place: int) -> tuple[Any, ...]:
@@ -375,6 +384,8 @@ def _fitting(function: Any) -> Any:
     if name in ITERATING_METHODS:
         if getattr(function, "__objclass__", None) in SETS and name != "isdisjoint":
             return _members_argument
+        if name == "extend" and getattr(function, "__objclass__", None) in _COUNTING:
+            return _counted_argument
         return iterable_argument if name in _ORDERED else _keys_argument
     if function in ITERATING:
         return iterable_argument
@@ -382,6 +393,15 @@ def _fitting(function: Any) -> Any:
     return iterable_argument if module == "itertools" else native_argument
 
 
+def _counted_argument(interpreter: Any, value: Any) -> Any:
+    """Items for C code that asks first how many there may be."""
+    made = iterable_argument(interpreter, value)
+    if made is not value:
+        ask_length(interpreter, value)
+    return made
+
+
+_COUNTING = frozenset({list, bytearray})
 # What iterates over its arguments and looks none of the items up.
 _ORDERED = frozenset({"extend", "extendleft", "join"})
 

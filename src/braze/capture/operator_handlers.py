@@ -8,7 +8,7 @@ from typing import Any, final
 
 from braze.capture.handler_table import answers
 from braze.capture.items import delete_item, get_item, store_item
-from braze.capture.iteration import is_uniterable, native_iterable
+from braze.capture.iteration import counted_iterable, is_uniterable, native_iterable
 from braze.capture.operators import (
     COMPARISONS,
     OPERATORS,
@@ -133,7 +133,7 @@ def sorted_items(interpreter: Any, items: list[Any], key: Any, reverse: Any) -> 
 def sorted_function(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     if len(args) != 1 or kwargs.keys() - {"key", "reverse"}:
         return interpreter.native(sorted, *args, **kwargs)
-    items = interpreter.native(list, native_iterable(interpreter, args[0]))
+    items = interpreter.native(list, counted_iterable(interpreter, args[0]))
     return sorted_items(interpreter, items, kwargs.get("key"), kwargs.get("reverse", False))
 
 

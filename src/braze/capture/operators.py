@@ -116,6 +116,8 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if found is not NotImplemented:
         return found
     is_of_tensor = left_class in TENSORS or right_class in TENSORS
+    if is_of_tensor and (_is_number(left_class) or _is_number(right_class)):
+        return _on_plain_number(interpreter, op, left, right)
     is_of_tensor = is_of_tensor and op not in _COMPARISONS
     if is_of_tensor and _computes(interpreter.world, (left_class, right_class)):
         # A tensor's own method may be Python code, and asks the other side's: `x * (1 / tensor)`.
@@ -123,7 +125,9 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if op.in_place and left_class in EXACT and left_class not in _FIXED:
         return _grow(interpreter, op, left, right)
     known = [_answered(interpreter.world, op, side) for side in (left, right)]
-    return call_natively(interpreter, op.function, tuple(known), {})
+    # What writes to a tensor is noted for the graphs that other backends get.
+    call = leaf_call if op.in_place and left_class in TENSORS else call_natively
+    return call(interpreter, op.function, tuple(known), {})
 
 
 def _on_arrays(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
@@ -250,18 +254,44 @@ def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     if not any(_is_of_program(interpreter.world, owner, name) for owner, name, _ in tries):
         return NotImplemented
     for owner, name, other in tries:
+        if type(owner) in TENSORS and _is_number(type(other)):
+            return _on_plain_number(interpreter, op, left, right)
         result = _special_method(interpreter, owner, name, other)
         if result is not NotImplemented:
             return result
     classes = (type(left), type(right))
     if TENSORS.intersection(classes) and op not in _COMPARISONS:
         return NotImplemented
-    if ProgramInt in classes or _is_sequence(op, left, right):
+    if not NUMBERS.keys().isdisjoint(classes) or _is_sequence(op, left, right):
         return NotImplemented
     if op.method in ("__eq__", "__ne__"):
         return is_same(interpreter, left, right) is (op.method == "__eq__")
     raise ProgramRaised(TypeError(_unsupported(interpreter.world, op, left, right)))
 
+
+def _is_number(cls: type) -> bool:
+    """Whether instances are numbers to PyTorch, of a class that is none of Python's own."""
+    return issubclass(cls, (int, float, complex)) and cls not in CONSTANTS
+
+
+def _on_plain_number(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
+    """An operator on a tensor and a number of another class: PyTorch's C++ reads the number itself,
+    and asks none of the methods of its class but `__torch_function__`."""
+    number = right if type(left) in TENSORS else left
+    cls: Any = type(number)
+    if interpreter.world.lookup(cls, "__torch_function__") is not ABSENT:
+        raise BreakRequested("unseen-python", f"`{op.sign}` of a tensor and a {cls.__qualname__}")
+    interpreter.world.harden(number)
+    read = next(read for kind, read in _READ if issubclass(cls, kind))
+    sides = [read(side) if side is number else side for side in (left, right)]
+    return leaf_call(interpreter, op.function, tuple(sides), {})
+
+
+_READ: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (int, int.__int__),
+    (float, float.__float__),
+    (complex, complex.__complex__),
+)
 
 _Try: TypeAlias = tuple[Any, str, Any]  # (whose method, its name, the other operand)
 

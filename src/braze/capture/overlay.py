@@ -10,11 +10,13 @@ from __future__ import annotations
 import collections
 import types
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any, final
 
 import torch
 
 from braze.capture.signals import BreakRequested
+from braze.capture.special_methods import check_given_up, runs_python
 from braze.capture.world import CONSTANTS, World, is_constant, is_identity
 from braze.frozen import frozen
 from braze.ir.guard import ABSENT, GuardKind, base_length
@@ -148,9 +150,9 @@ class Unsettled:
 
 
 def is_key(value: Any) -> bool:
-    """Whether an entry of a dict is found again by this key: a constant, a function, a class, or a
-    tuple of such."""
-    if is_constant(value) or is_identity(value):
+    """Whether an entry of a dict is found again by this key, without Python code: a constant, a
+    function, a class, or a tuple of such."""
+    if is_constant(value) or (is_identity(value) and not runs_python(type(value))):
         return True
     return type(value) is tuple and all(map(is_key, value))
 
@@ -223,6 +225,9 @@ class Overlay:
         """Write (DELETED: delete) one key of a dict from outside."""
         self._check_settled(space)
         shadow = self.shadows.get(id(space))
+        held = space if shadow is None else shadow.copy
+        if dict.get(held, key) is not value:
+            check_given_up((dict.get(held, key),))
         if shadow is not None:
             shadow.changed = True
             if value is DELETED:
@@ -388,6 +393,8 @@ class Overlay:
             else:
                 cell.cell_contents = value
             return
+        with suppress(ValueError):  # it may be empty
+            check_given_up((cell.cell_contents,))
         self.cells[id(cell)] = (cell, value)
 
     # --- whole containers --------------------------------------------------------------------
@@ -403,6 +410,9 @@ class Overlay:
         if id(value) not in self.world.known:
             return value
         shadow = self._shadow(value)
+        if not shadow.changed:
+            mapped = issubclass(type(value), dict)
+            check_given_up(dict.values(shadow.copy) if mapped else iter(shadow.copy))
         shadow.changed = True
         return shadow.copy
 

@@ -8,11 +8,18 @@ import enum
 import functools
 import operator
 import types
+from collections.abc import Iterable
 from typing import Any
 
 from braze.capture.signals import BreakRequested
 from braze.capture.values_passed_in import module_of_class
-from braze.capture.world import CONSTANTS, IDENTITIES, TENSORS, is_identity_class
+from braze.capture.world import (
+    CONSTANTS,
+    IDENTITIES,
+    TENSORS,
+    is_identity_class,
+    raw_lookup,
+)
 from braze.class_facts import fact_of_class
 from braze.compat.standard_library import SPECIAL_METHODS
 from braze.ir.guard import ABSENT
@@ -67,6 +74,15 @@ def check_context(classes: set[type]) -> None:
     for cls in classes:
         if issubclass(cls, decimal.Decimal):
             raise BreakRequested("unseen-callable", "decimals, which the context rounds")
+
+
+def check_given_up(values: Iterable[Any]) -> None:
+    """Break before values lose a place outside of the frame where one has a `__del__`, which eager
+    may run there: nothing is written while a frame is captured."""
+    for value in values:
+        cls: Any = type(value)
+        if cls.__flags__ & _HEAP_TYPE and raw_lookup(cls, "__del__") is not ABSENT:
+            raise BreakRequested("finalizer", f"a {cls.__qualname__}")
 
 
 # C code that makes a text of what it is given.
