@@ -67,6 +67,11 @@ class OperatorRaises(BrazeError):
     the call runs eagerly, and has PyTorch's own exception. Nothing was written yet."""
 
 
+class IndexRangeError(OperatorRaises, IndexError):
+    """A kernel met an index outside its range; running the call eagerly gives PyTorch's words, and
+    whether it is an IndexError or a RuntimeError: where that cannot be, it is both."""
+
+
 @final
 class ConstraintViolated(UserError):
     """A dimension that was marked as dynamic is used in a way that fixes or narrows its size."""

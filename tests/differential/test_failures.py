@@ -18,6 +18,7 @@ from tests.differential.failure_sweep import (
     difference,
     note,
     programs,
+    refuse,
 )
 
 # Each effect and each failure, in both orders, with gradients and without: an eighth of all.
@@ -104,3 +105,22 @@ def test_index_is_checked_before_effects() -> None:
     assert compiled(x, torch.tensor([1])).tolist() == [2.0]
     with pytest.raises(IndexError, match="index out of range in self"):
         compiled(x, torch.tensor([5]))
+
+
+def test_write_before_raising_operator_is_done() -> None:
+    """`x.add_(1); raising(x); x.mul_(3)`: the first write is made, though nothing runs again."""
+    CALLS.clear()
+
+    def program(x: torch.Tensor, code: torch.Tensor) -> torch.Tensor:
+        x.add_(1)
+        y = refuse(x, code)
+        x.mul_(3)
+        return y
+
+    compiled = braze.compile(program, fullgraph=True)
+    x = torch.ones(3)
+    compiled(x, torch.tensor([1]))
+    with pytest.raises(ValueError, match="refused"):
+        compiled(x, torch.tensor([7]))
+    assert x.tolist() == [7.0] * 3 and CALLS == ["refuse", "refuse"]
+    assert x._version == 4 - 1  # as in eager, whose second write of the second call is not made

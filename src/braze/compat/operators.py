@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from braze.compat.other_compilers import unseen_by_other_compilers
-from braze.errors import OperatorRaises
+from braze.errors import IndexRangeError, OperatorRaises
 
 _LIBRARY = torch.library.Library("braze", "DEF")
 _LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
@@ -98,6 +98,38 @@ check_holds = torch.ops.braze.check_holds.default
 
 keep_whole = torch.ops.braze.keep_whole.default
 """keep_whole(made): does nothing, but what it is given is computed, all of it."""
+
+
+_LIBRARY.define("check_positions(Tensor holds) -> ()")
+
+
+def _check_positions(holds: torch.Tensor) -> None:
+    if holds.device.type == "cpu" and not holds:
+        raise IndexRangeError("an index, or a divisor, behind an operator with effects is refused")
+
+
+_LIBRARY.impl("check_positions", _check_positions, "CompositeExplicitAutograd")
+
+check_positions = torch.ops.braze.check_positions.default
+"""check_positions(holds): raises IndexRangeError unless a tensor of one truth holds."""
+
+_LIBRARY.define("pending_writes(Tensor[] targets, Tensor[] values, int[] counts) -> ()")
+_LIBRARY.define("end_pending(Tensor[] targets, Tensor[] values) -> ()")
+
+
+def _no_effect(*arguments: Any) -> None:
+    return None
+
+
+_LIBRARY.impl("pending_writes", _no_effect, "CompositeExplicitAutograd")
+_LIBRARY.impl("end_pending", _no_effect, "CompositeExplicitAutograd")
+
+pending_writes = torch.ops.braze.pending_writes.default
+"""pending_writes(targets, values, counts): until `end_pending`, targets are left with these values
+if the graph raises, and count as often as written to."""
+
+end_pending = torch.ops.braze.end_pending.default
+"""end_pending(targets, values): what `pending_writes` began ends; both are alive until here."""
 
 
 def _python_function(

@@ -8,12 +8,13 @@ Sources are read from `FrameValues`, the values that a frame has where its captu
 from __future__ import annotations
 
 import types
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import field
 from typing import Any, NoReturn, TypeAlias, final
 
 import torch
 
+from braze.compat.backward import note_write
 from braze.frozen import frozen
 from braze.ir.frame import Effect, Exit, Refused
 from braze.ir.guard import Guard
@@ -23,6 +24,10 @@ from braze.shapes.policy import SizeHistory
 # inputs in graph order -> outputs in graph order; outputs are fresh tensors owned by the caller,
 # or views as the graph's aliases say; mutations of inputs are written back last.
 GraphCallable: TypeAlias = Callable[[Sequence[torch.Tensor]], Sequence[torch.Tensor]]
+
+
+# An input of a graph, its contents, and how many of the program's writes those stand for.
+PendingWrite: TypeAlias = tuple[torch.Tensor, torch.Tensor, int]
 
 
 @final
@@ -43,9 +48,19 @@ class PartlyRun(Exception):
             self.cause.__context__ = self.context
 
 
-def after_effects(fault: Exception) -> PartlyRun:
-    """What to raise in the place of a fault of a graph that has written or acted already."""
+def after_effects(fault: Exception, pending: Iterable[PendingWrite] = ()) -> PartlyRun:
+    """What to raise in the place of a fault of a graph that has written or acted already.
+    pending: what the program wrote before the operator that failed."""
+    make_writes(pending)
     return fault if isinstance(fault, PartlyRun) else PartlyRun(fault)
+
+
+def make_writes(pending: Iterable[PendingWrite]) -> None:
+    """Give inputs of a graph that fails the contents that the program gave them until then."""
+    with torch.no_grad():
+        for target, value, count in pending:
+            target.copy_(value)
+            note_write((target,) * (count - 1))
 
 
 @final

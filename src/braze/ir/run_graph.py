@@ -22,7 +22,8 @@ from braze.compat.backward import (
 )
 from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
-from braze.ir.entry import after_effects
+from braze.compat.operators import end_pending, pending_writes
+from braze.ir.entry import after_effects, make_writes
 from braze.ir.graph import Argument, Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.op_effects import is_irrevocable
 from braze.ir.types import Size, TensorType
@@ -322,6 +323,7 @@ class _RunnerSource:
             "as_piece": as_piece,
             "as_untracked": as_untracked_view,
             "after_effects": after_effects,
+            "make_writes": make_writes,
             "check_writes": check_writes,
             "write_back": write_back,
             "give_versions": give_versions,
@@ -413,6 +415,13 @@ class _RunnerSource:
         return lines
 
     def _call(self, node: Node) -> str:
+        if node.op is pending_writes:
+            targets, values, counts = node.args
+            names = [f"real_{_name(t)}" if t in self._written else _name(t) for t in targets]
+            told = zip(names, map(_name, values), counts)
+            return f"pending = [{', '.join(f'({t}, {v}, {n})' for t, v, n in told)}]"
+        if node.op is end_pending:
+            return "pending = ()"
         args = [self._argument(argument) for argument in node.args]
         kwargs = [f"{name}={self._argument(argument)}" for name, argument in node.kwargs]
         schema = node.op._schema
@@ -478,11 +487,14 @@ def _partly_run(lines: list[str]) -> list[str]:
     """A function that sets `commits`; from there on it raises PartlyRun for what fails."""
     return [
         lines[0],
-        "    commits = False",
+        "    commits, pending = False, ()",
         "    try:",
         *[f"    {line}" for line in lines[1:]],
         "    except Exception as fault:",
-        "        if commits: raise after_effects(fault) from None",
+        "        if commits: raise after_effects(fault, pending) from None",
+        "        raise",
+        "    except BaseException:",
+        "        make_writes(pending)",
         "        raise",
     ]
 

@@ -30,7 +30,7 @@ def with_draws(run: GraphCallable, draws: Sequence[Draw]) -> GraphCallable:
             return run(given)
         except PartlyRun:
             raise
-        except BaseException:
+        except Exception:  # an interrupt is not answered by running the frame eagerly
             for generator, state in states:
                 generator.setstate(state)
             raise

@@ -97,7 +97,7 @@ class Entry:
             return self.graph(inputs)
         except PartlyRun:
             raise
-        except BaseException:
+        except Exception:  # an interrupt is not answered by running the frame eagerly
             states.restore()
             raise
 

@@ -12,8 +12,8 @@ import torch
 from braze.frozen import frozen
 from braze.options import Options
 from braze.runtime.launch import load_connected
+from braze.runtime.launch_program import NewTensor
 from braze.runtime.new_tensors import NewTensors, connect_allocation, described
-from braze.runtime.program import NewTensor
 from braze.runtime.toolchain import NoCompiler, find_toolchain
 
 # -> new tensors.

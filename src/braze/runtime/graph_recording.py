@@ -38,10 +38,10 @@ from braze.compat.cuda import (
 from braze.frozen import frozen
 from braze.runtime.device_plan import MISALIGNED, Kind, PlanReader, ReadKernel
 from braze.runtime.graph_patches import GraphPatches
+from braze.runtime.launch_program import NewTensor
 from braze.runtime.lent_memory import LEAST_LENT, HeldMemory, Loan, References, handed_out
 from braze.runtime.library_workspace import LibraryWorkspace, Scratch
 from braze.runtime.memory_apart import MemoryApart
-from braze.runtime.program import NewTensor
 from braze.runtime.recording_facts import RecordingFacts
 from braze.runtime.replay_results import ReplayResults, plan_results
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from braze.compat.tensor_interface import data_of_tensors
-from braze.errors import BuildFailed, CannotBuild, OperatorRaises
+from braze.errors import BuildFailed, CannotBuild, IndexRangeError, OperatorRaises
 from braze.ir.kernel import SourceUnit
 from braze.options import Options
 from braze.runtime.build import extension_of
@@ -25,11 +25,6 @@ Run = Callable[..., int]
 
 INDEX_FAULT = 1
 DIVISION_FAULT = 2
-
-
-class IndexRangeError(OperatorRaises, IndexError):
-    """A kernel met an index outside its range; running the call eagerly gives PyTorch's words, and
-    whether it is an IndexError or a RuntimeError: where that cannot be, it is both."""
 
 
 class IntegerDivisionByZero(OperatorRaises):

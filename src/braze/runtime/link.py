@@ -19,7 +19,8 @@ from braze.options import Options
 from braze.runtime.arena_view import ArenaView
 from braze.runtime.build import library_of
 from braze.runtime.launch import Run, load_launcher, raise_fault
-from braze.runtime.program import LaunchProgram, write_program
+from braze.runtime.launch_program import LaunchProgram
+from braze.runtime.program import write_program
 from braze.runtime.sized_arena import SizedArena, plan_arena
 from braze.runtime.toolchain import NoCompiler, find_for_kernels
 

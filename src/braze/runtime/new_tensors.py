@@ -20,7 +20,7 @@ from braze.frozen import frozen
 from braze.options import Options
 from braze.runtime.device_plan import LaunchPlan, launch_by_ctypes
 from braze.runtime.launch import load_connected
-from braze.runtime.program import NewTensor
+from braze.runtime.launch_program import NewTensor
 from braze.runtime.toolchain import Toolchain
 
 # As libtorch numbers types of devices.

@@ -38,68 +38,26 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, final
+from typing import Any
 
 import torch
 
 from braze.compat.backward import note_write
 from braze.compat.cuda import copy_all
 from braze.compat.dispatch import FAST_CALLS, direct_call
-from braze.compat.line_tables import without_columns
-from braze.frozen import frozen
-from braze.ir.entry import after_effects
+from braze.compat.operators import end_pending, pending_writes
+from braze.ir.entry import after_effects, make_writes
 from braze.ir.kernel import KernelSources, Segment
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.op_effects import is_irrevocable
 from braze.ir.schedule import ALIGNMENT, ExternStep, Schedule
 from braze.ir.types import Size
-from braze.runtime.program_parts import COMMITS, in_parts, names_in
+from braze.runtime.launch_program import LaunchProgram, NewTensor
+from braze.runtime.program_parts import COMMITS, PENDING, in_parts, names_in
 from braze.runtime.result_memory import buffers_of, fresh_results, is_transposed, is_whole
 from braze.runtime.sized_arena import symbols_of_arena
 from braze.shapes.binding import Binding, Check, bind_symbols, python_text, raise_unmet
 from braze.shapes.expr import ZERO, Expr, Symbol, as_expr, constant_value, symbols
-
-
-@final
-@frozen
-class NewTensor:
-    """One that a segment writes. place: in its table. is_result: our kernels alone write and read
-    it, and the caller gets it: a recording has it in other memory."""
-
-    place: int
-    shape: tuple[int, ...]
-    stride: tuple[int, ...]
-    dtype: torch.dtype
-    is_result: bool
-
-
-@dataclass(slots=True)
-class LaunchProgram:
-    """parts: the source of `call`, behind that of the functions that it calls; names: what they
-    refer to; views: the arena views that a frame or its sized arena holds, in the order in which
-    `call` unpacks them. allocates: the names of what allocates results that a recording has in
-    other memory, and the dtype of each. made: by name, what the launcher makes. is_pure: a call
-    starts kernels and returns what they wrote: there is nothing that grad mode or autocast changes.
-    """
-
-    parts: tuple[str, ...]
-    names: dict[str, Any]
-    views: tuple[BufferView, ...]
-    allocates: dict[str, torch.dtype] = field(default_factory=dict)
-    made: dict[str, list[NewTensor]] = field(default_factory=dict)
-    is_pure: bool = False
-
-    @property
-    def text(self) -> str:
-        """All of the source."""
-        return "".join(self.parts)
-
-    def define(self, names: dict[str, Any]) -> Any:
-        """`call`, with these names as its globals."""
-        for part in self.parts:
-            code = compile(part, "<braze launch program>", "exec")
-            exec(without_columns(code), names)
-        return names["call"]
 
 
 def write_program(
@@ -155,6 +113,7 @@ class _Program:
     allocates: dict[str, torch.dtype] = field(default_factory=dict)
     made: dict[str, list[NewTensor]] = field(default_factory=dict)
     results: list[str] | None = None
+    pending: str = ""
 
     def write(self) -> LaunchProgram:
         schedule = self.schedule
@@ -382,6 +341,12 @@ class _Program:
             self._number(call, call.computes)
             return
         op = step.out_op or step.in_place_op or call.op
+        if op is pending_writes or op is end_pending:
+            self._pend(call)
+            return
+        if self.pending:  # a kernel between the two that fails has no place in the program
+            self.body.append(self.pending)
+            self.pending = ""
         if is_irrevocable(op):
             self._commit()
         self.names[f"op{number}"] = FAST_CALLS.get(op) or direct_call(op)
@@ -399,6 +364,17 @@ class _Program:
             self.body.append(text)
         else:
             self._take_results(call, text, clones.names)
+
+    def _pend(self, call: ExternCall) -> None:
+        """Name what the program wrote before the operator that follows, in case that it raises."""
+        self.pending = ""
+        if call.op is end_pending:
+            self.body.append(f"{PENDING} = ()")
+            return
+        self.names["make_writes"] = make_writes
+        texts = [[self._argument(v) for v in values] for values in call.args]
+        told = ", ".join([f"({', '.join(each)})" for each in zip(*texts, strict=True)])
+        self.pending = f"{PENDING} = [{told}]"
 
     def _take_results(self, call: ExternCall, text: str, clones: list[str]) -> None:
         """Name what a call returned, then the clones that it wrote to, and make sure of their

@@ -22,6 +22,8 @@ What fails behind the line COMMITS has written, or acted, already: it is PartlyR
     x1.copy_(t0)                  x1.copy_(t0)
                               except Exception as fault: raise after_effects(fault) from None
 
+Where lines bind PENDING, it names what is written then; to begin with, nothing is.
+
 Expected of the lines: the first takes the inputs, and the second is in the same part; each is one
 simple statement, or `if ...: ` and one; names are bound by assignments of names, and by nothing
 else.
@@ -35,6 +37,7 @@ from collections.abc import Iterable, Sequence
 
 LONGEST_PART = 500  # lines
 COMMITS = "# from here on the program cannot be run again"
+PENDING = "pending"
 
 _NAME = re.compile(r"[A-Za-z_]\w*")
 _BOUND = re.compile(r"((?:[A-Za-z_]\w*, )*[A-Za-z_]\w*),? = ")
@@ -70,10 +73,16 @@ def in_parts(lines: Sequence[str], longest: int = LONGEST_PART) -> tuple[str, ..
 
 def _function(signature: str, lines: Sequence[str], commits: int = sys.maxsize) -> str:
     """commits: the number of the first line whose failure is PartlyRun."""
-    text = [f"def {signature}:", *(f"    {line}" for line in lines[:commits])]
-    if late := lines[commits:]:
+    early, late = lines[:commits], lines[commits:]
+    told = ""
+    if PENDING in names_in(late):
+        told, early = f", {PENDING}", [f"{PENDING} = ()", *early]
+    text = [f"def {signature}:", *(f"    {line}" for line in early)]
+    if late:
         text += ["    try:", *(f"        {line}" for line in late)]
-        text += ["    except Exception as fault: raise after_effects(fault) from None"]
+        text += [f"    except Exception as fault: raise after_effects(fault{told}) from None"]
+    if told:
+        text += ["    except BaseException:", f"        make_writes({PENDING})", "        raise"]
     return "\n".join([*text, ""])
 
 

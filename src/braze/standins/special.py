@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from braze.compat.operators import check_holds, overwritten
+from braze.compat.operators import check_holds, check_positions, overwritten
 from braze.ir.op_effects import is_irrevocable
 from braze.ir.types import TensorType
 from braze.standins.data_sizes import (
@@ -24,6 +24,7 @@ from braze.standins.numbers import holds_number, number_of, tensor_of_number
 from braze.standins.rules.views import piece_count
 from braze.standins.standin import Standin, Step
 from braze.standins.strided import strided_scatter
+from braze.standins.unread_errors import RAISING, position_checks, raises_for_data
 
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
@@ -38,14 +39,40 @@ def special_call(op: Any) -> SpecialCall | None:
     """How the tracer answers an operator by itself, if it does. NotImplemented: it does not for
     these arguments. Of one whose effects nobody can take back the tracer's owner is told before."""
     found = SPECIAL_CALLS.get(op)
-    return _with_notice(found) if is_irrevocable(op) else found
+    if is_irrevocable(op):
+        return _with_notice(found)
+    return _behind_effects(found) if raises_for_data(op) else found
 
 
 def _with_notice(found: SpecialCall | None) -> SpecialCall:
     def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if tracer.before_effects is not None:
             tracer.before_effects()
-        return NotImplemented if found is None else found(tracer, op, args, kwargs)
+        tracer.acts = True
+        with tracer.writes_pending():
+            result = NotImplemented if found is None else found(tracer, op, args, kwargs)
+            return tracer.record(op, args, kwargs) if result is NotImplemented else result
+
+    return call
+
+
+def _behind_effects(found: SpecialCall | None) -> SpecialCall:
+    """Of an operator that raises for what tensors hold: behind one with effects nothing is run
+    again, so the graph itself raises, in its place, and leaves what the program wrote before."""
+
+    def call(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if not (tracer.acts and tracer.checks_unread):
+            return NotImplemented if found is None else found(tracer, op, args, kwargs)
+        if RAISING.get(op) is not None:
+            keywords = tracer.bind_keywords(kwargs, False)[0] if kwargs else {}
+            if checks := position_checks(tracer.recorder, op, tracer.bind(args), keywords):
+                with tracer.writes_pending():
+                    for holds in checks:
+                        tracer.recorder.emit(check_positions, (holds,), {})
+            return NotImplemented if found is None else found(tracer, op, args, kwargs)
+        with tracer.writes_pending():
+            result = NotImplemented if found is None else found(tracer, op, args, kwargs)
+            return tracer.record(op, args, kwargs) if result is NotImplemented else result
 
     return call
 

@@ -7,13 +7,15 @@ write-backs and aliases.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 
 from braze.compat import dispatch
 from braze.compat.dispatch import storage_identity
+from braze.compat.operators import end_pending, pending_writes
 from braze.ir.graph import Argument, Constant, Value
 from braze.ir.origin import Origin
 from braze.ir.types import TensorType
@@ -61,6 +63,7 @@ class Tracer(dispatch.TorchDispatchMode):
     check_number: told of a condition on numbers that the graph computes where Python or an operator
         raises, or gives a complex number, unless it holds; what it is given records the condition.
     checks_unread: operators that raise do so where nobody reads what they give.
+    acts: an operator with effects was recorded.
     before_effects: called before an operator with effects that nobody can take back.
     step_now: of the program that is traced; set it where gradients may end at leaves that the
         trace made. leaf_reads: the steps at which those were read.
@@ -81,7 +84,7 @@ class Tracer(dispatch.TorchDispatchMode):
         self.step_now: Callable[[], int] | None = None
         self.leaf_reads: list[int] = []
         self.has_numbers = self.checks_unread = self.has_lazy = False
-        self.computes_lazy = True
+        self.computes_lazy, self.acts = True, False
         self.new_lazy: list[tuple[Place, Place]] = []
         self.gives_numbers = self.gives_integers = self.gives_sizes = False
         self.open_facts: Callable[[], Facts] | None = None
@@ -253,6 +256,32 @@ class Tracer(dispatch.TorchDispatchMode):
         if handler is None:
             return self.call(op, args, kwargs)
         return handler(self, facts, args, kwargs)
+
+    def record(self, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Record an operator that is dispatched as its kind has it, whatever is special of it."""
+        _, handler, facts = self._handlers[op]
+        if handler is None:
+            return self.call(op, args, kwargs)
+        return handler(self, facts, args, kwargs)
+
+    @contextmanager
+    def writes_pending(self) -> Iterator[None]:
+        """Around an operator after whose failure the program is not run again: what it wrote to
+        inputs before is then made by the graph. Untraceable where gradients flow through that."""
+        bases = {standin.place.base or standin.place: standin for standin, _ in self.inputs}
+        written = {base: standin for base, standin in bases.items() if base.version}
+        if not (written and self.checks_unread):
+            yield
+            return
+        for base, standin in written.items():
+            if base.tracked_write and standin.requires_grad:
+                raise Untraceable("an operator with effects behind a write that has gradients")
+        targets = tuple([self.recorder.input_values[base.input_index] for base in written])
+        values = tuple([base.value for base in written])
+        counts = tuple([max(1, writes_of(x, base.version)) for base, x in written.items()])
+        self.recorder.emit_typed(pending_writes, (targets, values, counts), {}, None)
+        yield
+        self.recorder.emit_typed(end_pending, (targets, values), {}, None)
 
     def call(self, op: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Record a functional call on stand-ins and return stand-ins for its results."""

@@ -23,12 +23,14 @@ from braze.compat.ambient import call_untraced
 from braze.compat.operators import check_holds, keep_whole
 from braze.ir.graph import Constant, Mutation, Output, Value
 from braze.ir.op_effects import has_effects
+from braze.ir.random_ops import is_random
 from braze.ir.types import TensorType
 from braze.standins.known_data import known_data
 from braze.standins.op_facts import Kind, describe_op
 from braze.standins.recorder import Call, Recorder
 
 aten = torch.ops.aten
+_LINEAR_ALGEBRA = ("aten::linalg_", "aten::_linalg_", "aten::cholesky")
 _Emit: TypeAlias = Callable[..., Any]
 
 
@@ -64,6 +66,25 @@ def with_checks(
         recorder.calls = [
             one for number, call in enumerate(calls) for one in (call, *made.get(number, ()))
         ]
+
+
+def raises_for_data(op: torch._ops.OpOverload) -> bool:
+    """Whether an operator of ATen's raises for what tensors hold."""
+    name = op._schema.name
+    return op in RAISING or is_random(op) or name.startswith(_LINEAR_ALGEBRA)
+
+
+def position_checks(
+    recorder: Recorder, op: Any, args: Sequence[Any], kwargs: dict[str, Any]
+) -> list[Value]:
+    """The conditions under which an operator does not raise that looks at positions, on the CPU."""
+    positions, found = RAISING[op], []
+    assert positions is not None
+    for value, low, high, other in positions(args, kwargs):
+        kind = value.type
+        if isinstance(kind, TensorType) and kind.device.type == "cpu" and 0 not in kind.shape:
+            found.append(_condition(recorder.emit, value, low, high, other))
+    return found
 
 
 # --- what is read ----------------------------------------------------------------------------
@@ -243,7 +264,8 @@ _ROWS: tuple[tuple[_Positions | None, str], ...] = (
         "max_unpool3d masked_scatter lu_unpack multilabel_margin_loss_forward "
         "multi_margin_loss _linalg_svd linalg_eig cholesky cholesky_inverse linalg_lu_solve "
         "masked_fill.Tensor _linalg_eigh _linalg_eigvals linalg_pinv.atol_rtol_tensor histc "
-        "segment_reduce",
+        "segment_reduce histogram.bins_tensor histogram.bin_ct _histogramdd_from_bin_tensors "
+        "_histogramdd_from_bin_cts _histogramdd_bin_edges",
     ),
 )
 

@@ -20,7 +20,7 @@ from braze.options import Options
 from braze.runtime import recorded_graph
 from braze.runtime.graph_patches import GraphPatches, load_graph_patches
 from braze.runtime.graph_recording import NoRoom, NotRecordable
-from braze.runtime.program import NewTensor
+from braze.runtime.launch_program import NewTensor
 from braze.runtime.recorded_graph import MOST_RECORDINGS, MOST_SIZES, RecordedGraph
 from braze.runtime.recording_facts import RecordingFacts, recording_facts
 from braze.runtime.result_memory import fills, fresh_results, whole_results
