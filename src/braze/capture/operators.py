@@ -34,6 +34,7 @@ from braze.frozen import frozen
 from braze.ir.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth
 from braze.shapes.symbolic import ProgramInt
+from braze.standins.numbers import SymbolicFloat
 
 
 @final
@@ -108,6 +109,9 @@ def binary(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
             return leaf_call(interpreter, op.function, (left, right), {})
     elif op in _COMPARISONS and _is_of_numpys(left_class, right_class):
         return _as_numpys(interpreter, op, left, right)
+    elif _is_of_scalars(left_class, right_class):
+        plain = [interpreter.native(_AT_HAND.get(type(v), _same), v) for v in (left, right)]
+        return call_natively(interpreter, op.function, tuple(plain), {})
     elif op.method in ("__eq__", "__ne__"):
         return _equality(interpreter, op, left, right)
     elif left_class in EXACT and (right_class in EXACT or right_class in CONSTANTS):
@@ -201,6 +205,15 @@ def _is_of_numpys(left: type, right: type) -> bool:
     )
 
 
+def _is_of_scalars(left: type, right: type) -> bool:
+    """Whether one is NumPy's scalar and the other is such, too, or a number. NumPy decides what
+    class the result has, and how it is rounded: for the number at hand."""
+    kinds = (left, right)
+    return any(kind in SCALARS for kind in kinds) and all(
+        kind in CONSTANTS or kind in SCALARS for kind in kinds
+    )
+
+
 def _as_numpys(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     """A comparison with a float of NumPy's: it gives a truth of NumPy's, or an array of those."""
     if type(left) not in NUMBERS and type(right) not in NUMBERS:
@@ -213,6 +226,7 @@ def _as_numpys(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
 
 # What stands for several numbers -> what makes it the one at hand.
 _FOR_SEVERAL: dict[type, Any] = {ProgramInt: int, SymbolicTruth: bool}
+_AT_HAND: dict[type, Any] = {**_FOR_SEVERAL, SymbolicFloat: float}
 
 
 def _same(value: Any) -> Any:
