@@ -11,7 +11,7 @@ out (`without_custom_gradients`).
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, final
 
@@ -144,7 +144,9 @@ class _Replayed(torch.autograd.Function):
         known.update((("captured", n), tensor) for n, tensor in enumerate(ctx.captured))
         present = [tangent for tangent in tangents if tangent is not None]
         read = [known[kind, number] for _, kind, number in formula.reads]
-        run = _run_once if op.once else _run
+        run: Callable[..., Any] = _run
+        if op.once:  # which asks its tangents alone whether a second derivative is wanted
+            run, read = _run_once, [tensor.detach() for tensor in read]
         gradients = run(None, formula, *present, *read)
         if isinstance(gradients, torch.Tensor):  # PyTorch's decorator gives one of them as it is
             gradients = (gradients,)

@@ -508,3 +508,37 @@ def test_ctx_has_what_nodes_have(before: bool) -> None:
             assert x.grad is not None
             answers.append((list(seen), x.grad.tolist()))
         assert answers[0] == answers[1], name
+
+
+class OnceCubed(Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x**3
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> Tensor:
+        (x,) = ctx.saved_tensors
+        return gradient * 3 * x**2
+
+
+@pytest.mark.parametrize("scaled", [False, True])
+def test_once_differentiable_gradient_has_eagers_history(scaled: bool) -> None:
+    """It has one where that of what came in has, and its second derivative is eager's error."""
+
+    def program(x: Tensor) -> Tensor:
+        y = OnceCubed.apply(x)
+        return y * y if scaled else y  # type: ignore[no-any-return]
+
+    def ending(function: Callable[[Tensor], Tensor]) -> Any:
+        x = torch.arange(1.0, 4.0, requires_grad=True)
+        (found,) = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+        try:
+            return found.tolist(), found.requires_grad, found.sum().backward()
+        except RuntimeError as error:
+            return found.tolist(), found.requires_grad, str(error)
+
+    expected = ending(program)
+    assert (expected[1] is scaled and "differentia" in expected[2]) or "does not" in expected[2]
+    assert ending(braze.compile(program, fullgraph=True)) == expected
