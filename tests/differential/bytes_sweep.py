@@ -1,5 +1,6 @@
 """Bytes of pointwise operators under numerics="eager": every one of OpInfo, in every dtype that it
-takes, with Python numbers, 0-dim tensors and in place, beside eager.
+takes, with Python numbers, 0-dim tensors and in place, beside eager; then those of ATen's pointwise
+operators that take numbers or more than two tensors (`addcmul`, `lerp`, `where`, `clamp`, `elu`).
 
     python -m tests.differential.bytes_sweep                 all operators
     python -m tests.differential.bytes_sweep --ops add,exp   these
@@ -12,6 +13,7 @@ payload eager gives depends on how many elements are left behind its vectors.
 from __future__ import annotations
 
 import argparse
+import functools
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,6 +23,7 @@ import torch
 from torch.testing._internal.opinfo.core import BinaryUfuncInfo, OpInfo, UnaryUfuncInfo
 
 import braze
+from braze.ir.random_ops import is_random
 from tests.differential.op_sweep import operators
 
 DTYPES = (
@@ -33,6 +36,9 @@ NUMBERS: tuple[Any, ...] = (
 )
 # Known to differ.
 KNOWN: frozenset[str] = frozenset()
+_NUMBER_TYPES = frozenset(("number", "float", "Optional[number]", "Optional[float]"))
+# Numbers of an operator that takes several: it gets each, and those behind it.
+_ROW = (0.5, -1.0, 1.0, 0.0, -0.0, 2.0, -3.5)
 _EDGES = (0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1e-3, 3.3, 100.0, 1e-40, 6e4, 1e30, -1e30)
 
 
@@ -94,10 +100,44 @@ def calls(info: OpInfo) -> Iterator[tuple[str, Callable[[Any], Any], torch.Tenso
                 yield f"{text} in place", lambda x, n=number: in_place(x.clone(), n), x  # type: ignore[misc]
 
 
-def differences(info: OpInfo, **options: Any) -> list[str]:
+def calls_by_schema(
+    op: torch._ops.OpOverload,
+) -> Iterator[tuple[str, Callable[[Any], Any], torch.Tensor]]:
+    """The same of an operator of ATen's: tensors of one dtype, and rows of numbers."""
+    for dtype in DTYPES[:-1]:
+        x, name = values(dtype), str(dtype).removeprefix("torch.")
+        for row in range(len(_ROW)):
+            given: list[tuple[Any, Any]] = []
+            for count, argument in enumerate(op._schema.arguments):
+                kind = str(argument.type)
+                if kind in _NUMBER_TYPES:
+                    given.append((argument, _ROW[(row + count) % len(_ROW)]))
+                elif kind in ("Tensor", "Optional[Tensor]"):
+                    given.append((argument, x.roll(count) if count else None))
+                elif not argument.has_default_value():
+                    given.append((argument, bool(row % 2)))
+            text = ", ".join(str(value) for _, value in given if isinstance(value, float))
+            yield f"{name} ({text})", functools.partial(_call, op, given, dtype), x
+
+
+def _call(op: Any, given: list[tuple[Any, Any]], dtype: torch.dtype, x: torch.Tensor) -> Any:
+    args, kwargs = [], {}
+    for argument, value in given:
+        value = x if value is None else value
+        if argument.name in ("condition", "mask"):
+            value = value > 0
+        if argument.kwarg_only:
+            kwargs[argument.name] = value
+        else:
+            args.append(value)
+    return op(*args, **kwargs)
+
+
+def differences(info: OpInfo | torch._ops.OpOverload, **options: Any) -> list[str]:
     """The calls whose bytes differ."""
     kept: list[tuple[str, Callable[[Any], Any], torch.Tensor, Any]] = []
-    for name, call, x in calls(info):
+    by_schema = isinstance(info, torch._ops.OpOverload)
+    for name, call, x in calls_by_schema(info) if by_schema else calls(info):
         try:
             kept.append((name, call, x, call(x)))
         except Exception:  # eager refuses it
@@ -130,13 +170,33 @@ def pointwise() -> dict[str, OpInfo]:
     return {n: i for n, i in operators().items() if isinstance(i, kinds)}
 
 
+def of_several() -> dict[str, torch._ops.OpOverload]:
+    """ATen's pointwise functional operators that take a number, or more than two tensors."""
+    found: dict[str, torch._ops.OpOverload] = {}
+    for packet_name in dir(torch.ops.aten):
+        packet = getattr(torch.ops.aten, packet_name)
+        for name in packet.overloads() if isinstance(packet, torch._ops.OpOverloadPacket) else ():
+            op = getattr(packet, name)
+            kinds = [str(a.type) for a in op._schema.arguments]
+            takes = sum("Tensor" in k for k in kinds) > 2 or _NUMBER_TYPES & {*kinds}
+            if (
+                torch.Tag.pointwise in op.tags
+                and takes
+                and not (op._schema.is_mutable or is_random(op))
+                and kinds[0] == "Tensor"
+                and not any("List" in kind for kind in kinds)
+            ):
+                found[f"aten.{packet_name}.{name}"] = op
+    return found
+
+
 def main(arguments: list[str]) -> int:
     """Print what differs."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--ops", default="", help="comma-separated full names; all if empty")
     parser.add_argument("--shard", default="0/1", help="k/n: every n-th operator from the k-th")
     options = parser.parse_args(arguments)
-    table, total = pointwise(), 0
+    table, total = {**pointwise(), **of_several()}, 0
     names = options.ops.split(",") if options.ops else list(table)
     shard, shards = map(int, options.shard.split("/"))
     for name in names[shard::shards]:

@@ -8,7 +8,13 @@ import pytest
 import torch
 
 import braze
-from tests.differential.bytes_sweep import differences, pointwise, same_bytes, values
+from tests.differential.bytes_sweep import (
+    differences,
+    of_several,
+    pointwise,
+    same_bytes,
+    values,
+)
 
 _PART = (
     "clamp_min",
@@ -26,6 +32,11 @@ _PART = (
 @pytest.mark.parametrize("name", _PART)
 def test_bytes_are_eagers(name: str) -> None:
     assert differences(pointwise()[name]) == []
+
+
+@pytest.mark.parametrize("name", ["elu.default", "lerp.Scalar", "addcmul.default", "clamp.default"])
+def test_bytes_of_operators_with_numbers(name: str) -> None:
+    assert differences(of_several()[f"aten.{name}"]) == []
 
 
 @pytest.mark.parametrize("number", [0, -0.0, 0.5])

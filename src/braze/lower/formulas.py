@@ -92,7 +92,7 @@ def mish(x: Scalar) -> Scalar:
 def elu(x: Scalar, alpha: float, scale: float, input_scale: float) -> Scalar:
     """Exponential linear unit."""
     below = apply("mul", apply("expm1", apply("mul", x, input_scale)), alpha * scale)
-    return where(apply("le", x, 0.0), below, apply("mul", x, scale))
+    return where(apply("lt", x, 0.0), below, apply("mul", x, scale))
 
 
 def log_add(a: Scalar, b: Scalar, exponential: str, logarithm: str) -> Scalar:
