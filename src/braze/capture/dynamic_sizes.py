@@ -79,9 +79,9 @@ class DynamicSizes:
             static=static,
             is_argument=is_argument(source),
         )
-        rank = real.dim()
-        if not any(place < rank for place in chosen):
+        if not chosen:
             return None
+        rank = real.dim()
         shape = [
             self._size(source, dim, numbers[dim], marks) if dim in chosen else numbers[dim]
             for dim in range(rank)
