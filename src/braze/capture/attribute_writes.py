@@ -3,6 +3,7 @@ own, data descriptors on the MRO, the instance dict."""
 
 from __future__ import annotations
 
+import _thread
 import types
 from contextlib import suppress
 from typing import Any
@@ -85,6 +86,9 @@ def store_generic(interpreter: Any, owner: Any, name: str, value: Any) -> None:
     if type(setter) is types.FunctionType:
         world.enroll(meta, ObjectSource(f"{type(owner).__qualname__}.{name}", meta))
         interpreter.call(setter, meta, owner, value)
+        return
+    if issubclass(type(owner), _thread._local) and id(owner) in world.known:
+        interpreter.overlay.slots[(id(owner), name)] = (owner, value)  # in C, for each thread
         return
     set_instance_entry(interpreter, owner, name, value)
 

@@ -6,6 +6,7 @@ instance dict, other descriptors and values on the MRO, `__getattr__`.
 
 from __future__ import annotations
 
+import _thread
 import collections
 import datetime
 import functools
@@ -219,6 +220,12 @@ def _load_foreign(interpreter: Any, owner: Any, name: str) -> Any:
     thread-local data, super()."""
     if name == "__traceback__":
         _check_traceback(interpreter, owner)
+    if issubclass(type(owner), _thread._local):
+        written = interpreter.overlay.slots.get((id(owner), name))
+        if written is not None:
+            return written[1]
+        if name == "__dict__":
+            raise BreakRequested("unsupported-attribute", "the dict of thread-local data")
     if type(owner) is types.MethodType and raw_lookup(types.MethodType, name) is ABSENT:
         return load_attribute(interpreter, load_attribute(interpreter, owner, "__func__"), name)
     return _read_natively(interpreter, owner, name, getattr, owner, name)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _thread
 from typing import Any
 
 from braze.capture.overlay import DELETED, DictWrites, Overlay, ordered_items
@@ -9,6 +10,7 @@ from braze.capture.recipes import RecipeWriter
 from braze.ir.frame import (
     Call,
     Effect,
+    FromConstant,
     FromSource,
     NewDict,
     NewSequence,
@@ -29,6 +31,10 @@ def write_effects(interpreter: Any, writer: RecipeWriter) -> list[Effect]:
         effects += _dict_effects(interpreter, writer, writes)
     for (_, name), (owner, value) in overlay.slots.items():
         target = FromSource(interpreter.world.known[id(owner)][1])
+        if issubclass(type(owner), _thread._local):
+            parts = (target, FromConstant(name), writer.recipe(value))
+            effects.append(Call(_thread._local.__setattr__, parts))
+            continue
         effects.append(SetAttribute(target, name, _value(writer, value), through_dict=False))
     for shadow in overlay.shadows.values():
         if shadow.changed:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import collections
 import functools
 import inspect
+import threading
 import types
 import typing
 from collections.abc import Callable
@@ -192,3 +193,37 @@ def test_modules_with_dicts_of_other_classes(kind: str) -> None:
     model.missing = torch.nn.Parameter(torch.ones(2))
     assert model(x)[1]
     torch.testing.assert_close(compiled(x), model(x))
+
+
+class Own(threading.local):
+    """Thread-local data with a method."""
+
+    def put(self, value: Any) -> None:
+        self.value = value
+
+
+@pytest.mark.parametrize("cls", [threading.local, Own])
+def test_thread_local_data_is_written_in_its_thread(cls: Any) -> None:
+    def program(local: Any, x: torch.Tensor) -> Any:
+        before = getattr(local, "value", None)
+        local.value = x + 1
+        if hasattr(local, "put"):
+            local.put(local.value * 2)
+        return before, local.value
+
+    compiled = braze.compile(program, backend="eager", fullgraph=True)
+    found: list[Any] = []
+
+    def run(function: Any, local: Any) -> None:
+        for number in range(3):
+            before, value = function(local, torch.full((1,), float(number)))
+            assert local.value is value
+            found.append((None if before is None else before.item(), value.item()))
+
+    for function in (program, compiled):
+        local = cls()
+        run(function, local)
+        thread = threading.Thread(target=run, args=(function, local))
+        thread.start()
+        thread.join()
+    assert len(found) == 12 and found[:6] == found[6:]
