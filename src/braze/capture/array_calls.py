@@ -7,6 +7,8 @@ import warnings
 from collections.abc import Callable, Iterator
 from typing import Any, final
 
+import torch
+
 from braze.capture.array_standin import ArrayStandin, refusal
 from braze.capture.arrays import ARRAY_FUNCTIONS, Arrays
 from braze.capture.signals import ProgramRaised
@@ -40,7 +42,10 @@ class Calls:
         if name in _OF_TENSORS and args and type(args[0]) in TENSORS:
             if args[0].requires_grad:
                 raise refusal(f"numpy.{name} of a tensor that requires gradients")
-            args = (self._arrays.of_tensor(args[0]), *args[1:])
+            first = (
+                args[0] if name in ("array", "asarray") else self._arrays.leaf(_IN_ORDER, args[0])
+            )
+            args = (self._arrays.of_tensor(first), *args[1:])
         return self._run(name, function, self._settled(args), self._settled(kwargs))
 
     def method(
@@ -151,7 +156,9 @@ _PYTHON_NUMBERS = (bool, int, float, complex)
 _DTYPE_LIKE = _PYTHON_NUMBERS if numpy is None else (*_PYTHON_NUMBERS, numpy.generic)
 _PLAIN = frozenset({ArrayStandin, *_PYTHON_NUMBERS, str, type(None), type(Ellipsis)})
 # What asks a tensor for the array with its memory.
-_OF_TENSORS = frozenset({"array", "asarray"})
+# An array like a tensor has the order of C.
+_IN_ORDER = torch.Tensor.contiguous
+_OF_TENSORS = frozenset("array asarray ones_like zeros_like full_like empty_like".split())
 # What is known of arrays like those.
 _ANSWERED = frozenset(
     "ndim shape size iscomplexobj isrealobj result_type can_cast isscalar common_type issubdtype "

@@ -115,12 +115,20 @@ def _register_types() -> None:
 
 def _names_dtype(value: Any) -> bool:
     """Whether a constant stands for a data type that is traced."""
-    is_name = isinstance(value, (str, type)) and value in _DTYPES
-    return is_name or type(value) in DTYPE_CLASSES
+    if type(value) is str:
+        return _is_traced_name(value)
+    return (isinstance(value, type) and value in _DTYPES) or type(value) in DTYPE_CLASSES
 
 
-_DTYPES = {*SCALARS, bool, int, float, complex, *[dtype.name for dtype in TENSOR_DTYPES]}
-_DTYPES |= {dtype.char for dtype in TENSOR_DTYPES} | {dtype.str[1:] for dtype in TENSOR_DTYPES}
+def _is_traced_name(name: str) -> bool:
+    """Whether NumPy takes a text for a data type that tensors have: it knows many aliases."""
+    try:
+        return numpy.dtype(name) in TENSOR_DTYPES
+    except TypeError:
+        return False
+
+
+_DTYPES = {*SCALARS, bool, int, float, complex}
 _NUMBERS = frozenset({bool, int, float, complex, str})
 if numpy is not None:
     _register_functions()

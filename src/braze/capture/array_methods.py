@@ -128,6 +128,10 @@ def _item(self: ArrayStandin, *args: Any) -> Any:
     return interpreter.call(torch.Tensor.item, tensor)
 
 
+def _tolist(self: ArrayStandin) -> Any:
+    return self.arrays.interpreter.call(torch.Tensor.tolist, self.arrays.tensor(self))
+
+
 @computes("ndarray.fill")
 def _fill(arrays: Arrays, found: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, value = args
@@ -142,3 +146,4 @@ if numpy is not None:
             type.__setattr__(ArrayStandin, _name, _made(_name))
     type.__setattr__(ArrayStandin, "__setitem__", _own(_setitem, "__setitem__"))
     type.__setattr__(ArrayStandin, "item", _own(_item, "item"))
+    type.__setattr__(ArrayStandin, "tolist", _own(_tolist, "tolist"))
