@@ -33,6 +33,8 @@ def infer_by_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
     try:
         result = op(*meta_args, **meta_kwargs)
     except NotImplementedError as error:
+        if not op._schema.returns and op.namespace != "aten":
+            return None  # what it writes to keeps its metadata: the schema says it is written
         raise Untraceable(f"{op} has no meta kernel: {error}") from error
     except (RuntimeError, IndexError, ValueError):
         if op in _REFUSED_IN_OTHER_WORDS:

@@ -269,3 +269,48 @@ def test_what_has_a_registered_gradient() -> None:
     assert registered_gradient(definition_of(torch.ops.braze_library_operators.total)) is None
     found = registered_gradient(definition_of(torch.ops.braze_library_operators.scaled.default))
     assert found is not None and found.backward is _scaled_backward
+
+
+# --- operators that return nothing, without a fake implementation ---------------------------------
+
+WRITING = {
+    "(Tensor(a!) z, Tensor x) -> ()": lambda op, z, x: op(z, x),
+    "(Tensor x, *, Tensor(a!)? z=None) -> ()": lambda op, z, x: op(x, z=z),
+    "(Tensor x, Tensor[] y, Tensor(a!)? z, SymInt n) -> ()": lambda op, z, x: op(x, [x, x], z, 2),
+    "(Tensor(a!)[] z, Tensor x) -> ()": lambda op, z, x: op([z], x),
+}
+
+
+@pytest.mark.parametrize("backend", ["eager", "aot_eager", "braze"])
+@pytest.mark.parametrize("place", range(len(WRITING)))
+def test_operator_without_results_needs_no_fake(place: int, backend: str) -> None:
+    schema, use = [*WRITING.items()][place]
+    calls: list[Any] = []
+
+    def kernel(*args: Any, **kwargs: Any) -> None:
+        given = {**dict(zip(names, args, strict=False)), **kwargs}
+        z = given["z"][0] if isinstance(given["z"], (list, tuple)) else given["z"]
+        calls.append(z)
+        z.add_(given["x"].sum())
+
+    with torch.library._scoped_library("braze_without_results", "FRAGMENT") as library:
+        library.define(f"write_{place}{schema}")
+        library.impl(f"write_{place}", kernel, "CPU")
+        operator = getattr(torch.ops.braze_without_results, f"write_{place}").default
+        names = [argument.name for argument in operator._schema.arguments]
+
+        def program(z: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+            scaled = z * 2
+            use(operator, z, x + 1)
+            use(operator, scaled, x)
+            return scaled + z
+
+        compiled = braze.compile(program, backend=backend, fullgraph=True)
+        for size in (3, 3, 5):
+            x, z = torch.randn(size), torch.randn(size)
+            ours = z.clone()
+            expected, count = program(z, x), len(calls)
+            torch.testing.assert_close(compiled(ours, x), expected)
+            torch.testing.assert_close(ours, z)
+            assert len(calls) == 2 * count
+            calls.clear()
