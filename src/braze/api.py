@@ -28,11 +28,12 @@ from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_to
 from braze.compat.numpy_wrappers import in_place_of_torch_s
 from braze.compat.numpy_wrappers import wrap_numpy as wrap_numpy
 from braze.compat.other_compilers import hide_from_other_compilers
-from braze.errors import InvalidOption, UserError
+from braze.errors import InvalidOption, UserError, unknown_name
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
 from braze.interop.backends import aot_backend as aot_backend
 from braze.interop.export import Exported
+from braze.interop.inductor_options import in_brazes_words
 from braze.marks import MARKS, Mark
 from braze.marks import allow_in_graph as allow_in_graph
 from braze.marks import assume_constant_result as assume_constant_result
@@ -43,7 +44,9 @@ from braze.marks import mark_dynamic as mark_dynamic
 from braze.marks import mark_static as mark_static
 from braze.marks import mark_unbacked as mark_unbacked
 from braze.marks import maybe_mark_dynamic as maybe_mark_dynamic
-from braze.options import SETTINGS, Options, config, resolve
+from braze.marks import substitute_in_graph as substitute_in_graph
+from braze.options import MODES, SETTINGS, Options, config, resolve
+from braze.regions import error_on_graph_break as error_on_graph_break
 from braze.report.explain import Explanation, summarise
 from braze.report.guard_text import GuardTree
 from braze.report.status import Status
@@ -64,7 +67,7 @@ class _Order:
 
 @overload
 def compile(
-    model_or_function: None = None,
+    model: None = None,
     *,
     backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
@@ -72,12 +75,14 @@ def compile(
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
 ) -> Callable[[_Target], _Target]: ...
 
 
 @overload
 def compile(
-    model_or_function: _Target,
+    model: _Target,
     *,
     backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
@@ -85,11 +90,13 @@ def compile(
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
 ) -> _Target: ...
 
 
 def compile(
-    model_or_function: Any = None,
+    model: Any = None,
     *,
     backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
@@ -97,12 +104,14 @@ def compile(
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
 ) -> Any:
     """Compile a function or an `nn.Module`; also a decorator, with and without arguments.
 
     Nothing is compiled before the first call. Each new kind of input compiles once more.
 
-    model_or_function: function, method, module, class (its `__call__`), or any other callable.
+    model: function, method, module, class (its `__call__`), or any other callable.
     backend: "braze"; a name of `list_backends()`; or a function
         `(torch.fx.GraphModule, example_inputs) -> callable`; or an `aot_backend`.
     mode: "default", "reduce-overhead", "max-autotune" or "max-autotune-no-cudagraphs"; None: as
@@ -110,17 +119,21 @@ def compile(
     fullgraph: raise where one graph cannot hold the function, instead of breaking it.
     dynamic: True: sizes are symbols; False: every size compiles anew; None: what changes, becomes
         a symbol.
-    options: fields of `braze.options.Options`; with another backend, its own options too.
+    options: fields of `braze.options.Options` (`list_options`), and those of torch.compile's own
+        backend that mean something here; with another backend, its own options too.
     disable: return what was given.
+    name: what `status` calls it; None: the function's own name, or the module's class.
+    recompile_limit: that option, for programs that say it as torch.compile's users do.
 
     Raises InvalidOption and InvalidBackend at once, naming what is valid.
     """
-    order = _resolve_order(backend, mode, fullgraph, dynamic, options, JOURNAL)
+    named = {"name": name, "recompile_limit": recompile_limit}
+    order = _resolve_order(backend, mode, fullgraph, dynamic, options, JOURNAL, named)
     if disable or order.options.disable:
-        return (lambda target: target) if model_or_function is None else model_or_function
-    if model_or_function is None:
+        return (lambda target: target) if model is None else model
+    if model is None:
         return functools.partial(_compile_target, order=order)
-    return _compile_target(model_or_function, order)
+    return _compile_target(model, order)
 
 
 _Module = TypeVar("_Module", bound=torch.nn.Module)
@@ -174,16 +187,20 @@ def _resolve_order(
     dynamic: bool | None,
     options: Mapping[str, Any] | None,
     journal: Journal,
+    named: Mapping[str, Any] | None = None,
 ) -> _Order:
-    """Check the arguments, and split the options between us and a foreign backend."""
+    """Check the arguments, and split the options between us and a foreign backend. named: options
+    that were given as arguments of their own; None for one that was not."""
     if options is not None and not isinstance(options, Mapping):
         raise InvalidOption(f"options is a dict, not {options!r}.")
     is_ours = isinstance(backend, str) and backend in OWN
     theirs = {} if is_ours else {k: v for k, v in (options or {}).items() if k not in SETTINGS}
     ours = None if options is None else {k: v for k, v in options.items() if k not in theirs}
-    resolved = resolve(
-        config.snapshot(), mode=mode, fullgraph=fullgraph, dynamic=dynamic, options=ours
-    )
+    if is_ours and ours:
+        ours = in_brazes_words(ours)
+    given = {name: value for name, value in (named or {}).items() if value is not None}
+    base = replace(config.snapshot(), **given)
+    resolved = resolve(base, mode=mode, fullgraph=fullgraph, dynamic=dynamic, options=ours)
     found = BACKENDS.find(backend, mode=mode, options=theirs, dynamic=dynamic)
     return _Order(replace(resolved, backend=found.name), found, journal)
 
@@ -244,13 +261,16 @@ def _compile_class(cls: type, order: _Order) -> type:
 
 def explain(
     function: Callable[..., Any],
-    *,
+    /,
+    *args: Any,
     backend: str | GraphCompiler | Backend = "braze",
     mode: str | None = None,
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Callable[..., Explanation]:
-    """`explain(f)(*args)` compiles `f` afresh, calls it once, and tells what happened.
+    **kwargs: Any,
+) -> Any:
+    """`explain(f)(*args, **kwargs)` compiles `f` afresh, calls it once, and tells what happened:
+    gives an `Explanation`. `explain(f, *args, **kwargs)` with any arguments does the same.
 
     The result prints graphs, breaks with the user's lines and what to do about them, operators,
     guards and times; its attributes hold the same as data.
@@ -264,7 +284,7 @@ def explain(
         journal.clear()
         return summarise(name, journal, compiled(*args, **kwargs))
 
-    return explainer
+    return explainer(*args, **kwargs) if args or kwargs else explainer
 
 
 def status() -> Status:
@@ -293,11 +313,14 @@ def run(compiled: Any = None) -> Any:
 
 def export(
     function: Callable[..., Any],
-    *,
+    /,
+    *args: Any,
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
-) -> Callable[..., Exported]:
-    """`export(f)(*args, **kwargs)` calls `f` once and gives (graph module, guards).
+    **kwargs: Any,
+) -> Any:
+    """`export(f)(*args, **kwargs)` calls `f` once and gives (graph module, guards): an `Exported`.
+    `export(f, *args, **kwargs)` with any arguments does the same.
 
     The graph module is a `torch.fx.GraphModule` of torch-level calls that takes what `f` takes and
     gives what `f` gives; it is right while the guards hold, which it does not check. The guards are
@@ -312,7 +335,7 @@ def export(
         exported = targets.export_function(target, order.options, bound, args, kwargs)
         return exported._replace(guards=GuardTree(exported.guards))
 
-    return exporter
+    return exporter(*args, **kwargs) if args or kwargs else exporter
 
 
 def _frame_of(function: Any) -> tuple[Any, tuple[Any, ...]]:
@@ -337,7 +360,23 @@ def reset() -> None:
     JOURNAL.clear()
 
 
-# --- backends ----------------------------------------------------------------------------------
+# --- options and backends ----------------------------------------------------------------------
+
+
+def list_options() -> list[str]:
+    """Names that `options=` takes, and `config` has as attributes."""
+    return sorted(SETTINGS)
+
+
+def list_mode_options(
+    mode: str | None = None, dynamic: bool | None = None
+) -> dict[str, dict[str, Any]]:
+    """Mode -> the options that say the same as `mode=`: of one, or of all. dynamic: another option
+    that they get. Raises InvalidOption for an unknown mode."""
+    if mode is not None and mode not in MODES:
+        raise InvalidOption(unknown_name("mode", mode, MODES))
+    more = {} if dynamic is None else {"dynamic": dynamic}
+    return {name: {"mode": name, **more} for name in ((mode,) if mode else MODES)}
 
 
 def list_backends(exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:

@@ -107,10 +107,11 @@ class Unsupported(BrazeError):
 
 @final
 class GraphBreakError(Unsupported):
-    """A graph break where `fullgraph=True` asks for one graph.
+    """A graph break where `fullgraph=True` asks for one graph, or a region of the program forbids
+    breaks.
 
-    graph: what was captured up to the break, printed with dtype, shape, strides and device of
-        each value; "" where nothing was.
+    under: what forbids it. graph: what was captured up to the break, printed with dtype, shape,
+        strides and device of each value; "" where nothing was.
     """
 
     def __init__(
@@ -121,14 +122,15 @@ class GraphBreakError(Unsupported):
         origin: object = None,
         code: str = "",
         graph: str = "",
+        under: str = "fullgraph=True",
     ) -> None:
-        self.graph = graph
+        self.graph, self.under = graph, under
         super().__init__(reason, hint=hint, origin=origin, code=code)
 
     def _message(self) -> str:
         code = f" [{self.code}]" if self.code else ""
         message = _paragraphs(
-            self.origin, f"graph break under fullgraph=True{code}: {self.reason}", self.hint
+            self.origin, f"graph break under {self.under}{code}: {self.reason}", self.hint
         )
         return f"{message}\nCaptured up to here:\n{self.graph}" if self.graph else message
 

@@ -111,6 +111,34 @@ def _mark_each(function: Any, mark: Mark) -> Any:
     return function
 
 
+# A function in C -> the Python function that is captured in its place.
+SUBSTITUTES: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+
+
+def substitute_in_graph(original: Any) -> Any:
+    """Have a Python function captured where the program calls a function in C; a decorator.
+
+        @braze.substitute_in_graph(operator.indexOf)
+        def index_of(sequence, item, /): ...
+
+    Both have to do the same: what runs eagerly calls the original. Raises UserError for an original
+    that is no function in C, and for a second substitute of one.
+    """
+    if not isinstance(original, types.BuiltinFunctionType):
+        raise UserError(f"substitute_in_graph takes a function in C, not {original!r}.")
+    if original in SUBSTITUTES:
+        raise UserError(f"substitute_in_graph: {original.__qualname__} has a substitute already.")
+
+    def substitute(function: Any) -> Any:
+        if not isinstance(function, types.FunctionType):
+            raise UserError(f"a substitute is a Python function, not {function!r}.")
+        SUBSTITUTES[original] = function
+        MARKS.changes += 1
+        return function
+
+    return substitute
+
+
 MARKS.put(is_compiling, Mark.IS_COMPILING)
 MARKS.put(graph_break, Mark.GRAPH_BREAK)
 
@@ -138,11 +166,28 @@ class Marked:
 
 
 _ATTRIBUTE = "_braze_dimensions"
+# What torch's functions of the same names leave on a tensor: sets of dimensions.
+_BY_TORCH = {
+    "_dynamo_static_indices": DimensionMark.STATIC,
+    "_dynamo_weak_dynamic_indices": DimensionMark.MAYBE,
+    "_dynamo_unbacked_indices": DimensionMark.UNBACKED,
+    "_dynamo_dynamic_indices": DimensionMark.DYNAMIC,
+}
+_RANGES_BY_TORCH = "_dynamo_dynamic_range"  # of (dim, min, max)
 
 
 def marks_of_dimensions(tensor: Any) -> dict[int, Marked]:
-    """The marked dimensions of a tensor."""
-    found: dict[int, Marked] = getattr(tensor, _ATTRIBUTE, None) or {}
+    """The marked dimensions of a tensor, whether Braze's functions or torch's marked them."""
+    space: dict[str, Any] = getattr(tensor, "__dict__", None) or {}
+    found: dict[int, Marked] = {}
+    for attribute, mark in _BY_TORCH.items():
+        for dim in space.get(attribute, ()):
+            found[dim % tensor.dim()] = Marked(mark)
+    if found:
+        for limits in space.get(_RANGES_BY_TORCH, ()):
+            if found.get(limits.dim) is not None:
+                found[limits.dim] = Marked(DimensionMark.DYNAMIC, limits.min, limits.max)
+    found.update(space.get(_ATTRIBUTE, {}))
     return found
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
 from pathlib import Path
@@ -79,6 +79,7 @@ class Options:
         choices=MODES,
     )
     backend: str = _setting("braze", "name of the backend, for messages")
+    name: str = _setting("", "what `status` calls what was compiled; empty: by what it was made of")
     fullgraph: bool = _setting(False, "a graph break is an error")
     dynamic: bool | None = _setting(
         None, "sizes are symbols: always, never, or None: after they changed", bool, _NONE
@@ -174,10 +175,10 @@ class Options:
     )
     max_fusion_size: int = _setting(64, "most definitions that are fused into one kernel", least=1)
     capture_scalar_outputs: bool = _setting(
-        False, "`.item()` gives a symbol instead of a graph break"
+        False, "`.item()` gives a symbol instead of a graph break; on under fullgraph"
     )
     capture_dynamic_output_shape_ops: bool = _setting(
-        False, "operators like nonzero stay in the graph"
+        False, "operators like nonzero stay in the graph; on under fullgraph"
     )
     trace_numpy: bool = _setting(
         True, "NumPy code is compiled as code on tensors is; False: NumPy itself runs it"
@@ -317,7 +318,8 @@ class Config:
         if name.startswith("__"):
             raise AttributeError(name)
         with self._lock:
-            return self._layer_of(_known(name))[name]
+            value = self._layer_of(_known(name))[name]
+        return _Functions(self, name, value) if name in _OF_FUNCTIONS else value
 
     def __setattr__(self, name: str, value: Any) -> None:
         value = _normal(name, value)
@@ -383,10 +385,51 @@ class Patch:
         return patched  # type: ignore[return-value]
 
 
+_OF_FUNCTIONS = frozenset({"reorderable_logging_functions"})
+
+
+@final
+class _Functions(tuple[Callable[..., Any], ...]):
+    """The functions that an option of `config` lists, which can be added to and taken from as a
+    set is: `config.reorderable_logging_functions.add(print)`."""
+
+    _owner: tuple[Config, str]
+
+    def __new__(cls, config: Config, name: str, functions: tuple[Callable[..., Any], ...]) -> Any:
+        made = super().__new__(cls, functions)
+        made._owner = (config, name)
+        return made
+
+    def add(self, function: Callable[..., Any]) -> None:
+        """List a function, too."""
+        config, name = self._owner
+        setattr(config, name, [*dict.fromkeys((*getattr(config, name), function))])
+
+    def update(self, functions: Iterable[Callable[..., Any]]) -> None:
+        """List several, too."""
+        for function in functions:
+            self.add(function)
+
+    def discard(self, function: Callable[..., Any]) -> None:
+        """List a function no longer."""
+        config, name = self._owner
+        setattr(config, name, [other for other in getattr(config, name) if other != function])
+
+    def remove(self, function: Callable[..., Any]) -> None:
+        """List a function no longer; KeyError where it is not listed."""
+        if function not in getattr(*self._owner):
+            raise KeyError(function)
+        self.discard(function)
+
+
 # A patch, and what it says now.
 _Layer: TypeAlias = tuple[Patch, dict[str, Any]]
 
 config = Config(os.environ)
+
+
+# What keeps in one graph calls that otherwise break it.
+_KEEP_IN_GRAPH = ("capture_scalar_outputs", "capture_dynamic_output_shape_ops")
 
 
 def resolve(
@@ -408,9 +451,11 @@ def resolve(
             f"options={{'mode': {mode!r}, ...}}."
         )
     given = {name: _normal(name, value) for name, value in (options or {}).items()}
+    whole = fullgraph or given.get("fullgraph", base.fullgraph)
     explicit = {
+        **{name: given.get(name, getattr(base, name) or whole) for name in _KEEP_IN_GRAPH},
         "mode": mode if mode is not None else given.get("mode", base.mode),
-        "fullgraph": fullgraph or given.get("fullgraph", base.fullgraph),
+        "fullgraph": whole,
         "dynamic": dynamic if dynamic is not None else given.get("dynamic", base.dynamic),
     }
     return replace(base, **(given | explicit))

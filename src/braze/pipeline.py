@@ -535,15 +535,15 @@ class FrameCompiler:
             recorder.note_raise(refused.reason, refused.origin)
         else:
             note = note_of(refused)
-            if self.options.fullgraph:
-                raise graph_break(note)
+            if self.options.fullgraph or refused.is_forbidden:
+                raise graph_break(note, fullgraph=self.options.fullgraph)
             recorder.note_break(note)
         return refused
 
     def _note_break(self, stop: Break, graph: Graph, recorder: Recorder) -> None:
         note = note_of(stop.reason)
-        if self.options.fullgraph:
-            raise graph_break(note, graph)
+        if self.options.fullgraph or stop.reason.is_forbidden:
+            raise graph_break(note, graph, fullgraph=self.options.fullgraph)
         recorder.note_break(note)
 
     def _give_up(self, failure: InternalError) -> Refused:

@@ -122,13 +122,14 @@ def compile_function(
 ) -> Callable[..., Any]:
     """A function that compiles `function` at its first call and at each new kind of input."""
     dispatcher = make_dispatcher(options, backend, journal)
-    return _owned(CompiledCallable(function, dispatcher), dispatcher, function)
+    return _owned(CompiledCallable(function, dispatcher), dispatcher, function, options.name)
 
 
-def _owned(made: _Made, dispatcher: Dispatcher, function: Any) -> _Made:
-    """What is given to the user; a row of `status`, by the name of its function or module."""
-    is_module = isinstance(made, torch.nn.Module)
-    name = type(made).__qualname__ if is_module else function.__qualname__
+def _owned(made: _Made, dispatcher: Dispatcher, function: Any, name: str = "") -> _Made:
+    """What is given to the user; a row of `status`, by a name or that of its function or module."""
+    if not name:
+        is_module = isinstance(made, torch.nn.Module)
+        name = type(made).__qualname__ if is_module else function.__qualname__
     return dispatcher.owned_by(made, name, getattr(function, "__code__", None))
 
 
@@ -139,7 +140,8 @@ def compile_module(
     calls = ModuleCalls(make_dispatcher(options, backend, journal))
     remake = functools.partial(_remake, options=options, backend=backend)
     made = shield(module, calls.call, forward=calls.forward, remake=remake)
-    return _owned(made, calls.dispatcher, getattr(type(module), "forward", None))
+    function = getattr(type(module), "forward", None)
+    return _owned(made, calls.dispatcher, function, options.name)
 
 
 def compile_in_place(
@@ -148,7 +150,7 @@ def compile_in_place(
     """Have calls of the module itself ask a dispatcher, as `nn.Module.compile` does."""
     call = CallInPlace(module, make_dispatcher(options, backend, journal))
     set_compiled_call(module, call)
-    _owned(call, call.dispatcher, type(module))
+    _owned(call, call.dispatcher, type(module), options.name)
 
 
 def uncompile(module: torch.nn.Module) -> None:

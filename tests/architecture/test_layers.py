@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from tests.architecture.tree import SourceFile, dotted, layer_of, listed, source_files
 
 BASE = frozenset({"class_facts", "frozen", "errors", "options", "trace", "marks", "compat"}) | {
-    "locks"
+    "locks",
+    "regions",
 }
 DATA = BASE | {"ir", "shapes"}
 STAGES = frozenset("capture autograd rewrite lower schedule codegen runtime report debug".split())
@@ -22,6 +23,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     "options": frozenset({"frozen", "errors", "locks"}),
     "trace": frozenset({"frozen", "errors", "locks"}),
     "marks": frozenset({"frozen", "errors", "locks"}),
+    "regions": frozenset(),
     "class_facts": frozenset(),
     "compat": frozenset({"class_facts", "frozen", "errors", "locks"}),
     "shapes": frozenset({"frozen", "errors", "compat"}),

@@ -179,10 +179,14 @@ def test_patches_of_two_threads_may_end_in_any_order(config: Config) -> None:
 
 
 def test_resolve_lays_arguments_over_the_configuration() -> None:
-    base = Options(numerics="fast", fullgraph=True)
+    base = Options(numerics="fast", recompile_limit=5)
     resolved = resolve(base, dynamic=True, options={"recompile_limit": 3, "mode": "default"})
     assert resolved == dataclasses.replace(base, dynamic=True, recompile_limit=3, mode="default")
     assert resolve(base) == base
+    kept = {"capture_scalar_outputs": True, "capture_dynamic_output_shape_ops": True}
+    assert resolve(base, fullgraph=True) == dataclasses.replace(base, fullgraph=True, **kept)
+    one = resolve(base, options={"fullgraph": True, "capture_scalar_outputs": False})
+    assert not one.capture_scalar_outputs and one.capture_dynamic_output_shape_ops
     assert resolve(base, options={}) == base
 
 

@@ -11,6 +11,7 @@ from typing import Any
 import torch
 
 from braze.capture.attributes import load_attribute, load_method
+from braze.capture.break_regions import call_in_region
 from braze.capture.cached_functions import call_cached
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator, begin_expression
@@ -41,7 +42,9 @@ from braze.compat.compiler_questions import (
     is_compiler_function,
     is_disabled_by_torch,
     python_of_script,
+    region_of_compiler,
     replaced_by_compiler,
+    traced_whole,
 )
 from braze.compat.higher_order import python_of
 from braze.compat.lru_caches import LRU_CACHE
@@ -51,7 +54,8 @@ from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ClosureSource, ItemSource
-from braze.marks import MARKS, Mark
+from braze.marks import MARKS, SUBSTITUTES, Mark
+from braze.regions import error_on_graph_break
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
@@ -107,6 +111,10 @@ def prepare(
                 interpreter.world.source_of_function(function)
             continue
         if issubclass(cls, _BUILTINS):
+            if SUBSTITUTES and function in SUBSTITUTES:
+                function = SUBSTITUTES[function]
+                interpreter.world.source_of_function(function)
+                continue
             way = known.ways.get(function, _call_unknown)
             return None, way(interpreter, function, args, kwargs)
         if issubclass(type(function), type):
@@ -269,7 +277,9 @@ def _prepare_function(
     if function in MODULE_CALLS:
         return _first(_call_module, interpreter, function, args, kwargs)
     if is_compiler_function(function):
-        replaced = replaced_by_compiler(function)
+        if region_of_compiler(function) is not None:
+            return None, call_in_region(interpreter, function, args, kwargs)
+        replaced = traced_whole(function) or replaced_by_compiler(function)
         if replaced is None:
             return None, _ask_compiler(interpreter, function, args, kwargs)
         interpreter.world.source_of_function(replaced)
@@ -351,6 +361,8 @@ def _ask_compiler(
         return None
     if name == "disable" and args and isinstance(args[0], _PYTHON_CALLABLES):
         return _leave_out(interpreter, function, args, kwargs)
+    if name == error_on_graph_break.__name__:
+        return interpreter.call(error_on_graph_break, *args, **kwargs)
     if name not in COMPILER_ANSWERS:
         raise BreakRequested("explicit", f"{name}() of torch's own compiler")
     return COMPILER_ANSWERS[name]

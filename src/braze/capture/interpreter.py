@@ -44,9 +44,11 @@ from braze.capture.world import NUMBERS, World
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth
 from braze.compat.bytecode import decode
 from braze.compat.callers import call_later_from
+from braze.compat.compiler_questions import says_breaks_are_errors
 from braze.errors import CaptureError
 from braze.ir.frame import Draw, TorchCall
 from braze.ir.origin import UNKNOWN, Origin
+from braze.regions import REGIONS
 from braze.shapes.data_symbols import Undecidable
 from braze.standins import DataDependent, UnknownTensor, Untraceable
 
@@ -71,6 +73,7 @@ class Interpreter:
     reorders: whether the user names functions whose calls may be put off.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
     cached_results: what the frame puts into caches of functions, by function and key.
+    break_regions: whether graph breaks are errors, in each region entered; innermost last.
     number_functions: those of the program's that such a call runs.
     warned_at: the step of the first warning that was put off.
     draws: what Python's generators of random numbers are asked before it runs, and the stand-in
@@ -106,7 +109,7 @@ class Interpreter:
     entered_state: all that is ambient then.
     """
 
-    shows_text = False
+    over = shows_text = False
     reader: Any = None
     entered_settings: tuple[Any, ...] = ()
     entered_state: AmbientState
@@ -140,9 +143,9 @@ class Interpreter:
         self._origins: dict[int, tuple[Origin, Any]] = {}
         self.callers = Callers(self.frames)
         self.generators: list[Any] = []
-        self.over = False
         self.missed: BaseException | None = None
         self.late_calls: list[tuple[Any, tuple[Any, ...]]] = []
+        self.break_regions = [says_breaks_are_errors(), *REGIONS]
         self.number_functions = NumberFunctions(self)
         self.assumed, self.cached_results = [], {}
         self.looks_at_results = tracer.checks_unread = request.is_watched is not None

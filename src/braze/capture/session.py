@@ -134,25 +134,25 @@ def capture_frame(request: FrameRequest) -> CapturedFrame | Refused:
         return _capture(request)
     except RecursionError:  # the program has left no room for the capture itself
         kind = graph_break("recursion", request.code.co_qualname, frame_origin(request))
-        return Refused("break", kind.code, kind.reason, kind.hint, kind.origin)
+        return _refused("break", kind)
 
 
 def _capture(request: FrameRequest) -> CapturedFrame | Refused:
     if request.code.co_flags & (GENERATOR_FLAGS | COROUTINE_FLAGS):
         name = request.code.co_qualname
         kind = graph_break("unsupported-function", f"the generator {name}", frame_origin(request))
-        return Refused("unsupported", kind.code, kind.reason, kind.hint, kind.origin)
+        return _refused("unsupported", kind)
     modes = ambient_state()
     has_modes = modes.function_modes > (modes.default_device is not None) or modes.dispatch_modes
     if has_modes or is_python_dispatch_off():
         kind = graph_break(
             "unseen-python", "the dispatcher, of an active torch mode", frame_origin(request)
         )
-        return Refused("now", kind.code, kind.reason, kind.hint, kind.origin)
+        return _refused("now", kind)
     if modes.forward_level >= 0:
         tangents = "forward-mode gradients, which are taken outside of the frame"
         kind = graph_break("unsupported-tensor", tangents, frame_origin(request))
-        return Refused("now", kind.code, kind.reason, kind.hint, kind.origin)
+        return _refused("now", kind)
     leave_at, natively = -1, False
     reason: GraphBreak | None = None
     for _ in range(MAX_ATTEMPTS):
@@ -173,13 +173,22 @@ def _capture(request: FrameRequest) -> CapturedFrame | Refused:
             continue
         if not isinstance(outcome, BreakRequested):
             return outcome
-        found = graph_break(outcome.code, outcome.detail, outcome.origin)
+        found = dataclasses.replace(
+            graph_break(outcome.code, outcome.detail, outcome.origin),
+            is_forbidden=outcome.is_forbidden,
+        )
         reason = reason if reason is not None and outcome.is_at_the_end else found
         if outcome.step is None or outcome.step < 0 or outcome.step == leave_at:
-            return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
+            return _refused("break", reason)
         leave_at, natively = outcome.step, outcome.natively
     assert reason is not None
-    return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
+    return _refused("break", reason)
+
+
+def _refused(kind: str, reason: GraphBreak) -> Refused:
+    return Refused(
+        kind, reason.code, reason.reason, reason.hint, reason.origin, reason.is_forbidden
+    )
 
 
 def _initialize(called: LazyModuleCalled) -> ProgramRaised | None:
@@ -215,7 +224,10 @@ def _attempt(
                     interpreter.leave_managers()
                 finally:  # again, where an interrupt ended it
                     interpreter.leave_managers()
-    except (BreakRequested, ReadTooEarly, CopySeen, LoopTooLong, LazyModuleCalled) as end:
+    except BreakRequested as end:
+        end.is_forbidden = interpreter.break_regions[-1]
+        return without_frames(end)
+    except (ReadTooEarly, CopySeen, LoopTooLong, LazyModuleCalled) as end:
         return without_frames(end)
     except ProgramRaised as raised:
         return _refuse_raise(without_frames(raised))
@@ -383,8 +395,9 @@ def _same(value: Any) -> Any:
 
 
 def _unsupported(interpreter: Interpreter, problem: str) -> Refused:
-    reason = graph_break("unsupported-tensor", problem, frame_origin(interpreter.request))
-    return Refused("break", reason.code, reason.reason, reason.hint, reason.origin)
+    return _refused(
+        "break", graph_break("unsupported-tensor", problem, frame_origin(interpreter.request))
+    )
 
 
 def _leave(

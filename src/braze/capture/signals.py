@@ -59,6 +59,7 @@ class BreakRequested(BaseException):
         can be left; None until the interpreter's outermost loop knows it, -1 where there is none.
     is_at_the_end: the frame cannot be left as it is where it was to be.
     natively: the rest of the frame that is left runs natively.
+    is_forbidden: the program says there that a break is an error.
     """
 
     def __init__(self, code: str, detail: str) -> None:
@@ -67,7 +68,7 @@ class BreakRequested(BaseException):
         self.detail = detail
         self.origin: Origin = UNKNOWN
         self.step: int | None = None
-        self.is_at_the_end = self.natively = False
+        self.is_at_the_end = self.natively = self.is_forbidden = False
 
 
 @final

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import sys
 import types
 import weakref
 from typing import Any
@@ -114,6 +115,12 @@ _WRAPPED_BY_COMPILER: dict[str, str] = {
 }
 
 
+# A setting of torch's own compiler, and where it is kept once that is loaded.
+_ERROR_ON_BREAK, _ITS_MODULE = "_error_on_graph_break", "torch._dynamo.utils"
+# The manager of that setting has what it says under this name.
+_SAYS = "error_on_graph_break"
+# What torch's nonstrict_trace makes of a function.
+_NONSTRICT = "nonstrict_trace.<locals>.wrapped"
 # What torch.compiler.assume_constant_result leaves on a function.
 _CONSTANT_MARK = "_dynamo_marked_constant"
 # What torch.compile's and torch.compiler.disable's wrappers carry.
@@ -200,6 +207,30 @@ def is_callback_of_compiler(callback: Any) -> bool:
     if getattr(callback, "__name__", None) == _CALLBACK_OF_GUARDS:
         return True
     return _is_of_compiler(getattr(callback, "__module__", None) or "")
+
+
+def says_breaks_are_errors() -> bool:
+    """Whether the program is in a region of torch's own compiler in which breaks are errors."""
+    return bool(getattr(sys.modules.get(_ITS_MODULE), _ERROR_ON_BREAK, False))
+
+
+def region_of_compiler(function: types.FunctionType) -> tuple[bool, Any] | None:
+    """(whether breaks are errors in it, the program's function) of what the manager of such regions
+    made of a function, as its decorator; None for any other function."""
+    code = function.__code__
+    if code.co_qualname != _UNDER_SETTINGS or "self" not in code.co_freevars:
+        return None
+    held = {
+        name: cell.cell_contents for name, cell in zip(code.co_freevars, function.__closure__ or ())
+    }
+    flag = getattr(held["self"], _SAYS, None)
+    return None if flag is None else (bool(flag), held[_WRAPPED_BY_COMPILER[_UNDER_SETTINGS]])
+
+
+def traced_whole(function: types.FunctionType) -> Any:
+    """The program's function behind what torch's nonstrict_trace made of it; None for another."""
+    is_made = function.__code__.co_qualname == _NONSTRICT
+    return function.__dict__.get("__wrapped__") if is_made else None
 
 
 def is_torch_constant(function: Any) -> bool:

@@ -240,12 +240,14 @@ class GraphBreak:
 
     code: stable identifier of the catalogue ("data-dependent-branch").
     reason: what happened, in a sentence; hint: one concrete fix.
+    is_forbidden: the program says there that a break is an error.
     """
 
     code: str
     reason: str
     hint: str
     origin: Origin
+    is_forbidden: bool = False
 
 
 @final
@@ -282,6 +284,7 @@ class Refused:
         "now" (while a mode of torch's is active that is not the frame's own, or hardly any stack is
         left).
     code: stable identifier of the break catalogue, or the exception's class name.
+    is_forbidden: of a break: the program says there that it is an error.
     """
 
     kind: str
@@ -289,6 +292,7 @@ class Refused:
     reason: str
     hint: str
     origin: Origin
+    is_forbidden: bool = False
 
 
 @final

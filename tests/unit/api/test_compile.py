@@ -93,7 +93,7 @@ def test_decorator_without_arguments(targets: RecordingTargets) -> None:
     assert len(targets.orders) == 1
 
 
-@pytest.mark.parametrize("model", [{}, {"model_or_function": None}])
+@pytest.mark.parametrize("model", [{}, {"model": None}])
 def test_decorator_with_arguments(targets: RecordingTargets, model: dict[str, Any]) -> None:
     @api.compile(fullgraph=True, dynamic=False, mode="max-autotune", **model)
     def triple(x: int) -> int:

@@ -234,8 +234,8 @@ def test_a_branch_breaks_the_graph(journal: Journal) -> None:
 @pytest.mark.parametrize("program", [sliced, masked, distinct], ids=lambda p: p.__name__)
 def test_nothing_is_kept_in_the_graph_unasked(program: Program) -> None:
     given = torch.tensor(3) if program is sliced else masks(8, 6)[0]
-    with pytest.raises(braze.errors.GraphBreakError):
-        braze.compile(program, fullgraph=True)(X, given)
+    with braze.error_on_graph_break(True), pytest.raises(braze.errors.GraphBreakError):
+        braze.compile(program)(X, given)
 
 
 @pytest.mark.parametrize("setting", ["capture_scalar_outputs", "capture_dynamic_output_shape_ops"])
@@ -243,11 +243,12 @@ def test_each_setting_is_for_its_own(setting: str) -> None:
     on_numbers = setting == "capture_scalar_outputs"
     calls = [(sliced, torch.tensor(3)), (masked, masks(8, 6)[0])]
     for number, (program, given) in enumerate(calls):
-        compiled = braze.compile(program, fullgraph=True, options={setting: True})
+        compiled = braze.compile(program, options={setting: True})
         if number == 0 if on_numbers else number == 1:
-            torch.testing.assert_close(compiled(X, given), program(X, given))
+            with braze.error_on_graph_break(True):
+                torch.testing.assert_close(compiled(X, given), program(X, given))
         else:
-            with pytest.raises(braze.errors.GraphBreakError):
+            with braze.error_on_graph_break(True), pytest.raises(braze.errors.GraphBreakError):
                 compiled(X, given)
 
 
