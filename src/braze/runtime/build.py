@@ -125,6 +125,28 @@ def _run(
     _check(done)
 
 
+# What compilers and linkers say where the machine has no more of something.
+_LACKS = (
+    "No space left on device",
+    "Disk quota exceeded",
+    "File too large",
+    "Cannot allocate memory",
+    "memory exhausted",
+    "out of memory",
+    "Too many open files",
+    "Resource temporarily unavailable",
+    "terminated program",  # a part of the compiler was killed
+)
+
+
 def _check(done: subprocess.CompletedProcess[str]) -> None:
-    if done.returncode:
-        raise BuildFailed(done.args, done.stderr)
+    """Raises BuildFailed where the compiler refuses the source, CannotBuild where it is ended."""
+    if not done.returncode:
+        return
+    if done.returncode < 0 or any(lack in done.stderr for lack in _LACKS):
+        why = done.stderr.strip() or f"it was ended by signal {-done.returncode}"
+        raise CannotBuild(
+            f"The compiler {done.args[0]} could not finish: {why}\nThe graph runs by PyTorch's own "
+            "kernels."
+        )
+    raise BuildFailed(done.args, done.stderr)

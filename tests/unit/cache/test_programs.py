@@ -94,6 +94,42 @@ def test_programs_compile_without_a_cache(tmp_path: Path, setting: str) -> None:
     assert not list((tmp_path / "temporary").iterdir())
 
 
+# A child for each limit, what it says one line each.
+LIMITED = """
+import os, resource, signal, warnings, torch, braze
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+
+def work(kind, room):
+    used = len(os.listdir("/proc/self/fd")) if kind == resource.RLIMIT_NOFILE else 0
+    resource.setrlimit(kind, (used + room, used + room))
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        f = braze.compile(lambda x: (x * 2).sum())
+        results = [f(torch.ones(100) + n).item() for n in range(3)]
+    said = " ".join(str(each.message) for each in caught)
+    return results == [200, 400, 600], "PyTorch's own kernels" in said, "bug" in said
+
+for kind, rooms in ((resource.RLIMIT_NOFILE, (0, 3, 6, 40)), (resource.RLIMIT_FSIZE, (0, 5000))):
+    for room in rooms:
+        child = os.fork()
+        if not child:
+            text = f"{kind == resource.RLIMIT_NOFILE} {room} {work(kind, room)}" + chr(10)
+            os.write(1, text.encode())
+            os._exit(0)
+        assert os.waitpid(child, 0)[1] == 0, (kind, room)
+"""
+
+
+def test_a_machine_without_room_runs_on(tmp_path: Path) -> None:
+    output, errors = run(LIMITED, BRAZE_CACHE_DIR=str(tmp_path / "cache"))
+    lines = output.splitlines()
+    assert len(lines) == 6 and all("(True, " in line for line in lines), (output, errors)
+    assert not any(line.endswith("True)") for line in lines), (output, errors)  # no bug of ours
+    assert lines[0] == "True 0 (True, True, False)", lines
+    assert lines[3] == "True 40 (True, False, False)", lines
+    assert lines[4] == "False 0 (True, True, False)", lines
+
+
 HANGING = """#!/bin/sh
 case "$*" in *--version*) VERSION;; esac
 sleep 100 &
