@@ -29,6 +29,7 @@ from braze.api import (
     substitute_in_graph,
     wrap_numpy,
 )
+from braze.installation import install
 from braze.options import Options, config, logs_from_environment
 from braze.report.logs import set_logs
 from braze.stances import set_stance
@@ -50,6 +51,7 @@ __all__ = [
     "explain",
     "export",
     "graph_break",
+    "install",
     "is_compiling",
     "list_backends",
     "list_mode_options",

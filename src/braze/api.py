@@ -148,6 +148,8 @@ def compile_in_place(
     dynamic: bool | None = None,
     options: Mapping[str, Any] | None = None,
     disable: bool = False,
+    name: str | None = None,
+    recompile_limit: int | None = None,
 ) -> _Module:
     """Compile the calls of an `nn.Module` and give it back: the very object, as
     `nn.Module.compile` does with torch.compile.
@@ -159,7 +161,8 @@ def compile_in_place(
     so that its calls run as they are written. Where one is given, the original of what `compile`
     made is compiled in place.
     """
-    order = _resolve_order(backend, mode, fullgraph, dynamic, options, JOURNAL)
+    named = {"name": name, "recompile_limit": recompile_limit}
+    order = _resolve_order(backend, mode, fullgraph, dynamic, options, JOURNAL, named)
     if not isinstance(module, torch.nn.Module):
         raise UserError(f"braze.compile_in_place takes a module, not {module!r}.")
     original = targets.original_module(module)

@@ -45,7 +45,9 @@ ALLOWED: dict[str, frozenset[str]] = {
     "api": BASE | {"targets", "interop", "report"},
     # A second face beside it, for a class: what everything compiled does for a while.
     "stances": BASE | {"targets", "interop", "runtime"},
-    "__init__": frozenset({"api", "exc", "options", "report", "stances"}),
+    # What else calls it, by PyTorch's name.
+    "installation": BASE | {"api"},
+    "__init__": frozenset({"api", "exc", "installation", "options", "report", "stances"}),
 }
 
 # file -> why it imports inside a function.

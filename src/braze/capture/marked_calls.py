@@ -24,6 +24,7 @@ from braze.marks import MARKS, Mark, allow_in_graph
 # Parts of Braze whose functions a program can come to: they are run, and never interpreted.
 _REACHED = (
     "braze.api",
+    "braze.installation",
     "braze.interop.",
     "braze.marks",
     "braze.options",

@@ -72,6 +72,14 @@ def set_compiled_call(module: torch.nn.Module, call: Any) -> None:
         module.__dict__[_COMPILED_CALL] = call
 
 
+def called_module(method: Any) -> torch.nn.Module | None:
+    """The module of which a bound method is the call below hooks, which `nn.Module.compile` has
+    compiled; None of any other method."""
+    module = method.__self__
+    is_call = isinstance(module, torch.nn.Module) and method.__func__ is module_call(module)
+    return module if is_call else None
+
+
 def module_call(module: torch.nn.Module) -> Any:
     """The function that calls a module with its hooks, whether it is compiled in place or not."""
     return getattr(type(module), CALL_WITH_HOOKS)

@@ -1,0 +1,91 @@
+"""`braze.install`: what calls `torch.compile` gets Braze's compile.
+
+For programs whose libraries call it themselves (`Trainer(torch_compile=True)`, a pipeline's
+`unet.compile()`): what asks for PyTorch's own compiler, by name or by naming none, is compiled by
+Braze; what names another backend goes where it went.
+"""
+
+from __future__ import annotations
+
+import functools
+import types
+from collections.abc import Callable
+from typing import Any, final
+
+import torch
+
+from braze.api import compile as compile_by_braze
+from braze.api import compile_in_place
+from braze.compat.modules import called_module, compiled_call
+from braze.compat.other_compilers import hide_from_other_compilers
+
+_OURS = ("inductor", "braze")
+# Arguments of torch.compile that say what is so here anyway: each call has entries of its own.
+_ALWAYS_SO = ("isolate_recompiles",)
+# And those of which Braze knows nothing, unless they say nothing.
+_UNKNOWN = ("shapes_spec",)
+
+
+@final
+class install:
+    """Have `torch.compile` be Braze's: from now on, or in a `with` block.
+
+        braze.install()                     from now on
+        with braze.install(): ...           in the block
+        installed.uninstall()               as it was before
+
+    It is the process's, all of its threads'. What was compiled meanwhile stays compiled by what
+    compiled it. `nn.Module.compile`, which calls it, compiles in place. A call that names another
+    backend than "inductor" or "braze", or has an argument that Braze does not know (`shapes_spec`),
+    is PyTorch's.
+    """
+
+    def __init__(self) -> None:
+        self._before: Callable[..., Any] | None = None
+        self._install()
+
+    def _install(self) -> None:
+        if self._before is None:
+            self._before = torch.compile
+            torch.compile = _in_place_of(self._before)
+
+    def uninstall(self) -> None:
+        """Give `torch.compile` what it was."""
+        if self._before is not None:
+            torch.compile = self._before
+            self._before = None
+
+    def __enter__(self) -> install:
+        self._install()
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.uninstall()
+
+
+def _in_place_of(torch_compile: Callable[..., Any]) -> Callable[..., Any]:
+    """A function with the signature of PyTorch's, and its answer where Braze's is not wanted."""
+
+    @functools.wraps(torch_compile)
+    def compile(model: Any = None, **arguments: Any) -> Any:
+        if not _is_for_braze(arguments):
+            return torch_compile(model, **arguments)
+        ours = {n: v for n, v in arguments.items() if n not in (*_ALWAYS_SO, *_UNKNOWN, "backend")}
+        module = called_module(model) if type(model) is types.MethodType else None
+        if module is not None:  # `nn.Module.compile`, which puts on the module what it is given
+            compile_in_place(module, **ours)
+            return compiled_call(module)
+        return compile_by_braze(model, **ours)
+
+    hide_from_other_compilers((compile,))
+    return compile
+
+
+def _is_for_braze(arguments: dict[str, Any]) -> bool:
+    backend = arguments.get("backend")
+    if backend is None:
+        named = getattr(torch.compiler, "get_default_backend", lambda: "inductor")
+        backend = named()
+    if any(arguments.get(name) is not None for name in _UNKNOWN):
+        return False
+    return isinstance(backend, str) and backend in _OURS
