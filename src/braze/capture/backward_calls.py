@@ -23,7 +23,7 @@ from braze.capture.checkpoints import check_checkpoints
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested
-from braze.compat.backward import run_engine
+from braze.compat.backward import executed_nodes, history_nodes, run_engine, saves_tensors
 from braze.ir.types import TensorType
 from braze.standins.layout import is_dense, same_layout
 from braze.standins.standin import Place, Standin, new_standin
@@ -70,8 +70,7 @@ def grad(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any
     _check_named(interpreter, inputs)
     arguments = (outputs, tangents, retain, inputs, may_miss, creates)
     made = unnoted_call(interpreter, run_engine, arguments, {})
-    # The engine frees only what lies between the two: the history counts as usable.
-    _note(interpreter, outputs, True)
+    _note(interpreter, outputs, retain, inputs)
     if materialize:
         pairs = zip(made, inputs, strict=True)
         made = [
@@ -154,7 +153,7 @@ def _backward(
     start = interpreter.tracer.recorder.new_value(results[0].place.type).index
     arguments = (results, tangents, retain, leaves, True, False)
     made = unnoted_call(interpreter, run_engine, arguments, {})
-    _note(interpreter, results, retain or only is not None)
+    _note(interpreter, results, retain, only)
     found = [(leaf, g) for leaf, g in zip(leaves, made, strict=True) if g is not None]
     _check_leaves(interpreter, [leaf for leaf, _ in found])
     owned: set[Place] = set()
@@ -168,9 +167,13 @@ def _leaves(interpreter: Any) -> list[Any]:
     return [leaf for leaf in leaves if leaf.requires_grad]
 
 
-def _note(interpreter: Any, results: Sequence[Any], keeps: bool) -> None:
+def _note(
+    interpreter: Any, results: Sequence[Any], keeps: bool, ends: Sequence[Any] | None
+) -> None:
     roots = [result.grad_fn for result in results if result.grad_fn is not None]
-    interpreter.backwards.append((roots, interpreter.outer_step, keeps))
+    freed = [] if keeps else [n for n in executed_nodes(roots, ends) if saves_tensors(n)]
+    everything = history_nodes(roots) if ends is None and not keeps else []
+    interpreter.backwards.append((roots, interpreter.outer_step, freed, everything))
 
 
 def _check_named(interpreter: Any, tensors: Sequence[Any]) -> None:

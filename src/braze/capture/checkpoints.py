@@ -21,6 +21,7 @@ from torch.utils.checkpoint import create_selective_checkpoint_contexts, noop_co
 
 from braze.capture.signals import BreakRequested
 from braze.compat.backward import history_nodes
+from braze.ir.graph import values_in
 from braze.ir.random_ops import is_random
 from braze.standins.standin import Standin
 
@@ -57,7 +58,8 @@ def call_checkpointed(
     before, calls = _writes(interpreter), interpreter.tracer.recorder.calls
     start = len(calls)
     made = interpreter.call(*args, **kwargs)
-    if not any(result.requires_grad for result in _standins(made)):
+    # Nobody says where its tensors go: into a container, an attribute, a closure.
+    if not _saves(interpreter, start):
         return made
     draws = any(is_random(call[0]) for call in calls[start:])
     loses_state = draws and not options.get("preserve_rng_state", True)
@@ -98,6 +100,23 @@ def check_checkpoints(
 def _standins(made: Any) -> list[Any]:
     results = made if type(made) in (tuple, list) else (made,)
     return [result for result in results if type(result) is Standin]
+
+
+def _saves(interpreter: Any, start: int) -> bool:
+    """Whether a call that was recorded from this number on has gradients."""
+    tracer = interpreter.tracer
+    recorder, inputs = tracer.recorder, [standin for standin, _ in tracer.inputs]
+    leaves = [leaf for leaf in interpreter.world.new_leaves.values() if type(leaf) is Standin]
+    tracked = {tracer.value_of(leaf) for leaf in (*inputs, *leaves) if leaf.requires_grad}
+    pairs = zip(inputs, recorder.input_values)  # an input may have been written to since
+    tracked |= {value for standin, value in pairs if standin.requires_grad}
+    for number, call in enumerate(recorder.calls):
+        _, args, kwargs, outputs, _, grad_enabled = call
+        if grad_enabled and not tracked.isdisjoint(values_in((tuple(args), kwargs))):
+            if number >= start:
+                return True
+            tracked.update(value for value in outputs if value is not None)
+    return False
 
 
 def _writes(interpreter: Any) -> tuple[Any, ...]:

@@ -20,10 +20,15 @@ import torch
 
 from braze.capture.rebuild import rebuild_used_up
 from braze.capture.signals import CannotRebuild
-from braze.compat.backward import can_be_used_again, history_nodes, is_refused_by_autograd
+from braze.compat.backward import (
+    can_be_used_again,
+    history_nodes,
+    is_refused_by_autograd,
+    refuses_always,
+)
 from braze.compat.operators import TRAINING_FORMS
 from braze.ir.custom_gradient import without_custom_gradients
-from braze.ir.frame import NewCall, Recipe
+from braze.ir.frame import FromSource, NewCall, Recipe
 from braze.ir.graph import Graph, Node, Value, operands
 
 
@@ -32,11 +37,15 @@ def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
     up where a backward of the frame did that. Raises CannotRebuild where it did that in part."""
     if not interpreter.backwards or not tensor.requires_grad or _is_live(interpreter, tensor):
         return result(tensor)
-    used = _used(interpreter)
-    if not all(id(node) in used for node in history_nodes([tensor.grad_fn])):
+    used = {id(node) for *_, nodes in interpreter.backwards for node in nodes}
+    is_used_up = all(id(node) in used for node in history_nodes([tensor.grad_fn]))
+    if not is_used_up and not refuses_always(tensor.grad_fn, _freed(interpreter)):
         step = interpreter.backwards[0][1]
         raise CannotRebuild("a tensor with a history that backward() has used up in part", step)
-    return NewCall(rebuild_used_up, (result(tensor),))
+    ends = [getattr(node, "variable", None) for node in history_nodes([tensor.grad_fn])]
+    found = [interpreter.world.source_of(end) for end in ends if end is not None]
+    sources = [FromSource(source) for source in found if source is not None]
+    return NewCall(rebuild_used_up, (result(tensor), *sources))
 
 
 def holds_all_gradients(interpreter: Any, results: Sequence[Any]) -> bool:
@@ -58,7 +67,7 @@ def check_hooks(interpreter: Any, results: Sequence[Any]) -> None:
 
 def check_written(interpreter: Any) -> None:
     """Raise CannotRebuild where a backward ran and an input leaves the frame with a new history."""
-    steps = [step for _, step, _ in interpreter.backwards[:1]] + interpreter.tracer.leaf_reads[:1]
+    steps = [step for _, step, *_ in interpreter.backwards[:1]] + interpreter.tracer.leaf_reads[:1]
     has_new_history = interpreter.tracer.recorder.has_new_history
     for standin, _ in interpreter.tracer.inputs if steps else ():
         place = standin.place
@@ -107,13 +116,9 @@ def _plain(node: Node) -> Node:
     return replace(node, op=op, grad_enabled=False)
 
 
-def _used(interpreter: Any) -> dict[int, Any]:
-    """The nodes of histories that are used up, by identity, which a node has while it is held."""
-    used: dict[int, Any] = {}
-    for roots, _, keeps in interpreter.backwards:
-        if not keeps:
-            used.update((id(node), node) for node in history_nodes(roots))
-    return used
+def _freed(interpreter: Any) -> dict[int, Any]:
+    """The nodes whose tensors are freed, by identity, which a node has while it is held."""
+    return {id(node): node for _, _, freed, _ in interpreter.backwards for node in freed}
 
 
 def _is_live(interpreter: Any, tensor: Any) -> bool:
@@ -124,8 +129,8 @@ def _is_live(interpreter: Any, tensor: Any) -> bool:
         return False
     if can_be_used_again([tensor.grad_fn]):
         return True
-    used = _used(interpreter)
-    return all(id(node) not in used for node in history_nodes([tensor.grad_fn]))
+    freed = _freed(interpreter)
+    return all(id(node) not in freed for node in history_nodes([tensor.grad_fn]))
 
 
 def _tracked(graph: Graph) -> set[Value]:

@@ -81,7 +81,7 @@ class Interpreter:
     assumed: conditions on tensors of branches whose other side raises. looks_at_results: results
     of the graph may be looked at before the frame goes on.
     backwards: of each backward in the frame, the nodes it began at, the outermost step that made
-    it, and whether it left the history usable.
+    it, the nodes whose tensors it freed, and where it went to all leaves and freed, all nodes.
     hooked: the steps at which tensors of the frame got hooks.
     assigned_gradients: what a backward assigned to `.grad`, by identity.
     new_gradients: `.grad` of leaves that began in the frame; left_leaves: those that leave it.
@@ -154,7 +154,7 @@ class Interpreter:
         self.dict_iterators: dict[int, tuple[Any, Any, int]] = {}
         # Exceptions that were raised and caught: identity -> (exception, the step that raised it).
         self.raised: dict[int, tuple[BaseException, int]] = {}
-        self.backwards: list[tuple[list[Any], int, bool]] = []
+        self.backwards: list[tuple[list[Any], int, list[Any], list[Any]]] = []
         self.applications: list[Any] = []
         self.hooked: list[int] = []
         self.checkpoints: list[tuple[Any, int, tuple[Any, int]]] = []

@@ -95,7 +95,9 @@ class _UsedUp(torch.autograd.Function):
     """The history of a tensor whose backward ran inside of a compiled frame."""
 
     @staticmethod
-    def forward(ctx: Any, leaf: torch.Tensor, holder: list[torch.Tensor]) -> torch.Tensor:
+    def forward(
+        ctx: Any, leaf: torch.Tensor, holder: list[torch.Tensor], *ends: torch.Tensor
+    ) -> torch.Tensor:
         tensor = holder.pop()
         return tensor.detach() if tensor._is_view() or tensor.requires_grad else tensor
 
@@ -110,11 +112,12 @@ class _UsedUp(torch.autograd.Function):
         )
 
 
-def rebuild_used_up(data: torch.Tensor) -> torch.Tensor:
-    """A tensor with a history that is used up, on a graph's result."""
+def rebuild_used_up(data: torch.Tensor, *ends: torch.Tensor) -> torch.Tensor:
+    """A tensor with a history that is used up, on a graph's result. ends: the leaves that the
+    history led to; gradients of others are none of its."""
     with torch.enable_grad():
         leaf = torch.empty(0, requires_grad=True, device="cpu")
-        made: torch.Tensor = _UsedUp.apply(leaf, [data])  # type: ignore[no-untyped-call]
+        made: torch.Tensor = _UsedUp.apply(leaf, [data], *ends)  # type: ignore[no-untyped-call]
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import operator
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, TypeAlias, final
 
@@ -83,10 +83,54 @@ def history_nodes(roots: Sequence[Any]) -> list[Any]:
     return list(found.values())
 
 
+def executed_nodes(roots: Sequence[Any], ends: Sequence[Any] | None) -> list[Any]:
+    """The nodes that a backward from these nodes executes, and frees unless it keeps the graph:
+    those from which a way leads to one of the tensors it is asked for; None: all."""
+    nodes = history_nodes(roots)
+    if ends is None:
+        return nodes
+    makers = {id(end.grad_fn) for end in ends if end.grad_fn is not None}
+    leaves = {id(end) for end in ends if end.grad_fn is None}
+    above: dict[int, list[Any]] = {}
+    waiting: list[Any] = []
+    for node in nodes:
+        for below, _ in node.next_functions:
+            above.setdefault(id(below), []).append(node)
+        if id(node) in makers or id(getattr(node, "variable", None)) in leaves:
+            waiting.append(node)
+    executed: dict[int, Any] = {}
+    while waiting:
+        for node in above.get(id(waiting.pop()), ()):
+            if id(node) not in executed:
+                executed[id(node)] = node
+                waiting.append(node)
+    return list(executed.values())
+
+
+def refuses_always(root: Any, freed: Mapping[int, Any]) -> bool:
+    """Whether each backward from a node comes to a freed one, by identity, whatever it is asked
+    for. Such a node is executed before anything below it."""
+    refuses: dict[int, bool] = {}
+    waiting = [(root, False)]
+    while waiting:
+        node, is_left = waiting.pop()
+        if id(node) in refuses:
+            continue
+        following = [below for below, _ in node.next_functions if below is not None]
+        if id(node) in freed or not following:
+            refuses[id(node)] = id(node) in freed
+        elif is_left:
+            refuses[id(node)] = all(refuses[id(below)] for below in following)
+        else:
+            waiting.append((node, True))
+            waiting += [(below, False) for below in following]
+    return refuses[id(root)]
+
+
 def can_be_used_again(roots: Sequence[Any]) -> bool:
     """Whether a history lets a second backward through without `retain_graph`: none of its nodes
     saves a tensor."""
-    return not any(_saves_tensors(node) for node in history_nodes(roots))
+    return not any(saves_tensors(node) for node in history_nodes(roots))
 
 
 def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
@@ -95,7 +139,7 @@ def freed_together(roots: Sequence[Any]) -> tuple[frozenset[int], ...]:
     found = [0] * len(roots)
     shared: set[int] = set()
     for node, members in _members(roots):
-        if members not in shared and _saves_tensors(node):
+        if members not in shared and saves_tensors(node):
             shared.add(members)
     for members in shared:
         for number in _numbers(members):
@@ -141,7 +185,8 @@ def _numbers(members: int) -> list[int]:
     return [number for number in range(members.bit_length()) if members >> number & 1]
 
 
-def _saves_tensors(node: Any) -> bool:
+def saves_tensors(node: Any) -> bool:
+    """Whether a node keeps tensors, which one backward through it frees."""
     kind: Any = type(node)
     always = _always_saves(kind)
     if always is not None:

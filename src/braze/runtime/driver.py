@@ -354,6 +354,16 @@ class CompiledCallable:
         self._dispatcher = dispatcher
         self._refresh()
 
+    @property
+    def _torchdynamo_orig_callable(self) -> types.FunctionType:
+        """What `torch.compiler.disable(compiled)` calls, and `torch.compile(compiled)` compiles,
+        where the number says that it is for `self`."""
+        return self._function
+
+    @property
+    def _torchdynamo_wrapper_id(self) -> int:
+        return id(self)
+
     def _refresh(self) -> None:
         function = self._function
         self._code = function.__code__

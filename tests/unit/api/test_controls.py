@@ -353,3 +353,15 @@ def test_listing_backends_loads_no_other_compiler() -> None:
     )
     done = subprocess.run([sys.executable, "-c", text], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_torch_s_disable_takes_what_was_compiled() -> None:
+    def asks(x: torch.Tensor) -> Any:
+        return x * 2, torch.compiler.is_compiling()
+
+    compiled = braze.compile(asks)
+    disabled = torch.compiler.disable(compiled)
+    assert compiled(torch.ones(1))[1] is True
+    assert disabled(torch.ones(1))[1] is False
+    by_torch = torch.compiler.disable(torch.compile(asks, backend="eager"))
+    assert by_torch(torch.ones(1))[1] is False
