@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import types
+import warnings
 from typing import Any
 
 import torch
@@ -15,6 +16,7 @@ from braze.capture.native_calls import call_natively
 from braze.capture.operators import OPERATORS, UNARY, Operator, binary, unary
 from braze.capture.symbolic_floats import is_number, symbolic_float, whole_part
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS
+from braze.compat.ambient import call_untraced
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import SymbolicFloat
 
@@ -26,6 +28,8 @@ def _conversion(cls: type, method: str) -> Any:
             return args[0]
         if alone and type(args[0]) in TENSORS:
             check_original(interpreter.world, method)
+            if args[0].requires_grad:
+                _warn_of_history(interpreter, cls)
         if alone and reads_number(interpreter, cls, args[0]):
             return read_number(interpreter, cls, args[0])
         if cls is int and alone and type(args[0]) is SymbolicFloat:
@@ -53,6 +57,15 @@ def _conversion(cls: type, method: str) -> Any:
         return interpreter.native(cls, _giving(type(args[0]).__name__, method, found))
 
     return convert
+
+
+def _warn_of_history(interpreter: Any, cls: type) -> None:
+    """Let PyTorch warn, once a process, that Python makes a number of a tensor with gradients; not
+    where that is an error, which later calls do not raise."""
+    if any(action == "error" for action, *_ in warnings.filters):
+        return
+    leaf = call_untraced(torch.ones, ((),), {"requires_grad": True})
+    call_untraced(interpreter.native, (cls, leaf), {})
 
 
 def _giving(name: str, method: str, found: Any) -> Any:
