@@ -40,7 +40,7 @@ from braze.pipeline import FrameCompiler, capture_whole, entry_of, is_answered
 from braze.runtime.binding import make_binder
 from braze.runtime.callees import compile_callees
 from braze.runtime.dispatch_status import status_of
-from braze.runtime.driver import CompiledCallable, Dispatcher
+from braze.runtime.driver import CompiledCallable, CompiledFunctions, Dispatcher
 from braze.runtime.entries import Entry
 from braze.runtime.guards import explain_failure
 from braze.runtime.module_shield import find_of, is_shielded, original_of, shield
@@ -160,18 +160,27 @@ def uncompile(module: torch.nn.Module) -> None:
 
 @final
 class CallInPlace:
-    """Calls of a module that was compiled in place. The module holds it, and it the module: its
-    copies and pickles leave it out."""
+    """Calls of a module that was compiled in place. The module holds it, and its copies and pickles
+    leave it out; it refers to the module weakly, so that the module goes with its last user."""
 
     def __init__(self, module: torch.nn.Module, dispatcher: Dispatcher) -> None:
-        self.module = module
+        self._module = weakref.ref(module)
         self.dispatcher = dispatcher
+        self._functions = CompiledFunctions(dispatcher)
+
+    @property
+    def module(self) -> torch.nn.Module:
+        """The module. Raises ReferenceError where it is gone, and only its call was kept."""
+        module = self._module()
+        if module is None:
+            raise ReferenceError("the compiled module is gone: keep the module, not its call")
+        return module
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Any:
         """The module's call, compiled with the hooks that it has now."""
         module = self.module
         function = _function_below_call(module)
-        return self.dispatcher.entered(function)(module, *args, **kwargs)
+        return self._functions.compiled(function)(module, *args, **kwargs)
 
 
 def _call_original(call: CallInPlace, /, *args: Any, **kwargs: Any) -> Any:
@@ -187,17 +196,18 @@ class ModuleCalls:
 
     def __init__(self, dispatcher: Dispatcher) -> None:
         self.dispatcher = dispatcher
+        self._functions = CompiledFunctions(dispatcher)
 
     def call(self, original: torch.nn.Module) -> CompiledCallable:
         """What `compiled(...)` calls."""
-        return self.dispatcher.entered(call_function(original))
+        return self._functions.compiled(call_function(original))
 
     def forward(self, original: torch.nn.Module) -> Callable[..., Any]:
         """What `compiled.forward(...)` calls: the class's own, past the hooks and past what was put
         on the module in its place, which may be what calls it."""
         function = type(original).forward
         if type(function) is types.FunctionType:
-            return self.dispatcher.entered(function)
+            return self._functions.compiled(function)
         return _call_class_forward
 
 

@@ -69,8 +69,9 @@ class Arrays:
         self.operator: Any = None
 
     def release(self) -> None:
-        """Let go of the stand-ins."""
+        """Let go of the stand-ins, and of what holds this."""
         self._known.clear()
+        self.call = self.operator = None
 
     # --- taking in -------------------------------------------------------------------------------
 

@@ -71,8 +71,10 @@ def hook_functions() -> tuple[int, int] | None:
     return (node, hooks) if node and hooks else None
 
 
+@functools.cache
 def exported_address(library: str, name: str) -> int:
-    """Where a function of one of PyTorch's libraries is; 0 where it is not exported."""
+    """Where a function of one of PyTorch's libraries is; 0 where it is not exported. Asked once:
+    ctypes makes a class each time, which only the cycle collector frees."""
     try:
         function = getattr(ctypes.CDLL(str(_FOLDER / library)), name)
     except (OSError, AttributeError):

@@ -69,20 +69,24 @@ class HooksInForce(Exception):
     operators would: it has done nothing, and the program's own code is to run instead."""
 
 
+def _nothing() -> None:
+    return None
+
+
 @final
 class SavingGraph:
     """The identity of a compiled graph that saves tensors for a backward, or is left at a break
     behind which others do.
 
-    entry, cache: the driver's entry that the graph is of, and the cache that it is in; None until
-        the driver has made them. name: in words.
+    entry, cache: refer to the driver's entry that the graph is of, and to the cache that it is in,
+        which hold the graph; they give None until the driver has made them. name: in words.
     """
 
     __slots__ = ("cache", "entry", "name")
 
     def __init__(self) -> None:
-        self.entry: object = None
-        self.cache: object = None
+        self.entry: Callable[[], object] = _nothing
+        self.cache: Callable[[], object] = _nothing
         self.name = "a compiled graph"
 
 

@@ -24,6 +24,7 @@ from braze.compat.dispatch import FAST_CALLS, direct_call, set_grad_enabled
 from braze.compat.gradmode import is_autocast_on, without_autocast
 from braze.compat.operators import end_pending, pending_writes
 from braze.ir.entry import after_effects, make_writes
+from braze.ir.generated_code import define
 from braze.ir.graph import Argument, Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.op_effects import is_irrevocable
 from braze.ir.types import Size, TensorType
@@ -297,9 +298,8 @@ def compile_graph_runner(graph: Graph, takes_inputs: bool = False) -> GraphRunne
     """
     source = _RunnerSource(graph, takes_inputs)
     text = source.write()
-    namespace = dict(source.names)
-    exec(compile(text, f"<graph of {len(graph.nodes)} operators>", "exec"), namespace)
-    runner: GraphRunner = namespace["run"]
+    file = f"<graph of {len(graph.nodes)} operators>"
+    runner: GraphRunner = define([text], file, dict(source.names))
 
     def run(inputs: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         if is_autocast_on():

@@ -16,6 +16,7 @@ import types
 from collections.abc import Callable
 from typing import Any
 
+from braze.ir.generated_code import define
 from braze.runtime.source_code import is_plain_name
 
 Binder = Callable[..., dict[str, Any]]
@@ -72,8 +73,7 @@ def _generate(
     items = [f"{name!r}: {name}" for name, _ in parameters]
     items += [f"{name!r}: {prefix}{index}" for index, name in enumerate(free)]
     text = f"def bind({', '.join(signature)}):\n    return {{{', '.join(items)}}}\n"
-    exec(compile(text, "<braze binder>", "exec"), namespace)
-    binder: Binder = namespace["bind"]
+    binder: Binder = define([text], "<braze binder>", namespace)
     return binder
 
 

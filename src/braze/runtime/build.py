@@ -12,19 +12,28 @@ import logging
 import os
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from braze.cache import cache_of
 from braze.errors import BuildFailed, CannotBuild, CompilerExpired
 from braze.ir.kernel import SourceUnit
 from braze.options import Options
-from braze.runtime.object_files import LOADED, ObjectFile, load_extension, load_library
+from braze.runtime.kernel_library import KernelLibrary
+from braze.runtime.object_files import (
+    HELD,
+    LOADED,
+    ObjectFile,
+    load_extension,
+    load_kernels,
+    load_library,
+)
 from braze.runtime.run_compiler import run_compiler
 from braze.runtime.toolchain import Toolchain, note_expiry
 
+_Library = TypeVar("_Library")
 _BUILDS = logging.getLogger("braze.kernel_code")
 
 
@@ -32,6 +41,15 @@ def library_of(units: Sequence[SourceUnit], toolchain: Toolchain, options: Optio
     """The units' shared object in this process. Raises BuildFailed, CannotBuild."""
     key = str(options.cache_dir), "library", _key(units, toolchain)
     return LOADED.get(key, lambda: load(build(units, toolchain, options)))
+
+
+def kernels_of(
+    units: Sequence[SourceUnit], toolchain: Toolchain, options: Options
+) -> KernelLibrary:
+    """The units' kernels in this process, while somebody holds them. Raises BuildFailed,
+    CannotBuild."""
+    key = str(options.cache_dir), "kernels", _key(units, toolchain)
+    return HELD.get(key, lambda: _loaded(build(units, toolchain, options), load_kernels))
 
 
 def extension_of(name: str, unit: SourceUnit, toolchain: Toolchain, options: Options) -> Any:
@@ -67,15 +85,19 @@ def build(units: Sequence[SourceUnit], toolchain: Toolchain, options: Options) -
 
 def load(built: ObjectFile) -> ctypes.CDLL:
     """The shared object in this process; its symbols stay local to it. Raises CannotBuild."""
+    return _loaded(built, load_library)
+
+
+# --- private ---------------------------------------------------------------------------------
+
+
+def _loaded(built: ObjectFile, load: Callable[[ObjectFile], _Library]) -> _Library:
     try:
-        return load_library(built)
+        return load(built)
     except OSError as error:
         raise CannotBuild(
             f"A kernel could not be loaded: {error}. The graph runs by PyTorch's own kernels."
         ) from error
-
-
-# --- private ---------------------------------------------------------------------------------
 
 
 def _key(units: Sequence[SourceUnit], toolchain: Toolchain) -> str:

@@ -9,14 +9,16 @@ from __future__ import annotations
 import functools
 import sys
 import types
+import weakref
 from collections.abc import Callable
-from typing import Any
+from typing import Any, final
 
 import torch
 
 from braze.compat.compiler_questions import is_data_dependent_step
 from braze.compat.continuation import GENERATOR_FLAGS
 from braze.compat.modules import compiled_call, module_call
+from braze.frozen import frozen
 from braze.marks import MARKS, Mark
 from braze.runtime.driver import CompiledCallable, Dispatcher
 from braze.runtime.module_shield import is_shielded
@@ -41,17 +43,27 @@ def compile_callees(
     may_compile: Callable[[types.FunctionType], bool] = is_worth_compiling,
 ) -> None:
     """Make a dispatcher compile what its frames call after a break."""
+    dispatcher.compile_callee = _CompiledCallee(weakref.ref(dispatcher), may_compile)
 
-    def compiled_callee(callable: Any) -> Any:
+
+@final
+@frozen(eq=False)
+class _CompiledCallee:
+    """What a frame calls in the place of a callable. dispatcher: which holds this."""
+
+    dispatcher: Callable[[], Dispatcher | None]
+    may_compile: Callable[[types.FunctionType], bool]
+
+    def __call__(self, callable: Any) -> Any:
         kind = type(callable)
         if callable is torch.cond:
-            return functools.partial(_choose, compiled_callee)
+            return functools.partial(_choose, self)
         if kind is types.FunctionType and is_data_dependent_step(callable):
-            return functools.partial(_step, compiled_callee, callable)
+            return functools.partial(_step, self, callable)
         if kind is types.FunctionType:
-            return dispatcher.compiled(callable) if may_compile(callable) else callable
+            return self._compiled(callable) if self.may_compile(callable) else callable
         if kind is types.MethodType:
-            function = compiled_callee(callable.__func__)
+            function = self(callable.__func__)
             same = function is callable.__func__
             return callable if same else types.MethodType(function, callable.__self__)
         if kind in _NO_INSTANCES or kind is CompiledCallable or is_shielded(callable):
@@ -62,12 +74,15 @@ def compile_callees(
         if call is _MODULE_CALL:
             if compiled_call(callable) is not None:
                 return callable
-            return types.MethodType(dispatcher.compiled(module_call(callable)), callable)
-        if not may_compile(call):
+            return types.MethodType(self._compiled(module_call(callable)), callable)
+        if not self.may_compile(call):
             return callable
-        return types.MethodType(dispatcher.compiled(call), callable)
+        return types.MethodType(self._compiled(call), callable)
 
-    dispatcher.compile_callee = compiled_callee
+    def _compiled(self, function: types.FunctionType) -> Any:
+        dispatcher = self.dispatcher()
+        assert dispatcher is not None, "a frame runs whose dispatcher is gone"
+        return dispatcher.compiled(function)
 
 
 def _python_call(kind: type) -> types.FunctionType | None:

@@ -8,7 +8,7 @@
             t1 = t0.shape           ->       def check1(L, frame, held):
             ...                                  t0, = held
             return [t0]                          ...
-        except READ_FAILURES:                def check(frame):
+        except READ_FAILURES:                def check(frame, check0=check0, check1=check1):
             return None                          held = []
                                                  if not check0(L, frame, held): return None
                                                  ...

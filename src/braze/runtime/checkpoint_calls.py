@@ -40,12 +40,13 @@ Way: TypeAlias = SavingGraph | EagerRun
 @final
 class _Call:
     """A call of the forward. start, end: tensors saved before and after it; end is None while it
-    runs, and where it raised."""
+    runs, and where it raised. kept: what the recomputation finds the graph by, alive until then."""
 
-    __slots__ = ("end", "start", "way")
+    __slots__ = ("end", "kept", "start", "way")
 
     def __init__(self, way: Way, start: int) -> None:
         self.way = way
+        self.kept = (way.entry(), way.cache()) if type(way) is SavingGraph else ()
         self.start = start
         self.end: int | None = None
 

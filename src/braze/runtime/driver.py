@@ -55,8 +55,6 @@ class Dispatcher:
     compile_callee: what to call instead of a callable that a frame calls after a break, so that
         it gets graphs of its own; the callable itself where it is not compiled.
     stance: what calls do now; compiler_for: the compiler that uses a backend of a stance's.
-    compiled: `compiled(function)` is the compiled form of a function that a frame calls, the same
-        at each call; `entered(function)` that of one that the user calls.
     record: is told of each call that is left to eager. tally: has the counts of calls.
     owner: what the user calls; None where nobody said. name, place: of what it was made of.
     number: dispatchers that were made before. was_reset: everything was forgotten once.
@@ -86,9 +84,7 @@ class Dispatcher:
         self.compiles = True
         self.continuations: dict[Any, Continuation] = {}
         self._caches: dict[FrameKey, FrameCache] = {}
-        # Bounded: a program may make functions without end.
-        self.compiled = functools.lru_cache(_COMPILED_CALLEES)(self._make_callee)
-        self.entered = functools.lru_cache(_COMPILED_CALLEES)(self._make_callable)
+        self._callees: Callable[[], CompiledFunctions | None] = _no_functions
 
     def owned_by(self, owner: _Owner, name: str, code: types.CodeType | None) -> _Owner:
         """The owner: what the user calls, made of a function with this code or of a module."""
@@ -147,8 +143,9 @@ class Dispatcher:
         """What ran the forward's call of a checkpoint, for its recomputation, where another entry
         was found, which refused. Raises what it raised where that call was another."""
         saving = entry.compiled.saving
-        assert saving is not None and isinstance(saving.cache, FrameCache)
-        followed = self._followed(saving.cache, values)
+        cache = None if saving is None else saving.cache()
+        assert isinstance(cache, FrameCache)
+        followed = self._followed(cache, values)
         if followed is None:
             raise otherwise
         return followed
@@ -170,14 +167,15 @@ class Dispatcher:
             name, is_rest = code.co_qualname, cache.offset > 0
             return LeftToEager("recomputed", what, "", where, name, is_rest, is_asked_for=True)
         assert type(way) is SavingGraph
-        assert isinstance(way.entry, Entry) and isinstance(way.cache, FrameCache)
-        if self._place_of(way.cache) is not self._place_of(cache):
+        entry, place = way.entry(), way.cache()
+        assert isinstance(entry, Entry) and isinstance(place, FrameCache)
+        if self._place_of(place) is not self._place_of(cache):
             return None
-        inputs = way.entry.check(values)
+        inputs = entry.check(values)
         if inputs is None:
-            failure = explain_failure(way.entry.compiled.guards, values)
+            failure = explain_failure(entry.compiled.guards, values)
             raise recomputed_otherwise(way, f"something else, since that does not fit: {failure}")
-        return way.entry, inputs
+        return entry, inputs
 
     def _place_of(self, cache: FrameCache) -> FrameCache:
         """The cache of the same place that has what the callable's own backend compiled."""
@@ -208,11 +206,19 @@ class Dispatcher:
             return forced.find(values) or _run_only(cache)
         return forced.find_or_compile(self.compiler_for(stance.backend), values, function)
 
-    def _make_callable(self, function: types.FunctionType) -> CompiledCallable:
-        return CompiledCallable(function, self)
+    def compiled(self, function: types.FunctionType) -> CompiledCallable:
+        """The compiled form of a function that a frame calls; the same at each call while somebody
+        holds `callees()`."""
+        return self.callees().compiled(function)
 
-    def _make_callee(self, function: types.FunctionType) -> CompiledCallable:
-        return CompiledCallable(function, self, is_inner=True)
+    def callees(self) -> CompiledFunctions:
+        """The functions that frames call. What the user calls holds them, and they the dispatcher,
+        so that nothing is held in a circle."""
+        found = self._callees()
+        if found is None:
+            found = CompiledFunctions(self, is_inner=True)
+            self._callees = weakref.ref(found)
+        return found
 
     def caches(self) -> tuple[FrameCache, ...]:
         """All caches, for reports."""
@@ -338,6 +344,20 @@ def _misfit(code: types.CodeType) -> LeftToEager:
 
 
 @final
+class CompiledFunctions:
+    """The compiled forms of a dispatcher's functions, each the same at each call; bounded, since a
+    program may make functions without end. is_inner: frames call them, not the user."""
+
+    def __init__(self, dispatcher: Dispatcher, *, is_inner: bool = False) -> None:
+        make = functools.partial(CompiledCallable, dispatcher=dispatcher, is_inner=is_inner)
+        self.compiled = functools.lru_cache(_COMPILED_CALLEES)(make)
+
+
+def _no_functions() -> None:
+    return None
+
+
+@final
 class CompiledCallable:
     """A function compiled on demand; as a class attribute it binds like a function.
 
@@ -352,6 +372,8 @@ class CompiledCallable:
         self._calls = tally.inner if is_inner else tally.calls
         self._function = function
         self._dispatcher = dispatcher
+        # Those that are held there are no holders themselves.
+        self._callees = None if is_inner else dispatcher.callees()
         self._refresh()
 
     @property

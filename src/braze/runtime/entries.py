@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import threading
 import types
+import weakref
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any, TypeAlias, final
@@ -66,6 +67,7 @@ class Entry:
     """
 
     __slots__ = (
+        "__weakref__",
         "check",
         "compiled",
         "draws_on",
@@ -157,6 +159,7 @@ class FrameCache:
     """
 
     __slots__ = (
+        "__weakref__",
         "closed",
         "code",
         "entries",
@@ -307,7 +310,7 @@ class FrameCache:
             return self._refused(unstable)
         saving = answer.saving
         if saving is not None:
-            saving.entry, saving.cache = entry, self
+            saving.entry, saving.cache = weakref.ref(entry), weakref.ref(self)
             where = f"{self.code.co_filename}:{self.code.co_firstlineno}"
             saving.name = f"a compiled graph of {self.code.co_qualname} ({where})"
         with self.order:

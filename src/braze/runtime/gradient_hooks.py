@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ctypes
 import importlib.resources
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, final
@@ -86,8 +87,9 @@ class _Asked:
 
     def __call__(self, leaves: Sequence[torch.Tensor]) -> int:
         """The number of the first that is watched, or -1. All need gradients."""
-        addresses = (ctypes.c_void_p * len(leaves))(*map(implementation_address, leaves))
-        return int(self._function(*self.functions, addresses, len(leaves)))
+        # Not ctypes' array: each length of them is a class.
+        addresses = array("Q", map(implementation_address, leaves))
+        return int(self._function(*self.functions, addresses.buffer_info()[0], len(leaves)))
 
 
 def _load() -> _Asked | None:

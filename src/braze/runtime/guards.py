@@ -50,9 +50,9 @@ def compile_guards(guards: Iterable[Guard]) -> Callable[[FrameValues], bool]:
     """A function that says whether all guards hold for a frame."""
     ordered = order_guards(guards)
     writer = _writer(ordered, ordered)
-    body = _body(writer, ordered, lambda: "True", "False")
+    parts, body = _body(writer, ordered, lambda: "True", "False")
     check: Callable[[FrameValues], bool]
-    check = writer.function("check", "frame", body, "<braze guards>")
+    check = writer.function("check", "frame", body, "<braze guards>", parts)
     return check
 
 
@@ -83,9 +83,9 @@ def _generated_check(
     def result() -> str:
         return f"[{', '.join([writer.read(source) for source in inputs])}]"
 
-    body = _body(writer, ordered, result, "None")
+    parts, body = _body(writer, ordered, result, "None")
     check: Check
-    check = writer.function("check", "frame", body, "<braze guards>")
+    check = writer.function("check", "frame", body, "<braze guards>", parts)
     return check
 
 
@@ -135,7 +135,8 @@ def _rank(guard: Guard) -> tuple[int, int, int]:
 
 def _body(
     writer: SourceWriter, guards: Sequence[Guard], result: Callable[[], str], failed: str
-) -> list[str]:
+) -> tuple[Sequence[str], list[str]]:
+    """Functions that the check calls, and its lines."""
     for (_, kind), together in itertools.groupby(guards, lambda guard: (_rank(guard), guard.kind)):
         if kind is GuardKind.TENSOR_MATCH:
             _write_tensors(writer, list(together), failed)
@@ -147,8 +148,7 @@ def _body(
     writer.namespace["READ_FAILURES"] = READ_FAILURES
     value = result()
     functions, lines = check_in_parts(writer.lines, value, failed)
-    writer.define(functions, "<braze guards>")
-    return [
+    return functions, [
         "try:",
         "    L = frame.locals",
         *(f"    {line}" for line in lines),

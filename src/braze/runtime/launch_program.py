@@ -7,8 +7,8 @@ from typing import Any, final
 
 import torch
 
-from braze.compat.line_tables import without_columns
 from braze.frozen import frozen
+from braze.ir.generated_code import define
 from braze.ir.loops import BufferView
 
 
@@ -48,7 +48,4 @@ class LaunchProgram:
 
     def define(self, names: dict[str, Any]) -> Any:
         """`call`, with these names as its globals."""
-        for part in self.parts:
-            code = compile(part, "<braze launch program>", "exec")
-            exec(without_columns(code), names)
-        return names["call"]
+        return define(self.parts, "<braze launch program>", names)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import weakref
 import zlib
+from array import array
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias, final
 
@@ -17,7 +17,7 @@ from braze.ir.schedule import ALIGNMENT, Schedule
 from braze.locks import call_in_children
 from braze.options import Options
 from braze.runtime.arena_view import ArenaView
-from braze.runtime.build import library_of
+from braze.runtime.build import kernels_of
 from braze.runtime.launch import Run, load_launcher, raise_fault
 from braze.runtime.launch_program import LaunchProgram
 from braze.runtime.program import write_program
@@ -45,14 +45,13 @@ def link(
         toolchain = find_for_kernels(options)
         if isinstance(toolchain, NoCompiler):
             return toolchain
-        library = library_of(sources.units, toolchain, options)
+        library = kernels_of(sources.units, toolchain, options)
         run: Run = load_launcher(toolchain, options)
         names["run"] = run
         names["raise_fault"] = raise_fault
         names["keep"] = library
         for segment in sources.segments:
-            # A function of ctypes is a cycle that the library keeps; the symbol's address is all.
-            names[segment.entry] = ctypes.addressof(ctypes.c_byte.in_dll(library, segment.entry))
+            names[segment.entry] = library.address(segment.entry)
     return callable_of(program, names, Frames(schedule, sources, program.views))
 
 
@@ -201,15 +200,16 @@ class Frames:
     def _new(self) -> tuple[Any, ...]:
         arena = torch.empty(self._arena_size + ALIGNMENT, dtype=torch.uint8, device="cpu")
         start = -arena.data_ptr() % ALIGNMENT
-        pointers = (ctypes.c_void_p * (len(self._offsets) + 1))()
+        # Not ctypes' arrays: each length of them is a class.
+        pointers = array("Q", bytes(array("Q").itemsize * (len(self._offsets) + 1)))
         for place, (offset, constant) in enumerate(zip(self._offsets, self._constants)):
             if offset is not None:
                 pointers[place] = arena.data_ptr() + start + offset
             elif constant is not None:
                 pointers[place] = constant.data_ptr()
-        sizes = (ctypes.c_long * self._sizes)()
-        held = _Held(ctypes.addressof(pointers), (pointers, arena))
-        first = (held, _Held(ctypes.addressof(sizes), sizes), sizes)
+        sizes = array("q", bytes(array("q").itemsize * self._sizes))
+        held = _Held(pointers.buffer_info()[0], (pointers, arena))
+        first = (held, _Held(sizes.buffer_info()[0], sizes), sizes)
         if self._on_device:
             return (*first, {})
         if self._arena_plan is not None:

@@ -21,6 +21,7 @@ import copy
 import functools
 import types
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -36,6 +37,7 @@ Remake = Callable[[torch.nn.Module], torch.nn.Module]
 _ORIGINAL = "_braze_original"
 _FIND = "_braze_find"
 _REMAKE = "_braze_remake"
+_END = "_braze_end"
 
 
 def _part(shielded: Any, name: str) -> Any:
@@ -143,6 +145,7 @@ def shield(
     made = types.new_class(cls.__name__, (Shield, cls), {}, lambda body: body.update(namespace))
     compiled: torch.nn.Module = object.__new__(made)
     object.__setattr__(compiled, "__dict__", model.__dict__)
+    type.__setattr__(made, _END, weakref.ref(compiled, functools.partial(_empty, made)))
     return compiled
 
 
@@ -194,6 +197,13 @@ def _call_original(self: Any, /, *args: Any, **kwargs: Any) -> Any:
 def _call_forward_of_original(self: Any, /, *args: Any, **kwargs: Any) -> Any:
     model = type(self)._braze_original
     return type(model).forward(model, *args, **kwargs)
+
+
+def _empty(made: type, _: object) -> None:
+    """Let go of what the class of a compiled module that is gone holds: the class itself, a circle
+    as every class, stays until the cycle collector comes."""
+    for name in (_ORIGINAL, _FIND, _REMAKE, "__call__", "forward"):
+        type.__delattr__(made, name)
 
 
 def _do_nothing(self: Any) -> None:

@@ -16,13 +16,15 @@ import importlib.util
 import logging
 import os
 import tempfile
-from collections.abc import Callable, Iterator
+import weakref
+from collections.abc import Callable, Iterator, MutableMapping
 from pathlib import Path
 from typing import Any, TypeVar, final
 
 from braze.cache import private_folder, write_all
 from braze.frozen import frozen
 from braze.locks import make_lock
+from braze.runtime.kernel_library import KernelLibrary
 
 _CACHE = logging.getLogger("braze.cache")
 _Loaded = TypeVar("_Loaded")
@@ -55,6 +57,11 @@ def load_library(built: ObjectFile) -> ctypes.CDLL:
     return load_object(built, lambda path: ctypes.CDLL(path, mode=os.RTLD_NOW | os.RTLD_LOCAL))
 
 
+def load_kernels(built: ObjectFile) -> KernelLibrary:
+    """The same, for as long as somebody holds it. Raises OSError."""
+    return load_object(built, KernelLibrary)
+
+
 def load_extension(name: str, built: ObjectFile) -> Any:
     """The extension module of that name. Raises ImportError, OSError."""
 
@@ -72,11 +79,11 @@ def load_extension(name: str, built: ObjectFile) -> Any:
 @final
 class LoadedObjects:
     """What the process has loaded, by (folder of the cache, what it was loaded as, key): the loader
-    would map the same bytes a second time."""
+    would map the same bytes a second time. found: empty; it may hold its values weakly."""
 
-    def __init__(self) -> None:
+    def __init__(self, found: MutableMapping[tuple[str, ...], Any]) -> None:
         self._lock = make_lock()
-        self._found: dict[tuple[str, ...], Any] = {}
+        self._found = found
 
     def get(self, key: tuple[str, ...], load: Callable[[], _Loaded]) -> _Loaded:
         """The object of a key, loaded if it is not there."""
@@ -90,7 +97,8 @@ class LoadedObjects:
         return found  # type: ignore[no-any-return]
 
 
-LOADED = LoadedObjects()
+LOADED = LoadedObjects({})  # for good
+HELD = LoadedObjects(weakref.WeakValueDictionary())  # while somebody else holds it
 
 
 # --- private ---------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ import torch
 
 from braze.compat.gradmode import set_grad_enabled
 from braze.frozen import frozen
+from braze.ir.generated_code import define
 from braze.ir.padding import PaddedSize
 from braze.ir.schedule import Schedule
 from braze.ir.training import PLAIN, Role
@@ -199,6 +200,4 @@ def _reader(
         names[binding.symbol] = f"n_{binding.symbol.name}"
         lines.append(f"    {names[binding.symbol]} = {text}")
     lines.append(f"    return ({', '.join(names.values())}{',' if names else ''})")
-    found: dict[str, Any] = {}
-    exec(compile("\n".join(lines), "<sizes of a schedule>", "exec"), found)
-    return tuple(names), found["read"]
+    return tuple(names), define(["\n".join(lines)], "<sizes of a schedule>", {})

@@ -9,7 +9,7 @@
                                              held.clear()
                                              t1 = op1(t0, x1)
                                              return [t1]
-                                         def call(inputs): ...
+                                         def call(inputs, part0=part0, part1=part1): ...
 
 Python's compiler takes 5 KiB a line of one function: as much as a large graph's values. A part lets
 go of what no later one reads; what they read is in `held` only while no part runs, so that `del`
@@ -44,8 +44,8 @@ _BOUND = re.compile(r"((?:[A-Za-z_]\w*, )*[A-Za-z_]\w*),? = ")
 
 
 def in_parts(lines: Sequence[str], longest: int = LONGEST_PART) -> tuple[str, ...]:
-    """The functions that `call(inputs)` consists of, itself last; each has the others' names as
-    globals. The last line returns."""
+    """The functions that `call(inputs)` consists of, itself last, with the others as
+    defaults of its parameters. The last line returns."""
     commits = lines.index(COMMITS) if COMMITS in lines else len(lines)
     lines = [line for line in lines if line != COMMITS]
     if len(lines) <= longest:
@@ -68,7 +68,8 @@ def in_parts(lines: Sequence[str], longest: int = LONGEST_PART) -> tuple[str, ..
         calls.append(f"part{number}({arguments})")
         taken = carried
     calls[-1] = f"return {calls[-1]}"
-    return (*made, _function("call(inputs)", ["held = []", *calls]))
+    parts = "".join(f", part{number}=part{number}" for number in range(len(made)))
+    return (*made, _function(f"call(inputs{parts})", ["held = []", *calls]))
 
 
 def _function(signature: str, lines: Sequence[str], commits: int = sys.maxsize) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, final
 
 from braze.frozen import frozen
+from braze.ir.generated_code import define
 from braze.ir.graph import Graph
 from braze.ir.run_graph import bindings_of
 from braze.shapes.binding import Binding, python_text
@@ -45,7 +46,7 @@ def compile_reader(graph: Graph, computed: Sequence[Symbol] = ()) -> SizeReader:
     for binding in graph.sizes.following(names.keys()):
         bind(binding)
     lines.append(f"    return ({', '.join(names.values())}{',' if names else ''})")
-    return SizeReader(tuple(names), _compiled("\n".join(lines), "read"))
+    return SizeReader(tuple(names), _compiled("\n".join(lines)))
 
 
 def compile_sizes(symbols: Sequence[Symbol], sizes: Any) -> Callable[[Sequence[int]], Any]:
@@ -53,7 +54,7 @@ def compile_sizes(symbols: Sequence[Symbol], sizes: Any) -> Callable[[Sequence[i
     names = {symbol: f"n_{symbol.name}" for symbol in symbols}
     arguments = f"({', '.join(names.values())},) = numbers" if names else "pass"
     text = f"def fill(numbers):\n    {arguments}\n    return {_text(sizes, names)}"
-    return _compiled(text, "fill")
+    return _compiled(text)
 
 
 # --- private -------------------------------------------------------------------------------------
@@ -65,8 +66,6 @@ def _text(sizes: Any, names: dict[Symbol, str]) -> str:
     return python_text(sizes, names) if type(sizes) is Expr else repr(sizes)
 
 
-def _compiled(text: str, name: str) -> Callable[..., Any]:
-    names: dict[str, Any] = {}
-    exec(compile(text, "<sizes of a graph>", "exec"), names)
-    function: Callable[..., Any] = names[name]
+def _compiled(text: str) -> Callable[..., Any]:
+    function: Callable[..., Any] = define([text], "<sizes of a graph>", {})
     return function

@@ -11,12 +11,14 @@ def lay_out(numbers):
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import torch
 
 from braze.frozen import frozen
+from braze.ir.generated_code import define
 from braze.ir.loops import Buffer, BufferView
 from braze.ir.schedule import ALIGNMENT, SizedSlot
 from braze.ir.types import Size
@@ -78,7 +80,7 @@ class SizedArena:
 
     __slots__ = ("_memory", "_plan", "_pointers", "_typed", "numbers", "views")
 
-    def __init__(self, plan: ArenaPlan, pointers: Any) -> None:
+    def __init__(self, plan: ArenaPlan, pointers: array[int]) -> None:
         """pointers: the frame's table."""
         self._plan, self._pointers = plan, pointers
         self._memory = torch.empty(0, dtype=torch.uint8, device="cpu")
@@ -139,9 +141,8 @@ def _compile_offsets(
     offsets = "".join(f"o{number}, " for number in every)
     lines.append(f"return ({offsets}), {_greatest([f'e{number}' for number in every])}")
     text = "\n".join(["def lay_out(numbers):", *(f"    {line}" for line in lines)])
-    made: dict[str, Any] = {}
-    exec(compile(text, "<arena of a graph>", "exec"), made)
-    function: Callable[[Sequence[int]], tuple[tuple[int, ...], int]] = made["lay_out"]
+    function: Callable[[Sequence[int]], tuple[tuple[int, ...], int]]
+    function = define([text], "<arena of a graph>", {})
     return function
 
 

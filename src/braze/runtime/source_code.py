@@ -16,15 +16,15 @@ import functools
 import keyword
 import types
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 
 from braze.compat.iterators import iterated_containers, peek
-from braze.compat.line_tables import without_columns
 from braze.compat.numpy_interface import tensor_of_array
 from braze.ir.entry import FrameValues
+from braze.ir.generated_code import define
 from braze.ir.guard import Guard, GuardKind
 from braze.ir.source import (
     ArrayMemorySource,
@@ -265,16 +265,20 @@ class SourceWriter:
             return type(source.value)
         return None if source is None else self.types.get(source)
 
-    def define(self, functions: Iterable[str], filename: str) -> None:
-        """Give the text functions that it calls."""
-        for text in functions:
-            exec(without_columns(compile(text, filename, "exec")), self.namespace)
-
-    def function(self, name: str, parameters: str, body: list[str], filename: str) -> Any:
-        """The function `name(parameters)` whose lines are `body`, already indented once less."""
+    def function(
+        self,
+        name: str,
+        parameters: str,
+        body: list[str],
+        filename: str,
+        parts: Sequence[str] = (),
+    ) -> Any:
+        """The function `name(parameters)` whose lines are `body`, already indented once less.
+        parts: texts of functions that it calls."""
+        called = [text[len("def ") : text.index("(")] for text in parts]
+        parameters += "".join(f", {part}={part}" for part in called)
         text = f"def {name}({parameters}):\n" + "\n".join(f"    {line}" for line in body) + "\n"
-        exec(without_columns(compile(text, filename, "exec")), self.namespace)
-        function = self.namespace.pop(name)
+        function = define([*parts, text], filename, self.namespace)
         function.__braze_source__ = text
         return function
 

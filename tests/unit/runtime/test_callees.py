@@ -72,4 +72,6 @@ def test_what_is_not_the_users_work_is_called_as_it_is() -> None:
 
 def test_a_function_is_compiled_once() -> None:
     dispatcher = Dispatcher(refuse)
+    held = dispatcher.callees()
+    assert held.compiled(double) is dispatcher.compiled(double)
     assert dispatcher.compiled(double) is dispatcher.compiled(double)
