@@ -153,7 +153,8 @@ def _plan(
         recorder.emit("loops", lambda: print_loops(made[0]))
         recorder.note_extern_ops(str(s.op) for s in made[0].statements if isinstance(s, ExternCall))
     with recorder.stage("schedule"):  # in which a large program goes, so that nobody may hold it
-        plan = schedule(made.pop(), options, kind.target(device), kind.choose(options))
+        target = kind.target(device)
+        plan = schedule(made.pop(), options, target, kind.choose(options, target))
         recorder.emit("schedule", lambda: print_schedule(plan))
         recorder.emit("fusion", lambda: print_fusion(plan))
     return plan

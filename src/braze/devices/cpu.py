@@ -28,7 +28,7 @@ def _link(
 
 DEVICE = Device(
     target=lambda _: CPU,
-    choose=lambda _: None,
+    choose=lambda *_: None,
     supports=cpp.supports,
     generate=cpp.generate,
     link=_link,

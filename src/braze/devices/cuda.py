@@ -13,7 +13,7 @@ from braze.runtime.cubins import triton_version
 from braze.runtime.link_device import link_device, paddings, prepare
 from braze.runtime.product_tuning import quickest_way
 from braze.runtime.tuning import TUNING_MODES, choose_launches
-from braze.schedule import ChooseProduct, cuda_target
+from braze.schedule import ChooseProduct, Target, cuda_target
 
 
 def _generate(plan: Schedule, options: Options) -> KernelSources:
@@ -22,13 +22,15 @@ def _generate(plan: Schedule, options: Options) -> KernelSources:
     return triton.host_sources(plan, choose_launches(triton.alternatives(plan, options), options))
 
 
-def _choose(options: Options) -> ChooseProduct | None:
+def _choose(options: Options, target: Target) -> ChooseProduct | None:
     """Those that tuning finds quicker."""
     if options.mode not in TUNING_MODES or options.numerics == "eager":
         return None
 
     def choose(ways: Sequence[tuple[Step, ...]]) -> int:
-        return quickest_way([triton.ways_to_run(steps, options) for steps in ways], options)
+        return quickest_way(
+            [triton.ways_to_run(steps, options, target.device) for steps in ways], options
+        )
 
     return choose
 

@@ -33,7 +33,7 @@ class Device:
     """
 
     target: Callable[[torch.device], Target]
-    choose: Callable[[Options], ChooseProduct | None]
+    choose: Callable[[Options, Target], ChooseProduct | None]
     supports: Callable[[str, torch.dtype], bool]
     generate: Callable[[Schedule, Options], KernelSources]
     link: Callable[[Schedule, KernelSources, Options, torch.device, Role, Report], Linked]

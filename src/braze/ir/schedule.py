@@ -23,6 +23,7 @@ from typing import Literal, TypeAlias, final
 import torch
 
 from braze.frozen import frozen
+from braze.ir.device_model import H200, DeviceModel
 from braze.ir.loops import Buffer, BufferView, ExternCall, Scalar, Scatter, bytes_of
 from braze.ir.origin import UNKNOWN, Origin
 from braze.ir.padding import NO_PADDING, Padding
@@ -248,6 +249,7 @@ class Schedule:
         of the last step that needs it: it is dropped after that. For an input too, which is
         dropped if the call takes its inputs over.
     padding: the sizes that a recording may be made larger for, where that is asked for.
+    device: what the GPU can do that it is for.
     """
 
     inputs: tuple[Buffer, ...]
@@ -265,6 +267,7 @@ class Schedule:
     sizes: Sizes = NO_SIZES
     sized: tuple[tuple[Buffer, SizedSlot], ...] = ()
     padding: Padding = NO_PADDING
+    device: DeviceModel = H200
 
 
 def kernel_runs(schedule: Schedule) -> list[tuple[int, int]]:

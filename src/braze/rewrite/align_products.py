@@ -31,7 +31,8 @@ from typing import Any, final
 import torch
 
 from braze.frozen import frozen
-from braze.ir.graph import Graph, Node, Value
+from braze.ir.device_model import LAUNCH, DeviceModel, model_of_device
+from braze.ir.graph import Graph, Node, Value, devices_of
 from braze.ir.odd_rows import ALIGNED, HALVES, contiguous_dim, has_odd_rows, is_aligned
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import (
@@ -74,19 +75,23 @@ class Rates:
 
 # An H200, measured: vocabularies of 50,257 (2 bytes) and 30,522 (4 bytes), 4,096 and 8,192 rows.
 # Of 8 bytes nothing was measured: between the others.
-RATES: Mapping[str, Rates] = {
-    "cuda": Rates(
-        aligned=690e12,
-        unaligned={2: 120e12, 4: 235e12, 8: 400e12},
-        memory=4.2e12,
-        call=3e-6,
+def rates_of(device: DeviceModel) -> Rates:
+    """What padding is weighed by on a GPU."""
+    return Rates(
+        aligned=device.aligned_products(),
+        unaligned={size: device.aligned_products(size) for size in (2, 4, 8)},
+        memory=device.memory,
+        call=LAUNCH,
         worth=2.0,
-    ),
-}
+    )
 
 
-def align_products(graph: Graph, rates: Mapping[str, Rates] = RATES) -> Graph:
-    """The graph with products padded where that pays."""
+def align_products(graph: Graph, rates: Mapping[str, Rates] | None = None) -> Graph:
+    """The graph with products padded where that pays; rates: by type of device, those of this
+    machine's if not given."""
+    if rates is None:
+        devices = {device.type: device for device in devices_of(graph) if device.type == "cuda"}
+        rates = {kind: rates_of(model_of_device(device)) for kind, device in devices.items()}
     plans = {node: plan for node in graph.nodes if (plan := _plan(node, rates)) is not None}
     seen = _seen(graph) if plans else ()
     plans = {node: plan for node, plan in plans.items() if not _is_left(node, seen)}

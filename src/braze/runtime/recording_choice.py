@@ -29,6 +29,7 @@ from typing import Any, final
 import torch
 
 from braze.frozen import frozen
+from braze.ir.device_model import STEP, DeviceModel
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
 from braze.ir.types import Size
@@ -56,21 +57,6 @@ SMALL_BLOCK = 1 << 20
 # Launches that one replay costs as much as.
 LEAST_STEPS = 6
 
-
-@final
-@frozen
-class DeviceRates:
-    """memory: bytes a second; products: operations a second, by the size of an element in bytes;
-    step: seconds that the smallest kernel takes."""
-
-    memory: float
-    products: Mapping[int, float]
-    step: float
-
-
-# An H200, measured: a copy; large products of half types, TF32 in convolutions. float64: the data
-# sheet's. A smaller device takes longer, and its host has more time.
-RATES = DeviceRates(memory=4.2e12, products={1: 600e12, 2: 600e12, 4: 100e12, 8: 60e12}, step=2e-6)
 
 # Operator -> the place of the first factor among its tensors.
 _PRODUCTS: Mapping[str, int] = {
@@ -214,9 +200,9 @@ def call_refused(step: ExternStep) -> str:
     return "" if name in _KNOWN else f"{name} is not known to be recordable"
 
 
-def device_seconds(schedule: Schedule, rates: DeviceRates = RATES) -> float:
+def device_seconds(schedule: Schedule) -> float:
     """What the steps take at the least: bytes once at the rate of memory, or products at theirs."""
-    return sum(max(rates.step, _seconds(step, rates)) for step in schedule.steps)
+    return sum(max(STEP, _seconds(step, schedule.device)) for step in schedule.steps)
 
 
 def held_bytes(schedule: Schedule, elsewhere: Collection[Buffer] = (), above: int = 0) -> int:
@@ -280,22 +266,22 @@ def _touched(step: Step) -> Iterator[Buffer]:
         yield from (b for b in step.call.outputs if b is not None)
 
 
-def _seconds(step: Step, rates: DeviceRates) -> float:
+def _seconds(step: Step, device: DeviceModel) -> float:
     if isinstance(step, Kernel):
         points = max(_count(n for _, n in (*step.rows, *phase.loops)) for phase in step.phases)
         moved = sum(min(_bytes(b), points * b.dtype.itemsize) for b in step.memory)
         if step.product is None:
-            return moved / rates.memory
+            return moved / device.memory
         first, second = step.product.first, step.product.second
         done = 2 * _count(first.shape) * _number(second.shape[-1])
-        return max(moved / rates.memory, done / rates.products[first.dtype.itemsize])
+        return max(moved / device.memory, done / device.products(first.dtype.itemsize))
     views = views_of(step)
     made = [b for b in step.call.outputs if b is not None]
     moved = sum(_count(v.shape) * v.dtype.itemsize for v in views) + sum(map(_bytes, made))
     if not views:
-        return moved / rates.memory
-    rate = rates.products.get(views[0].dtype.itemsize, rates.products[8])
-    return max(moved / rates.memory, _operations(step.call, views) / rate)
+        return moved / device.memory
+    rate = device.products(views[0].dtype.itemsize)
+    return max(moved / device.memory, _operations(step.call, views) / rate)
 
 
 def _operations(call: ExternCall, views: list[BufferView]) -> float:

@@ -23,8 +23,6 @@ from braze.schedule.memory import memory_of
 from braze.schedule.normalise import Names
 from braze.schedule.product_kernels import operands_of, product_kernel
 
-SHARED_BYTES = 150 << 10  # that such a kernel may need
-
 _LOG = logging.getLogger("braze.fusion")
 
 

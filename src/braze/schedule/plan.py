@@ -85,6 +85,7 @@ def schedule(
         sizes=program.sizes,
         sized=placement.sized,
         padding=padding,
+        device=target.device,
     )
 
 

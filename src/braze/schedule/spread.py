@@ -32,6 +32,7 @@ from dataclasses import replace
 import torch
 
 from braze.frozen import frozen
+from braze.ir.device_model import model_of_device
 from braze.ir.loops import Buffer, InRange, Load, Scalar
 from braze.ir.scalars import literal, loads, walk
 from braze.ir.schedule import (
@@ -50,14 +51,12 @@ from braze.ir.types import Size
 from braze.schedule.cost import estimated
 from braze.schedule.in_place import Rewritten
 from braze.schedule.normalise import Names
-from braze.schedule.odd_products import SHARED_BYTES
-from braze.schedule.target import CUDA, Target
+from braze.schedule.target import Target, gpu_target
 from braze.shapes.expr import Expr, Symbol, as_expr, constant_value, symbols
 
 _HELD = 16384  # points of a row that one program holds by itself; and of all that a part reads
 _LONGEST = 8192  # points of a part
 _FILLED = 1.125  # parts of so many times a row's points are as good as full
-_PROCESSORS = 132
 KINDS = ("sum", "max", "min")
 _ALIGNED = 16  # bytes
 
@@ -78,16 +77,7 @@ def spread_rows(final: Rewritten, names: Names, target: Target) -> Rewritten:
 
 def cuda_target(device: torch.device) -> Target:
     """What the schedule for a CUDA device decides by."""
-    properties = torch.cuda.get_device_properties(device)
-    shared: int = properties.shared_memory_per_block_optin  # type: ignore[attr-defined]
-    target = replace(CUDA, writes_odd_rows=shared >= SHARED_BYTES)
-    return of_processors(target, properties.multi_processor_count)
-
-
-def of_processors(target: Target, processors: int) -> Target:
-    """The target, of a device with so many multiprocessors: no more programs share a row, since all
-    of them must run at once."""
-    return replace(target, spread_parts=min(target.spread_parts, processors))
+    return gpu_target(model_of_device(device))
 
 
 @frozen
@@ -139,7 +129,8 @@ def is_worth_it(
     rows: Iterable[Size], loops: Sequence[Loop], read: set[tuple[Buffer, Expr]], target: Target
 ) -> bool:
     """Whether what all processors walk at once, a row each, is more than the cache holds."""
-    at_once = min(_PROCESSORS, estimated(rows)) if len(loops) > 1 else _PROCESSORS
+    processors = target.device.processors
+    at_once = min(processors, estimated(rows)) if len(loops) > 1 else processors
     width = sum(buffer.dtype.itemsize for buffer, _ in read)
     return at_once * (row_points(loops) or 0) * width > target.spread_bytes
 

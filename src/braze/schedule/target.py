@@ -6,6 +6,9 @@ import sys
 from typing import final
 
 from braze.frozen import frozen
+from braze.ir.device_model import H200, DeviceModel
+
+SHARED_BYTES = 150 << 10  # of a program that writes odd rows
 
 
 @final
@@ -44,8 +47,9 @@ class Target:
         that is read later waits without the rest.
     writes_over: a large value takes the memory of what its kernel reads for the last time.
     writes_odd_rows: large products of halves whose results have rows of any alignment are kernels,
-        which need 150 KB of shared memory.
+        which need SHARED_BYTES.
     records: calls may be recorded as CUDA graphs, larger than they are if that is asked for.
+    device: of a GPU, what it can do.
     """
 
     enough_tasks: int
@@ -77,6 +81,7 @@ class Target:
     writes_over: bool
     writes_odd_rows: bool
     records: bool
+    device: DeviceModel = H200
 
 
 # Scratch: half of a small second-level cache with its neighbours.
@@ -112,37 +117,43 @@ CPU = Target(
     records=False,
 )
 
-# Two programs or more for each of some 130 multiprocessors. What is computed again in a row that
-# registers hold costs nothing: the value is there. The allocator is quicker than a view of planned
-# memory.
-CUDA = Target(
-    enough_tasks=264,
-    least_work=262144,
-    most_parts=4096,
-    least_part=16384,
-    part_tasks=1056,
-    lane_part_tasks=512,
-    whole_part_tasks=4096,
-    pads_parts=True,
-    small_points=131072,
-    few_rows=128,
-    scratch_bytes=0,
-    computes_again=True,
-    joins=True,
-    plans_results=False,
-    plans_symbols=False,
-    planned_bytes=1 << 20,
-    shares_memory=False,
-    merges_columns=264,
-    moment_points=8192,
-    lane_moment_points=256,
-    tiles_stores=True,
-    spread_bytes=48 << 20,
-    spread_parts=64,
-    orders_scatters=False,
-    carries_sums=False,
-    computes_later=False,
-    writes_over=True,
-    writes_odd_rows=True,
-    records=True,
-)
+
+# What is computed again in a row that registers hold costs nothing: the value is there. The
+# allocator is quicker than a view of planned memory.
+def gpu_target(device: DeviceModel) -> Target:
+    """What the schedule for a GPU decides by: two programs or more for each of its processors."""
+    return Target(
+        enough_tasks=device.tasks(264),
+        least_work=device.tasks(262144),
+        most_parts=4096,
+        least_part=16384,
+        part_tasks=device.tasks(1056),
+        lane_part_tasks=device.tasks(512),
+        whole_part_tasks=device.tasks(4096),
+        pads_parts=True,
+        small_points=device.tasks(131072),
+        few_rows=device.tasks(128),
+        scratch_bytes=0,
+        computes_again=True,
+        joins=True,
+        plans_results=False,
+        plans_symbols=False,
+        planned_bytes=1 << 20,
+        shares_memory=False,
+        merges_columns=device.tasks(264),
+        moment_points=8192,
+        lane_moment_points=256,
+        tiles_stores=True,
+        spread_bytes=device.cache_bytes // 25 * 24,
+        spread_parts=min(64, device.processors),  # all of them must run at once
+        orders_scatters=False,
+        carries_sums=False,
+        computes_later=False,
+        writes_over=True,
+        writes_odd_rows=device.shared_bytes >= SHARED_BYTES,
+        records=True,
+        device=device,
+    )
+
+
+CUDA = gpu_target(H200)

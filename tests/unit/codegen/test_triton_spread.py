@@ -13,12 +13,13 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import alternatives, generate
+from braze.ir.device_model import H200
 from braze.ir.loops import LoopProgram, Scalar
 from braze.ir.print_schedule import print_schedule
 from braze.ir.scalars import apply
 from braze.ir.schedule import Kernel, Schedule
 from braze.schedule import CUDA, Target, schedule
-from braze.schedule.spread import of_processors
+from braze.schedule.target import gpu_target
 from braze.shapes.expr import Symbol, as_expr
 from tests.unit.codegen import programs
 from tests.unit.codegen.triton_running import (
@@ -241,7 +242,7 @@ def test_rows_are_aligned(between: int, shared: int) -> None:
 
 @pytest.mark.parametrize(("processors", "shared"), [(132, 1), (16, 1), (15, 0)])
 def test_all_programs_of_a_row_have_a_processor(processors: int, shared: int) -> None:
-    target = of_processors(CUDA, processors)
+    target = gpu_target(replace(H200, processors=processors))
     plan = schedule(programs.softmax(512, 131072), OPTIONS, target)
     assert len(_shared(plan)) == shared
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 import torch
 
+from braze.ir.device_model import H200, STEP
 from braze.ir.loops import Buffer, ExternCall, LoopProgram
 from braze.ir.scalars import apply
 from braze.ir.schedule import ExternStep, Kernel, Schedule
 from braze.runtime.library_workspace import Scratch
 from braze.runtime.recording_choice import (
-    RATES,
     RecordingChoice,
     call_refused,
     copied_bytes,
@@ -53,20 +53,20 @@ def _plan(size: int, length: int) -> Schedule:
 def test_small_steps_take_what_a_step_takes() -> None:
     plan = _plan(16, 5)
     assert len(plan.steps) == 10
-    assert device_seconds(plan) == pytest.approx(10 * RATES.step)
+    assert device_seconds(plan) == pytest.approx(10 * STEP)
 
 
 def test_large_steps_take_their_products_and_bytes() -> None:
     size = 4096
     found = device_seconds(_plan(size, 1))
-    assert found == pytest.approx(2 * size**3 / RATES.products[4] + 8 * size**2 / RATES.memory)
+    assert found == pytest.approx(2 * size**3 / H200.products(4) + 8 * size**2 / H200.memory)
 
 
 def test_a_product_in_a_kernel_counts_as_one() -> None:
     size = 4096
     plan = schedule(_chain(size, 1), OPTIONS, CUDA, lambda *_: True)
     assert len(plan.steps) == 1
-    assert device_seconds(plan) == pytest.approx(2 * size**3 / RATES.products[4])
+    assert device_seconds(plan) == pytest.approx(2 * size**3 / H200.products(4))
 
 
 def test_a_kernel_moves_what_it_touches() -> None:
@@ -76,7 +76,7 @@ def test_a_kernel_moves_what_it_touches() -> None:
     plan = schedule(
         program([table], [define(result, over, load(table, 5, i))], [result]), OPTIONS, CUDA
     )
-    assert device_seconds(plan) == pytest.approx(max(2 * 4 * size / RATES.memory, RATES.step))
+    assert device_seconds(plan) == pytest.approx(max(2 * 4 * size / H200.memory, STEP))
 
 
 def test_convolutions_and_their_backward() -> None:
@@ -86,7 +86,7 @@ def test_convolutions_and_their_backward() -> None:
     forward = ExternCall(torch.ops.aten.convolution.default, (view(x), view(w), *rest), (), (y,))
     made = device_seconds(schedule(program([x, w], [forward], [y]), OPTIONS, CUDA))
     operations = 2 * 8 * 56 * 56 * 128 * 64 * 9
-    assert made == pytest.approx(operations / RATES.products[4])
+    assert made == pytest.approx(operations / H200.products(4))
     g, dx, dw = buffer("g", result), buffer("dx", image), buffer("dw", weight)
     given = (view(g), view(x), view(w), [0], [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
     op = torch.ops.aten.convolution_backward.default

@@ -18,6 +18,7 @@ from braze.codegen.triton import alternatives, generate, host_sources
 from braze.codegen.triton.candidates import candidate_tilings
 from braze.codegen.triton.tiling import plan_tiling
 from braze.errors import BuildFailed
+from braze.ir.device_model import H200
 from braze.ir.kernel import DeviceFunction, Launch
 from braze.ir.schedule import Kernel
 from braze.options import Options
@@ -136,8 +137,8 @@ def test_candidates(name: str) -> None:
     plan = schedule(PROGRAMS[name], options, CUDA)
     for step in plan.steps:
         assert isinstance(step, Kernel)
-        found = candidate_tilings(step)
-        assert found[0] == plan_tiling(step)
+        found = candidate_tilings(step, H200)
+        assert found[0] == plan_tiling(step, H200)
         assert 3 <= len({*found}) == len(found) <= 24
         assert all(1 <= x.warps <= 32 for x in found)
     ways = alternatives(plan, options)

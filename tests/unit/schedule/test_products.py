@@ -10,6 +10,7 @@ import torch
 import torch.nn.functional as F
 
 from braze.codegen.triton import kernel_alternatives, supports
+from braze.ir.device_model import H200
 from braze.ir.loops import Literal
 from braze.ir.print_schedule import print_schedule
 from braze.ir.schedule import ExternStep, Kernel, Phase, Schedule, Step, Store
@@ -208,5 +209,5 @@ def test_each_layer_is_the_same_text() -> None:
     _, plan = listed(layers, [torch.randn(4, 16), w, s, w, s], 1)
     kernels = [k for k in plan.steps if isinstance(k, Kernel) and k.product]
     assert len(kernels) == 2
-    names = {tuple(x.function.name for x in kernel_alternatives(k, OPTIONS)) for k in kernels}
+    names = {tuple(x.function.name for x in kernel_alternatives(k, OPTIONS, H200)) for k in kernels}
     assert len(names) == 1

@@ -13,32 +13,34 @@ from __future__ import annotations
 import itertools
 import math
 
+from braze.ir.device_model import DeviceModel
+
 Shape = tuple[int, int, int, int, int]  # rows, columns, summed, warps, stages
 
 _COUNT = 7  # blocks that are worth building
 _VARIED = 2  # of them in other ways, too
 
-# An H200: processors; bytes and operations of each in a second, of an item of so many bytes;
-# seconds until the first bytes are there, and of a turn of the loop.
-_PROCESSORS = 132
-_CACHE, _MEMORY = 42e9, 30e9
-_OPERATIONS = {2: 4.5e12, 4: 2.2e12}
+# Seconds until the first bytes are there, and of a turn of the loop.
 _BEGINS, _TURNS = 1.5e-6, 1e-7
-_SHARED, _REGISTERS, _THREADS = 220 << 10, 65536, 2048
 _SUMS = {2: 1 << 15, 4: 1 << 14}  # of a block: more, and registers spill
 _OWN_REGISTERS = 64  # of a thread, beside its sums
 
 
-def likely_shapes(rows: int, columns: int, summed: int, itemsize: int) -> list[Shape]:
+def likely_shapes(
+    rows: int, columns: int, summed: int, itemsize: int, device: DeviceModel
+) -> list[Shape]:
     """The likeliest first, for a result of so many rows and columns, of matrix units: of the
     likeliest blocks the usual way each, then others of the first ones."""
     sizes = (rows, columns, summed)
     fitting = [block for block in _BLOCKS if math.prod(block) <= _SUMS[itemsize]]
-    blocks = [_usual(block, summed, itemsize) for block in fitting]
-    usual = sorted(blocks, key=lambda shape: _seconds(shape, sizes, itemsize))[:_COUNT]
+
+    def fits(shape: Shape) -> bool:
+        return math.isfinite(_seconds(shape, sizes, itemsize, device))
+
+    blocks = filter(fits, [_usual(block, summed, itemsize) for block in fitting])
+    usual = sorted(blocks, key=lambda shape: _seconds(shape, sizes, itemsize, device))[:_COUNT]
     others = [x for shape in usual[:_VARIED] for x in _others(shape, summed, itemsize)]
-    others = [x for x in others if math.isfinite(_seconds(x, sizes, itemsize))]
-    return list(dict.fromkeys([*usual, *others]))
+    return list(dict.fromkeys([*usual, *filter(fits, others)]))
 
 
 # --- private ---------------------------------------------------------------------------------
@@ -69,20 +71,23 @@ def _others(shape: Shape, summed: int, itemsize: int) -> list[Shape]:
     return found
 
 
-def _seconds(shape: Shape, sizes: tuple[int, int, int], itemsize: int) -> float:
+def _seconds(
+    shape: Shape, sizes: tuple[int, int, int], itemsize: int, device: DeviceModel
+) -> float:
     """About how long a product of (rows, columns, summed) takes in blocks of a shape."""
     (block, wide, inner, warps, stages), (rows, columns, summed) = shape, sizes
     shared = max(stages * (block + wide) * inner, block * wide) * itemsize
-    if shared > _SHARED:
+    most = device.blocks_bytes
+    if shared > most:
         return math.inf
     threads = 32 * warps
     registers = threads * (_OWN_REGISTERS + block * wide // threads)
-    together = max(1, min(_SHARED // shared, _THREADS // threads, _REGISTERS // registers))
+    together = max(1, min(most // shared, device.threads // threads, device.registers // registers))
     programs = -(-rows // block) * -(-columns // wide)
-    together = min(together, -(-programs // _PROCESSORS))
+    together = min(together, -(-programs // device.processors))
     turns = -(-summed // inner)
-    read = (block + wide) * turns * inner * itemsize / _CACHE
-    done = 2 * block * wide * turns * inner / _OPERATIONS[itemsize]
-    written = 2 * block * wide * itemsize / _MEMORY
+    read = (block + wide) * turns * inner * itemsize / device.processor_cache
+    done = 2 * block * wide * turns * inner / device.processor_products(itemsize)
+    written = 2 * block * wide * itemsize / device.processor_memory
     each = together * (max(read, done) + written) + _BEGINS + turns * _TURNS
-    return each * -(-programs // (_PROCESSORS * together))
+    return each * -(-programs // (device.processors * together))

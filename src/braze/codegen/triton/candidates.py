@@ -13,6 +13,7 @@ from dataclasses import replace
 from braze.codegen.triton.product import product_tilings
 from braze.codegen.triton.prologue import may_pay
 from braze.codegen.triton.tiling import Tiling, is_wide, plan_tiling
+from braze.ir.device_model import DeviceModel
 from braze.ir.schedule import Kernel, scatters
 
 _FACTORS = (0.5, 2.0)
@@ -22,25 +23,26 @@ _THREADS = 32  # of a warp
 _MOST_STAGES = 4
 
 
-def candidate_tilings(kernel: Kernel) -> list[Tiling]:
+def candidate_tilings(kernel: Kernel, device: DeviceModel) -> list[Tiling]:
     """The cost model's tiling, then others; each once. None where a matrix would be computed by
     too many programs again."""
     if kernel.product is not None:
-        return [x for x in product_tilings(kernel, is_wide(kernel)) if may_pay(kernel, x)]
-    base = plan_tiling(kernel)
+        found = product_tilings(kernel, is_wide(kernel), device)
+        return [tiling for tiling in found if may_pay(kernel, tiling, device)]
+    base = plan_tiling(kernel, device)
     if kernel.spread is not None:  # its arrivals are zero once only, not at each turn of a clock
         return [base]
     if scatters(kernel):  # by indices that a tuner's memory does not hold
         return [base]
-    found = {tiling: None for tiling in (base, *_others(base)) if _is_sensible(tiling)}
-    return [base, *(tiling for tiling in found if tiling != base)]
+    varied = {tiling: None for tiling in (base, *_others(base)) if _is_sensible(tiling)}
+    return [base, *(tiling for tiling in varied if tiling != base)]
 
 
-def first_tiling(kernel: Kernel) -> Tiling:
+def first_tiling(kernel: Kernel, device: DeviceModel) -> Tiling:
     """The cost model's tiling."""
     if kernel.product is not None:
-        return product_tilings(kernel, is_wide(kernel))[0]
-    return plan_tiling(kernel)
+        return product_tilings(kernel, is_wide(kernel), device)[0]
+    return plan_tiling(kernel, device)
 
 
 # --- private ---------------------------------------------------------------------------------

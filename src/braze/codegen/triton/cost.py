@@ -9,20 +9,20 @@ from __future__ import annotations
 import math
 
 from braze.frozen import frozen
+from braze.ir.device_model import DeviceModel
 from braze.ir.loops import Load
 from braze.ir.scalars import loads
 from braze.ir.schedule import Accumulate, Kernel, Spread, Store, offset, scalar_of
 from braze.ir.types import Size
 from braze.shapes.expr import as_expr, constant_value, symbols
 
-_PROCESSORS = 132
-_WANTED_PROGRAMS = 4 * _PROCESSORS
+_WANTED = 4  # programs of each processor
 _GUESS = 1024  # of a size about which nothing is known
 
 PERSISTENT_ROW = 16384  # points of a row that registers hold
 _PERSISTENT_POINTS = 32768  # of all rows of a program, times the values kept of each
 _FEW_READS = 2
-_SHARED_BYTES = 160 * 1024  # of a multiprocessor's 227 KB, for what is on its way
+_ON_ITS_WAY = 160 / 228  # of a processor's shared memory, at most
 _LEAST_LANES = 16  # a sector of memory, of what is narrowest
 _HELD_LANES = 8192  # points of all lanes of a program that registers hold
 _JOINING_WARPS = 4
@@ -40,7 +40,7 @@ class BlockSizes:
     stages: int = 1
 
 
-def flat_blocks(kernel: Kernel) -> BlockSizes:
+def flat_blocks(kernel: Kernel, device: DeviceModel) -> BlockSizes:
     """Of a pointwise kernel: two reads of 16 bytes a thread of what is narrowest, up to 16 points;
     eight where more than two things are read, fewer where programs would be too few."""
     reads = {x for s in kernel.phases[0].body for x in loads(scalar_of(s))}
@@ -48,7 +48,7 @@ def flat_blocks(kernel: Kernel) -> BlockSizes:
     narrowest = min((b.dtype.itemsize for b in kernel.memory), default=4)
     each = min(16, 32 // narrowest) if len(reads) <= _FEW_READS else 8
     block = 128 * max(each, 8)
-    while block > 128 and points < block * _WANTED_PROGRAMS:
+    while block > 128 and points < block * _WANTED * device.processors:
         block //= 2
     return BlockSizes(0, block, max(1, min(4, block // 256)))
 
@@ -61,9 +61,9 @@ def tile_blocks(kernel: Kernel) -> BlockSizes:
     return BlockSizes(rows, inner, max(1, min(8, rows * inner // 512)))
 
 
-def block_sizes(kernel: Kernel) -> BlockSizes:
+def block_sizes(kernel: Kernel, device: DeviceModel) -> BlockSizes:
     """Of a kernel with rows."""
-    return _lane_blocks(kernel) if kernel.lanes else _row_blocks(kernel)
+    return _lane_blocks(kernel, device) if kernel.lanes else _row_blocks(kernel, device)
 
 
 def spread_warps(kernel: Kernel, spread: Spread) -> int:
@@ -100,14 +100,14 @@ def _guess(size: Size) -> int:
     )
 
 
-def _row_blocks(kernel: Kernel) -> BlockSizes:
+def _row_blocks(kernel: Kernel, device: DeviceModel) -> BlockSizes:
     """Rows whose points are neighbours in memory."""
     inner = [size for _, size in kernel.phases[0].loops]
     known = all(constant_value(size) is not None for size in inner)
     rows = estimate(*(size for _, size in kernel.rows))
     row = power_of_two(estimate(*inner))
     if kernel.columns:
-        stages = _stages(kernel, row)
+        stages = _stages(kernel, row, device)
         warps = max(row // 1024, _least_warps(kernel, row))
         return BlockSizes(0, row, max(1, min(16, warps)), True, stages)
     reads_again = len(kernel.phases) > 1
@@ -116,7 +116,7 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
     kept = 1 + len(kernel.scratch)
     if known and (kernel.scratch or (row <= limit and row * kept <= _PERSISTENT_POINTS)):
         together = max(1, 1024 // row)
-        while together > 1 and rows < together * _WANTED_PROGRAMS:
+        while together > 1 and rows < together * _WANTED * device.processors:
             together //= 2
         each = 1024 if searches else 512  # points of a warp
         warps = max(1, min(16, row * together // each))
@@ -126,19 +126,20 @@ def _row_blocks(kernel: Kernel) -> BlockSizes:
         narrow = max(b.dtype.itemsize for b in kernel.memory) <= 2
         block = min(row, 32768 if narrow else 16384)
         return BlockSizes(0, block, max(1, min(32, block // 512)))
-    if rows < _PROCESSORS:
+    if rows < device.processors:
         block = min(row, 8192)
         return BlockSizes(0, block, max(1, min(16, block // 512)))
     block = min(row, 1024 if searches else 2048)
     exponential = _has(kernel, "max") and len(kernel.phases) > 1
     if exponential:
         return BlockSizes(0, block, max(1, block // 256))
-    return BlockSizes(0, block, max(1, block // 512), stages=_stages(kernel, block))
+    return BlockSizes(0, block, max(1, block // 512), stages=_stages(kernel, block, device))
 
 
-def _stages(kernel: Kernel, block: int) -> int:
+def _stages(kernel: Kernel, block: int, device: DeviceModel) -> int:
     """How many blocks of what is read along the row shared memory has room for, three at most."""
-    return max(1, min(3, _SHARED_BYTES // max(block * _read_bytes(kernel), 1)))
+    room = round(device.processor_shared_bytes * _ON_ITS_WAY)
+    return max(1, min(3, room // max(block * _read_bytes(kernel), 1)))
 
 
 def _read_bytes(kernel: Kernel) -> int:
@@ -193,17 +194,17 @@ def _walks(kernel: Kernel) -> int:
     return reading
 
 
-def _lane_blocks(kernel: Kernel) -> BlockSizes:
+def _lane_blocks(kernel: Kernel, device: DeviceModel) -> BlockSizes:
     """Rows that are neighbours in memory, each with points far apart."""
     inner = [size for _, size in kernel.phases[0].loops]
     known = all(constant_value(size) is not None for size in inner)
     points = power_of_two(estimate(*inner))
     lanes = min(128, power_of_two(estimate(kernel.rows[-1][1])))
     rows = estimate(*(size for _, size in kernel.rows))
-    while lanes > _LEAST_LANES and rows < lanes * _WANTED_PROGRAMS // 2:
+    while lanes > _LEAST_LANES and rows < lanes * _WANTED * device.processors // 2:
         lanes //= 2
     kept = 1 + len(kernel.scratch)
-    few = rows < lanes * _PROCESSORS // 2  # the time of one program is what it takes
+    few = rows < lanes * device.processors // 2  # the time of one program is what it takes
     most, warps = (_PERSISTENT_POINTS, 32) if few else (_HELD_LANES, 16)
     if known and len(kernel.phases) > 1 and points * _LEAST_LANES * kept <= most:
         while points * lanes * kept > most:

@@ -24,12 +24,12 @@ from braze.codegen.triton.block_shapes import likely_shapes
 from braze.codegen.triton.prologue import prologue_of
 from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
+from braze.ir.device_model import DeviceModel
 from braze.ir.loops import BufferView
 from braze.ir.schedule import Kernel, Product
 from braze.shapes.expr import as_expr, constant_value
 
 _GROUP = 8  # blocks of rows whose columns are read one after another
-_SHARED_BYTES = 220 * 1024
 # (rows, columns, summed, warps, stages) of a program; the first is the cost model's choice.
 _SHAPES = (
     (128, 128, 64, 8, 3),
@@ -79,7 +79,7 @@ _ONE_SHAPES = (
 _FEW_FLOAT_SHAPES = ((32, 64, 4, 4), (16, 128, 4, 4), (64, 64, 4, 4))
 
 
-def product_tilings(kernel: Kernel, wide: bool) -> list[Tiling]:
+def product_tilings(kernel: Kernel, wide: bool, device: DeviceModel) -> list[Tiling]:
     """The ways to compute a product, the likeliest first."""
     assert kernel.product is not None
     first = kernel.product.first
@@ -87,10 +87,10 @@ def product_tilings(kernel: Kernel, wide: bool) -> list[Tiling]:
     summed = _number(first.shape[-1])
     found: dict[Tiling, None] = {}
     extents = _number(across[1]), _number(along[1])
-    for rows, columns, inner, warps, stages in _of(kernel.product, *extents):
+    for rows, columns, inner, warps, stages in _of(kernel.product, *extents, device):
         inner = max(16, min(inner, 1 << max(summed - 1, 0).bit_length()))
         shared = stages * (rows + columns) * inner * first.dtype.itemsize
-        if shared > _SHARED_BYTES:
+        if shared > device.blocks_bytes:
             continue
         batch = (Dimension("z", kernel.rows, 0),) if kernel.rows else ()
         tile = (Dimension("y", (across,), rows), Dimension("x", (along,), columns))
@@ -152,13 +152,15 @@ def product_lines(product: Product, tiling: Tiling, scope: Scope, numerics: str)
 _SIDES = {"rows": "left", "columns": "right"}
 
 
-def _of(product: Product, rows: int, columns: int) -> list[tuple[int, int, int, int, int]]:
+def _of(
+    product: Product, rows: int, columns: int, device: DeviceModel
+) -> list[tuple[int, int, int, int, int]]:
     """The shapes of blocks to try, for a result of so many rows and columns."""
     itemsize = product.first.dtype.itemsize
     is_tall = rows >= _TALL * columns or product.computed[0] is not None
     has_units = itemsize == 2 or _is_tf32(product)
     if rows > _FEW_ROWS and has_units and (is_tall or itemsize != 2):
-        return likely_shapes(rows, columns, _number(product.first.shape[-1]), itemsize)
+        return likely_shapes(rows, columns, _number(product.first.shape[-1]), itemsize, device)
     return _shapes(rows, columns, itemsize)
 
 

@@ -24,6 +24,7 @@ from braze.codegen.triton.operators import TYPES
 from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
+from braze.ir.device_model import LAUNCH, DeviceModel
 from braze.ir.loops import Apply, Buffer, Cast, Index, Scalar
 from braze.ir.scalars import loads, substitute_symbols, walk
 from braze.ir.schedule import HEAVY_OPERATORS, Computed, Kernel
@@ -77,7 +78,7 @@ def prologue_of(
     return Prologue((*before, *scope.lines[0]), (*head, *scope.lines[1]), text)
 
 
-def may_pay(kernel: Kernel, tiling: Tiling) -> bool:
+def may_pay(kernel: Kernel, tiling: Tiling, device: DeviceModel) -> bool:
     """Whether what is computed by every program that reads a block of it may take less time than
     writing it once and reading it would; twice as long may still be hidden."""
     assert kernel.product is not None
@@ -90,16 +91,13 @@ def may_pay(kernel: Kernel, tiling: Tiling) -> bool:
         read = {load.buffer for load in loads(computed.value)}
         moved = sum(min(_elements(b), points) * b.dtype.itemsize for b in read)
         done = sum(_price(node) for node in walk(computed.value)) * points
-        saved += _LAUNCH + 2 * points * computed.value.dtype.itemsize / _MEMORY
-        spent += (times - 1) * (moved / _CACHE + done / _OPERATIONS)
+        saved += LAUNCH + 2 * points * computed.value.dtype.itemsize / device.hidden_memory
+        spent += (times - 1) * (moved / device.cache + done / device.operations)
     return spent <= _HIDDEN * saved
 
 
 # --- private ---------------------------------------------------------------------------------
 
-# An H200: bytes a second of memory and of the second-level cache, operations a second, seconds of
-# a launch.
-_MEMORY, _CACHE, _OPERATIONS, _LAUNCH = 4e12, 8e12, 20e12, 3e-6
 _HIDDEN = 2.0
 _HEAVY = 8  # operations of one that is computed by several
 

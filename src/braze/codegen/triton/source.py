@@ -18,6 +18,7 @@ from braze.codegen.triton.operators import POINTERS
 from braze.codegen.triton.shared import share_functions
 from braze.codegen.triton.tiling import Tiling
 from braze.codegen.triton.together import launch_together
+from braze.ir.device_model import DeviceModel
 from braze.ir.kernel import DeviceFunction, KernelSources, Launch
 from braze.ir.loops import Buffer, ExternCall
 from braze.ir.schedule import ExternStep, Kernel, Schedule, Step
@@ -39,7 +40,7 @@ def launches(
     names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
     sources = _Sources(names, numerics)
     each = [
-        (sources.launch(step, tilings.get(step) or first_tiling(step)),)
+        (sources.launch(step, tilings.get(step) or first_tiling(step, schedule.device)),)
         if isinstance(step, Kernel)
         else ()
         for step in schedule.steps
@@ -53,20 +54,24 @@ def alternatives(schedule: Schedule, options: Options) -> list[tuple[Launch, ...
     names = {symbol: f"n{i}" for i, symbol in enumerate(size_symbols(schedule))}
     sources = _Sources(names, options.numerics)
     return [
-        tuple([sources.launch(step, tiling) for tiling in candidate_tilings(step)])
+        tuple([sources.launch(step, tiling) for tiling in candidate_tilings(step, schedule.device)])
         if isinstance(step, Kernel)
         else ()
         for step in schedule.steps
     ]
 
 
-def kernel_alternatives(kernel: Kernel, options: Options) -> tuple[Launch, ...]:
+def kernel_alternatives(
+    kernel: Kernel, options: Options, device: DeviceModel
+) -> tuple[Launch, ...]:
     """The ways to launch a kernel of known sizes by itself."""
     sources = _Sources({}, options.numerics)
-    return tuple([sources.launch(kernel, tiling) for tiling in candidate_tilings(kernel)])
+    return tuple([sources.launch(kernel, tiling) for tiling in candidate_tilings(kernel, device)])
 
 
-def ways_to_run(steps: Sequence[Step], options: Options) -> list[ExternCall | tuple[Launch, ...]]:
+def ways_to_run(
+    steps: Sequence[Step], options: Options, device: DeviceModel
+) -> list[ExternCall | tuple[Launch, ...]]:
     """Of steps of known sizes, the calls, and the ways to launch each kernel: of one that
     multiplies all that may pay, of others the first."""
     sources = _Sources({}, options.numerics)
@@ -75,9 +80,9 @@ def ways_to_run(steps: Sequence[Step], options: Options) -> list[ExternCall | tu
         if isinstance(step, ExternStep):
             found.append(step.call)
         elif step.product is None:
-            found.append((sources.launch(step, first_tiling(step)),))
+            found.append((sources.launch(step, first_tiling(step, device)),))
         else:
-            found.append(kernel_alternatives(step, options))
+            found.append(kernel_alternatives(step, options, device))
     return found
 
 

@@ -23,6 +23,7 @@ from braze.codegen.triton.cost import (
     tile_blocks,
 )
 from braze.frozen import frozen
+from braze.ir.device_model import DeviceModel
 from braze.ir.loops import Buffer, Scalar
 from braze.ir.scalars import loads, walk
 from braze.ir.schedule import Accumulate, Computed, Kernel, Loop, offset, scalar_of
@@ -111,7 +112,7 @@ def is_wide(kernel: Kernel) -> bool:
     return any(space is None or space > _LARGEST_INDEX for space in spaces)
 
 
-def plan_tiling(kernel: Kernel) -> Tiling:
+def plan_tiling(kernel: Kernel, device: DeviceModel) -> Tiling:
     """The tiling that the cost model takes for the best."""
     wide = is_wide(kernel)
     loops = kernel.phases[0].loops
@@ -120,7 +121,7 @@ def plan_tiling(kernel: Kernel) -> Tiling:
         held = (Dimension("x", kernel.rows, 0), Dimension("r", loops, length))
         return Tiling(held, "r", wide, spread_warps(kernel, kernel.spread), parts=parts)
     if not is_flat(kernel):
-        sizes = block_sizes(kernel)
+        sizes = block_sizes(kernel, device)
         walked = not sizes.persistent
         is_one = not sizes.rows and not kernel.columns
         base, unit = _unaligned(kernel) if is_one else (None, 0)
@@ -138,7 +139,7 @@ def plan_tiling(kernel: Kernel) -> Tiling:
         rest = (Dimension("z", kernel.rows, 0),) if kernel.rows else ()
         tile = (Dimension("y", (across,), sizes.rows), Dimension("x", (along,), sizes.inner))
         return Tiling((*rest, *tile), "", wide, sizes.warps)
-    sizes = flat_blocks(kernel)
+    sizes = flat_blocks(kernel, device)
     return Tiling((Dimension("x", (*kernel.rows, *loops), sizes.inner),), "", wide, sizes.warps)
 
 
