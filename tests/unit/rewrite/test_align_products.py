@@ -10,13 +10,14 @@ import torch
 
 import braze
 from braze.ir import odd_rows
+from braze.ir.device_model import H200
 from braze.ir.graph import Graph
 from braze.ir.print_graph import parse_graph, print_graph
 from braze.ir.run_graph import run_graph
 from braze.ir.verify_graph import verify_graph
 from braze.options import GRAPH_PASSES
 from braze.rewrite import rewrite
-from braze.rewrite.align_products import RATES, Rates, align_products
+from braze.rewrite.align_products import Rates, align_products, rates_of
 from braze.rewrite.passes import PASSES
 
 module = sys.modules[align_products.__module__]
@@ -31,7 +32,7 @@ EAGER = {
     )
 }
 # As on a GPU, for graphs whose types say CPU.
-WEIGHED = {"cpu": RATES["cuda"]}
+WEIGHED = {"cpu": rates_of(H200)}
 
 
 def _graph(*lines: str) -> Graph:
