@@ -312,7 +312,7 @@ def run_case(
 def tuned(case: Case, plan: Schedule) -> list[tuple[str, tuple[Launch, ...]]]:
     """Launches with other block sizes for the case's first kernel."""
     kernel = next(step for step in plan.steps if not isinstance(step, ExternStep))
-    base = plan_tiling(kernel)
+    base = plan_tiling(kernel, plan.device)
     found = []
     blocks = [d.block for d in base.dimensions]
     for change in itertools.product((0.5, 1, 2), repeat=sum(b > 1 for b in blocks)):

@@ -218,7 +218,8 @@ class Found:
 
     def launches(self, number: int) -> list[tuple[Launch, ...]]:
         """Those of one of our ways, with each block size of the kernel that multiplies."""
-        fixed = [kernel_alternatives(step, Options()) for step in _kernels(self.plans[number])]
+        plan = self.plans[number]
+        fixed = [kernel_alternatives(step, Options(), plan.device) for step in _kernels(plan)]
         several = [n for n, step in enumerate(_kernels(self.plans[number])) if step.product]
         first = [ways[0] for ways in fixed if ways]
         if len(first) < len(fixed) or not several:

@@ -16,8 +16,9 @@ from torch import nn
 
 import braze
 from braze.devices import cuda
+from braze.ir.device_model import H200
 from braze.options import config
-from braze.rewrite.align_products import RATES, align_products
+from braze.rewrite.align_products import align_products, rates_of
 from braze.rewrite.prefer_channels_last import PRICES
 from tests.gpu.checks import MODES, NEEDS_DEVICE, RECORDING
 
@@ -26,7 +27,7 @@ pytestmark = NEEDS_DEVICE
 
 def _always_align(monkeypatch: pytest.MonkeyPatch) -> None:
     slow = dict.fromkeys((2, 4, 8), 1.0)
-    always = dataclasses.replace(RATES["cuda"], unaligned=slow, call=0.0, worth=1.0)
+    always = dataclasses.replace(rates_of(H200), unaligned=slow, call=0.0, worth=1.0)
     monkeypatch.setattr(align_products, "__defaults__", ({"cuda": always},))
 
 
