@@ -26,6 +26,8 @@ DECIDES = ("src/braze/runtime/eager_calls.py", "leave_to_eager")
 # (file, function) -> why no call is left to eager there.
 REASONS: dict[tuple[str, str], str] = {
     ("src/braze/api.py", "explainer"): "the explained callable is compiled",
+    ("src/braze/api.py", "explain"): "calls the explainer at once",
+    ("src/braze/api.py", "export"): "calls the exporter at once",
     ("src/braze/api.py", "disabled"): "what disable() gives: the user asks for it",
     ("src/braze/targets.py", "call"): "the same of modules",
     ("src/braze/targets.py", "export_function"): "binds arguments",
@@ -48,7 +50,6 @@ REASONS: dict[tuple[str, str], str] = {
     ("src/braze/runtime/training.py", "forward"): "runs a compiled graph",
     ("src/braze/runtime/gradient_hooks.py", "__call__"): "calls a C function of Braze's",
     ("src/braze/runtime/graph_recording.py", "empty_result"): "makes a tensor",
-    ("src/braze/runtime/instructions.py", "handler"): "an operator of one instruction",
 }
 
 
