@@ -14,7 +14,7 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.signals import BreakRequested, CannotRebuild
 from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import TENSORS, is_constant
-from braze.compat.ambient import ambient_state, call_untraced
+from braze.compat.ambient import AmbientState, ambient_state, call_untraced, set_ambient_state
 from braze.compat.bytecode import returns_none
 from braze.compat.compiler_questions import is_torch_constant
 from braze.compat.higher_order import CALL_REGION
@@ -92,14 +92,24 @@ def call_marked(
 
 @final
 class Procedure:
-    """A function that is called behind the graph for its effects. step: of the call."""
+    """A function that is called behind the graph for its effects. step: of the call; state: that
+    it is called under, None for that of the frame's entry."""
 
-    def __init__(self, function: types.FunctionType, step: int) -> None:
+    def __init__(self, function: types.FunctionType, step: int, state: AmbientState | None) -> None:
         self.function = function
         self.step = step
+        self.state = state
 
     def __call__(self, *args: Any) -> None:
-        self.function(*args)
+        if self.state is None:
+            self.function(*args)
+            return
+        before = ambient_state()
+        set_ambient_state(self.state.with_modes_of(before), 0)
+        try:
+            self.function(*args)
+        finally:
+            set_ambient_state(before, 0)
 
 
 def _is_procedure(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
@@ -113,18 +123,19 @@ def _call_procedure(
     interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], name: str
 ) -> None:
     """A call that the user lets into the graph, which has no place for it: it comes when the graph
-    ran, at each call. It breaks instead where a break is allowed, and where it would be seen that
-    it comes late: under other modes, or of a function whose cells the frame writes to."""
+    ran, at each call, under the modes that it has in the frame. It breaks instead where a break is
+    allowed, and of a function whose cells the frame writes to: it would be seen that it is late."""
     options = interpreter.request.options
     cells = interpreter.overlay.cells
     seen = any(
         id(cell) in cells or id(cell) in interpreter.world.fresh for cell in _cells(function)
     )
     late = options is not None and options.fullgraph and not seen
-    entered = interpreter.entered_state
-    if not late or ambient_state().with_modes_of(entered) != entered:
+    if not late:
         raise BreakRequested("input-output", f"{name}(), which is called for its effects alone")
-    interpreter.late_calls.append((Procedure(function, interpreter.outer_step), args))
+    now, entered = ambient_state(), interpreter.entered_state
+    state = None if now.with_modes_of(entered) == entered else now
+    interpreter.late_calls.append((Procedure(function, interpreter.outer_step, state), args))
 
 
 def _cells(function: types.FunctionType) -> tuple[types.CellType, ...]:

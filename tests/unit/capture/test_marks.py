@@ -102,6 +102,29 @@ def test_effects_come_at_each_call(journal) -> None:
         assert found[1] == found[0] == [(enabled, False)]
 
 
+def test_effects_come_under_the_modes_of_the_call() -> None:
+    marked = types.FunctionType(note.__code__, globals(), "marked")
+    braze.allow_in_graph(marked)
+
+    def program(x):
+        with torch.no_grad():
+            marked()
+        with torch.enable_grad():
+            marked()
+            return x + 1
+
+    compiled = braze.compile(program, backend="eager", fullgraph=True)
+    for enabled in (True, False, True):
+        found = []
+        for function in (program, compiled):
+            SEEN.clear()
+            with torch.set_grad_enabled(enabled):
+                function(X)
+                assert torch.is_grad_enabled() is enabled
+            found.append([*SEEN])
+        assert found[1] == found[0] == [(False, False), (True, False)]
+
+
 def test_effects_that_would_be_seen_late_break() -> None:
     count = 0
 
@@ -120,12 +143,7 @@ def test_effects_that_would_be_seen_late_break() -> None:
         marked()
         return x
 
-    def under_another_mode(x):
-        with torch.no_grad():
-            marked()
-        return x + 1
-
-    for program in (reads, writes, under_another_mode):
+    for program in (reads, writes):
         found = []
         for function in (program, braze.compile(program, backend="eager")):
             count = 0
