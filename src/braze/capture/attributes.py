@@ -64,7 +64,12 @@ def load_attribute(interpreter: Any, owner: Any, name: str) -> Any:
     getattribute = world.lookup(cls, "__getattribute__")
     if type(getattribute) not in _C_METHODS:
         return _load_by_hook(interpreter, owner, name, getattribute)
-    if getattribute is not object.__getattribute__ and _is_foreign(world, cls, name, getattribute):
+    own = getattribute is not object.__getattribute__
+    if own or (name == "__traceback__" and issubclass(cls, BaseException)):
+        foreign = _is_foreign(world, cls, name, getattribute)
+    else:
+        foreign = False
+    if foreign:
         return _load_foreign(interpreter, owner, name)
     if world.lookup(cls, name) is ABSENT and not made_here(world, cls):
         hook = world.lookup(cls, "__getattr__")

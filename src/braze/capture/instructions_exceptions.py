@@ -11,7 +11,7 @@ from braze.capture.program import opcode
 from braze.capture.signals import BreakRequested, ProgramRaised, chain
 from braze.compat.bytecode import Instruction
 from braze.compat.bytecode_versions import BYTECODE
-from braze.compat.standard_library import name_in_errors
+from braze.compat.standard_library import name_of_manager
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT
 
@@ -160,7 +160,7 @@ def _of_manager(interpreter: Any, manager: Any, name: str, missed: str) -> Any:
     cls = interpreter.world.type_of(manager)
     method = interpreter.world.lookup(cls, name)
     if method is ABSENT:
-        kind = name_in_errors(manager) if type(manager) is cls else cls.__name__
+        kind = name_of_manager(manager, cls)
         message = f"{kind!r} object does not support the context manager protocol{missed}"
         raise ProgramRaised(TypeError(message))
     return bind_attribute(interpreter, method, manager, cls, name)

@@ -15,6 +15,7 @@ from braze.capture.overlay import EXACT, SETS
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.text_passing import handed_over
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat.standard_library import no_iterator
 from braze.ir.guard import ABSENT
 
 DICT_VIEWS = frozenset({type({}.keys()), type({}.values()), type({}.items())})
@@ -107,8 +108,7 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
     if type(method) is types.FunctionType:
         iterator = interpreter.call(method, value)
         if world.lookup(type(iterator), "__next__") is ABSENT:
-            kind = world.type_of(iterator).__name__
-            raise ProgramRaised(TypeError(f"iter() returned non-iterator of type {kind!r}"))
+            raise ProgramRaised(no_iterator(cls, world.type_of(iterator)))
         return iterator
     if method is ABSENT:
         getitem = world.lookup(cls, "__getitem__")

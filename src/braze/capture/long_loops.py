@@ -15,6 +15,7 @@ from braze.capture.frames import Frame
 from braze.capture.idle_work import check_idle
 from braze.capture.signals import BreakRequested, LoopTooLong
 from braze.compat.bytecode import Instruction
+from braze.compat.bytecode_versions import BYTECODE
 
 # Turns after which a loop is judged: shorter ones are always unrolled.
 _TURNS = 256
@@ -51,7 +52,8 @@ def begin_turn(interpreter: Any, frame: Frame, instruction: Instruction) -> None
 
 def _turns_left(frame: Frame) -> int:
     """How many the iterator of a `for` has left, where it says so; else 0."""
-    iterator = frame.stack[-1] if frame.stack else None
+    slots = BYTECODE.iterator_slots
+    iterator = frame.stack[-slots] if len(frame.stack) >= slots else None
     return operator.length_hint(iterator) if type(iterator) in _COUNTED else 0
 
 

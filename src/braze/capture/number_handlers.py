@@ -54,7 +54,7 @@ def _conversion(cls: type, method: str) -> Any:
         found = interpreter.call(own, *args)
         if type(found) in (cls, ProgramInt) or interpreter.world.type_of(found) is cls:
             return found
-        return interpreter.native(cls, _giving(type(args[0]).__name__, method, found))
+        return interpreter.native(cls, _giving(type(args[0]), method, found))
 
     return convert
 
@@ -68,9 +68,11 @@ def _warn_of_history(interpreter: Any, cls: type) -> None:
     call_untraced(interpreter.native, (cls, leaf), {})
 
 
-def _giving(name: str, method: str, found: Any) -> Any:
-    """What answers as the program did, so that Python says what is wrong with the answer."""
-    return type(name, (), {method: lambda self: found})()
+def _giving(cls: type, method: str, found: Any) -> Any:
+    """What answers as an object of the program's did, so that Python says what is wrong with the
+    answer, in words that name the program's class."""
+    names = {"__module__": cls.__module__, "__qualname__": cls.__qualname__}
+    return type(cls.__name__, (), {**names, method: lambda self: found})()
 
 
 for _cls, _method in ((int, "__int__"), (float, "__float__"), (complex, "__complex__")):

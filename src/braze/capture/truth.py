@@ -13,6 +13,7 @@ from braze.capture.overlay import CONTAINERS, EXACT
 from braze.capture.promises import truth_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.compat.standard_library import no_bool
 from braze.ir.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth, Undecidable
 from braze.standins import DataDependent
@@ -38,8 +39,7 @@ def truth(interpreter: Any, value: Any) -> bool:
         if type(method) is types.FunctionType:
             found = interpreter.call(method, value)
             if type(found) is not bool:
-                message = f"__bool__ should return bool, returned {type(found).__name__}"
-                raise ProgramRaised(TypeError(message))
+                raise ProgramRaised(no_bool(world.type_of(value), type(found)))
             return found
         return bool(interpreter.native(bool, value))
     if world.lookup(cls, "__len__") is not ABSENT:

@@ -64,6 +64,29 @@ def name_of_slotted(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
 
 
+def no_iterator(cls: type, given: type) -> TypeError:
+    """The error where a class's `__iter__` gives an object of a class without `__next__`."""
+    if sys.version_info < (3, 15):
+        return TypeError(f"iter() returned non-iterator of type {given.__name__!r}")
+    method = f"{name_of_slotted(cls)}.__iter__()"
+    return TypeError(f"{method} must return an iterator, not {name_of_slotted(given)}")
+
+
+def no_bool(cls: type, given: type) -> TypeError:
+    """The error where a class's `__bool__` gives an object of another class."""
+    if sys.version_info < (3, 15):
+        return TypeError(f"__bool__ should return bool, returned {given.__name__}")
+    method = f"{name_of_slotted(cls)}.__bool__()"
+    return TypeError(f"{method} must return a bool, not {name_of_slotted(given)}")
+
+
+def name_of_manager(value: object, cls: type) -> str:
+    """What an error names an object of `cls` that is no context manager."""
+    if sys.version_info >= (3, 15):
+        return name_of_slotted(cls)
+    return name_in_errors(value) if type(value) is cls else cls.__name__
+
+
 def name_in_errors(value: object) -> str:
     """What an AttributeError names the class of an object: those of C code with their module."""
     try:
