@@ -82,7 +82,7 @@ def no_bool(cls: type, given: type) -> TypeError:
 
 def name_of_manager(value: object, cls: type) -> str:
     """What an error names an object of `cls` that is no context manager."""
-    if sys.version_info >= (3, 15):
+    if sys.version_info >= (3, 14):
         return name_of_slotted(cls)
     return name_in_errors(value) if type(value) is cls else cls.__name__
 
