@@ -18,6 +18,7 @@ they come out as they do in eager.
             InvalidIR         ... found by a verifier between two stages
         RecomputedOtherwise   a checkpoint's second call cannot run as its first did
         BackendFailed         a backend raised
+        PrivateNameGone       this version of PyTorch lacks a name that a feature needs
         OperatorRaises        an operator of the program raises: the call runs eagerly, and gives
                               PyTorch's exception
         CompilerNotFound      no C++ compiler
@@ -70,6 +71,10 @@ class OperatorRaises(BrazeError):
 class IndexRangeError(OperatorRaises, IndexError):
     """A kernel met an index outside its range; running the call eagerly gives PyTorch's words, and
     whether it is an IndexError or a RuntimeError: where that cannot be, it is both."""
+
+
+class PrivateNameGone(BrazeError):
+    """A feature of Braze's needs a private name, or an operator, that this PyTorch has not got."""
 
 
 @final

@@ -22,15 +22,12 @@ import math
 from collections.abc import Collection, Sequence, Set
 from dataclasses import replace
 
-import torch
-
+from braze.compat.aten import aten
 from braze.compat.operators import with_data
 from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands, replace_operands
 from braze.ir.random_ops import is_random
 from braze.ir.training import ForwardBackward
 from braze.ir.types import TensorType
-
-aten = torch.ops.aten
 
 _BATCH_NORM = aten._native_batch_norm_legit_functional.default
 _WITHOUT_STATISTICS = aten._native_batch_norm_legit.no_stats

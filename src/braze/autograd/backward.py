@@ -16,6 +16,7 @@ from typing import final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.graph import Graph, Node, Output, Value, operands
 from braze.ir.graph_sizes import told_sizes
 from braze.ir.op_effects import has_effects
@@ -97,7 +98,7 @@ def _zeros(value: Value) -> Node:
     kind = value.type
     assert isinstance(kind, TensorType)
     options = (("dtype", kind.dtype), ("device", kind.device))
-    zeros = torch.ops.aten.zeros.default
+    zeros = aten.zeros.default
     return Node(zeros, (kind.shape,), options, (value,), grad_enabled=False)
 
 
@@ -124,7 +125,7 @@ def _inputs(
         inputs.append(Value(next(numbers), replace(image.type, stride=stride)))
         if image not in plain:
             kwargs = (("memory_format", torch.contiguous_format),)
-            copies.append(Node(torch.ops.aten.clone.default, (inputs[-1],), kwargs, (image,)))
+            copies.append(Node(aten.clone.default, (inputs[-1],), kwargs, (image,)))
     return inputs, copies
 
 

@@ -14,6 +14,7 @@ import functools
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.random_ops import is_random
 
 
@@ -70,6 +71,6 @@ def price_of(op: torch._ops.OpOverload) -> Price:
 def is_view(op: torch._ops.OpOverload) -> bool:
     """Whether results share the memory of the first argument, or are the number in it."""
     schema = op._schema
-    if op is torch.ops.aten._local_scalar_dense.default:
+    if op is aten._local_scalar_dense.default:
         return True
     return not schema.is_mutable and any(a.alias_info is not None for a in schema.arguments)

@@ -13,13 +13,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-import torch
-
+from braze.compat.aten import aten
 from braze.ir.graph import Alias, Graph, Node, Value, computed_symbol, operands, replace_operands
 from braze.ir.op_effects import has_effects
 from braze.ir.training import JointGraph
 
-aten = torch.ops.aten
 _SAME = frozenset({aten.detach.default, aten.alias.default})
 _BATCH_NORM_BACKWARD = aten.native_batch_norm_backward.default
 _RUNNING_STATISTICS, _TRAIN = (3, 4), 7

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.operators import TRAINING_FORMS, with_data
 from braze.ir.graph import Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.training import (
@@ -24,8 +25,6 @@ from braze.ir.training import (
 from braze.ir.types import TensorType
 from braze.ir.versions import counted_again
 from braze.shapes.expr import Symbol, as_expr
-
-aten = torch.ops.aten
 
 
 def split(joint: JointGraph, saved: Sequence[Value], backward: Backward) -> ForwardBackward:

@@ -29,6 +29,7 @@ from braze.capture.recipes import RecipeWriter
 from braze.capture.signals import BreakRequested
 from braze.capture.truth import truth
 from braze.capture.world import TENSORS
+from braze.compat.aten import aten
 from braze.compat.bytecode import Instruction, ends_by_raising
 from braze.compat.compiler_questions import is_optimizer
 from braze.frozen import frozen
@@ -41,7 +42,6 @@ from braze.standins.data_sizes import integer_of
 from braze.standins.errors import DataDependent
 from braze.standins.standin import Place, Standin, new_standin
 
-aten = torch.ops.aten
 # Of what a branch may be a check.
 DECIDED = TENSORS | {SymbolicTruth}
 _OF_DATA = ("data-dependent-branch", "data-dependent-size")

@@ -23,6 +23,7 @@ from braze.capture.frames import Frame, Unread
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS
 from braze.capture.write_counts import WriteCounts
+from braze.compat.aten import aten
 from braze.compat.bytecode import Instruction, meeting_point
 from braze.compat.compiler_questions import BOTH_SIDES
 from braze.frozen import frozen
@@ -30,8 +31,6 @@ from braze.ir.graph import Value
 from braze.ir.op_effects import has_effects
 from braze.standins.numbers import SymbolicFloat, compared, number_at, number_value
 from braze.standins.standin import Place
-
-aten = torch.ops.aten
 
 # The memory that one side wrote to, with what that held before and after.
 Written: TypeAlias = dict[Place, tuple[Value, Value]]

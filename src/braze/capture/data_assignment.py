@@ -14,12 +14,13 @@ import torch
 
 from braze.capture.leaf_calls import ask_view, leaf_call, traced
 from braze.capture.signals import BreakRequested
+from braze.compat.aten import aten
 from braze.compat.backward import VERSION
 from braze.compat.tensor_interface import DATA, PLAIN_TENSOR_CLASSES
 from braze.standins.finish import used_values
 from braze.standins.standin import Standin, new_standin
 
-_DETACH = torch.ops.aten.detach.default
+_DETACH = aten.detach.default
 
 
 def data_of(interpreter: Any, tensor: Any, slot: Any) -> Any:

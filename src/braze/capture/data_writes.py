@@ -13,10 +13,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
 from braze.capture.histories import holds_all_gradients
 from braze.capture.signals import CannotRebuild
+from braze.compat.aten import aten
 from braze.ir.graph import Value, values_in
 from braze.standins.op_facts import Kind, describe_op
 from braze.standins.recorder import Call, Recorder
@@ -59,7 +58,7 @@ def _tracked(recorder: Recorder) -> set[Value]:
     tracked = {v for v in recorder.input_values if getattr(v.type, "requires_grad", False)}
     for call in recorder.calls:
         op, args, kwargs, _, _, grad_enabled = call
-        if op is torch.ops.aten.detach.default or not grad_enabled:
+        if op is aten.detach.default or not grad_enabled:
             continue
         if any(value in tracked for value in values_in((tuple(args), kwargs))):
             tracked.update(_made(call))

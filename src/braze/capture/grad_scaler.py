@@ -19,11 +19,11 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested
 from braze.capture.write_counts import take_back_counts
+from braze.compat.aten import aten
 from braze.compat.backward import VERSION
 from braze.ir.graph import Value
 from braze.standins.standin import Place, Standin
 
-aten = torch.ops.aten
 _MAYBE_STEP: Any = torch.amp.GradScaler._maybe_opt_step
 
 

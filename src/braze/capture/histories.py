@@ -16,10 +16,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
-import torch
-
 from braze.capture.rebuild import rebuild_used_up
 from braze.capture.signals import CannotRebuild
+from braze.compat.aten import aten
 from braze.compat.backward import (
     can_be_used_again,
     history_nodes,
@@ -137,7 +136,7 @@ def _tracked(graph: Graph) -> set[Value]:
     """The values that have a history where the graph runs under autograd."""
     tracked = {value for value in graph.inputs if getattr(value.type, "requires_grad", False)}
     for node in graph.nodes:
-        if node.op is torch.ops.aten.detach.default or not node.grad_enabled:
+        if node.op is aten.detach.default or not node.grad_enabled:
             continue
         if any(value in tracked for value in operands(node)):
             tracked.update(value for value in node.outputs if value is not None)

@@ -25,6 +25,7 @@ from braze.capture.attributes import instance_dict, set_instance_entry
 from braze.capture.handler_table import answers
 from braze.capture.native_calls import call_natively
 from braze.capture.signals import BreakRequested
+from braze.compat.aten import aten
 from braze.compat.standard_library import RANDOM_CORE
 from braze.ir.frame import Draw
 from braze.ir.guard import ABSENT, GuardKind
@@ -224,7 +225,7 @@ def _drawn_several(
     tensor = _drawn_tensor(interpreter, generator, called, given, type_of_all)
     tracer = interpreter.tracer
     with tracer:
-        items = [torch.ops.aten.select.int(tensor, 0, index) for index in range(count)]
+        items = [aten.select.int(tensor, 0, index) for index in range(count)]
         if kind is int:
             name = f"random.{_name(function)}()"
             bounds = least, greatest

@@ -42,6 +42,7 @@ from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import CONSTANTS, is_identity
 from braze.compat.annotations import annotations_of
+from braze.compat.aten import aten
 from braze.ir.frame import (
     NULL,
     Call,
@@ -71,7 +72,6 @@ _VIEWS = {
     type({}.values()): dict.values,
     type({}.items()): dict.items,
 }
-aten = torch.ops.aten
 _COMPARED = {"==": operator.eq, "!=": operator.ne, ">=": operator.ge}
 _VALUES = (str, int, float, enum.Enum)  # programs may replace the builtins
 _SHARED_CLASSES = (torch.finfo, torch.iinfo)

@@ -12,9 +12,9 @@ import torch
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.world import TENSORS
+from braze.compat.aten import aten
 from braze.shapes.symbolic import ProgramInt
 
-aten = torch.ops.aten
 _SIGNATURE = inspect.signature(torch.nn.functional.interpolate)
 # By (mode, spatial dimensions): the operator, and whether it takes align_corners.
 _OPERATORS: dict[tuple[str, int], tuple[Any, bool]] = {

@@ -12,6 +12,7 @@ import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
+from braze.compat.aten import aten
 from braze.shapes.symbolic import ProgramInt, plain_size
 
 _OPTIONS = frozenset({"dtype", "device"})
@@ -31,7 +32,7 @@ def linspace(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
         return leaf_call(interpreter, torch.linspace, args, kwargs)
     numbers = (named["start"], named["end"], steps)
     options = {**options, "dtype": dtype}
-    return _recorded(interpreter, torch.linspace, torch.ops.aten.linspace.default, numbers, options)
+    return _recorded(interpreter, torch.linspace, aten.linspace.default, numbers, options)
 
 
 def _indices_of(function: Any, op: Any) -> None:
@@ -55,8 +56,8 @@ def _indices_of(function: Any, op: Any) -> None:
         return _recorded(interpreter, function, op, numbers, options)
 
 
-_indices_of(torch.tril_indices, torch.ops.aten.tril_indices.default)
-_indices_of(torch.triu_indices, torch.ops.aten.triu_indices.default)
+_indices_of(torch.tril_indices, aten.tril_indices.default)
+_indices_of(torch.triu_indices, aten.triu_indices.default)
 
 
 def _runs_eagerly(interpreter: Any) -> bool:

@@ -19,6 +19,7 @@ import torch
 from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_natively
+from braze.compat.aten import aten
 from braze.compat.operators import PYTHON_FUNCTIONS
 from braze.shapes.symbolic import ProgramInt
 from braze.standins.numbers import (
@@ -31,8 +32,6 @@ from braze.standins.numbers import (
     is_guarded_positive,
     number_of,
 )
-
-aten = torch.ops.aten
 
 
 @answers(torch.Tensor.item)

@@ -11,6 +11,7 @@ import torch
 
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested
+from braze.compat.aten import aten
 from braze.compat.dispatch import TorchFunction, torch_function_enabled, torch_function_of
 from braze.compat.iterators import base_items
 from braze.standins.standin import Standin
@@ -54,7 +55,7 @@ def of_class(interpreter: Any, result: Any, cls: type, args: tuple[Any, ...]) ->
         if known is not None and issubclass(known, cls):
             return result
         if known is not None or any(result is standin for standin in _standins(args)):
-            result = torch.ops.aten.alias.default(result)
+            result = aten.alias.default(result)
         world.give_class(result, cls)
         return result
     if type(result) in (list, tuple):
@@ -72,7 +73,7 @@ def as_subclass(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any])
         return interpreter.native(torch.empty(0, device="cpu").as_subclass, cls)
     if torch_function_of(cls) is TorchFunction.OWN:
         raise BreakRequested("unsupported-tensor", f"as_subclass({cls.__qualname__})")
-    made = interpreter.native(torch.ops.aten.alias.default, tensor)
+    made = interpreter.native(aten.alias.default, tensor)
     interpreter.world.give_class(made, cls)
     return made
 

@@ -13,6 +13,7 @@ from braze.capture.overlay import CONTAINERS, EXACT
 from braze.capture.promises import truth_of
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.compat.aten import aten
 from braze.compat.standard_library import no_bool
 from braze.ir.guard import ABSENT
 from braze.shapes.data_symbols import SymbolicTruth, Undecidable
@@ -47,7 +48,6 @@ def truth(interpreter: Any, value: Any) -> bool:
     return True
 
 
-aten = torch.ops.aten
 _OF_COUNTS = {aten.eq.Scalar: operator.eq, aten.ne.Scalar: operator.ne, aten.gt.Scalar: operator.gt}
 # The least and, beyond it, the greatest number that each may give.
 _DRAWS = dict.fromkeys((aten.rand.default, aten.rand_like.default), (0.0, 1.0))

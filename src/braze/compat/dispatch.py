@@ -16,6 +16,7 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 from braze.class_facts import fact_of_class
+from braze.compat.aten import aten
 from braze.compat.backward import note_write
 from braze.compat.torch_versions import TORCH
 
@@ -196,8 +197,8 @@ set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
 # seeds among the arguments. What draws leaves these on the CPU, but on the device where it is
 # captured for a CUDA graph; the gradients read them where they themselves are, or are not.
 _SEEDS = {
-    torch.ops.aten._scaled_dot_product_efficient_attention_backward.default: (9, 7, 8),
-    torch.ops.aten._efficient_attention_backward.default: (11, 12, 13),
+    aten._scaled_dot_product_efficient_attention_backward.default: (9, 7, 8),
+    aten._efficient_attention_backward.default: (11, 12, 13),
 }
 
 
@@ -221,7 +222,6 @@ def _with_seeds(function: Any, places: tuple[int, int, int], *args: Any, **kwarg
 
 def _fast_calls() -> dict[Any, Callable[..., Any]]:
     """Python bindings that take an overload's own arguments and cost half of `torch.ops`."""
-    aten = torch.ops.aten
     bindings = {
         "add.Tensor sub.Tensor mul.Tensor div.Tensor relu mm bmm sigmoid tanh exp sqrt rsqrt neg "
         "abs t transpose.int permute unsqueeze addmm baddbmm where.self cat stack "

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.errors import IndexRangeError, OperatorRaises
 
@@ -148,8 +149,8 @@ def _python_function(
 
 
 PYTHON_FUNCTIONS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
-    getattr(torch.ops.aten, python.__name__).default: _python_function(
-        getattr(torch.ops.aten, python.__name__).default, python
+    getattr(aten, python.__name__).default: _python_function(
+        getattr(aten, python.__name__).default, python
     )
     for python in (math.sqrt, math.exp, math.log, math.sin, math.cos, math.tanh)
 }
@@ -160,7 +161,7 @@ _LIBRARY.define("custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] cap
 custom_gradient = torch.ops.braze.custom_gradient.default
 """The schema of nodes whose gradients a program defines (`ir/custom_gradient.py`)."""
 
-_RNN = torch.ops.aten.mkldnn_rnn_layer.default
+_RNN = aten.mkldnn_rnn_layer.default
 _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_training"))
 
 

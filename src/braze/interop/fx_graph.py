@@ -17,6 +17,7 @@ from typing import Any
 import torch
 from torch import fx
 
+from braze.compat.aten import aten
 from braze.compat.backward import as_piece, copy_uncounted
 from braze.compat.dispatch import set_grad_enabled
 from braze.interop.fx_casts import CastNodes, CastsOf
@@ -96,7 +97,7 @@ def aten_to_fx(
     for mutation in graph.mutations:
         builder.switch_gradients(mutation.tracked)
         builder.call(
-            torch.ops.aten.copy_.default if mutation.count else copy_uncounted,
+            aten.copy_.default if mutation.count else copy_uncounted,
             (builder.known[mutation.input], builder.known[mutation.value]),
         )
     builder.switch(entered_with, casts)
@@ -177,7 +178,7 @@ class _Builder:
         args = [self._bound(argument) for argument in node.args]
         kwargs = {name: self._bound(argument) for name, argument in node.kwargs}
         if node in self.own_reads:
-            args[0] = self.call(torch.ops.aten.clone.default, (args[0],))
+            args[0] = self.call(aten.clone.default, (args[0],))
         clones = self._clone_written(node, args, kwargs)
         made = self.call(node.op, tuple(args), kwargs)
         _note_origin(made, node.origin)
@@ -213,10 +214,7 @@ class _Builder:
             if given is None:
                 continue
             many = isinstance(given, list)
-            copies = [
-                self.call(torch.ops.aten.clone.default, (one,))
-                for one in (given if many else [given])
-            ]
+            copies = [self.call(aten.clone.default, (one,)) for one in (given if many else [given])]
             clones += copies
             replaced = copies if many else copies[0]
             if position < len(args):
@@ -238,13 +236,12 @@ class _Builder:
         if output.uncounted:
             return self.call(getattr, (view, "data"))
         if output.detached:
-            return self.call(torch.ops.aten.detach.default, (view,))
+            return self.call(aten.detach.default, (view,))
         return self.call(as_piece, (view,)) if output.is_piece else view
 
     def _view(self, base: fx.Node, alias: Alias) -> fx.Node:
         """`as_strided`, whose offset is left out: it would count from the start of the storage, and
         the base may begin anywhere."""
-        aten = torch.ops.aten
         start: Any = alias.offset
         if start:
             steps: Any = zip(alias.shape, alias.stride)
@@ -369,10 +366,10 @@ def _viewed(value: Argument, makers: Mapping[Value | None, Node]) -> Argument:
 
 _SCATTERS = frozenset(
     {
-        torch.ops.aten.slice_scatter.default,
-        torch.ops.aten.select_scatter.default,
-        torch.ops.aten.diagonal_scatter.default,
-        torch.ops.aten.as_strided_scatter.default,
+        aten.slice_scatter.default,
+        aten.select_scatter.default,
+        aten.diagonal_scatter.default,
+        aten.as_strided_scatter.default,
     }
 )
 """`(tensor, source, ...)`: what a write to a view becomes."""

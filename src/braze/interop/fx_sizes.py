@@ -12,9 +12,9 @@ import operator
 from collections.abc import Sequence
 from typing import Any, final
 
-import torch
 from torch import fx
 
+from braze.compat.aten import aten
 from braze.ir.graph import Graph, Node, computed_symbol
 from braze.ir.run_graph import bindings_of
 from braze.shapes.binding import Binding, Check
@@ -118,5 +118,5 @@ class SizeNodes:
             self._checked.append(check)
             holds = (self.number(check.expr), 0)
             made = self._graph.call_function(_COMPARED[check.kind], holds)
-            asserted = torch.ops.aten._assert_scalar.default
+            asserted = aten._assert_scalar.default
             self._graph.call_function(asserted, (made, check.message))

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.frozen import frozen
 from braze.ir.graph import Constant, Graph, Node, Output, Value, computed_symbol, operands
 from braze.ir.loops import (
@@ -373,7 +374,7 @@ class Lowering:
             device = root.buffer.device
             copy = self.new_buffer(TensorType(root.dtype, root.shape, stride, device))
             kwargs = (("memory_format", torch.contiguous_format),)
-            clone = torch.ops.aten.clone.default
+            clone = aten.clone.default
             self.statements.append(ExternCall(clone, (root,), kwargs, (copy,)))
             self._loadable[root] = whole(copy)
         return Stored(self._loadable[root].root, place.index)

@@ -30,6 +30,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.frozen import frozen
 from braze.ir.device_model import LAUNCH, DeviceModel, model_of_device
 from braze.ir.graph import Graph, Node, Value, devices_of
@@ -45,7 +46,6 @@ from braze.rewrite.editing import (
 )
 from braze.shapes.expr import Expr, as_expr, constant_value, simplified
 
-_aten = torch.ops.aten
 # Operator -> the number of the first matrix among its arguments. Before it is what is added.
 _PRODUCTS: Mapping[str, int] = {
     "aten::mm": 0,
@@ -256,7 +256,7 @@ class _Writer:
             if more:
                 wide = self._sliced(wide, dim, 0, size, node)
         kwargs = (("memory_format", torch.contiguous_format),)
-        self._call(_aten.clone.default, (wide,), product.result, node, kwargs)
+        self._call(aten.clone.default, (wide,), product.result, node, kwargs)
 
     def _pad(self, value: Value, added: tuple[int, int], near: Node) -> Value:
         """The matrix with zeros behind its rows and columns, in its layout; of what is
@@ -300,14 +300,14 @@ class _Writer:
         behind = [n for more in reversed(added) for n in (0, more)]
         while behind[-1] == 0:
             behind = behind[:-2]
-        return self._call(_aten.constant_pad_nd.default, (value, behind), made, near)
+        return self._call(aten.constant_pad_nd.default, (value, behind), made, near)
 
     def _sliced(self, value: Value, dim: int, start: int, stop: Size, near: Node) -> Value:
         kind = type_of(value)
         length = _plus(stop, -start)
         shape = tuple([length if d == dim else s for d, s in enumerate(kind.shape)])
         made = self._value(kind, shape, kind.stride)
-        return self._call(_aten.slice.Tensor, (value, dim, start, stop), made, near)
+        return self._call(aten.slice.Tensor, (value, dim, start, stop), made, near)
 
     def _value(self, like: TensorType, shape: Sequence[Size], stride: Sequence[Size]) -> Value:
         kind = replace(like, shape=tuple(shape), stride=tuple(stride))

@@ -22,6 +22,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.backward import gradients, plain_autograd
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands
@@ -33,9 +34,8 @@ from braze.standins import DataDependent, Tracer, UnknownTensor, Untraceable
 from braze.standins.recorder import node_of
 from braze.standins.standin import apart
 
-_aten = torch.ops.aten
-_SAME = frozenset({_aten.detach.default, _aten.alias.default})
-_SOFTMAX_BACKWARD = _aten._softmax_backward_data.default
+_SAME = frozenset({aten.detach.default, aten.alias.default})
+_SOFTMAX_BACKWARD = aten._softmax_backward_data.default
 
 
 @final

@@ -25,12 +25,12 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.graph import Graph, Node, Value, replace_operands
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import fresh_numbers, type_of, with_nodes
 from braze.shapes.expr import as_expr, constant_value, simplified
 
-_aten = torch.ops.aten
 _PARTS: Mapping[torch.dtype, torch.dtype] = {
     torch.complex64: torch.float32,
     torch.complex128: torch.float64,
@@ -60,20 +60,20 @@ def _mul(emit: _Emit, a: _Parts, b: _Parts) -> tuple[Value, Value]:
     if ai is None:
         return _mul(emit, b, a)
     if bi is None:
-        return emit(_aten.mul.Tensor, ar, br), emit(_aten.mul.Tensor, ai, br)
-    left = emit(_aten.mul.Tensor, ar, br), emit(_aten.mul.Tensor, ai, bi)
-    right = emit(_aten.mul.Tensor, ar, bi), emit(_aten.mul.Tensor, ai, br)
-    return emit(_aten.sub.Tensor, *left), emit(_aten.add.Tensor, *right)
+        return emit(aten.mul.Tensor, ar, br), emit(aten.mul.Tensor, ai, br)
+    left = emit(aten.mul.Tensor, ar, br), emit(aten.mul.Tensor, ai, bi)
+    right = emit(aten.mul.Tensor, ar, bi), emit(aten.mul.Tensor, ai, br)
+    return emit(aten.sub.Tensor, *left), emit(aten.add.Tensor, *right)
 
 
 def _neg(emit: _Emit, a: _Parts) -> tuple[Value, Value]:
     assert a[1] is not None
-    return emit(_aten.neg.default, a[0]), emit(_aten.neg.default, a[1])
+    return emit(aten.neg.default, a[0]), emit(aten.neg.default, a[1])
 
 
 def _conj(emit: _Emit, a: _Parts) -> tuple[Value, Value]:
     assert a[1] is not None
-    return a[0], emit(_aten.neg.default, a[1])
+    return a[0], emit(aten.neg.default, a[1])
 
 
 def _sum(op: Any) -> Callable[..., tuple[Value, Value]]:
@@ -87,8 +87,8 @@ def _sum(op: Any) -> Callable[..., tuple[Value, Value]]:
 # Operator -> the parts of its result from those of its operands; those that take real ones as well.
 _RULES: Mapping[str, Callable[..., tuple[Value, Value]]] = {
     "aten.mul.Tensor": _mul,
-    "aten.add.Tensor": _sum(_aten.add.Tensor),
-    "aten.sub.Tensor": _sum(_aten.sub.Tensor),
+    "aten.add.Tensor": _sum(aten.add.Tensor),
+    "aten.sub.Tensor": _sum(aten.sub.Tensor),
     "aten.neg.default": _neg,
     "aten._conj_physical.default": _conj,
 }
@@ -133,13 +133,13 @@ class _Writer:
             assert result is not None
             self._compute(node, result)
             return
-        if node.op is _aten.view_as_real.default and result is not None:
+        if node.op is aten.view_as_real.default and result is not None:
             pair = self._pairs.get(node.args[0])
             if pair is not None and _layout(pair) == _layout(result):
                 self.replacements[result] = pair
                 return
         self.nodes.append(node)
-        if node.op is _aten.view_as_complex.default and result is not None:
+        if node.op is aten.view_as_complex.default and result is not None:
             self._pairs[result] = node.args[0]
 
     def _compute(self, node: Node, result: Value) -> None:
@@ -153,9 +153,9 @@ class _Writer:
         parts = _RULES[str(node.op)](emit, *operands)
         pair_type = _pair_type(kind)
         wide = [self._whole(part, like, node) for part in parts]
-        pair = self._call(_aten.stack.default, (wide, len(kind.shape)), pair_type, node)
+        pair = self._call(aten.stack.default, (wide, len(kind.shape)), pair_type, node)
         self._pairs[result] = pair
-        self.nodes.append(Node(_aten.view_as_complex.default, (pair,), (), (result,), node.origin))
+        self.nodes.append(Node(aten.view_as_complex.default, (pair,), (), (result,), node.origin))
 
     def _whole(self, part: Value, like: TensorType, near: Node) -> Value:
         """The part, as large as the result."""
@@ -169,7 +169,7 @@ class _Writer:
             for old, new, step in zip(kind.shape, like.shape[missing:], kind.stride, strict=True)
         ]
         made = replace(kind, shape=like.shape, stride=tuple(stride))
-        return self._call(_aten.expand.default, (part, list(like.shape)), made, near)
+        return self._call(aten.expand.default, (part, list(like.shape)), made, near)
 
     def _parts_of(self, value: Value, near: Node) -> _Parts:
         kind = type_of(value)
@@ -182,7 +182,7 @@ class _Writer:
             half = replace(like, shape=like.shape[:-1], stride=like.stride[:-1])
             dim = len(half.shape)
             first, second = (
-                self._call(_aten.select.int, (pair, dim, n), half, near) for n in (0, 1)
+                self._call(aten.select.int, (pair, dim, n), half, near) for n in (0, 1)
             )
             found = self._parts[value] = (first, second)
         return found
@@ -191,7 +191,7 @@ class _Writer:
         found = self._pairs.get(value)
         if found is None:
             kind = _pair_type(type_of(value))
-            found = self._call(_aten.view_as_real.default, (value,), kind, near)
+            found = self._call(aten.view_as_real.default, (value,), kind, near)
             self._pairs[value] = found
         return found
 

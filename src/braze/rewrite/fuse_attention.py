@@ -26,6 +26,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.types import Size, TensorType
@@ -374,7 +375,7 @@ def _carrying(graph: Graph) -> Collection[Value]:
     """The values through which gradients flow to inputs."""
     found = {v for v in graph.inputs if isinstance(v.type, TensorType) and v.type.requires_grad}
     for node in graph.nodes if found else ():
-        passes = node.grad_enabled and node.op is not torch.ops.aten.detach.default
+        passes = node.grad_enabled and node.op is not aten.detach.default
         if passes and any(value in found for value in operands(node)):
             found.update(v for v in node.outputs if v is not None and _is_float(v))
     return found

@@ -13,10 +13,11 @@ from dataclasses import replace
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.operators import PYTHON_FUNCTIONS, overwritten, with_data
 from braze.ir.graph import Graph, Node
 
-_COPY = torch.ops.aten.clone.default
+_COPY = aten.clone.default
 
 # Operator -> (ATen's, which of the arguments it takes).
 _PLAIN: dict[torch._ops.OpOverload, tuple[torch._ops.OpOverload, slice]] = {

@@ -32,6 +32,7 @@ from typing import Any, final
 import torch
 
 from braze.compat.ambient import convolution_precision
+from braze.compat.aten import aten
 from braze.frozen import frozen
 from braze.ir.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.random_ops import is_random
@@ -412,7 +413,7 @@ class _Mover:
     ) -> Value:
         kwargs = (("memory_format", memory_format),)
         self._converted += _count(made.type.shape)  # type: ignore[union-attr]
-        clone = torch.ops.aten.clone.default
+        clone = aten.clone.default
         self.nodes.append(Node(clone, (source,), kwargs, (made,), near.origin, near.grad_enabled))
         return made
 

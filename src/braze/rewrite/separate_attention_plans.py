@@ -24,13 +24,13 @@ from dataclasses import replace
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.graph import Graph, Node, Value
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import at_hand, fresh_numbers, row_major, type_of
 from braze.shapes.expr import as_expr, constant_value
 
-_aten = torch.ops.aten
-_BACKWARD = _aten._scaled_dot_product_cudnn_attention_backward.default
+_BACKWARD = aten._scaled_dot_product_cudnn_attention_backward.default
 _GRADIENT, _RESULT, _DROPOUT = 0, 4, 13
 
 
@@ -68,9 +68,9 @@ def _as_result(node: Node, numbers: Iterator[int]) -> tuple[list[Node], Value]:
     copies: list[Node] = []
     value = gradient
     for op, more, kwargs, made in (
-        (_aten.permute.default, (order,), (), turned),
-        (_aten.clone.default, (), (("memory_format", torch.contiguous_format),), dense),
-        (_aten.permute.default, (back,), (), _permuted(dense, back)),
+        (aten.permute.default, (order,), (), turned),
+        (aten.clone.default, (), (("memory_format", torch.contiguous_format),), dense),
+        (aten.permute.default, (back,), (), _permuted(dense, back)),
     ):
         outputs = (Value(next(numbers), made),)
         copies.append(Node(op, (value, *more), kwargs, outputs, node.origin, node.grad_enabled))

@@ -11,12 +11,11 @@ import types
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.loops import Buffer, BufferView, ExternCall
 from braze.ir.schedule import ExternStep
 from braze.ir.types import Size
 from braze.schedule.memory import Plannable
-
-aten = torch.ops.aten
 
 # Operators that copy their first argument and change elements of the copy.
 IN_PLACE_FORMS = types.MappingProxyType(

@@ -23,6 +23,7 @@ from typing import Any
 import torch
 from torch.nn import functional
 
+from braze.compat.aten import aten
 from braze.compat.dispatch import symbolic_dispatch
 from braze.compat.operators import check_holds
 from braze.ir.types import TensorType
@@ -38,9 +39,9 @@ _SIZES = frozenset((int, ProgramInt))
 # Operators of no tensors, whose schemas have sizes as numbers: recorded as they are.
 TAKES_NUMBERS = frozenset(
     (
-        torch.ops.aten.linspace.default,
-        torch.ops.aten.tril_indices.default,
-        torch.ops.aten.triu_indices.default,
+        aten.linspace.default,
+        aten.tril_indices.default,
+        aten.triu_indices.default,
     )
 )
 
@@ -60,7 +61,7 @@ def _reshape(*args: Any, **kwargs: Any) -> Any:
     if view_stride(kind.shape, kind.stride, sizes) is not None:  # type: ignore[arg-type]
         return x.view(sizes)
     copy = x.clone(memory_format=torch.contiguous_format)
-    return torch.ops.aten._unsafe_view.default(copy, sizes)
+    return aten._unsafe_view.default(copy, sizes)
 
 
 def _contiguous(*args: Any, **kwargs: Any) -> Any:
@@ -116,7 +117,7 @@ def _of_rows(function: Any, left: Any, right: Any, bias: Any = None) -> Any:
         right = right.t()
     rows = left.view(numel_of(shape[:-1]), shape[-1])
     made = torch.mm(rows, right)
-    return torch.ops.aten._unsafe_view.default(made, [*shape[:-1], matrix[not is_linear]])
+    return aten._unsafe_view.default(made, [*shape[:-1], matrix[not is_linear]])
 
 
 _PRODUCTS = (torch.matmul, torch.Tensor.matmul, operator.matmul, functional.linear)
@@ -140,7 +141,7 @@ def _stft(*args: Any, **kwargs: Any) -> Any:
     if length < size:
         window = torch.constant_pad_nd(window, (before, size - length - before))
     frames = signal.unfold(-1, size, hop) * window
-    made = torch.ops.aten._fft_r2c.default(frames, [2], int(asked["normalized"]), True)
+    made = aten._fft_r2c.default(frames, [2], int(asked["normalized"]), True)
     made = made.transpose(1, 2)
     return made if x.dim() == 2 else made[0]
 
@@ -212,7 +213,7 @@ def _tensor_split(*args: Any, **kwargs: Any) -> Any:
     total, end, pieces = x.shape[dim], 0, []
     for place in range(sections):
         start, end = end, end + (total + sections - 1 - place) // sections
-        pieces.append(torch.ops.aten.slice.Tensor(x, dim, start, end))
+        pieces.append(aten.slice.Tensor(x, dim, start, end))
     return tuple(pieces)
 
 

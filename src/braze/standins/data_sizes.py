@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.graph import Value
 from braze.ir.types import ScalarType, TensorType
 from braze.shapes.expr import Symbol
@@ -25,7 +26,6 @@ from braze.standins.standin import Place, Standin, new_standin
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
 
-aten = torch.ops.aten
 _INTEGERS = frozenset({torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8})
 # (tensor argument's type, further arguments by name, the size) -> types of the results
 _Types: TypeAlias = Callable[[TensorType, dict[str, Any], Any], Any]

@@ -8,6 +8,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.backward import (
     VERSION,
     follows_its_base,
@@ -27,8 +28,6 @@ from braze.standins.recorder import Call, Recorder, data_step, node_of
 from braze.standins.standin import Place, Standin, is_detached
 from braze.standins.symbols import Expressions
 from braze.standins.unread_errors import with_checks
-
-aten = torch.ops.aten
 
 
 @final

@@ -19,6 +19,7 @@ from typing import Any, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.frozen import frozen
 from braze.ir.graph import Value, values_in
 from braze.ir.types import TensorType
@@ -28,8 +29,6 @@ from braze.standins.op_facts import Kind, describe_op
 from braze.standins.recorder import Recorder
 from braze.standins.rules.views import OpenQuestion, is_known_to_go_on, view_stride
 from braze.standins.standin import Place, Standin
-
-aten = torch.ops.aten
 
 
 @final

@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.symbolic import SymbolicSize
 from braze.standins.arguments import place_type
@@ -283,7 +284,7 @@ def _check_overlap(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) 
 
 def _is_same_memory(facts: OpFacts, shared: list[Place]) -> bool:
     """Whether a copy is one of memory to itself, as `x[i] += 1` ends with: eager takes those."""
-    if facts.op is not torch.ops.aten.copy_.default:
+    if facts.op is not aten.copy_.default:
         return False
     one, other = shared
     return (

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.dispatch import WithoutMode
 from braze.ir.graph import Value
 from braze.ir.types import TensorType
@@ -26,7 +27,6 @@ from braze.standins.standin import Standin
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
 
-aten = torch.ops.aten
 _Rule: TypeAlias = Callable[..., Any]
 _CPU = torch.device("cpu")
 

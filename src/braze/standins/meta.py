@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import tensor_type
@@ -44,7 +45,7 @@ def infer_by_meta(op: torch._ops.OpOverload, args: tuple[Any, ...], kwargs: dict
 
 
 # Their meta kernels are Python, whose errors are not those of C++, which a program may print.
-_REFUSED_IN_OTHER_WORDS = frozenset({torch.ops.aten.cat.default, torch.ops.aten.stack.default})
+_REFUSED_IN_OTHER_WORDS = frozenset({aten.cat.default, aten.stack.default})
 
 
 def _refuse_as_kernel(
@@ -90,9 +91,7 @@ def result_device(
     return explicit_device(torch.get_default_device())
 
 
-_MIXES_DEVICES = frozenset(
-    {torch.ops.aten.index.Tensor, torch.ops.aten.index_put.default, torch.ops.aten.copy.default}
-)
+_MIXES_DEVICES = frozenset({aten.index.Tensor, aten.index_put.default, aten.copy.default})
 
 
 @functools.cache

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.frozen import frozen
 from braze.ir.graph import Value
 from braze.ir.types import TensorType
@@ -36,7 +37,6 @@ from braze.standins.standin import Standin
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
 
-aten = torch.ops.aten
 
 # Their numbers say how large the result is: they are asked as they are, of few elements.
 _SIZED_BY_NUMBERS = frozenset({"aten::arange", "aten::range"})

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.graph import Value
 from braze.ir.types import ScalarType, TensorType
 from braze.shapes.demands import is_computed
@@ -31,7 +32,6 @@ from braze.standins.standin import Standin
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
 
-aten = torch.ops.aten
 NUMBER = TensorType(torch.float64, (), (), torch.device("cpu"))
 _FLOAT = ScalarType(float)
 # Settles a float from outside to the value that it has: adds the guard.

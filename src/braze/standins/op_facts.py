@@ -10,6 +10,7 @@ from typing import Any, final
 import torch
 
 from braze.compat import dispatch
+from braze.compat.aten import aten
 from braze.frozen import frozen
 from braze.ir.op_effects import hides_effects, is_collective
 from braze.ir.random_ops import is_random
@@ -96,7 +97,7 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
 
 _ASKED_KINDS = frozenset({Kind.FUNCTIONAL, Kind.WRITE, Kind.OPAQUE_WRITE})
 # Of these hardly any data are taken, and not the zeros and ones that stand for the program's.
-_NOT_ASKED = frozenset({torch.ops.aten.segment_reduce.default})
+_NOT_ASKED = frozenset({aten.segment_reduce.default})
 _NUMBER_TYPES = frozenset({"number", "Optional[number]"})
 _NEVER_CONVERTED = frozenset({"correction"})  # of a variance: it is taken from a count
 

@@ -8,6 +8,7 @@ from typing import Any, TypeAlias, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.operators import with_data
 from braze.frozen import frozen
 from braze.ir.graph import Argument, Node, Value
@@ -20,9 +21,6 @@ from braze.standins.rules import infer
 from braze.standins.rules.views import view_stride
 from braze.standins.scatter import INVERSE_STEPS, scatter_strided
 from braze.standins.standin import Place, Step, is_detached
-
-aten = torch.ops.aten
-
 
 _is_grad_enabled = torch.is_grad_enabled
 # What becomes a node if it is alive at the end: building nodes at once would cost a third of the

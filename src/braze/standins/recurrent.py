@@ -12,10 +12,10 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.standins.errors import DataDependent
 from braze.standins.standin import Standin
 
-_aten = torch.ops.aten
 _LSTM_KIND = 2  # of oneDNN's recurrent cells
 
 
@@ -64,7 +64,7 @@ def lstm(*args: Any, **kwargs: Any) -> Any:
             none = () if biases else (torch.zeros(own[0].shape[0], device="cpu"),) * 2
             options = (size, layers, biases, both, first, given["train"])
             state = (hidden[at], cell[at])
-            made = _aten.mkldnn_rnn_layer.default(
+            made = aten.mkldnn_rnn_layer.default(
                 rows, *own, *none, *state, side > 0, [], _LSTM_KIND, *options
             )
             outputs.append(made[0])

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.graph import Argument, Value
 from braze.ir.types import Size, TensorType
 from braze.standins.errors import Untraceable
@@ -20,7 +21,6 @@ from braze.standins.standin import Step
 if TYPE_CHECKING:
     from braze.standins.recorder import Recorder
 
-aten = torch.ops.aten
 # (recorder, step, the parent's old value, the view's new value) -> the parent's new value
 InverseStep: TypeAlias = Callable[["Recorder", Step, Value, Value], Value]
 

@@ -17,6 +17,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.shapes.demands import is_computed
 from braze.shapes.expr import symbols
 from braze.shapes.facts import Relation
@@ -27,8 +28,6 @@ from braze.shapes.symbolic import (
     symbolic_maximum,
     symbolic_minimum,
 )
-
-aten = torch.ops.aten
 
 # operator -> (where the shape is: of a tensor argument or a list of sizes, where the dimension is)
 _SLICES = {

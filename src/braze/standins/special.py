@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.operators import check_holds, check_positions, overwritten
 from braze.ir.op_effects import is_irrevocable
 from braze.ir.types import TensorType
@@ -29,7 +30,6 @@ from braze.standins.unread_errors import RAISING, position_checks, raises_for_da
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
 
-aten = torch.ops.aten
 
 SpecialCall = Callable[["Tracer", Any, tuple[Any, ...], dict[str, Any]], Any]
 SPECIAL_CALLS: dict[Any, SpecialCall] = {}

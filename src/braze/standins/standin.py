@@ -7,6 +7,7 @@ from typing import Any, NoReturn, final
 
 import torch
 
+from braze.compat.aten import aten
 from braze.compat.dispatch import disabled_torch_function, make_wrapper
 from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.ir.graph import Argument, Value
@@ -110,7 +111,7 @@ def is_detached(place: Place) -> bool:
     """Whether autograd does not see writes to the place: `x.detach()` on the way to it."""
     walk: Place | None = place
     while walk is not None and walk.step is not None:
-        if walk.step.op is torch.ops.aten.detach.default:
+        if walk.step.op is aten.detach.default:
             return True
         walk = walk.parent
     return False
@@ -126,7 +127,7 @@ class Standin(torch.Tensor):
 
     @classmethod
     def __torch_dispatch__(cls, op: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if op is torch.ops.aten._has_compatible_shallow_copy_type.default:
+        if op is aten._has_compatible_shallow_copy_type.default:
             return True  # asked by `become`
         raise Untraceable(f"{op}: a stand-in was used outside the trace that made it")
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import Size
 from braze.standins.errors import Untraceable
 from braze.standins.layout import is_dense, tensor_type
@@ -24,8 +25,6 @@ from braze.standins.standin import Place, Standin, Step, new_standin
 
 if TYPE_CHECKING:
     from braze.standins.tracer import Tracer
-
-aten = torch.ops.aten
 
 
 def strided_view(

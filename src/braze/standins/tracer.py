@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from braze.compat import dispatch
+from braze.compat.aten import aten
 from braze.compat.dispatch import storage_identity
 from braze.compat.operators import end_pending, pending_writes
 from braze.ir.graph import Argument, Constant, Value
@@ -44,7 +45,6 @@ from braze.standins.standin import Place, Standin, Step, new_standin
 from braze.standins.strided import strided_view
 from braze.standins.write_checks import check_write, is_view_outside
 
-aten = torch.ops.aten
 _RESTRIDED, _DIFFERENTIABLE = 1, 2
 _is_grad_enabled = torch.is_grad_enabled
 

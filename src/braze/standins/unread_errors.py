@@ -20,6 +20,7 @@ from typing import Any, TypeAlias
 import torch
 
 from braze.compat.ambient import call_untraced
+from braze.compat.aten import aten, named_operators
 from braze.compat.operators import check_holds, keep_whole
 from braze.ir.graph import Constant, Mutation, Output, Value
 from braze.ir.op_effects import has_effects
@@ -29,7 +30,6 @@ from braze.standins.known_data import known_data
 from braze.standins.op_facts import Kind, describe_op
 from braze.standins.recorder import Call, Recorder
 
-aten = torch.ops.aten
 _LINEAR_ALGEBRA = ("aten::linalg_", "aten::_linalg_", "aten::cholesky")
 _Emit: TypeAlias = Callable[..., Any]
 
@@ -273,9 +273,7 @@ _ROWS: tuple[tuple[_Positions | None, str], ...] = (
 def _table() -> dict[Any, _Positions | None]:
     found: dict[Any, _Positions | None] = {}
     for positions, names in _ROWS:
-        for name in names.split():
-            packet, _, overload = name.partition(".")
-            op = getattr(getattr(aten, packet), overload or "default")
+        for op in named_operators(names).values():
             assert describe_op(op).kind is Kind.FUNCTIONAL, op
             found[op] = positions
     return found

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.demands import must_be_positive, must_equal
 from braze.shapes.symbolic import plain_size, symbolic_minimum
@@ -23,8 +24,6 @@ from braze.standins.layout import (
 )
 from braze.standins.promotion import common_device
 from braze.standins.rules.table import rule
-
-aten = torch.ops.aten
 
 
 def _same_dtype(*operands: TensorType) -> None:

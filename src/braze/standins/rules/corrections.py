@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.standins.errors import Untraceable
 from braze.standins.layout import (
@@ -21,8 +22,6 @@ from braze.standins.layout import (
     suggests_channels_last,
     tensor_type,
 )
-
-aten = torch.ops.aten
 
 
 def correct(op: torch._ops.OpOverload, result: Any, args: tuple[Any, ...]) -> Any:

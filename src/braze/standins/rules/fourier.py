@@ -8,11 +8,10 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.standins.layout import contiguous_stride, is_contiguous, tensor_type
 from braze.standins.rules.table import rule
-
-aten = torch.ops.aten
 
 _COMPLEX = {torch.float32: torch.complex64, torch.float64: torch.complex128}
 _REAL = {number: real for real, number in _COMPLEX.items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.demands import is_computed, must_equal
 from braze.shapes.symbolic import SymbolicSize
@@ -29,8 +30,6 @@ from braze.standins.probing import has_symbols
 from braze.standins.promotion import common_device, number_dtype, promoted
 from braze.standins.rules.table import VIEW_RULES, rule
 from braze.standins.rules.views import completed_shape, wrap_dim
-
-aten = torch.ops.aten
 
 
 def _made(shape: Any, dtype: torch.dtype | None, layout: Any, device: Any) -> Any:

@@ -6,6 +6,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.standins.layout import (
     Shape,
@@ -22,7 +23,6 @@ from braze.standins.rules.pointwise import pointwise
 from braze.standins.rules.table import rule
 from braze.standins.rules.views import wrap_dim
 
-aten = torch.ops.aten
 _WIDE = (torch.float32, torch.float64)
 
 

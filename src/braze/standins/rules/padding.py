@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-import torch
-
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.demands import must_be_positive
 from braze.standins.rules.table import rule
-
-aten = torch.ops.aten
 
 
 @rule(aten.reflection_pad1d.default, aten.reflection_pad2d.default, aten.reflection_pad3d.default)

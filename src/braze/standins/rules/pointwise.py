@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten, named_operators
 from braze.compat.operators import PYTHON_FUNCTIONS, overwritten, with_data
 from braze.ir.types import TensorType
 from braze.standins.layout import contiguous, pointwise_layout, stride_in_format, tensor_type
@@ -14,7 +15,6 @@ from braze.standins.meta import explicit_device
 from braze.standins.promotion import common_device, floating, promoted, real_of
 from braze.standins.rules.table import RULES, rule
 
-aten = torch.ops.aten
 _NUMBER = ((), ())
 
 
@@ -30,11 +30,7 @@ def pointwise(operands: tuple[Any, ...], dtype: torch.dtype) -> TensorType:
 
 
 def _overloads(packets: str) -> list[Any]:
-    found = []
-    for name in packets.split():
-        packet, _, overload = name.partition(".")
-        found.append(getattr(getattr(aten, packet), overload or "default"))
-    return found
+    return list(named_operators(packets).values())
 
 
 # --- one tensor -------------------------------------------------------------------------------

@@ -6,14 +6,13 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.demands import is_exactly
 from braze.standins.layout import contiguous, is_contiguous, tensor_type
 from braze.standins.promotion import floating
 from braze.standins.rules.table import rule
 from braze.standins.rules.views import wrap_dim
-
-aten = torch.ops.aten
 
 
 def _dims(dims: Any, rank: int) -> set[int]:

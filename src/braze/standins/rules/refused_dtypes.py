@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten, named_operators
 from braze.compat.torch_versions import LACKED_DTYPES
 from braze.ir.types import TensorType
 
@@ -51,19 +52,13 @@ _REAL_ONLY = (
 
 def _rows() -> Iterator[tuple[Any, frozenset[torch.dtype]]]:
     for dtypes, names in _LACKS:
-        for name in names.split():
-            yield _operator(name), dtypes | LACKED_DTYPES.get(name, frozenset())
-
-
-def _operator(name: str) -> Any:
-    packet, _, overload = name.partition(".")
-    return getattr(getattr(torch.ops.aten, packet), overload or "default")
+        for name, operator in named_operators(names).items():
+            yield operator, dtypes | LACKED_DTYPES.get(name, frozenset())
 
 
 _REFUSED = dict(_rows())
-_ORDERED = frozenset(map(_operator, _REAL_ONLY.split()))
+_ORDERED = frozenset(named_operators(_REAL_ONLY).values())
 
-aten = torch.ops.aten
 # These look at the dtype themselves, before a kernel is chosen by it.
 _CHECKED = frozenset({aten.exponential.default, aten.multinomial.default})
 # Where the parameters of a normalisation are among its arguments.
@@ -76,8 +71,8 @@ _PARAMETERS: dict[Any, slice] = {
     aten._native_batch_norm_legit_no_training.default: slice(1, 5),
 }
 _HALVES = frozenset({torch.float16, torch.bfloat16})
-_POWER = torch.ops.aten.pow.Tensor_Scalar
-_INDEX_PUT = torch.ops.aten.index_put.default
+_POWER = aten.pow.Tensor_Scalar
+_INDEX_PUT = aten.index_put.default
 
 
 # Of each operator that is looked at: whether it is of ordered numbers, the dtypes that its kernel

@@ -12,11 +12,10 @@ from typing import Any
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.standins.layout import broadcast_shape
 from braze.standins.rules.views import wrap_dim
-
-aten = torch.ops.aten
 
 
 def check_sizes(op: torch._ops.OpOverload, args: tuple[Any, ...]) -> None:

@@ -8,6 +8,7 @@ from typing import Any, TypeVar
 
 import torch
 
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.shapes.conditions import known_equality
 from braze.shapes.demands import is_exactly, must_equal
@@ -15,7 +16,6 @@ from braze.standins.layout import Shape, contiguous_stride, tensor_type
 from braze.standins.rules.table import RULES, VIEW_RULES
 from braze.standins.slice_bounds import slice_range
 
-aten = torch.ops.aten
 View = tuple[TensorType, int]
 _Rule = TypeVar("_Rule", bound=Callable[..., Any])
 

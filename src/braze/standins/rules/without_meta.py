@@ -4,13 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
+from braze.compat.aten import aten
 from braze.ir.types import TensorType
 from braze.standins.layout import contiguous, contiguous_stride, tensor_type
 from braze.standins.rules.table import rule
-
-aten = torch.ops.aten
 
 
 @rule(aten.geqrf.default)
