@@ -31,7 +31,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench fuzz gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean
+.PHONY: help demo test check format docs bench fuzz gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
 
 help:
 	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
@@ -44,6 +44,7 @@ help:
 	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
 	@echo "make gradients  the gradients of 20 steps of eight models, three ways each, against float64"
 	@echo "make zoo        150 architectures of transformers and torchvision, made small"
+	@echo "make test-versions  the suite on other versions of PyTorch and Python: the table"
 	@echo "make test-gpu   the tests that need a GPU"
 	@echo "make bench-gpu  models and single kernels on a GPU: tables and JSON in benchmarks/results"
 	@echo "make bench-gpu-changes  each change for GPUs, with it and without: one table"
@@ -100,6 +101,10 @@ zoo: $(READY)/packages
 cpython: $(READY)/packages
 	BRAZE_CPYTHON_SHARE=1 $(PYTEST) tests/cpython $(ARGS)
 
+# The driver needs nothing but Python 3.11; it makes an environment for each row in .versions/.
+test-versions:
+	$(PYTHON) -m tests.versions $(ARGS)
+
 test-gpu: $(READY)/packages
 	$(BIN)/python -m pytest -m gpu tests/gpu tests/unit/codegen/test_triton.py \
 		tests/unit/codegen/test_triton_indices.py tests/unit/codegen/test_triton_products.py \
@@ -121,7 +126,7 @@ clean:
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
-	rm -rf "$(VENV)"
+	rm -rf "$(VENV)" .versions
 
 # --- the environment: three stamps, each made once --------------------------------------------
 

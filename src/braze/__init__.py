@@ -30,8 +30,9 @@ from braze.api import (
     wrap_numpy,
 )
 from braze.installation import install
-from braze.options import Options, config, logs_from_environment
+from braze.options import Options, config, logs_from_environment, warn_of_environment
 from braze.report.logs import set_logs
+from braze.report.versions import warn_of_versions
 from braze.stances import set_stance
 
 __version__ = "0.1.0"
@@ -71,4 +72,8 @@ __all__ = [
     "wrap_numpy",
 ]
 
-set_logs(logs_from_environment())
+try:
+    set_logs(logs_from_environment())
+except exc.InvalidOption as error:
+    warn_of_environment("BRAZE_LOGS", logs_from_environment(), error)
+warn_of_versions()

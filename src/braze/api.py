@@ -28,7 +28,8 @@ from braze.compat.compiler_questions import compiled_by_torch, is_disabled_by_to
 from braze.compat.numpy_wrappers import in_place_of_torch_s
 from braze.compat.numpy_wrappers import wrap_numpy as wrap_numpy
 from braze.compat.other_compilers import hide_from_other_compilers
-from braze.errors import InvalidOption, UserError, unknown_name
+from braze.compat.private_names import gone_essentials
+from braze.errors import InvalidOption, PrivateNameGone, UserError, unknown_name
 from braze.frozen import frozen
 from braze.interop.backends import BACKENDS, HIDDEN_TAGS, OWN, Backend, GraphCompiler
 from braze.interop.backends import aot_backend as aot_backend
@@ -205,7 +206,16 @@ def _resolve_order(
     base = replace(config.snapshot(), **given)
     resolved = resolve(base, mode=mode, fullgraph=fullgraph, dynamic=dynamic, options=ours)
     found = BACKENDS.find(backend, mode=mode, options=theirs, dynamic=dynamic)
+    if gone_essentials():
+        if resolved.fullgraph:
+            raise _nothing_is_compiled()
+        resolved = replace(resolved, disable=True)  # the warning at import said so
     return _Order(replace(resolved, backend=found.name), found, journal)
+
+
+def _nothing_is_compiled() -> PrivateNameGone:
+    """What is raised where a compile is asked for, and this PyTorch lacks what each one needs."""
+    return PrivateNameGone("; ".join(map(str, gone_essentials())))
 
 
 def _compile_target(target: Any, order: _Order) -> Any:
@@ -280,6 +290,8 @@ def explain(
     """
     journal = Journal(detailed=True)
     order = _resolve_order(backend, mode, False, dynamic, options, journal)
+    if gone_essentials():
+        raise _nothing_is_compiled()
     compiled = _compile_target(function, order)
     name = getattr(function, "__qualname__", type(function).__qualname__)
 

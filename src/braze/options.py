@@ -8,13 +8,15 @@ from __future__ import annotations
 
 import functools
 import os
+import tempfile
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from contextvars import ContextVar
 from dataclasses import field, fields, replace
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar, final
 
-from braze.errors import InvalidOption, unknown_name
+from braze.errors import BrazeWarning, InvalidOption, unknown_name
 from braze.frozen import frozen
 from braze.locks import make_lock
 
@@ -29,7 +31,18 @@ GRAPH_PASSES = (
     "align_products",
     "merge_common_subexpressions",
 )
-CACHE_DIR = Path("~/.cache/braze").expanduser()
+
+
+def _default_cache_dir() -> Path:
+    """In the user's home; for a user without one (a container under another uid) in the folder of
+    temporary files, under a name of the user's own."""
+    try:
+        return Path("~/.cache/braze").expanduser()
+    except RuntimeError:
+        return Path(tempfile.gettempdir()) / f"braze-{os.getuid()}"
+
+
+CACHE_DIR = _default_cache_dir()
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
@@ -257,17 +270,25 @@ def _parse_int(variable: str, text: str) -> int:
         raise InvalidOption(f"{variable} is a whole number, not {text!r}.") from None
 
 
+def _parse_path(variable: str, text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as error:
+        raise InvalidOption(f"{variable} is a path, not {text!r}: {error}") from None
+
+
 _PARSERS: Mapping[type, Callable[[str, str], Any]] = {
     bool: _parse_bool,
     int: _parse_int,
     str: lambda _, text: text,
-    Path: lambda _, text: Path(text).expanduser(),
+    Path: lambda variable, text: _parse_path(variable, text),
     tuple: lambda _, text: tuple(text.split()),
 }
 
 
 def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
-    """Option values that environment variables give. Raises InvalidOption for ill-formed ones."""
+    """Option values that environment variables give. An ill-formed one counts as absent, and is
+    warned of: a program must not end for what its environment has."""
     values: dict[str, Any] = {}
     # As the XDG base directory specification has it: a relative path is no path.
     if os.path.isabs(home := environment.get("XDG_CACHE_HOME", "")):
@@ -276,9 +297,20 @@ def parse_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if (text := environment.get(setting.environment)) is not None:
             if not text and setting.accepts == (Path,):
                 continue  # an empty path would be the current folder
-            values[name] = _PARSERS[setting.accepts[0]](setting.environment, text)
-            _check(name, values[name])
+            try:
+                value = _PARSERS[setting.accepts[0]](setting.environment, text)
+                _check(name, value)
+            except InvalidOption as error:
+                warn_of_environment(setting.environment, text, error)
+            else:
+                values[name] = value
     return values
+
+
+def warn_of_environment(variable: str, text: str, error: InvalidOption) -> None:
+    """Say that a variable's value is not used, and which values are valid."""
+    message = f"{variable}={text!r} is ignored: {error}"
+    warnings.warn(message, BrazeWarning, stacklevel=2)
 
 
 def logs_from_environment(environment: Mapping[str, str] = os.environ) -> str:

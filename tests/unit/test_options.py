@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from braze.errors import BrazeError, InvalidOption
+from braze.errors import BrazeError, BrazeWarning, InvalidOption
 from braze.options import SETTINGS, Config, Options, parse_environment, resolve
 
 
@@ -84,9 +84,12 @@ def test_environment_gives_first_values() -> None:
     ("variable", "text"),
     [("BRAZE_VERIFY", "maybe"), ("BRAZE_BUILD_THREADS", "two"), ("BRAZE_NUMERICS", "exact")],
 )
-def test_ill_formed_environment_is_an_error(variable: str, text: str) -> None:
-    with pytest.raises(InvalidOption, match=text):
-        parse_environment({variable: text})
+def test_ill_formed_environment_is_warned_of(variable: str, text: str) -> None:
+    with pytest.warns(BrazeWarning, match=f"{variable}='{text}' is ignored") as caught:
+        values = parse_environment({variable: text, "BRAZE_CXX": "clang++"})
+    assert values == {"compiler": "clang++"}
+    valid = {"BRAZE_VERIFY": "0 or 1", "BRAZE_BUILD_THREADS": "whole number"}
+    assert valid.get(variable, "'eager', 'fast'") in str(caught[0].message)
 
 
 def test_cache_follows_the_desktop_standard() -> None:

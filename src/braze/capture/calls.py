@@ -49,6 +49,7 @@ from braze.compat.compiler_questions import (
 from braze.compat.higher_order import python_of
 from braze.compat.lru_caches import LRU_CACHE
 from braze.compat.modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
+from braze.compat.private_names import OpOverload, OpOverloadPacket
 from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
@@ -194,8 +195,8 @@ def call_script(
 
 _CALLED_OBJECTS: dict[type, Any] = {
     **NUMPY_CALLS,
-    torch._ops.OpOverload: call_operator,
-    torch._ops.OpOverloadPacket: call_operator,
+    OpOverload: call_operator,
+    OpOverloadPacket: call_operator,
     torch.jit.ScriptFunction: call_script,
     LRU_CACHE: call_cached,
     weakref.ReferenceType: open_reference,

@@ -9,6 +9,7 @@ from braze.capture.code_handlers import space_of
 from braze.capture.handler_table import answers
 from braze.capture.instructions_calls import local_variables
 from braze.capture.signals import BreakRequested
+from braze.compat import private_names as private
 from braze.compat.bytecode_versions import BYTECODE
 
 
@@ -44,7 +45,7 @@ def _view(interpreter: Any, index: int) -> FrameView:
     return FrameView(interpreter, index)
 
 
-@answers(sys._getframe)
+@answers(private.getframe)
 def get_frame(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     depth = args[0] if args else 0
     return _view(interpreter, len(interpreter.frames) - 1 - depth)

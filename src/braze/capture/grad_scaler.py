@@ -19,12 +19,13 @@ from braze.capture.handler_table import answers
 from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested
 from braze.capture.write_counts import take_back_counts
+from braze.compat import private_names as private
 from braze.compat.aten import aten
 from braze.compat.backward import VERSION
 from braze.ir.graph import Value
 from braze.standins.standin import Place, Standin
 
-_MAYBE_STEP: Any = torch.amp.GradScaler._maybe_opt_step
+_MAYBE_STEP: Any = private.maybe_opt_step
 
 
 @answers(_MAYBE_STEP)

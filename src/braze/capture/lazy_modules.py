@@ -15,11 +15,11 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
-from torch.nn.modules.lazy import LazyModuleMixin
 
 from braze.capture.handler_table import answers
 from braze.capture.signals import BreakRequested, LazyModuleCalled
 from braze.capture.world import TENSORS
+from braze.compat import private_names as private
 from braze.compat.ambient import ambient_state
 from braze.frozen import frozen
 from braze.ir.op_effects import has_effects
@@ -33,7 +33,7 @@ def _same(value: Any) -> Any:
     return value
 
 
-@answers(LazyModuleMixin._infer_parameters)
+@answers(private.infer_parameters)
 def infer_sizes(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The hook that runs before a lazy module's first forward."""
     bound, module, values, *rest = args

@@ -18,6 +18,7 @@ from braze.capture.tensor_subclasses import of_class, result_class
 from braze.capture.text_passing import settle_read
 from braze.capture.torch_arguments import torch_argument
 from braze.capture.world import CONSTANTS, NUMBERS, TENSORS, raw_lookup
+from braze.compat import private_names as private
 from braze.compat.callers import Caller, call_from
 from braze.compat.dispatch import COMPOSES_IN_NUMBERS, symbolic_dispatch
 from braze.errors import CaptureError
@@ -374,7 +375,7 @@ def call_name(function: Any) -> str:
     name = getattr(function, "__name__", None) or type(function).__name__
     owner = getattr(function, "__objclass__", None)
     if owner is not None:
-        return f"Tensor.{name}" if issubclass(owner, torch._C.TensorBase) else name
+        return f"Tensor.{name}" if issubclass(owner, private.TensorBase) else name
     module = getattr(function, "__module__", None) or ""
     if module in ("torch._C._nn", "torch._C._VariableFunctions"):
         module = "torch"
@@ -383,6 +384,6 @@ def call_name(function: Any) -> str:
 
 def _target(function: Any) -> Any:
     owner = getattr(function, "__objclass__", None)
-    if owner is not None and issubclass(owner, torch._C.TensorBase):
+    if owner is not None and issubclass(owner, private.TensorBase):
         return function.__name__
     return function

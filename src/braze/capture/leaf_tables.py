@@ -9,6 +9,7 @@ import torch
 
 from braze.capture.overlay import EXACT
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat import private_names as private
 from braze.compat.packages import is_of_package
 from braze.compat.state_setters import names_setter
 
@@ -86,7 +87,7 @@ def is_leaf_builtin(function: Any) -> bool:
     """Whether a C callable is torch's own."""
     owner = getattr(function, "__objclass__", None)
     if owner is not None:
-        return issubclass(owner, torch._C.TensorBase)
+        return issubclass(owner, private.TensorBase)
     bound_to = getattr(function, "__self__", None)
     if bound_to is torch._C and function.__name__.startswith(_STARTS_KERNELS):
         return False

@@ -17,6 +17,7 @@ from braze.capture.module_attributes import module_entry
 from braze.capture.new_leaves import set_requires_grad
 from braze.capture.signals import BreakRequested
 from braze.capture.world import TENSORS
+from braze.compat import private_names as private
 from braze.compat.modules import BACKWARD_HOOK_SETUPS
 
 _ALWAYS = {
@@ -53,7 +54,7 @@ def _bound(self: Any, requires_grad: bool = True) -> tuple[Any, bool]:
     return self, requires_grad
 
 
-@answers(torch.nn.Module._apply)
+@answers(private.convert_module)
 def convert(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """`to`, `double`, `cuda` ...: nothing to do where a conversion gives each tensor itself."""
     module, function, *_ = args

@@ -16,6 +16,7 @@ import torch
 
 from braze.capture.signals import BreakRequested
 from braze.compat.packages import is_of_package
+from braze.compat.private_names import OpOverload, OpOverloadPacket
 from braze.standins.questions import QUESTIONS, QUESTIONS_OF_MODULES, gives_nothing, is_known
 from braze.standins.standin import Standin
 
@@ -32,7 +33,7 @@ _OPERATOR_HOMES = frozenset(
         "torch._C._VariableFunctions",
     }
 )
-_OPERATORS = (torch._ops.OpOverload, torch._ops.OpOverloadPacket)
+_OPERATORS = (OpOverload, OpOverloadPacket)
 _LASTING = frozenset(
     {
         *(types.MethodDescriptorType, types.WrapperDescriptorType, types.BuiltinFunctionType),
@@ -149,9 +150,9 @@ def _may_answer(function: Any) -> bool:
 
 def _label(function: Any) -> str:
     """Module and name of a function; namespace and name of an operator."""
-    if isinstance(function, torch._ops.OpOverload):
+    if isinstance(function, OpOverload):
         return function._schema.name.replace("::", ".")
-    if isinstance(function, torch._ops.OpOverloadPacket):
+    if isinstance(function, OpOverloadPacket):
         return function._qualified_op_name.replace("::", ".")
     name = getattr(function, "__name__", None) or type(function).__name__
     module = getattr(function, "__module__", None)

@@ -31,6 +31,7 @@ from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
 from braze.compat.dispatch import TorchFunction, torch_function_of
 from braze.compat.numpy_interface import ARRAY, DTYPE_CLASSES, SCALARS
+from braze.compat.private_names import OpOverload, OpOverloadPacket
 from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, MRO, Guard, GuardKind, TensorFacts
 from braze.ir.origin import UNKNOWN, Origin
@@ -79,8 +80,8 @@ IDENTITIES: frozenset[type] = frozenset(
         type,
         re.Pattern,
         type(functools.lru_cache(len)),
-        torch._ops.OpOverload,
-        torch._ops.OpOverloadPacket,
+        OpOverload,
+        OpOverloadPacket,
         torch.jit.ScriptFunction,
         type(NULL),
         object,

@@ -6,18 +6,15 @@ from dataclasses import fields, replace
 from typing import Any, Literal, final
 
 import torch
-from torch.amp import autocast_mode
 from torch.autograd import forward_ad
-from torch.overrides import TorchFunctionMode, _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._mode_utils import no_dispatch
-from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+from torch.overrides import TorchFunctionMode
 
+from braze.compat import private_names as private
 from braze.compat.tracers import is_fx_tracing, unusual_keys
 from braze.frozen import frozen
 
 # What lets a mode see all that follows: programs enter their own modes by it.
-MODE_ENTRIES = (TorchFunctionMode.__enter__, TorchDispatchMode.__enter__)
+MODE_ENTRIES = (TorchFunctionMode.__enter__, private.TorchDispatchMode.__enter__)
 # What sets how the library computes from then on: a graph's calls of it would not see that.
 _SETTERS = (
     "_set_cublas_allow_bf16_reduced_precision_reduction",
@@ -33,7 +30,7 @@ _SETTERS = (
     "_set_mkldnn_enabled",
     "_set_onednn_allow_tf32",
 )
-SET_DETERMINISTIC = torch._C._set_deterministic_algorithms  # nothing but the flags
+SET_DETERMINISTIC = private.set_deterministic  # nothing but the flags
 LIBRARY_SETTERS = (
     torch.set_float32_matmul_precision,
     torch.backends.cudnn.set_flags,
@@ -43,8 +40,8 @@ LIBRARY_SETTERS = (
     *[getattr(torch._C, name) for name in _SETTERS if hasattr(torch._C, name)],
 )
 # What enters an autocast region and leaves it, as calls that a torch.fx graph can have.
-ENTER_AUTOCAST: Any = autocast_mode._enter_autocast
-EXIT_AUTOCAST: Any = autocast_mode._exit_autocast
+ENTER_AUTOCAST: Any = private.enter_autocast
+EXIT_AUTOCAST: Any = private.exit_autocast
 _AUTOCAST_DEVICES = ("cpu", "cuda")
 CONVOLUTIONS = ("cuda", "conv")  # whose precision is asked for and set
 
@@ -147,8 +144,8 @@ def ambient_state() -> AmbientState:
         torch.are_deterministic_algorithms_enabled(),
         torch.is_deterministic_algorithms_warn_only_enabled(),
         tuple([question() for question, _ in _SDPA_FLAGS]),
-        len(_get_current_function_mode_stack()),
-        len(_get_current_dispatch_mode_stack()),
+        len(private.function_modes()),
+        len(private.dispatch_modes()),
         anomaly_mode(),
         default_device(),
         forward_ad._current_level,
@@ -159,8 +156,8 @@ def ambient_state() -> AmbientState:
 
 
 def _convolutions() -> tuple[bool, str]:
-    enabled: bool = torch._C._get_cudnn_enabled()
-    return enabled, torch._C._get_fp32_precision_getter(*CONVOLUTIONS)
+    enabled: bool = private.cudnn_enabled()
+    return enabled, private.precision_of(*CONVOLUTIONS)
 
 
 def convolution_precision() -> Literal["ieee", "tf32"] | None:
@@ -180,8 +177,8 @@ def anomaly_mode() -> tuple[bool, bool]:
 
 def default_device() -> torch.device | None:
     """What `torch.set_default_device` or `with torch.device(...)` asks for in this thread."""
-    modes = _get_current_function_mode_stack()
-    is_device = bool(modes) and type(modes[0]) is DeviceContext
+    modes = private.function_modes()
+    is_device = bool(modes) and type(modes[0]) is private.DeviceContext
     return modes[0].device if is_device else None
 
 
@@ -202,7 +199,7 @@ def set_ambient_state(state: AmbientState, deeper: int = 0) -> None:
     for _ in range(-deeper):
         if torch.autocast_decrement_nesting() == 0:
             torch.clear_autocast_cache()
-    torch._C._set_grad_enabled(state.grad)
+    private.set_grad_enabled(state.grad)
     for device, (enabled, dtype) in zip(_AUTOCAST_DEVICES, state.autocast):
         torch.set_autocast_enabled(device, enabled)
         torch.set_autocast_dtype(device, dtype)
@@ -220,22 +217,22 @@ def set_ambient_state(state: AmbientState, deeper: int = 0) -> None:
         if question() is not enabled:
             setter(enabled)
     enabled, precision = state.convolutions
-    if torch._C._get_cudnn_enabled() is not enabled:
-        torch._C._set_cudnn_enabled(enabled)
+    if private.cudnn_enabled() is not enabled:
+        private.set_cudnn_enabled(enabled)
     if _convolutions()[1] != precision:
-        torch._C._set_fp32_precision_setter(*CONVOLUTIONS, precision)
+        private.set_precision(*CONVOLUTIONS, precision)
 
 
 _SDPA_FLAGS: tuple[tuple[Any, Any], ...] = (
-    (torch._C._get_flash_sdp_enabled, torch._C._set_sdp_use_flash),
-    (torch._C._get_mem_efficient_sdp_enabled, torch._C._set_sdp_use_mem_efficient),
-    (torch._C._get_math_sdp_enabled, torch._C._set_sdp_use_math),
-    (torch._C._get_cudnn_sdp_enabled, torch._C._set_sdp_use_cudnn),
-    (torch._C._get_overrideable_sdp_enabled, torch._C._set_sdp_use_overrideable),
+    (private.sdpa_flash, private.set_sdpa_flash),
+    (private.sdpa_efficient, private.set_sdpa_efficient),
+    (private.sdpa_math, private.set_sdpa_math),
+    (private.sdpa_cudnn, private.set_sdpa_cudnn),
+    (private.sdpa_overrideable, private.set_sdpa_overrideable),
 )
 
 
 def call_untraced(function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Call with no dispatch mode active: tensors made in it are real."""
-    with no_dispatch():
+    with private.no_dispatch():
         return function(*args, **kwargs)

@@ -17,6 +17,7 @@ from typing import Any, final
 import torch
 from torch.autograd import forward_ad
 
+from braze.compat import private_names as private
 from braze.compat.ambient import CONVOLUTIONS, AmbientState, default_device
 from braze.compat.tensor_interface import exported_address
 from braze.compat.tracers import (
@@ -32,11 +33,11 @@ Question = tuple[Callable[..., Any], str | None, Any]
 
 _AUTOCAST = (("cpu",), ("cuda",))
 _SDPA = (
-    torch._C._get_flash_sdp_enabled,
-    torch._C._get_mem_efficient_sdp_enabled,
-    torch._C._get_math_sdp_enabled,
-    torch._C._get_cudnn_sdp_enabled,
-    torch._C._get_overrideable_sdp_enabled,
+    private.sdpa_flash,
+    private.sdpa_efficient,
+    private.sdpa_math,
+    private.sdpa_cudnn,
+    private.sdpa_overrideable,
 )
 
 
@@ -150,11 +151,11 @@ def _device(expected: Any) -> list[Question]:
 def _convolutions(expected: Any) -> list[Question]:
     enabled, precision = expected
     asked = partial(_have_precision, precision)  # a text is another object each time
-    return [(torch._C._get_cudnn_enabled, None, enabled), (asked, None, True)]
+    return [(private.cudnn_enabled, None, enabled), (asked, None, True)]
 
 
 def _have_precision(expected: str) -> bool:
-    return expected == torch._C._get_fp32_precision_getter(*CONVOLUTIONS)
+    return expected == private.precision_of(*CONVOLUTIONS)
 
 
 def _forward_level(expected: int) -> list[Question]:
@@ -175,11 +176,11 @@ _QUESTIONS: dict[str, Callable[[Any], list[Question]]] = {
     "autocast": _autocast,
     "autocast_cache": _one(torch.is_autocast_cache_enabled),
     "default_dtype": _one(torch.get_default_dtype),
-    "deterministic": _one(torch._C._get_deterministic_algorithms),
-    "deterministic_warn_only": _one(torch._C._get_deterministic_algorithms_warn_only),
+    "deterministic": _one(private.is_deterministic),
+    "deterministic_warn_only": _one(private.deterministic_only_warns),
     "sdpa": _sdpa,
-    "function_modes": _one(torch._C._len_torch_function_stack),
-    "dispatch_modes": _one(torch._C._len_torch_dispatch_stack),
+    "function_modes": _one(private.function_mode_count),
+    "dispatch_modes": _one(private.dispatch_mode_count),
     "anomaly": _anomaly,
     "default_device": _device,
     "forward_level": _forward_level,

@@ -11,10 +11,11 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.class_facts import fact_of_class
+from braze.compat import private_names as private
 
 # A Function's `apply` below the Python part that only function transforms need: that part looks
 # at every argument (some 30 us for 300 parameters).
-_FUNCTION_BASE: Any = torch.autograd.function._SingleLevelFunction
+_FUNCTION_BASE: Any = private.FUNCTION_BASE
 
 
 # What `Function.apply` is a class method of: a function of Python's up to 2.13, C's from 2.14.
@@ -24,6 +25,8 @@ FUNCTION_APPLY: Any = _APPLY.__func__ if isinstance(_APPLY, classmethod) else _A
 
 def quick_apply(function: type[torch.autograd.Function]) -> Callable[..., Any]:
     """`function.apply` where no function transform is active."""
+    if _FUNCTION_BASE is torch.autograd.Function:
+        return function.apply
     apply: Callable[..., Any] = super(_FUNCTION_BASE, function).apply
     return apply
 
@@ -41,7 +44,7 @@ def gradients(
 ) -> tuple[torch.Tensor | None, ...]:
     """`torch.autograd.grad` straight to the engine: its Python part imports SymPy (0.5 s) to
     compare shapes."""
-    engine = torch.autograd.Variable._execution_engine
+    engine = private.engine
     found: tuple[torch.Tensor | None, ...] = engine.run_backward(
         tuple(results), tuple(tangents), False, False, tuple(inputs), True, accumulate_grad=False
     )
@@ -58,7 +61,7 @@ def run_engine(
 ) -> tuple[torch.Tensor | None, ...]:
     """The gradients of `inputs`, which nothing is accumulated to; `may_miss`: where one does not
     depend on the other there is None, not an error; `creates_graph`: with a history."""
-    engine = torch.autograd.Variable._execution_engine
+    engine = private.engine
     found: tuple[torch.Tensor | None, ...] = engine.run_backward(
         tuple(results),
         tuple(tangents),
@@ -191,7 +194,7 @@ def saves_tensors(node: Any) -> bool:
     always = _always_saves(kind)
     if always is not None:
         return always
-    with torch._C._DisableTorchDispatch():  # what is taken out is a stand-in's copy
+    with private.disable_torch_dispatch():  # what is taken out is a stand-in's copy
         return any(_holds(node, name) for name in _saved_names(kind))
 
 
@@ -219,7 +222,7 @@ def _holds(node: Any, name: str) -> bool:
 
 
 # tensor -> how often it was written to.
-VERSION: Callable[[torch.Tensor], int] = torch._C.TensorBase._version.__get__  # type: ignore[attr-defined]
+VERSION: Callable[[torch.Tensor], int] = private.version_getter.__get__
 
 
 def version_of(tensor: torch.Tensor) -> int:
@@ -235,12 +238,12 @@ def versions_of(tensors: Sequence[torch.Tensor]) -> tuple[int, ...]:
         return tuple(map(version_of, tensors))
 
 
-_creation_of: Callable[[torch.Tensor], Any] = torch._C._autograd._get_creation_meta
-_IS_PLAIN_VIEW: Any = torch._C._autograd.CreationMeta.DEFAULT
+_creation_of: Callable[[torch.Tensor], Any] = private.creation_of
+_IS_PLAIN_VIEW: Any = private.plain_view
 
 
-_IS_PIECE: Any = torch._C._autograd.CreationMeta.MULTI_OUTPUT_NODE
-_IS_UNTRACKED: Any = torch._C._autograd.CreationMeta.NO_GRAD_MODE
+_IS_PIECE: Any = private.piece_view
+_IS_UNTRACKED: Any = private.untracked_view
 
 
 def is_piece(tensor: torch.Tensor) -> bool:
@@ -300,14 +303,14 @@ def is_refused_by_autograd(tensor: torch.Tensor) -> bool:
 def as_piece(view: torch.Tensor) -> torch.Tensor:
     """The view, such that autograd takes it for one of several that one call made."""
     if view._is_view():
-        torch._C._autograd._set_creation_meta(view, _IS_PIECE)
+        private.set_creation(view, _IS_PIECE)
     return view
 
 
 def as_plain_view(view: torch.Tensor) -> torch.Tensor:
     """The view, such that autograd takes it for one that was made with gradients enabled."""
     if view._is_view():
-        torch._C._autograd._set_creation_meta(view, _IS_PLAIN_VIEW)
+        private.set_creation(view, _IS_PLAIN_VIEW)
     return view
 
 
@@ -320,7 +323,7 @@ def is_untracked_view(tensor: torch.Tensor) -> bool:
 def as_untracked_view(view: torch.Tensor) -> torch.Tensor:
     """The view, such that autograd takes it for one that was made without gradients."""
     if view._is_view() and not view.requires_grad:
-        torch._C._autograd._set_creation_meta(view, _IS_UNTRACKED)
+        private.set_creation(view, _IS_UNTRACKED)
     return view
 
 
@@ -351,16 +354,14 @@ def is_write_refused(tensor: torch.Tensor, carries_gradient: bool) -> bool:
 
 
 # Gives tensors the versions that they had.
-set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = (
-    torch._C._autograd._unsafe_set_version_counter
-)
+set_versions: Callable[[tuple[torch.Tensor, ...], tuple[int, ...]], None] = private.set_versions
 # Tensors whose memory was written to behind PyTorch's back: their versions go up.
-note_write: Callable[[tuple[torch.Tensor, ...]], None] = torch._C._increment_version
+note_write: Callable[[tuple[torch.Tensor, ...]], None] = private.note_write
 
 
 _IS_BATCHED: tuple[Callable[[torch.Tensor], bool], ...] = (
-    torch._C._functorch.is_legacy_batchedtensor,  # `torch.autograd.grad(is_grads_batched=True)`
-    torch._C._functorch.is_batchedtensor,
+    private.is_legacy_batched,  # `torch.autograd.grad(is_grads_batched=True)`
+    private.is_batched,
 )
 
 
@@ -376,12 +377,10 @@ def saved_data(context: Any) -> list[torch.Tensor] | None:
 
 
 # Inside of a backward: whether its graph is kept for another one (`retain_graph=True`).
-keeps_graph: Callable[[], bool] = torch._C._autograd._get_current_graph_task_keep_graph
+keeps_graph: Callable[[], bool] = private.keeps_graph
 # The number of the engine's run; and what is to be called when it is done.
-graph_task: Callable[[], int] = torch._C._current_graph_task_id
-queue_callback: Callable[[Callable[[], Any]], None] = (
-    torch.autograd.Variable._execution_engine.queue_callback
-)
+graph_task: Callable[[], int] = private.graph_task
+queue_callback: Callable[[Callable[[], Any]], None] = private.engine.queue_callback
 
 
 def _same(x: Any) -> Any:
@@ -390,13 +389,13 @@ def _same(x: Any) -> Any:
 
 # silence_saved_hooks(True): nodes keep what they save as it is, whatever hooks on saved tensors are
 # in force in the thread; gives what was so before.
-silence_saved_hooks: Callable[[bool], bool] = torch._C._autograd._saved_tensors_hooks_set_tracing
+silence_saved_hooks: Callable[[bool], bool] = private.silence_saved_hooks
 
 
 def saved_hooks() -> tuple[Any, Any] | None:
     """The hooks on saved tensors that are in force in the thread. While there are any, autograd
     does not notice that a saved tensor was written to."""
-    found: tuple[Any, Any] | None = torch._C._autograd._top_saved_tensors_default_hooks(True)
+    found: tuple[Any, Any] | None = private.top_saved_hooks(True)
     return found
 
 
@@ -406,7 +405,7 @@ def pop_saved_hooks(wanted: tuple[Any, Any] | None) -> None:
         found = saved_hooks()
         if found is None or (wanted is not None and all(map(operator.is_, found, wanted))):
             return
-        torch._C._autograd._pop_saved_tensors_default_hooks()
+        private.pop_saved_hooks()
 
 
 @final
@@ -418,12 +417,12 @@ class _OnlyHooks:
         self._were_silent = False
 
     def __enter__(self) -> None:
-        torch._C._autograd._push_saved_tensors_default_hooks(self._pack, self._unpack)
+        private.push_saved_hooks(self._pack, self._unpack)
         self._were_silent = silence_saved_hooks(False)
 
     def __exit__(self, *exception: object) -> None:
         silence_saved_hooks(self._were_silent)
-        torch._C._autograd._pop_saved_tensors_default_hooks()
+        private.pop_saved_hooks()
 
 
 # The devices for which autocast is on, each with its dtype.

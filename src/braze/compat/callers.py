@@ -9,11 +9,12 @@ program's lines are named, and a warning is given once a line of them, as in eag
 
 from __future__ import annotations
 
-import sys
 import types
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeAlias
+
+from braze.compat import private_names as private
 
 # caller(function, *args, **kwargs) -> function(*args, **kwargs)
 Caller: TypeAlias = Callable[..., Any]
@@ -36,7 +37,7 @@ def caller_at(code: types.CodeType, line: int | None, space: dict[str, Any]) -> 
 def outside_callers(count: int) -> list[Caller]:
     """Of the frames that run now as many as there are, innermost first, without Braze's own."""
     found: list[Caller] = []
-    frame: types.FrameType | None = sys._getframe() if count > 0 else None
+    frame: types.FrameType | None = private.getframe() if count > 0 else None
     while frame is not None and len(found) < count:
         if not frame.f_code.co_filename.startswith(_OWN_FILES):
             found.append(caller_at(frame.f_code, frame.f_lineno, frame.f_globals))
@@ -46,7 +47,7 @@ def outside_callers(count: int) -> list[Caller]:
 
 def outside_place() -> tuple[str, int, str]:
     """(file, line, module) of the innermost frame that runs now and is not Braze's own."""
-    frame: types.FrameType | None = sys._getframe()
+    frame: types.FrameType | None = private.getframe()
     while frame is not None and frame.f_code.co_filename.startswith(_OWN_FILES):
         frame = frame.f_back
     if frame is None:

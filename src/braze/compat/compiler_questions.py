@@ -9,10 +9,8 @@ import weakref
 from typing import Any
 
 import torch
-from torch.optim.adagrad import _fused_adagrad, _single_tensor_adagrad
-from torch.optim.adam import _fused_adam, _single_tensor_adam
-from torch.optim.sgd import _fused_sgd, _single_tensor_sgd
 
+from braze.compat import private_names as private
 from braze.compat.numpy_wrappers import in_place_of_torch_s
 
 COMPILING: tuple[Any, ...] = (
@@ -26,9 +24,9 @@ BOTH_SIDES = frozenset({"torch.optim.asgd", "torch.optim.radam"})
 # An optimizer's step as one kernel of ATen's, and the same step in Python, of the same arguments;
 # the second is compiled: it is one kernel, too, and takes a rate that changes.
 FUSED_STEPS: dict[Any, Any] = {
-    _fused_adam: _single_tensor_adam,
-    _fused_sgd: _single_tensor_sgd,
-    _fused_adagrad: _single_tensor_adagrad,
+    private.fused_adam: private.single_adam,
+    private.fused_sgd: private.single_sgd,
+    private.fused_adagrad: private.single_adagrad,
 }
 
 
@@ -49,18 +47,18 @@ NOT_TRACING: tuple[Any, ...] = (
     torch.overrides.has_torch_function,
     torch.overrides.has_torch_function_unary,
     torch.overrides.has_torch_function_variadic,
-    torch._C._is_tracing,
+    private.is_jit_tracing,
 )
 # How many dispatch modes are active: the program's own, of which a compiled entry needs none.
-NO_MODES: tuple[Any, ...] = (torch._C._len_torch_dispatch_stack,)
+NO_MODES: tuple[Any, ...] = (private.dispatch_mode_count,)
 NOTHING: tuple[Any, ...] = (
-    torch._C._get_tracing_state,
-    torch.utils._python_dispatch._get_current_dispatch_mode,  # ours is no business of a program's
-    torch._C._log_api_usage_once,
+    private.jit_trace,
+    private.innermost_dispatch_mode,  # ours is no business of a program's
+    private.log_api_usage,
 )
 # The code that all functions share which `torch._disable_dynamo` wrapped; what it wraps is asked
 # for instead, since it is Braze that compiles.
-SEE_THROUGH_CODES = frozenset({torch._compile._disable_dynamo(lambda: None).__code__})
+SEE_THROUGH_CODES = frozenset({private.disable_dynamo(lambda: None).__code__})
 AMBIENT_MANAGERS: tuple[type, ...] = (
     torch.no_grad,
     torch.enable_grad,
@@ -72,7 +70,7 @@ AMBIENT_MANAGERS: tuple[type, ...] = (
 )
 
 # `setup_context` of an autograd function that has none of its own.
-_PLAIN_FUNCTION: Any = torch.autograd.function._SingleLevelFunction
+_PLAIN_FUNCTION: Any = private.FUNCTION_BASE
 PLAIN_SETUP_CONTEXT: Any = _PLAIN_FUNCTION.setup_context
 # What the method of the backward may be called, and what stands there where it has no own.
 BACKWARD_NAMES = ("vjp", "backward")

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from braze.compat import private_names as private
+
 
 def _private(name: str) -> Callable[..., Any]:
     """PyTorch's function of that name; in a build without CUDA, one that says so."""
@@ -16,7 +18,7 @@ def _private(name: str) -> Callable[..., Any]:
     def refuse(*_: object) -> None:
         raise RuntimeError(f"this build of PyTorch has no CUDA: {name}")
 
-    return getattr(torch._C, name, refuse)
+    return private.of_build(f"torch._C:{name}", "what a GPU runs", refuse)  # type: ignore[no-any-return]
 
 
 # The stream that work of this thread goes to, on the device of that number, as the driver has it.
@@ -24,16 +26,16 @@ current_stream: Callable[[int], int] = _private("_cuda_getCurrentRawStream")
 # The device that this thread works on.
 current_device: Callable[[], int] = _private("_cuda_getDevice")
 # copy_ of each of the second tensors into its partner among the first, in a few kernels.
-copy_all: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = torch._foreach_copy_
+copy_all: Callable[[list[torch.Tensor], list[torch.Tensor]], None] = private.copy_all
 # Have PyTorch free what it keeps for matrix products to work in, of all threads and streams; it
 # makes it anew for the next product. A build without CUDA keeps none.
-drop_product_workspaces: Callable[[], None] = getattr(
-    torch._C, "_cuda_clearCublasWorkspaces", lambda: None
+drop_product_workspaces: Callable[[], None] = private.of_build(
+    "torch._C:_cuda_clearCublasWorkspaces", "memory of matrix products", lambda: None
 )
 # How many references there are to a storage, by its `_cdata`.
-storage_references: Callable[[int], int] = torch._C._storage_Use_Count
+storage_references: Callable[[int], int] = private.storage_references
 # How many references there are to the C++ object behind a tensor: one is the Python object's.
-_TENSOR_REFERENCES: Callable[[torch.Tensor], int] = torch._C.TensorBase.__dict__["_use_count"]
+_TENSOR_REFERENCES: Callable[[torch.Tensor], int] = private.tensor_references
 
 
 def are_alone(tensors: Sequence[torch.Tensor]) -> bool:

@@ -13,24 +13,29 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
-from torch.utils._python_dispatch import TorchDispatchMode as TorchDispatchMode
 
 from braze.class_facts import fact_of_class
+from braze.compat import private_names as private
 from braze.compat.aten import aten
 from braze.compat.backward import note_write
+from braze.compat.private_names import (
+    OpOverload as OpOverload,
+)
+from braze.compat.private_names import (
+    OpOverloadPacket as OpOverloadPacket,
+)
+from braze.compat.private_names import (
+    TorchDispatchMode as TorchDispatchMode,
+)
 from braze.compat.torch_versions import TORCH
 
-push_dispatch_mode: Callable[[Any], None] = torch._C._push_on_torch_dispatch_stack
-pop_dispatch_mode: Callable[[Any], Any] = torch._C._pop_torch_dispatch_stack
-dispatch_mode_count: Callable[[], int] = torch._C._len_torch_dispatch_stack
-disabled_torch_function: Any = torch._C._disabled_torch_function_impl
-torch_function_enabled: Callable[[], bool] = torch._C._is_torch_function_enabled
-disabled_torch_dispatch: Any = torch._C._disabled_torch_dispatch_impl
-is_functorch_wrapped: Callable[[torch.Tensor], bool] = (
-    torch._C._functorch.is_functorch_wrapped_tensor
-)
-OpOverload = torch._ops.OpOverload
-OpOverloadPacket = torch._ops.OpOverloadPacket
+push_dispatch_mode: Callable[[Any], None] = private.push_dispatch_mode
+pop_dispatch_mode: Callable[[Any], Any] = private.pop_dispatch_mode
+dispatch_mode_count: Callable[[], int] = private.dispatch_mode_count
+disabled_torch_function: Any = private.disabled_torch_function
+torch_function_enabled: Callable[[], bool] = private.torch_function_enabled
+disabled_torch_dispatch: Any = private.disabled_torch_dispatch
+is_functorch_wrapped: Callable[[torch.Tensor], bool] = private.is_functorch_wrapped
 
 
 @final
@@ -63,7 +68,7 @@ _TAGS_OF_DATA = (torch.Tag.data_dependent_output, torch.Tag.dynamic_output_shape
 
 # make_wrapper(cls, shape, stride, offset, dtype=, device=, requires_grad=, storage_size=0): a
 # tensor of `cls` with this metadata and a storage of no bytes.
-make_wrapper: Callable[..., Any] = torch.Tensor._make_wrapper_subclass
+make_wrapper: Callable[..., Any] = private.make_wrapper
 
 
 def has_custom_dispatch(tensor_class: type) -> bool:
@@ -101,38 +106,34 @@ _PLAIN_AFTER_ALL = frozenset({torch.nn.Parameter, torch.nn.Buffer})
 def has_python_kernel_for_all(function: Any) -> bool:
     """Whether a library gave an operator, or one of a packet's, one Python kernel for all tensors:
     for meta tensors and stand-ins as well, on which it does whatever it does."""
-    if isinstance(function, torch._ops.OpOverloadPacket):
+    if isinstance(function, OpOverloadPacket):
         return any(
             has_python_kernel_for_all(getattr(function, name)) for name in function.overloads()
         )
-    if not isinstance(function, torch._ops.OpOverload):
+    if not isinstance(function, OpOverload):
         return False
     place, _, name = function.name().partition("::")
-    if f"{place}/{name}/CompositeImplicitAutograd" in torch.library._impls:
+    if f"{place}/{name}/CompositeImplicitAutograd" in private.library_kernels:
         return True
-    is_given = f"{place}/{name}/CompositeExplicitAutograd" in torch.library._impls
-    return is_given and not torch._C._dispatch_has_kernel_for_dispatch_key(
-        function.name(), torch._C.DispatchKey.Meta
-    )
+    is_given = f"{place}/{name}/CompositeExplicitAutograd" in private.library_kernels
+    return is_given and not private.has_kernel_for_key(function.name(), private.DispatchKey.Meta)
 
 
 def is_composite(op: torch._ops.OpOverload) -> bool:
     """Whether eager runs the operator as a composition of others. PyTorch has more compositions,
     in Python, which choose other operators (resizing becomes indexing): they do not count."""
-    return torch._C._dispatch_has_kernel_for_dispatch_key(
-        op.name(), torch._C.DispatchKey.CompositeImplicitAutograd
-    )
+    return private.has_kernel_for_key(op.name(), private.DispatchKey.CompositeImplicitAutograd)
 
 
 def is_of_lists(op: torch._ops.OpOverload) -> bool:
     """Whether the operator does one thing to each tensor of a list: on the CPU, eager does it to
     one after the other."""
     return op._schema.name.startswith("aten::_foreach_") and (
-        torch._C._dispatch_has_kernel_for_dispatch_key(op.name(), _EACH)
+        private.has_kernel_for_key(op.name(), _EACH)
     )
 
 
-_EACH = torch._C.DispatchKey.CompositeExplicitAutograd
+_EACH = private.DispatchKey.CompositeExplicitAutograd
 
 
 def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> Any:
@@ -142,7 +143,7 @@ def decompose(op: torch._ops.OpOverload, args: Any, kwargs: dict[str, Any]) -> A
         if op._schema.is_mutable:
             note_write(tuple(args[0]))
         return op._op_dk(_EACH, *args, **kwargs)
-    return op._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+    return op._op_dk(private.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
 
 
 def computes_with_sizes(op: torch._ops.OpOverload) -> bool:
@@ -166,7 +167,7 @@ def overloads(namespace: str, name: str) -> list[torch._ops.OpOverload]:
 
 def schemas_of(name: str) -> list[Any]:
     """The schemas of `aten::name`, those that only TorchScript knows included."""
-    found: list[Any] = torch._C._jit_get_schemas_for_operator(f"aten::{name}")
+    found: list[Any] = private.script_schemas(f"aten::{name}")
     return found
 
 
@@ -182,15 +183,15 @@ def clear_autocast_cache() -> None:
     torch.clear_autocast_cache()
 
 
-_PYTHON_KEY: Any = torch._C.DispatchKey.Python
+_PYTHON_KEY: Any = private.DispatchKey.Python
 
 
 def is_python_dispatch_off() -> bool:
     """Whether no Python code sees operators in this thread: nor would the tracer of a capture."""
-    return bool(torch._C._dispatch_tls_is_dispatch_key_excluded(_PYTHON_KEY))
+    return bool(private.is_key_excluded(_PYTHON_KEY))
 
 
-set_grad_enabled: Callable[[bool], None] = torch._C._set_grad_enabled
+set_grad_enabled: Callable[[bool], None] = private.set_grad_enabled
 
 
 # Gradients of memory-efficient attention -> the places of its dropout's probability and of its two
@@ -237,8 +238,8 @@ def _fast_calls() -> dict[Any, Callable[..., Any]]:
         for qualified in names.split():
             name, _, overload = qualified.partition(".")
             table[getattr(getattr(aten, name), overload or "default")] = getattr(home, name)
-    table[aten.gelu.default] = torch._C._nn.gelu
-    table[aten.silu.default] = torch._C._nn.silu
+    table[aten.gelu.default] = private.aten_gelu
+    table[aten.silu.default] = private.aten_silu
     return table
 
 
@@ -266,7 +267,7 @@ _WITHOUT_PRODUCTS = frozenset(
 
 
 def _functions(names: frozenset[str]) -> frozenset[Any]:
-    places = (torch, torch.Tensor, torch._C._nn, torch.nn.functional, operator, torch.ops.aten)
+    places = (torch, torch.Tensor, private.C_NN, torch.nn.functional, operator, torch.ops.aten)
     found = {getattr(place, name, None) for place in places for name in names} - {None}
     packets = [packet for packet in found if isinstance(packet, OpOverloadPacket)]
     return frozenset(found).union(*[overloads("aten", p.__name__) for p in packets])
@@ -282,6 +283,6 @@ def symbolic_dispatch(function: Any) -> Any:
     kernels do not. Those of resizing do, and are not used."""
     if not COMPOSES_IN_NUMBERS or function in _NEED_NO_DISPATCH:
         return _NOTHING
-    if isinstance(function, torch._ops.OpOverload) and computes_with_sizes(function):
+    if isinstance(function, OpOverload) and computes_with_sizes(function):
         return _NOTHING
-    return torch._C._EnablePythonDispatcher()
+    return private.enable_python_dispatcher()

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import torch
+from braze.compat import private_names as private
 
-set_grad_enabled = torch._C._set_grad_enabled
-is_autocast_on: Callable[[], bool] = torch._C._is_any_autocast_enabled
+set_grad_enabled = private.set_grad_enabled
+is_autocast_on: Callable[[], bool] = private.is_autocast_on
 # A graph has the casts that autocast made; its operators must not be cast again.
-without_autocast: Any = torch._C._DisableAutocast
+without_autocast: Any = private.without_autocast

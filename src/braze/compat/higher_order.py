@@ -9,20 +9,20 @@ from types import MappingProxyType
 from typing import Any
 
 import torch
-from torch._higher_order_ops.invoke_subgraph import invoke_subgraph_placeholder
-from torch._ops import HigherOrderOperator
 from torch.utils.checkpoint import checkpoint
+
+from braze.compat import private_names as private
 
 # What functions marked by torch.compiler.nested_compile_region call, with the function first. In
 # eager it calls that function; where it is told that a compiler is at work, it raises.
-CALL_REGION: Any = invoke_subgraph_placeholder
+CALL_REGION: Any = private.invoke_subgraph_placeholder
 
 
 def python_of(operator: Any) -> types.FunctionType | None:
     """The function that runs an operator in eager; None if it is no such operator, or has none."""
-    if not issubclass(type(operator), HigherOrderOperator):
+    if not issubclass(type(operator), private.HigherOrderOperator):
         return None
-    found = operator.py_kernels.get(torch._C.DispatchKey.CompositeExplicitAutograd)
+    found = operator.py_kernels.get(private.DispatchKey.CompositeExplicitAutograd)
     if type(found) is types.FunctionType:
         return found
     region = _REGIONS.get(operator.name())

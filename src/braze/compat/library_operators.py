@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, final
 
 import torch
-from torch._library.custom_ops import OPDEFS
 
+from braze.compat.private_names import OPDEFS
 from braze.frozen import frozen
 
 

@@ -8,6 +8,8 @@ import torch
 from torch.nn.modules import module as module_file
 from torch.utils.hooks import BackwardHook
 
+from braze.compat import private_names as private
+
 # Instance dictionaries that make `Module.__call__` do more than call `forward`.
 INSTANCE_HOOKS = (
     "_backward_hooks",
@@ -20,8 +22,8 @@ GLOBAL_HOOKS = tuple([f"_global{name}" for name in INSTANCE_HOOKS])
 # What puts nodes with hooks around a module's forward, where gradients flow.
 BACKWARD_HOOK_SETUPS = (BackwardHook.setup_input_hook, BackwardHook.setup_output_hook)
 CALL_WITH_HOOKS = "_call_impl"
-MODULE_CALL: Any = torch.nn.Module._call_impl
-MODULE_CALLS = frozenset({torch.nn.Module._wrapped_call_impl, MODULE_CALL})
+MODULE_CALL: Any = private.module_call
+MODULE_CALLS = frozenset({private.wrapped_module_call, MODULE_CALL})
 # What `nn.Module.compile` puts on a module, and `nn.Module.__call__` calls instead of MODULE_CALL.
 _COMPILED_CALL = "_compiled_call_impl"
 

@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from typing import Any, final
 
 import torch
-import torch._numpy
+
+from braze.compat import private_names as private
 
 numpy: Any
 try:
@@ -18,7 +19,7 @@ except ImportError:
 
 
 # PyTorch's implementation of NumPy's functions on tensors.
-TENSOR_NUMPY: Any = torch._numpy
+TENSOR_NUMPY: Any = private.tensor_numpy
 
 
 @final

@@ -2,17 +2,32 @@
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import math
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
+from braze.compat import private_names as private
 from braze.compat.aten import aten
 from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.errors import IndexRangeError, OperatorRaises
 
-_LIBRARY = torch.library.Library("braze", "DEF")
+
+def _library() -> torch.library.Library:
+    """A namespace for our operators: "braze", or where another copy of Braze in the process has
+    that one, the next that is free. Its operators are not ours."""
+    for number in itertools.count(1):
+        with contextlib.suppress(RuntimeError):
+            return torch.library.Library("braze" if number == 1 else f"braze_{number}", "DEF")
+    raise AssertionError("unreachable")
+
+
+_LIBRARY = _library()
+NAMESPACE: str = _LIBRARY.ns
+_OURS: Any = getattr(torch.ops, NAMESPACE)
 _LIBRARY.define("with_data(Tensor history, Tensor data) -> Tensor")
 
 
@@ -22,8 +37,8 @@ class _WithData(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.braze.with_data.default(history, data)  # type: ignore[no-any-return]
+        with private.below_autograd():
+            return _OURS.with_data.default(history, data)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, None]:
@@ -41,7 +56,7 @@ def _copy(history: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
 _LIBRARY.impl("with_data", _autograd, "Autograd")
 _LIBRARY.impl("with_data", _copy, "CompositeExplicitAutograd")
 
-with_data = torch.ops.braze.with_data.default
+with_data = _OURS.with_data.default
 """with_data(history, data): the contents of `data`, with the gradients of `history`.
 
 What a tensor that requires grad is after a write that autograd did not see (under `no_grad`, or
@@ -55,8 +70,8 @@ _LIBRARY.define("overwritten(Tensor before, Tensor data) -> Tensor")
 class _Overwritten(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, before: torch.Tensor, data: torch.Tensor) -> torch.Tensor:
-        with torch._C._AutoDispatchBelowAutograd():
-            return torch.ops.braze.overwritten.default(before, data)  # type: ignore[no-any-return]
+        with private.below_autograd():
+            return _OURS.overwritten.default(before, data)  # type: ignore[no-any-return]
 
     @staticmethod
     def backward(ctx: Any, gradient: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
@@ -70,7 +85,7 @@ def _autograd_of_overwritten(before: torch.Tensor, data: torch.Tensor) -> torch.
 _LIBRARY.impl("overwritten", _autograd_of_overwritten, "Autograd")
 _LIBRARY.impl("overwritten", _copy, "CompositeExplicitAutograd")
 
-overwritten = torch.ops.braze.overwritten.default
+overwritten = _OURS.overwritten.default
 """overwritten(before, data): the contents of `data`; the gradient of `before` is zero, not absent.
 
 What `copy_` leaves in a tensor that requires grad, as autograd sees it: the tensor goes on to
@@ -94,10 +109,10 @@ def _keep_whole(made: torch.Tensor) -> None:
 _LIBRARY.impl("check_holds", _check_holds, "CompositeExplicitAutograd")
 _LIBRARY.impl("keep_whole", _keep_whole, "CompositeExplicitAutograd")
 
-check_holds = torch.ops.braze.check_holds.default
+check_holds = _OURS.check_holds.default
 """check_holds(holds): raises OperatorRaises unless a tensor of one truth holds."""
 
-keep_whole = torch.ops.braze.keep_whole.default
+keep_whole = _OURS.keep_whole.default
 """keep_whole(made): does nothing, but what it is given is computed, all of it."""
 
 
@@ -145,7 +160,7 @@ def _python_function(
     name = f"python_{python.__name__}"
     _LIBRARY.define(f"{name}(Tensor number) -> Tensor")
     _LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
-    return getattr(torch.ops.braze, name).default  # type: ignore[no-any-return]
+    return getattr(_OURS, name).default  # type: ignore[no-any-return]
 
 
 PYTHON_FUNCTIONS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
@@ -158,7 +173,7 @@ PYTHON_FUNCTIONS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
 may round the last bit otherwise than the `math` module does."""
 
 _LIBRARY.define("custom_gradient(Tensor[] inputs, Tensor[] results, Tensor[] captured) -> Tensor[]")
-custom_gradient = torch.ops.braze.custom_gradient.default
+custom_gradient = _OURS.custom_gradient.default
 """The schema of nodes whose gradients a program defines (`ir/custom_gradient.py`)."""
 
 _RNN = aten.mkldnn_rnn_layer.default
@@ -166,14 +181,14 @@ _LIBRARY.define(str(_RNN._schema).replace("aten::mkldnn_rnn_layer", "mkldnn_rnn_
 
 
 def _rnn_training(*args: Any) -> Any:
-    with torch.enable_grad(), torch._C._AutoDispatchBelowAutograd():
+    with torch.enable_grad(), private.below_autograd():
         return _RNN(*args)
 
 
 _LIBRARY.impl("mkldnn_rnn_training", _rnn_training, "CompositeExplicitAutograd")
 
 TRAINING_FORMS: dict[torch._ops.OpOverload, torch._ops.OpOverload] = {
-    _RNN: torch.ops.braze.mkldnn_rnn_training.default
+    _RNN: _OURS.mkldnn_rnn_training.default
 }
 """Operators whose kernels look at the grad mode to see whether a backward will follow, and what
 does the same whatever the mode is."""

@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 import torch
 
+from braze.compat import private_names as private
+
 # Followed by PyTorch's own compiler from a function to the one that it interprets instead.
 _INTERPRETED = "_torchdynamo_inline"
-_frames: Any = torch._C._dynamo.eval_frame
+_frames: Any = private.other_frames
 _Function = TypeVar("_Function", bound=type[torch.autograd.Function])
 
 
@@ -47,5 +49,7 @@ def hide_from_other_compilers(functions: Iterable[Any]) -> None:
 
 
 def _skip(code: types.CodeType) -> None:
+    if _frames is None:
+        return
     skip = _frames._FrameAction.SKIP
     _frames.set_code_exec_strategy(code, _frames._FrameExecStrategy(skip, skip))

@@ -6,8 +6,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
-from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo
-from torch.utils import _pytree as pytree
+from braze.compat.private_names import TreeCode, TreeInfo, pytree
 
 
 def flatten_tree(value: Any) -> tuple[list[Any], Any]:
@@ -36,13 +35,13 @@ def _positional_names(parameters: Sequence[str], count: int) -> list[str]:
     return [*parameters[:count], *(f"arg{number}" for number in range(len(parameters), count))]
 
 
-class TreeCodeGen(_PyTreeCodeGen):
+class TreeCodeGen(TreeCode):
     """Code of a graph module that takes `*args, **kwargs` and gives nested containers."""
 
     def __init__(self, parameters: Sequence[str], in_spec: Any, out_spec: Any) -> None:
         args, kwargs = _children(in_spec)
         names = [*_positional_names(parameters, args.num_children), *kwargs.context]
-        super().__init__(_PyTreeInfo(names, in_spec, out_spec))
+        super().__init__(TreeInfo(names, in_spec, out_spec))
 
 
 def _children(spec: Any) -> list[Any]:

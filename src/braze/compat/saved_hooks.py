@@ -10,28 +10,28 @@ from __future__ import annotations
 import types
 from typing import Any
 
-import torch
-import torch.utils.checkpoint as checkpoints
 from torch.autograd.graph import save_on_cpu
 
+from braze.compat import private_names as private
 from braze.compat.backward import saved_hooks
 from braze.compat.compiler_questions import is_compiler_function
 
 
 def _hooks_made_by(cls: type) -> frozenset[types.CodeType]:
     """The code of functions that a class's `__init__` makes."""
-    made = cls.__init__.__code__.co_consts  # type: ignore[misc]
+    code = getattr(cls.__init__, "__code__", None)  # type: ignore[misc]
+    made = () if code is None else code.co_consts
     return frozenset(filter(lambda constant: type(constant) is types.CodeType, made))
 
 
-_OF_CHECKPOINTS = _hooks_made_by(checkpoints._checkpoint_hook) | _hooks_made_by(
-    checkpoints._recomputation_hook
+_OF_CHECKPOINTS = _hooks_made_by(private.checkpoint_hook) | _hooks_made_by(
+    private.recomputation_hook
 )
 _OF_TORCH = _OF_CHECKPOINTS | _hooks_made_by(save_on_cpu)
 # What sets, for all that is saved from then on, what becomes of it.
 SET_SAVED_HOOKS: tuple[Any, ...] = (
-    torch._C._autograd._push_saved_tensors_default_hooks,
-    torch._C._autograd._pop_saved_tensors_default_hooks,
+    private.push_saved_hooks,
+    private.pop_saved_hooks,
 )
 
 

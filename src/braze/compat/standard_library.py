@@ -8,12 +8,13 @@ import random
 import sys
 import threading
 import types
-import warnings
 from collections.abc import Callable
 from typing import Any, final
 
+from braze.compat import private_names as private
+
 # What tells C code that the list of filters is another one.
-FILTERS_MUTATED: Callable[[], None] = warnings._filters_mutated  # type: ignore[attr-defined]
+FILTERS_MUTATED: Callable[[], None] = private.filters_mutated
 
 # `random.Random` as C code has it: `random()`, `seed()`, `getrandbits()`.
 RANDOM_CORE: Any = random.Random.__mro__[1]

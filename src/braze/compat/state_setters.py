@@ -16,9 +16,7 @@ import torch
 
 _MODULES: tuple[Any, ...] = (
     torch._C,
-    torch._C._autograd,
-    torch._C._functorch,
-    torch._C._profiler,
+    *[getattr(torch._C, name, None) for name in ("_autograd", "_functorch", "_profiler")],
 )
 _VERBS = frozenset(
     """

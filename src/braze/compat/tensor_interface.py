@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from braze.compat import private_names as private
+
 # In the order that `guard_native.cpp` expects.
 _FUNCTIONS = (
     "aoti_torch_get_dtype",
@@ -50,11 +52,11 @@ _FOLDER = Path(torch.__file__).parent / "lib"
 # Classes whose metadata no `__torch_function__` of a user's changes.
 PLAIN_TENSOR_CLASSES = (torch.Tensor, torch.nn.Parameter)
 # These getters are C functions behind attributes of every tensor.
-REQUIRES_GRAD: Any = torch._C.TensorBase.__dict__["requires_grad"]
-IS_LEAF: Any = torch._C.TensorBase.__dict__["is_leaf"]
-GRAD: Any = torch._C.TensorBase.__dict__["grad"]
-DATA: Any = torch._C.TensorBase.__dict__["data"]
-GRAD_HOOKS: Any = torch._C.TensorBase.__dict__["_post_accumulate_grad_hooks"]
+REQUIRES_GRAD: Any = private.TensorBase.__dict__["requires_grad"]
+IS_LEAF: Any = private.TensorBase.__dict__["is_leaf"]
+GRAD: Any = private.TensorBase.__dict__["grad"]
+DATA: Any = private.TensorBase.__dict__["data"]
+GRAD_HOOKS: Any = private.grad_hooks
 
 
 def metadata_functions() -> tuple[int, ...] | None:
@@ -86,12 +88,12 @@ def dispatch_keys(tensor: torch.Tensor) -> int:
     """The set of a tensor's dispatch keys, a bit each. All that PyTorch decides by a flag of the
     tensor is in it: a lazy conjugate or negation, zeros without memory, inference mode (whose
     tensors lack `ADInplaceOrView`)."""
-    return int(torch._C._dispatch_keys(tensor).raw_repr())
+    return int(private.dispatch_keys_of(tensor).raw_repr())
 
 
 def key_names(keys: int) -> str:
     """The names of a set of dispatch keys."""
-    return str(torch._C.DispatchKeySet.from_raw_repr(keys))
+    return str(private.DispatchKeySet.from_raw_repr(keys))
 
 
 def flagged_samples() -> list[torch.Tensor]:
@@ -100,7 +102,7 @@ def flagged_samples() -> list[torch.Tensor]:
     with torch.inference_mode():
         inference = torch.empty(2, device="cpu")
     lazy = numbers.conj()
-    return [numbers, lazy, lazy.imag, torch._efficientzerotensor((2,), device="cpu"), inference]
+    return [numbers, lazy, lazy.imag, private.zeros_by_flag((2,), device="cpu"), inference]
 
 
 def implementation_address(tensor: torch.Tensor) -> int:
@@ -143,7 +145,7 @@ def data_of_tensors() -> tuple[type, int, int] | None:
             return None
         if (found.value or 0) != tensor.data_ptr():
             return None
-    return torch._C.TensorBase, offset, ask
+    return private.TensorBase, offset, ask
 
 
 def allocation_functions() -> tuple[int, ...] | None:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from braze.compat import private_names as private
+
 
 def _functions(names: dict[str, str]) -> Iterator[Any]:
     for home, found in names.items():
@@ -39,6 +41,7 @@ OPERATOR_HOMES: frozenset[int] = frozenset(
     {
         id(getattr(torch._C, name))
         for name in ("_nn", "_linalg", "_fft", "_special", "_sparse", "_nested")
+        if hasattr(torch._C, name)
     }
 )
 # Facts of the ambient vector, which every entry compares; the program may have changed them since.
@@ -78,7 +81,7 @@ AUTOCAST_CALLS: frozenset[Any] = frozenset(
     )
 )
 # Whether autocast is on for any device: the vector's, or another one.
-ANY_AUTOCAST: Any = getattr(torch._C, "_is_any_autocast_enabled", None)
+ANY_AUTOCAST: Any = private.is_autocast_on
 GUARDED_DEVICES = ("cpu", "cuda")
 _OTHER_DEVICES = ("xpu", "mps", "mtia", "xla", "ipu", "hpu", "maia", "privateuseone")
 
@@ -130,7 +133,7 @@ ASKED_AGAIN: frozenset[Any] = frozenset(
     )
 )
 # The same, a Python function that asks the engine, where the thread is in a backward.
-IN_WHOLE_BACKWARD: Any = torch.autograd._is_checkpoint_valid
+IN_WHOLE_BACKWARD: Any = private.in_whole_backward
 # Methods of C++ objects of torch's that say the same of an object as long as it lives.
 FACTS_OF_OBJECTS: frozenset[Any] = frozenset(
     _methods("_distributed_c10d.ProcessGroup", "rank size")

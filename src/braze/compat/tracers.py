@@ -15,21 +15,25 @@ from typing import Any
 
 import torch
 from torch.autograd import forward_ad
-from torch.overrides import _get_current_function_mode_stack
-from torch.utils._device import DeviceContext
-from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
-_included: Any = torch._C._dispatch_tls_local_include_set
-_excluded: Any = torch._C._dispatch_tls_local_exclude_set
+from braze.compat import private_names as private
+
+_included: Any = private.included_keys
+_excluded: Any = private.excluded_keys
+
+
+# Where an essential name is gone nothing is compiled, and nobody asks for keys.
+_HAS_KEYS = not private.gone_essentials()
 
 
 def _bits(name: str) -> int:
-    keys: int = torch._C.DispatchKeySet(torch._C._dispatch_key_parse(name)).raw_repr()
-    return keys
+    if not _HAS_KEYS:
+        return 0
+    return int(private.DispatchKeySet(private.parse_dispatch_key(name)).raw_repr())
 
 
 def _number(name: str) -> int:
-    key: Any = torch._C._dispatch_key_parse(name)
+    key: Any = private.parse_dispatch_key(name)
     return int(key)
 
 
@@ -42,7 +46,7 @@ def _inference_keys() -> int:
 # Modes are counted, and inference mode and autocast are asked for, by questions of their own.
 _OF_MODES = _bits("Python") | _bits("PythonTLSSnapshot")
 _USUAL = _bits("BackendSelect") | _bits("ADInplaceOrView")
-_AUTOCAST: int = torch._C._dispatch_tls_local_exclude_set().raw_repr() | _bits("AutocastCPU")
+_AUTOCAST: int = private.excluded_keys().raw_repr() | _bits("AutocastCPU")
 _OF_INFERENCE = _inference_keys() & ~_AUTOCAST
 
 
@@ -102,13 +106,13 @@ def is_fx_tracing() -> bool:
 
 def active_tracer() -> str | None:
     """What must see the operators of the program itself, in words; None if nothing does."""
-    modes: list[Any] = [*_get_current_dispatch_mode_stack()]
-    functions = _get_current_function_mode_stack()
-    modes += functions[type(functions[0]) is DeviceContext :] if functions else []
+    modes: list[Any] = [*private.dispatch_modes()]
+    functions = private.function_modes()
+    modes += functions[type(functions[0]) is private.DeviceContext :] if functions else []
     keys = unusual_keys()
     if not (modes or keys or is_fx_tracing() or forward_ad._current_level >= 0):
         return None
-    if torch._C._get_tracing_state() is not None:
+    if private.jit_trace() is not None:
         return "torch.jit.trace"
     if is_fx_tracing():
         return "a tracer of torch.fx"
@@ -116,6 +120,6 @@ def active_tracer() -> str | None:
         return f"the mode {type(modes[-1]).__qualname__}"
     if forward_ad._current_level >= 0:
         return "forward-mode gradients"
-    if torch._C._functorch.peek_interpreter_stack() is not None:
+    if private.innermost_transform() is not None:
         return "a transform of torch.func"
     return f"unusual dispatch keys ({_included()}, without {_excluded()})"

@@ -10,6 +10,8 @@ from typing import Any, NamedTuple, final
 import torch
 from torch.autograd import forward_ad
 
+from braze.compat import private_names as private
+
 
 def _nothing() -> None: ...
 
@@ -32,33 +34,32 @@ def place_of_transformed(code: types.CodeType) -> int | None:
     return _CODES.get(code)
 
 
-_functorch: Any = torch._C._functorch
 # What leaves the innermost level of each kind. PyTorch 2.11 leaves those of several kinds at once
 # by the wrong one's.
 _LEAVERS: dict[str, Any] = {
-    "Vmap": _functorch._vmap_decrement_nesting,
-    "Grad": _functorch._grad_decrement_nesting,
-    "Jvp": _functorch._jvp_decrement_nesting,
-    "Functionalize": _functorch._func_decrement_nesting,
+    "Vmap": private.leave_vmap,
+    "Grad": private.leave_grad,
+    "Jvp": private.leave_jvp,
+    "Functionalize": private.leave_functionalize,
 }
 
 # What torch.func's own code, where a program has it interpreted, changes of the thread and process
 # for as long as a level is open.
 LEVEL_CALLS: tuple[Any, ...] = (
     *_LEAVERS.values(),
-    _functorch._vmap_increment_nesting,
-    _functorch._grad_increment_nesting,
-    _functorch._jvp_increment_nesting,
-    _functorch._func_increment_nesting,
-    torch._C._vmapmode_increment_nesting,  # of `torch.autograd.functional`, vectorised
-    torch._C._vmapmode_decrement_nesting,
-    torch._C._autograd._saved_tensors_hooks_disable,
-    torch._C._autograd._saved_tensors_hooks_enable,
+    private.enter_vmap,
+    private.enter_grad,
+    private.enter_jvp,
+    private.enter_functionalize,
+    private.enter_legacy_vmap,  # of `torch.autograd.functional`, vectorised
+    private.leave_legacy_vmap,
+    private.disable_saved_hooks,
+    private.enable_saved_hooks,
 )
 
 # What enters and leaves a level of forward mode.
-ENTER_FORWARD: Any = torch._C._enter_dual_level
-EXIT_FORWARD: Any = torch._C._exit_dual_level
+ENTER_FORWARD: Any = private.enter_forward
+EXIT_FORWARD: Any = private.exit_forward
 
 # The globals in which `jvp` counts how deep it is nested.
 _OF_JVP: dict[str, Any] = torch.func.jvp.__globals__
@@ -80,9 +81,9 @@ class TransformLevels(NamedTuple):
 def transform_levels() -> TransformLevels:
     """What is so now."""
     return TransformLevels(
-        _functorch.get_dynamic_layer_stack_depth(),
-        torch._C._is_fwd_grad_enabled(),
-        torch._C._autograd._saved_tensors_hooks_get_disabled_error_message(),
+        private.transform_depth(),
+        private.takes_forward(),
+        private.why_no_saved_hooks(),
         forward_ad._current_level,
         _OF_JVP["JVP_NESTING"],
     )
@@ -91,17 +92,17 @@ def transform_levels() -> TransformLevels:
 def leave_transforms(before: TransformLevels) -> None:
     """Leave what was not open before: an interrupt at a transform's beginning or end leaves it
     open. Call it for a thread that was interrupted, since others may be in forward mode."""
-    while _functorch.get_dynamic_layer_stack_depth() > before.depth:
-        _LEAVERS[_functorch.peek_interpreter_stack().key().name]()
+    while private.transform_depth() > before.depth:
+        _LEAVERS[private.innermost_transform().key().name]()
     with contextlib.suppress(RuntimeError):  # it is not open
-        torch._C._exit_dual_level(level=before.dual_level + 1)
+        private.exit_forward(level=before.dual_level + 1)
     forward_ad._current_level = before.dual_level
     _OF_JVP["JVP_NESTING"] = before.jvp_nesting
-    torch._C._set_fwd_grad_enabled(before.takes_forward)
+    private.set_takes_forward(before.takes_forward)
     if before.no_hooks is None:
-        torch._C._autograd._saved_tensors_hooks_enable()
+        private.enable_saved_hooks()
     else:
-        torch._C._autograd._saved_tensors_hooks_disable(before.no_hooks)
+        private.disable_saved_hooks(before.no_hooks)
 
 
 def with_transformed(function: types.FunctionType, place: int, inner: Any) -> Any:

@@ -16,6 +16,9 @@ from typing import Any
 import torch
 from torch import fx
 
+from braze.compat import private_names as private
+from braze.compat.private_names import OpOverload, OpOverloadPacket
+
 # Whose printed form is Python that reads as the same value.
 _SAID = frozenset(
     {
@@ -43,8 +46,8 @@ _NAMED = (
     types.FunctionType,
     types.BuiltinFunctionType,
     types.MethodDescriptorType,
-    torch._ops.OpOverload,
-    torch._ops.OpOverloadPacket,
+    OpOverload,
+    OpOverloadPacket,
 )
 
 
@@ -87,7 +90,7 @@ def said_method(name: str) -> Callable[..., Any] | None:
     """What a node calls in place of a method that the program replaced; None where nobody did."""
     if getattr(torch.Tensor, name, None) is _METHODS.get(name):
         return None
-    method: Callable[..., Any] = getattr(torch._C.TensorBase, name)
+    method: Callable[..., Any] = getattr(private.TensorBase, name)
 
     def call(*args: Any, **kwargs: Any) -> Any:
         return method(*args, **kwargs)

@@ -14,10 +14,11 @@ import re
 
 import torch
 
+from braze.compat.operators import NAMESPACE
 from braze.ir.random_ops import is_random
 
 # Namespaces whose operators do what their schemas say and no more. `braze` has Braze's own.
-_PURE = frozenset({"aten", "prims", "torchvision", "braze"})
+_PURE = frozenset({"aten", "prims", "torchvision", NAMESPACE})
 # They give a token to order them by, where others of the kind give nothing.
 _CHECKS = frozenset(
     {

@@ -10,8 +10,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
-from torch.utils._pytree import tree_map
 
+from braze.compat.private_names import pytree
 from braze.frozen import frozen
 from braze.ir.loops import (
     Apply,
@@ -163,7 +163,7 @@ def _call(op: torch._ops.OpOverload, args: list[Any], kwargs: dict[str, Any]) ->
         holder, key = (args, n) if n < len(args) else (kwargs, argument.name)
         given = holder[key] if n < len(args) or key in kwargs else None  # type: ignore[index]
         if given is not None:
-            holder[key] = tree_map(torch.clone, given)  # type: ignore[index]
+            holder[key] = pytree.tree_map(torch.clone, given)  # type: ignore[index]
             clones.append(holder[key])  # type: ignore[index]
     results = op(*args, **kwargs)
     listed = results if isinstance(results, tuple) else (results,)

@@ -7,6 +7,7 @@ from typing import Any, NoReturn, final
 
 import torch
 
+from braze.compat import private_names as private
 from braze.compat.aten import aten
 from braze.compat.dispatch import disabled_torch_function, make_wrapper
 from braze.compat.other_compilers import unseen_by_other_compilers
@@ -179,8 +180,8 @@ class Standin(torch.Tensor):
         raise Untraceable("a stand-in cannot be pickled or copied")
 
 
-_TENSOR_DATA: Any = torch._C.TensorBase.data
-_TENSOR_SHAPE: Any = torch._C.TensorBase.shape
+_TENSOR_DATA: Any = private.TensorBase.data
+_TENSOR_SHAPE: Any = private.TensorBase.shape
 
 
 def _placed(dim: int, tensor: torch.Tensor) -> int:

@@ -21,7 +21,7 @@ import torch
 
 from braze.compat.ambient import call_untraced
 from braze.compat.aten import aten, named_operators
-from braze.compat.operators import check_holds, keep_whole
+from braze.compat.operators import NAMESPACE, check_holds, keep_whole
 from braze.ir.graph import Constant, Mutation, Output, Value
 from braze.ir.op_effects import has_effects
 from braze.ir.random_ops import is_random
@@ -106,7 +106,7 @@ _NOT_POINTWISE = frozenset(
 
 def _reads_all(op: Any) -> bool:
     name = op._schema.name.partition("::")[2]
-    if name in _READS_ALL or op.namespace not in ("aten", "braze"):
+    if name in _READS_ALL or op.namespace not in ("aten", NAMESPACE):
         return True
     return torch.Tag.pointwise in op.tags and name not in _NOT_POINTWISE
 
