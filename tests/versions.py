@@ -124,6 +124,12 @@ def make(environment: Environment, say: Callable[[str], None]) -> str:
         # Triton comes with CUDA builds of PyTorch, which asks for the release that it needs.
         [*_pip(environment), f"torch=={environment.torch}"],
         [*_pip(environment), f"torch=={environment.torch}", *requirements()],
+        # For its entry point: `torch.compile(backend="braze")`. The range of Pythons that it states
+        # may be narrower than what is tried here.
+        [
+            *(*_pip(environment), "--no-deps", "--ignore-requires-python"),
+            *("--editable", str(_ROOT)),
+        ],
     )
     for step in steps:
         run = subprocess.run(step, capture_output=True, text=True)
