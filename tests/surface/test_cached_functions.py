@@ -90,3 +90,20 @@ def test_graph_serves_other_tensors_and_fills_the_cache() -> None:
     assert doubled.cache_info()[:2] == (4, 4)
     report = explained(torch.ones(2))
     assert report.graph_count == 1 and not report.break_reasons
+
+
+def test_functions_of_torchs_have_first_results_behind_writes() -> None:
+    """Optimizers of PyTorch 2.15 ask for a device's module when their state was made."""
+    seen: list[int] = []
+
+    def ask(x: torch.Tensor) -> torch.Tensor:
+        seen.append(1)
+        module = torch.get_device_module("cpu")
+        assert torch.get_device_module("cpu") is module
+        return x + (1 if module is torch.cpu else 2)
+
+    torch.get_device_module.cache_clear()
+    compiled = braze.compile(ask, fullgraph=True)
+    for calls in range(1, 4):
+        assert compiled(torch.zeros(2)).tolist() == [1, 1] and len(seen) == calls
+        assert torch.get_device_module.cache_info().currsize == 1

@@ -298,7 +298,15 @@ def _call_torchs(
     interpreter: Any, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
     """Functions of torch's that are cached do nothing but find something out: nobody sees when
-    they are called, or how often."""
+    they are called, or how often. What the frame has written already they might read, so that one
+    without a result is interpreted behind a write."""
+    if any(interpreter.overlay.extent()) and maximum_size(cached) != 0:
+        call = _looked_at(interpreter, cached, args, kwargs)
+        known = interpreter.cached_results.get((cached, call.key), NOTHING)
+        if known is not NOTHING:
+            return known
+        if held_result(cached, call.key) is NOTHING:
+            return _first_result(interpreter, call)
     return _look_up(interpreter, cached, args, kwargs, counts=False)
 
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import dis
 import functools
 import inspect
+import sys
 import types
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from typing import Any, NamedTuple, final
 
-from braze.compat import private_names as private
 from braze.compat.bytecode_versions import BINARY_SIGNS
 from braze.compat.opcodes import OPCODES
 from braze.frozen import frozen
@@ -23,7 +23,7 @@ UNIT = 2  # bytes of one code unit
 Position = tuple[int | None, int | None, int | None, int | None]  # line, end line, column, end
 GENERATOR_FLAGS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 # Functions that go up from the frame that calls them.
-FRAME_WALKERS = (private.getframe,)
+FRAME_WALKERS = (sys._getframe,)
 # Instructions that only prepare the one after them.
 PREFIXES = frozenset({"EXTENDED_ARG", "PRECALL", "KW_NAMES"})
 

@@ -28,7 +28,11 @@ import torch.utils.checkpoint
 
 _SOURCE = Path(__file__).parents[3] / "src" / "braze" / "compat"
 # PyTorch makes operators by these, when they are first asked for.
-_NEEDED_BY_TORCH = ("torch._ops:OpOverload", "torch._ops:OpOverloadPacket")
+_NEEDED_BY_TORCH = (
+    "torch._ops:OpOverload",
+    "torch._ops:OpOverloadPacket",
+    "torch.library:_impls",
+)
 _NEEDED = ("essential", "optional", "of_build")
 
 
