@@ -49,7 +49,7 @@ from braze.compat.compiler_questions import (
 from braze.compat.higher_order import python_of
 from braze.compat.lru_caches import LRU_CACHE
 from braze.compat.modules import CALL_WITH_HOOKS, MODULE_CALL, MODULE_CALLS
-from braze.compat.private_names import OpOverload, OpOverloadPacket
+from braze.compat.private_names import OPERATOR_CLASSES
 from braze.compat.standard_library import DISPATCH_CODE
 from braze.compat.transforms import place_of_transformed
 from braze.ir.frame import NULL
@@ -195,8 +195,7 @@ def call_script(
 
 _CALLED_OBJECTS: dict[type, Any] = {
     **NUMPY_CALLS,
-    OpOverload: call_operator,
-    OpOverloadPacket: call_operator,
+    **dict.fromkeys(OPERATOR_CLASSES, call_operator),
     torch.jit.ScriptFunction: call_script,
     LRU_CACHE: call_cached,
     weakref.ReferenceType: open_reference,

@@ -227,6 +227,7 @@ else:
         "operators that take functions",
         type("HigherOrderOperator", (), {}),
     )
+OPERATOR_CLASSES: tuple[type, ...] = (OpOverload, OpOverloadPacket)
 DispatchKey: Any = essential("torch._C:DispatchKey")
 DispatchKeySet: Any = essential("torch._C:DispatchKeySet")
 below_autograd: Any = essential("torch._C:_AutoDispatchBelowAutograd")
