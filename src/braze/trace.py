@@ -110,6 +110,7 @@ class LeftToEager:
     is_for_good: each call like it will be left to eager, too.
     may_raise: eager is expected to raise, and it is known afterwards only whether it did;
     returned: then the code that stands for it where eager returned, and `is_for_good` is of that.
+    raised: what a graph raised, type and text, where the program may handle the same.
     is_asked_for: no error under `fullgraph=True` either: the user wants it so, or one graph holds
         the call and is not worth compiling.
     """
@@ -123,6 +124,7 @@ class LeftToEager:
     is_for_good: bool = False
     may_raise: bool = False
     returned: str = ""
+    raised: str = ""
     is_asked_for: bool = False
 
     @property

@@ -39,6 +39,7 @@ from braze.capture.request import FrameRequest
 from braze.capture.signals import BreakRequested, LeaveFrame, ProgramRaised, chain
 from braze.capture.tensor_hooks import TensorHooks
 from braze.capture.text_passing import settle_read
+from braze.capture.trampolines import special_method_raising
 from braze.capture.truth import length
 from braze.capture.world import NUMBERS, World
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth
@@ -351,9 +352,21 @@ class Interpreter:
             except RecursionError:
                 raise self._too_deep(frame) from None
             except Exception as fault:
-                raise CaptureError(fault, origin=self.origin()) from fault
+                raise self._fault(fault, step if outermost else None) from fault
             if len(self.frames) == base:
                 return self.returned
+
+    def _fault(self, fault: Exception, step: int | None) -> BaseException:
+        """A fault of Braze's; or the break where a key of the program's, in a dict that is read,
+        was asked for its hash or for equality, and raised."""
+        method = special_method_raising(fault)
+        if method is None:
+            return CaptureError(fault, origin=self.origin())
+        self.over = True
+        problem = BreakRequested("unseen-python", f"{method}, of a key in a dict")
+        problem.origin = self.origin()
+        problem.step = None if step is None else self._resumable_step(step)
+        return problem
 
     def _too_deep(self, frame: Frame) -> BreakRequested:
         request = BreakRequested("recursion", frame.code.co_qualname)

@@ -139,3 +139,15 @@ def restore(trampolines: Iterable[Trampoline]) -> None:
     """Give functions their own code again."""
     for trampoline in trampolines:
         trampoline.restore()
+
+
+def special_method_raising(error: BaseException) -> str | None:
+    """The name of the program's `__eq__` or `__hash__` that an exception was raised in; None where
+    it was raised elsewhere."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    if trace is None or trace.tb_frame.f_code.co_name not in ("__eq__", "__hash__"):
+        return None
+    module = trace.tb_frame.f_globals.get("__name__", "")
+    return None if is_of_package(module, *_OWN) else trace.tb_frame.f_code.co_qualname

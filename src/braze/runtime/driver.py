@@ -27,7 +27,7 @@ from braze.runtime.binding import copy_defaults, make_binder
 from braze.runtime.checkpoint_calls import EagerRun, recomputed_otherwise, way_of_forward
 from braze.runtime.checks import CheckFailed
 from braze.runtime.continuation import Continuation
-from braze.runtime.eager_calls import Tally, leave_to_eager
+from braze.runtime.eager_calls import Tally, leave_to_eager, shown_error
 from braze.runtime.entrance import UNKNOWN, Entrance, Undone, make_entrance
 from braze.runtime.entries import Entry, Found, FrameCache, FrameKey
 from braze.runtime.guards import explain_failure
@@ -307,6 +307,7 @@ class Dispatcher:
             is_for_good=True,
             may_raise=True,
             returned=returned,
+            raised=shown_error(fault) if returned == _FAULT else "",
         )
 
 

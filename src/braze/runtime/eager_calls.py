@@ -9,9 +9,11 @@ way out. A `Tally` has the counts of one compiled callable, which `braze.status(
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import logging
+import sys
 import types
 import warnings
 from array import array
@@ -134,21 +136,68 @@ def leave_to_eager(
         tally.note(why)
         with in_checkpoint(way):
             return function(*args, **kwargs)
+    watch = _Watch(why.raised)
     try:
-        with in_checkpoint(way):
+        with in_checkpoint(way), watch:
             result = function(*args, **kwargs)
     except BaseException:
         tally.note(dataclasses.replace(why, is_for_good=False))
         raise
-    tally.note(_after_return(why))
+    tally.note(_after_return(why, watch.is_raised))
     return result
+
+
+def shown_error(error: BaseException) -> str:
+    """An exception as `LeftToEager.raised` has it."""
+    return f"{type(error).__name__}: {error}"
 
 
 # --- private ---------------------------------------------------------------------------------
 
 
-def _after_return(why: LeftToEager) -> LeftToEager:
-    """Why, where eager returned although it was expected to raise."""
+@final
+class _Watch:
+    """Watches the program's own code for the exception that a graph raised: where an operator of
+    the program raises the same, and the program handles it, nothing is wrong with the graph.
+
+    A debugger that is at work is left alone: then nothing is seen.
+    """
+
+    __slots__ = ("_raised", "is_raised")
+
+    def __init__(self, raised: str) -> None:
+        self._raised = raised
+        self.is_raised = False
+
+    def __enter__(self) -> None:
+        if self._raised and sys.gettrace() is None:
+            sys.settrace(self._entered)
+
+    def __exit__(self, *exception: object) -> None:
+        if sys.gettrace() == self._entered:
+            sys.settrace(None)
+
+    def _entered(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        if self.is_raised:
+            return None
+        frame.f_trace_lines = False
+        return self._inside
+
+    def _inside(self, frame: types.FrameType, event: str, value: Any) -> Any:
+        if event == "exception" and not self.is_raised:
+            with contextlib.suppress(Exception):  # the program's exceptions have texts of its own
+                self.is_raised = shown_error(value[1]) == self._raised
+        return self._inside
+
+
+def _after_return(why: LeftToEager, is_raised: bool) -> LeftToEager:
+    """Why, where eager returned although it was expected to raise. is_raised: the program did, and
+    handled it."""
+    if is_raised:
+        return dataclasses.replace(
+            why, code="check-failed", reason=f"the program handles {why.raised}", hint="",
+            is_for_good=False, may_raise=False,
+        )  # fmt: skip
     also = "; run eagerly, it does not raise" if why.returned in FAULTS else ""
     return dataclasses.replace(why, code=why.returned, reason=why.reason + also, may_raise=False)
 
