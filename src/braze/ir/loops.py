@@ -71,12 +71,24 @@ class BufferView:
 
 
 @final
-@frozen
+@frozen(eq=False)
 class Literal:
-    """A constant of the dtype; floats may be inf or nan."""
+    """A constant of the dtype; floats may be inf or nan. Those of equal bits are equal: 0.0 and
+    -0.0 are two constants, nan is one."""
 
     value: bool | int | float
     dtype: torch.dtype
+
+    def __eq__(self, other: object) -> bool:
+        if type(other) is not Literal or self.dtype is not other.dtype:
+            return False
+        one, two = self.value, other.value
+        if one != two:
+            return one != one and two != two
+        return bool(one) or math.copysign(1, one) == math.copysign(1, two)
+
+    def __hash__(self) -> int:
+        return hash((self.value if self.value == self.value else "nan", self.dtype))
 
 
 @final
