@@ -8,7 +8,8 @@ Which dtypes, numbers of dimensions and numbers an operator takes, and whether w
 overlap what it reads, follows no rule, and shape rules know results, not refusals. So the operator
 itself is asked, once for each combination of dtypes, ranks and numbers: on tensors of the sizes at
 hand where those are few elements, else on smaller ones that shape rules take. What is
-remembered says nothing of sizes: those are the shape rules' matter.
+remembered says nothing of sizes: those are the shape rules' matter. Of a number that is an operand
+it says the sign, whether it is zero or one, and its width in bits; dimensions and sizes are exact.
 
 What is refused because of the data that stand for the program's (a singular matrix) is taken:
 tensors of zeros and of ones have both to be refused. Operators that draw random numbers are not
@@ -17,6 +18,7 @@ asked, nor are those on a device, whose kernels say other things.
 
 from __future__ import annotations
 
+import bisect
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -56,12 +58,14 @@ def check_arguments(
     """Raise what the operator's kernel raises for these arguments. Untraceable where memory that it
     writes to overlaps what it reads, and is too large to be asked about."""
     signature: list[Any] = []
-    for argument in args:
+    for place, argument in enumerate(args):
         cls = type(argument)
         if cls is Standin:
             type_ = argument.place.type
             signature.append(type_.dtype)
             signature.append(-1 if 0 in type_.shape else len(type_.shape))
+        elif cls is int and place in facts.operands:
+            signature.append((cls, argument < 0, argument == 0, argument == 1, _width(argument)))
         elif cls is float:
             signature.append((cls, argument < 0, argument == 0, argument <= 1))
         elif cls is list and _EXACT.issuperset(map(type, argument)):
@@ -88,6 +92,15 @@ _EXACT = frozenset(
 )
 
 
+# Bits of the integers that dtypes hold, without and with a sign.
+_WIDTHS = (7, 8, 15, 16, 31, 32, 63, 64)
+
+
+def _width(number: int) -> int:
+    """The narrowest integers that hold a number."""
+    return bisect.bisect_left(_WIDTHS, number.bit_length())
+
+
 def _signature(argument: Any) -> Any:
     """What of an argument decides whether it is taken."""
     cls = type(argument)
@@ -109,7 +122,10 @@ def _check(facts: OpFacts, args: Sequence[Any], kwargs: dict[str, Any]) -> bool:
         return False
     if any(0 in t.shape for t in tensors):
         return True  # kernels are not asked about those
-    factor = _largest_factor((types, tuple(named.values())))
+    others = tuple(
+        [t for n, t in enumerate(types) if n not in facts.operands or type(t) is not int]
+    )
+    factor = _largest_factor((others, tuple(named.values())))
     if factor is None:
         return False
     total = sum(_count(t.shape) for t in tensors)

@@ -40,6 +40,8 @@ class OpFacts:
     numbers: positions of the arguments that are numbers, which a dtype may not hold. What draws
         random numbers has none here, since nobody may ask it which it takes: it would draw some.
     is_asked: whether its kernel may be called to see which arguments it takes (`kernel_checks`).
+    operands: positions where a number is an operand (a `Scalar`, or in a tensor's place), not a
+        dimension or a size.
     taken: kinds of arguments that it was found to take."""
 
     op: torch._ops.OpOverload
@@ -50,6 +52,7 @@ class OpFacts:
     argument_names: tuple[str, ...] = ()
     numbers: tuple[int, ...] = ()
     is_asked: bool = False
+    operands: frozenset[int] = frozenset()
     taken: set[Any] = field(default_factory=set, compare=False)
 
 
@@ -92,13 +95,20 @@ def describe_op(op: torch._ops.OpOverload) -> OpFacts:
     ]
     is_asked = facts.kind in _ASKED_KINDS and op.namespace == "aten" and op not in _NOT_ASKED
     takes_tensors = any("Tensor" in str(argument.type) for argument in op._schema.arguments)
-    return replace(facts, numbers=tuple(places), is_asked=is_asked and takes_tensors)
+    operands = [n for n, a in enumerate(op._schema.arguments) if str(a.type) in _OPERAND_TYPES]
+    return replace(
+        facts,
+        numbers=tuple(places),
+        is_asked=is_asked and takes_tensors,
+        operands=frozenset(operands),
+    )
 
 
 _ASKED_KINDS = frozenset({Kind.FUNCTIONAL, Kind.WRITE, Kind.OPAQUE_WRITE})
 # Of these hardly any data are taken, and not the zeros and ones that stand for the program's.
 _NOT_ASKED = frozenset({aten.segment_reduce.default})
 _NUMBER_TYPES = frozenset({"number", "Optional[number]"})
+_OPERAND_TYPES = _NUMBER_TYPES | {"Tensor", "Optional[Tensor]"}
 _NEVER_CONVERTED = frozenset({"correction"})  # of a variance: it is taken from a count
 
 
