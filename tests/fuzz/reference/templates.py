@@ -111,8 +111,8 @@ def draw(idiom: Idiom, number: int, rng: random.Random) -> Piece:
             text = text[: match.start()] + _chosen(match[1], chosen, rng) + text[match.end() :]
         return text.replace("§", str(number))
 
+    setup, step = expand(idiom.setup), expand(idiom.step)  # worlds name what these have chosen
     worlds = tuple(map(expand, ("\n".join(idiom.worlds)).splitlines()))
-    setup, step = expand(idiom.setup), expand(idiom.step)
     return Piece(number, idiom, setup, step, worlds)
 
 

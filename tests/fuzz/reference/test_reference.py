@@ -88,7 +88,8 @@ def test_names_of_idioms_differ() -> None:
 
 
 def test_choice_is_kept_by_name() -> None:
-    (idiom,) = parse_idioms("g", "== one\na = «op:=add|sub»; b = «op»")
+    (idiom,) = parse_idioms("g", "== one\na = «op:=add|sub»; b = «op»\n--\n--\nc = «op»")
     for number in range(10):
-        first, second = re.findall("add|sub", draw(idiom, number, random.Random(number)).setup)
-        assert first == second
+        piece = draw(idiom, number, random.Random(number))
+        assert len(set(re.findall("add|sub", f"{piece.setup} {piece.worlds}"))) == 1
+        assert len(re.findall("add|sub", f"{piece.setup} {piece.worlds}")) == 3
