@@ -11,6 +11,8 @@ import sys
 
 import pytest
 
+from tests.endings import scarcity
+
 # For all programs of a module; each has its own deadline within.
 _LONGEST = 900
 
@@ -43,3 +45,12 @@ def test_concurrent_functions_end_as_in_eager() -> None:
     done = _run("tests.endings.concurrency")
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-3000:]
     assert " 0 differ" in done.stdout
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [n for n in scarcity.LACKS if n not in scarcity.NOT_YET])
+def test_machines_that_lack_something(name: str) -> None:
+    said = scarcity.run(name)
+    if said.startswith("SKIPPED"):
+        pytest.skip(said)
+    assert said.startswith("RIGHT"), said
