@@ -242,7 +242,7 @@ def test_rows_are_aligned(between: int, shared: int) -> None:
 
 @pytest.mark.parametrize(("processors", "shared"), [(132, 1), (16, 1), (15, 0)])
 def test_all_programs_of_a_row_have_a_processor(processors: int, shared: int) -> None:
-    target = gpu_target(replace(H200, processors=processors))
+    target = gpu_target(replace(H200, processors=processors, cache_bytes=4 << 20))
     plan = schedule(programs.softmax(512, 131072), OPTIONS, target)
     assert len(_shared(plan)) == shared
 
