@@ -27,11 +27,13 @@ import torch
 import torch.utils.checkpoint
 
 _SOURCE = Path(__file__).parents[3] / "src" / "braze" / "compat"
-# PyTorch makes operators by these, when they are first asked for.
-_NEEDED_BY_TORCH = (
+# PyTorch and Python use these themselves while Braze is imported: they are hidden, not removed.
+_NEEDED_BY_OTHERS = (
     "torch._ops:OpOverload",
     "torch._ops:OpOverloadPacket",
     "torch.library:_impls",
+    "sys:_getframe",
+    "warnings:_filters_mutated",
 )
 _NEEDED = ("essential", "optional", "of_build")
 
@@ -67,7 +69,7 @@ def _without(path: str) -> Iterator[None]:
         home, name = resolve(path.rpartition(".")[0]), path.rpartition(".")[2].rstrip(":")
     for place in places:
         home = getattr(home, place)
-    kept = None if path in _NEEDED_BY_TORCH else vars(home).get(name)
+    kept = None if path in _NEEDED_BY_OTHERS else vars(home).get(name)
     pkgutil.resolve_name = resolve_others
     removed = False
     try:
