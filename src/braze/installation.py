@@ -16,8 +16,10 @@ import torch
 
 from braze.api import compile as compile_by_braze
 from braze.api import compile_in_place
+from braze.api import reset as reset_braze
 from braze.compat.modules import called_module, compiled_call
 from braze.compat.other_compilers import hide_from_other_compilers
+from braze.stances import STANCES, set_stance
 
 _OURS = ("inductor", "braze")
 # Arguments of torch.compile that say what is so here anyway: each call has entries of its own.
@@ -34,26 +36,28 @@ class install:
         with braze.install(): ...           in the block
         installed.uninstall()               as it was before
 
-    It is the process's, all of its threads'. What was compiled meanwhile stays compiled by what
+    `torch.compiler.set_stance` and `torch.compiler.reset` are of both compilers then. It is the
+    process's, all of its threads'. What was compiled meanwhile stays compiled by what
     compiled it. `nn.Module.compile`, which calls it, compiles in place. A call that names another
     backend than "inductor" or "braze", or has an argument that Braze does not know (`shapes_spec`),
     is PyTorch's.
     """
 
     def __init__(self) -> None:
-        self._before: Callable[..., Any] | None = None
+        self._before: list[tuple[Any, str, Callable[..., Any]]] = []
         self._install()
 
     def _install(self) -> None:
-        if self._before is None:
-            self._before = torch.compile
-            torch.compile = _in_place_of(self._before)
+        if not self._before:
+            for owner, name, replace in _REPLACED:
+                theirs = getattr(owner, name)
+                self._before.append((owner, name, theirs))
+                setattr(owner, name, replace(theirs))
 
     def uninstall(self) -> None:
-        """Give `torch.compile` what it was."""
-        if self._before is not None:
-            torch.compile = self._before
-            self._before = None
+        """Give PyTorch's names what they had."""
+        while self._before:
+            setattr(*self._before.pop())
 
     def __enter__(self) -> install:
         self._install()
@@ -79,6 +83,57 @@ def _in_place_of(torch_compile: Callable[..., Any]) -> Callable[..., Any]:
 
     hide_from_other_compilers((compile,))
     return compile
+
+
+def _reset_both(torch_reset: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(torch_reset)
+    def reset() -> None:
+        reset_braze()
+        torch_reset()
+
+    hide_from_other_compilers((reset,))
+    return reset
+
+
+def _stance_of_both(torch_set_stance: Callable[..., Any]) -> Callable[..., Any]:
+    @functools.wraps(torch_set_stance)
+    def set_both(stance: str = "default", **arguments: Any) -> _Stances:
+        theirs = torch_set_stance(stance, **arguments)
+        ours, forced = stance if stance in STANCES else "default", arguments.get("force_backend")
+        return _Stances(theirs, set_stance(ours, force_backend=forced))
+
+    hide_from_other_compilers((set_both,))
+    return set_both
+
+
+@final
+class _Stances:
+    """What PyTorch's `set_stance` returns, and Braze's: for a `with` block, or a decorator. A
+    stance that Braze does not have (`eager_then_compile`) is its default."""
+
+    def __init__(self, *stances: Any) -> None:
+        self._stances = stances
+
+    def __enter__(self) -> None:
+        for stance in self._stances:
+            stance.__enter__()
+
+    def __exit__(self, *exception: object) -> None:
+        for stance in reversed(self._stances):
+            stance.__exit__(*exception)
+
+    def __call__(self, function: Any) -> Any:
+        for stance in self._stances:
+            function = stance(function)
+        return function
+
+
+# (owner, name, what makes the one that takes the place of PyTorch's)
+_REPLACED: tuple[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
+    (torch, "compile", _in_place_of),
+    (torch.compiler, "reset", _reset_both),
+    (torch.compiler, "set_stance", _stance_of_both),
+)
 
 
 def _is_for_braze(arguments: dict[str, Any]) -> bool:

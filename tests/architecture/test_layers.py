@@ -46,7 +46,7 @@ ALLOWED: dict[str, frozenset[str]] = {
     # A second face beside it, for a class: what everything compiled does for a while.
     "stances": BASE | {"targets", "interop", "runtime"},
     # What else calls it, by PyTorch's name.
-    "installation": BASE | {"api"},
+    "installation": BASE | {"api", "stances"},
     "__init__": frozenset({"api", "exc", "installation", "options", "report", "stances"}),
 }
 

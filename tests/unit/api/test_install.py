@@ -113,6 +113,38 @@ def test_installed_for_good_and_within(journal: Journal) -> None:
     assert torch.compile is before and len(journal.records()) == 3
 
 
+def test_stances_and_reset_are_of_both(journal: Journal) -> None:
+    runs = []
+
+    def counting(x: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            runs.append("eagerly")
+        return plain(x)
+
+    theirs = torch.compiler.set_stance, torch.compiler.reset
+    with braze.install():
+        compiled = torch.compile(counting)
+        compiled(X)
+        with torch.compiler.set_stance("force_eager"):
+            torch.testing.assert_close(compiled(X), plain(X))
+        assert runs == ["eagerly"]
+
+        @torch.compiler.set_stance("fail_on_recompile")
+        def strictly(x: Any) -> Any:
+            return compiled(x)
+
+        compiled(X)
+        strictly(X)
+        assert len(journal.records()) == 1 and runs == ["eagerly"]
+        torch.compiler.reset()
+        assert not journal.records()
+        with pytest.raises(braze.exc.CompileForbidden):
+            strictly(X)
+        compiled(X)
+        assert len(journal.records()) == 1
+    assert (torch.compiler.set_stance, torch.compiler.reset) == theirs
+
+
 def test_undone_in_place() -> None:
     made = model()
     with braze.install():
