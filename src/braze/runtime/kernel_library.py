@@ -36,27 +36,41 @@ class KernelLibrary:
     __slots__ = ("__weakref__", "_handle")
 
     def __init__(self, path: str) -> None:
-        self._handle = None
-        self._handle = _OPEN(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
-        if not self._handle:
-            raise OSError(_reason())
+        self._handle = _Handle(path)
         for runtime in _STAYING:
             _OPEN(runtime, os.RTLD_NOW | os.RTLD_NOLOAD | os.RTLD_NODELETE)
 
     def address(self, symbol: str) -> int:
         """Where a function of it begins. Raises OSError where it has none of that name."""
-        found = _SYMBOL(self._handle, symbol.encode())
+        found = _SYMBOL(self._handle.value, symbol.encode())
         if not found:
             raise OSError(_reason())
         return int(found)
 
-    def __del__(self) -> None:
-        # At the process's end threads may still be in kernels.
-        if self._handle and not sys.is_finalizing():
-            _CLOSE(self._handle)
-
 
 # --- private ---------------------------------------------------------------------------------
+
+
+@final
+class _Handle:
+    """What the loader calls an object that it opened; closed with it.
+
+    Of its own: Python finalizes an object before its weak references end, and through one of those
+    another thread could still take a library that is being closed.
+    """
+
+    __slots__ = ("value",)
+
+    def __init__(self, path: str) -> None:
+        self.value = None
+        self.value = _OPEN(os.fsencode(path), os.RTLD_NOW | os.RTLD_LOCAL)
+        if not self.value:
+            raise OSError(_reason())
+
+    def __del__(self) -> None:
+        # At the process's end threads may still be in kernels.
+        if self.value and not sys.is_finalizing():
+            _CLOSE(self.value)
 
 
 def _reason() -> str:
