@@ -112,7 +112,7 @@ def _mark_each(function: Any, mark: Mark) -> Any:
 
 
 # A function in C -> the Python function that is captured in its place.
-SUBSTITUTES: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
+SUBSTITUTES: dict[Any, Any] = {}
 
 
 def substitute_in_graph(original: Any) -> Any:

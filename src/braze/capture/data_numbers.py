@@ -68,12 +68,7 @@ def to_list(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     tensor = args[0]
     if kwargs or len(args) > 1 or type(tensor) not in TENSORS or not _are_read(interpreter, tensor):
         return leaf_call(interpreter, torch.Tensor.tolist, args, kwargs)
-    tracer = interpreter.tracer
-    asked, tracer.gives_integers = tracer.gives_integers, True
-    try:
-        return _numbers_of(interpreter, tensor)
-    finally:
-        tracer.gives_integers = asked
+    return _numbers_of(interpreter, tensor)
 
 
 def _numbers_of(interpreter: Any, tensor: Any) -> Any:
@@ -83,18 +78,16 @@ def _numbers_of(interpreter: Any, tensor: Any) -> Any:
     return [_numbers_of(interpreter, row) for row in rows]
 
 
-_FEW = 64  # each is a node, a symbol and a result of the graph
+_MOST = 1024  # each is a node, a symbol and a result of the graph
 
 
 def _are_read(interpreter: Any, tensor: Any) -> bool:
-    tracer, options = interpreter.tracer, interpreter.request.options
-    if interpreter.transforms or tracer.known_data(tensor) is not None:
+    tracer = interpreter.tracer
+    if not tracer.gives_integers or interpreter.transforms or tracer.known_data(tensor) is not None:
         return False
     if tensor.dtype not in _INTEGERS or not all(type(size) is int for size in tensor.shape):
         return False
-    few = options is not None and options.fullgraph and tensor.numel() <= _FEW
-    may = few and tracer.gives_numbers and interpreter.looks_at_results
-    return tracer.gives_integers or may
+    return bool(tensor.numel() <= _MOST)
 
 
 # --- promises ------------------------------------------------------------------------------------

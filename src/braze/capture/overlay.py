@@ -571,7 +571,7 @@ class Overlay:
         for index, key in enumerate(keys):
             read_key = (id(value), key)
             if read_key not in world.reads or world.reads[read_key] is ABSENT:
-                changes = not is_key(key)
+                changes = type(key) not in CONSTANTS and not is_key(key)
                 place = DictValueSource(source, index) if changes else ItemSource(source, key)
                 world.reads[read_key] = world.adopt(dict.__getitem__(value, key), place)
             copy[world.standins.get(id(key), key)] = world.reads[read_key]

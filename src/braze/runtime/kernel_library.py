@@ -12,6 +12,8 @@ import os
 import sys
 from typing import Final, final
 
+from braze.compat.other_compilers import hide_from_other_compilers
+
 # Calls keep the interpreter's lock: an object may be dropped between any two instructions, where no
 # other thread may come in. One table of functions for all objects: a `ctypes.CDLL` of each makes a
 # class, which only the cycle collector frees.
@@ -71,6 +73,9 @@ class _Handle:
         # At the process's end threads may still be in kernels.
         if self.value and not sys.is_finalizing():
             _CLOSE(self.value)
+
+
+hide_from_other_compilers((_Handle.__del__,))
 
 
 def _reason() -> str:

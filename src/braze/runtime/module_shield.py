@@ -27,7 +27,7 @@ from typing import Any
 
 import torch
 
-from braze.compat.other_compilers import interpreted_as
+from braze.compat.other_compilers import hide_from_other_compilers, interpreted_as
 from braze.errors import BrazeWarning
 
 # Of a model: the function that is called with it first, and then the arguments.
@@ -204,6 +204,9 @@ def _empty(made: type, _: object) -> None:
     as every class, stays until the cycle collector comes."""
     for name in (_ORIGINAL, _FIND, _REMAKE, "__call__", "forward"):
         type.__delattr__(made, name)
+
+
+hide_from_other_compilers((_empty,))
 
 
 def _do_nothing(self: Any) -> None:

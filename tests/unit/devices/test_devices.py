@@ -9,6 +9,7 @@ import pytest
 
 from braze.devices import cpu, cuda, device_of_type
 from braze.options import Options
+from braze.schedule.target import CUDA
 
 PROGRAM = """
 import sys
@@ -41,12 +42,12 @@ def test_what_serves_a_gpu_is_loaded_when_one_is_asked_for() -> None:
 
 @pytest.mark.parametrize("mode", ["default", "reduce-overhead", None])
 def test_only_tuning_chooses_products(mode: str | None) -> None:
-    assert cuda.DEVICE.choose(Options(mode=mode)) is None
+    assert cuda.DEVICE.choose(Options(mode=mode), CUDA) is None
 
 
 def test_eager_numerics_keep_the_librarys() -> None:
-    assert cuda.DEVICE.choose(Options(mode="max-autotune", numerics="eager")) is None
-    assert cuda.DEVICE.choose(Options(mode="max-autotune")) is not None
+    assert cuda.DEVICE.choose(Options(mode="max-autotune", numerics="eager"), CUDA) is None
+    assert cuda.DEVICE.choose(Options(mode="max-autotune"), CUDA) is not None
 
 
 def test_products_are_left_out_of_schedules_for_the_cpu() -> None:
