@@ -56,7 +56,7 @@ def torch_argument(interpreter: Any, value: Any) -> Any:
 
 def _with_items(interpreter: Any, cls: type, value: Any) -> Any:
     """A sequence with the items that C code gets; itself where they are those that it has."""
-    kind = next(base for base in _LISTS if issubclass(type(value), base))
+    kind = cls if cls in _LISTS else next(b for b in _LISTS if issubclass(type(value), b))
     held = list(kind.__iter__(value))
     if _PASSED.issuperset(map(type, held)):
         return value
