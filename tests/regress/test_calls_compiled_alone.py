@@ -65,7 +65,21 @@ def test_a_hook_is_registered() -> None:
     assert x.grad is not None
     assert x.grad.tolist() == [10.0, 10.0]
     handle.remove()
-    assert breaks_of(register)
+    (x * 2).sum().backward()
+    assert x.grad.tolist() == [12.0, 12.0]
+    assert breaks_of(register) == []
+
+
+def test_a_break_retains_the_gradient() -> None:
+    """Of a tensor with a history from before the call, this is done for real, by a break."""
+    x = torch.ones(2, requires_grad=True)
+    hidden = x * 3
+    retain = braze.compile(hidden.retain_grad)
+    retain()
+    (hidden * 2).sum().backward()
+    assert hidden.grad is not None
+    assert hidden.grad.tolist() == [2.0, 2.0]
+    assert breaks_of(retain)
 
 
 def test_the_signature_stays() -> None:
