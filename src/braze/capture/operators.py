@@ -276,7 +276,11 @@ def _by_methods(interpreter: Any, op: Operator, left: Any, right: Any) -> Any:
     classes = (type(left), type(right))
     if TENSORS.intersection(classes) and op not in _COMPARISONS:
         return NotImplemented
-    if not NUMBERS.keys().isdisjoint(classes) or _is_sequence(op, left, right):
+    if not NUMBERS.keys().isdisjoint(classes):
+        if op.method in ("__eq__", "__ne__") and not any(map(_is_number, classes)):
+            return op.method == "__ne__"  # a number and no number: neither is asked once more
+        return NotImplemented
+    if _is_sequence(op, left, right):
         return NotImplemented
     if op.method in ("__eq__", "__ne__"):
         return is_same(interpreter, left, right) is (op.method == "__eq__")
