@@ -41,6 +41,10 @@ def used_up_recipe(interpreter: Any, tensor: Any, result: Any) -> Recipe:
     if not is_used_up and not refuses_always(tensor.grad_fn, _freed(interpreter)):
         step = interpreter.backwards[0][1]
         raise CannotRebuild("a tensor with a history that backward() has used up in part", step)
+    if is_used_up:
+        # Nodes of leaves that this keeps alive would count as watched: while a loss is kept, each
+        # later step would break at its backward.
+        return NewCall(rebuild_used_up, (result(tensor),))
     ends = [getattr(node, "variable", None) for node in history_nodes([tensor.grad_fn])]
     found = [interpreter.world.source_of(end) for end in ends if end is not None]
     sources = [FromSource(source) for source in found if source is not None]
