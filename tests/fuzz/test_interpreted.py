@@ -98,7 +98,7 @@ def _install_convolutions(*, is_wrong: bool) -> None:
     """Each convolution is a kernel where it can be one, of float32 as it is."""
     torch._C._set_cudnn_allow_tf32(False)
     install("default")
-    row = replace(devices._DEVICES["cpu"](), choose=lambda _: lambda ways: min(1, len(ways) - 1))
+    row = replace(devices._DEVICES["cpu"](), choose=lambda *_: lambda ways: min(1, len(ways) - 1))
     devices._DEVICES = types.MappingProxyType({"cpu": lambda: row})  # in the child alone
     builder = sys.modules["triton.runtime.interpreter"].InterpreterBuilder
     plain = builder.create_dot
