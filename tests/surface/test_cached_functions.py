@@ -58,6 +58,28 @@ def test_first_call_is_part_of_the_graph() -> None:
     assert table.cache_info()[:2] == (5, 1)
 
 
+def test_graph_that_caches_a_constant_serves_later_calls() -> None:
+    @functools.lru_cache(maxsize=2)
+    def is_small(size: int) -> bool:
+        return size < limits[-1]
+
+    def f(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if is_small(3) else x
+
+    limits = (5,)
+    explained = braze.explain(f)
+    reports = [explained(torch.ones(3)) for _ in range(3)]
+    assert [(r.graph_count, len(r.break_reasons)) for r in reports] == [(1, 0), (0, 0), (0, 0)]
+    assert is_small.cache_info()[:2] == (2, 1)
+    limits = (1,)
+    assert torch.equal(explained(torch.ones(3)).result, torch.full((3,), 2.0))
+    is_small.cache_clear()
+    assert is_small(3) is False
+    limits = (5,)
+    assert torch.equal(explained(torch.ones(3)).result, torch.ones(3))
+    assert is_small.cache_info()[:2] == (1, 1)
+
+
 def test_no_capture_that_is_refused_calls_a_cached_function() -> None:
     calls: list[int] = []
 

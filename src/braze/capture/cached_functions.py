@@ -24,6 +24,7 @@ from braze.compat.lru_caches import (
     NOTHING,
     CachedResult,
     CountedCall,
+    FillableResult,
     FilledCall,
     RepeatedCall,
     Room,
@@ -244,7 +245,11 @@ def _first_result(interpreter: Any, call: _CachedCall) -> Any:
         # The cached function itself says it or does not, whatever its cache holds by then.
         interpreter.late_calls[said:] = [(cached, call.args)]
         return None
-    _guard_missing(interpreter, call)
+    only_computes = len(interpreter.late_calls) == said and _written(interpreter) == before
+    if problem is None and only_computes and is_constant(result):
+        _guard_fillable(interpreter, call, result)
+    else:
+        _guard_missing(interpreter, call)
     filled = FilledCall(cached, function, tuple(call.kwargs), problem is not None)
     interpreter.late_calls.append((filled, (result, *call.given())))
     if problem is not None:
@@ -259,6 +264,17 @@ def _written(interpreter: Any) -> tuple[Any, ...]:
     marks = interpreter.marks()
     draws = len(interpreter.draws)
     return marks[0], *marks[2:], draws, interpreter.tracer.recorder.progress
+
+
+def _guard_fillable(interpreter: Any, call: _CachedCall, result: Any) -> None:
+    """Guard that the cache has no other result for the call than a constant that its body only
+    computed: the graph that fills the cache serves the calls after it, too."""
+    if call.is_fresh or call.tensor is not None:
+        _guard_missing(interpreter, call)
+        return
+    _guard_arguments(interpreter, call)
+    question = FillableResult(call.cached, call.key, result)
+    interpreter.world.guard(None, GuardKind.HOLDS, question)
 
 
 def _guard_missing(interpreter: Any, call: _CachedCall) -> None:

@@ -125,6 +125,43 @@ class CachedResult:
 
 
 @final
+class FillableResult:
+    """A question: does the cache hold this very result for this key, or none at all?
+
+    What it holds is compared again only behind a miss, as by CachedResult.
+    """
+
+    __slots__ = ("_cached", "_key", "_link", "_misses", "_result", "_table")
+
+    def __init__(self, cached: Any, key: Any, result: Any) -> None:
+        self._cached = cached
+        self._key = key
+        self._result = result
+        table = _table_of(cached)
+        self._table: dict[Any, Any] = {} if table is None else table
+        self._link = NOTHING
+        self._misses = -1
+
+    def holds(self) -> bool:
+        """Whether it does."""
+        link = self._table.get(self._key, NOTHING)
+        if link is NOTHING:
+            return True
+        if type(link) is not _LINK:
+            return link is self._result
+        misses = _info_of(self._cached).misses
+        if link is self._link and misses == self._misses:
+            return True
+        if held_result(self._cached, self._key) is not self._result:
+            return False
+        self._link, self._misses = link, misses
+        return True
+
+    def __str__(self) -> str:
+        return f"what {getattr(self._cached, '__qualname__', 'a function')} has cached, if anything"
+
+
+@final
 class Room:
     """A question: can the cache take so many further results without dropping one?"""
 
