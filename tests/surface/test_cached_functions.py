@@ -80,6 +80,29 @@ def test_graph_that_caches_a_constant_serves_later_calls() -> None:
     assert is_small.cache_info()[:2] == (1, 1)
 
 
+def test_full_cache_keeps_what_the_frame_put_there() -> None:
+    @functools.lru_cache(maxsize=2)
+    def pair(size: int) -> list[int]:
+        return [size]
+
+    pair(1), pair(2)
+    f = braze.compile(lambda x: (x + 1, pair(3), pair(4), pair(3)), fullgraph=True)
+    _, three, _, again = f(torch.ones(1))
+    assert three is again
+    assert pair.cache_info()[:2] == (1, 4)
+
+
+def test_full_cache_drops_what_the_frame_asked_of_it_first() -> None:
+    @functools.lru_cache(maxsize=1)
+    def pair(size: int) -> list[int]:
+        return [size]
+
+    f = braze.compile(lambda x: (x + 1, pair(3), pair(4), pair(3)))
+    _, three, _, again = f(torch.ones(1))
+    assert three is not again
+    assert pair.cache_info()[:2] == (0, 3)
+
+
 def test_no_capture_that_is_refused_calls_a_cached_function() -> None:
     calls: list[int] = []
 

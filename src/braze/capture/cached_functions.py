@@ -61,7 +61,8 @@ def call_cached(
     call = _looked_at(interpreter, cached, args, kwargs)
     known = interpreter.cached_results.get((cached, call.key), NOTHING)
     if known is not NOTHING:
-        _check_room(interpreter, cached)
+        if not _fits(interpreter, cached):
+            _check_room(interpreter, cached)
         _count(interpreter, call)
         return known
     held = NOTHING if call.is_fresh else held_result(cached, call.key)
@@ -196,6 +197,17 @@ def _guard_arguments(interpreter: Any, call: _CachedCall) -> None:
                 continue
             if type(part) not in TENSORS:
                 world.guard(source, GuardKind.ID_MATCH, part)
+
+
+def _fits(interpreter: Any, cached: Any) -> bool:
+    """Whether the cache holds all that the frame asked of it, so that what the frame put there is
+    dropped by nothing: what was used last stays longest."""
+    size = maximum_size(cached)
+    called = [c.cached if type(c) in _LATE else c for c, _ in interpreter.late_calls]
+    return size is None or size >= sum(each is cached for each in called)
+
+
+_LATE = (CountedCall, FilledCall, RepeatedCall)
 
 
 def _check_room(interpreter: Any, cached: Any) -> None:

@@ -218,10 +218,10 @@ class CountedCall:
     """A call of a cached function after a graph ran: the cache counts it, and knows what was used
     last. counts: how many calls the capture made itself."""
 
-    __slots__ = ("_args", "_cached", "_kwargs", "made")
+    __slots__ = ("_args", "_kwargs", "cached", "made")
 
     def __init__(self, cached: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        self._cached = cached
+        self.cached = cached
         self._args = args
         self._kwargs = kwargs
         self.made = 0
@@ -230,7 +230,7 @@ class CountedCall:
         if self.made:
             self.made -= 1
         else:
-            self._cached(*self._args, **self._kwargs)
+            self.cached(*self._args, **self._kwargs)
 
 
 @final
@@ -238,15 +238,15 @@ class RepeatedCall:
     """A call of a cached function whose result is cached, after a graph ran. names: of the last
     arguments, which are keywords."""
 
-    __slots__ = ("_cached", "_names")
+    __slots__ = ("_names", "cached")
 
     def __init__(self, cached: Any, names: tuple[str, ...]) -> None:
-        self._cached = cached
+        self.cached = cached
         self._names = names
 
     def __call__(self, *given: Any) -> None:
         count = len(given) - len(self._names)
-        self._cached(*given[:count], **dict(zip(self._names, given[count:])))
+        self.cached(*given[:count], **dict(zip(self._names, given[count:])))
 
 
 class _Interpreted(Exception):
@@ -261,12 +261,12 @@ class FilledCall:
     names: of the last arguments, which are keywords. raised: whether the function raised.
     """
 
-    __slots__ = ("_cached", "_function", "_names", "_raised")
+    __slots__ = ("_function", "_names", "_raised", "cached")
 
     def __init__(
         self, cached: Any, function: types.FunctionType, names: tuple[str, ...], raised: bool
     ) -> None:
-        self._cached = cached
+        self.cached = cached
         self._function = function
         self._names = names
         self._raised = raised
@@ -276,7 +276,7 @@ class FilledCall:
         kwargs = dict(zip(self._names, given[count:]))
         answers = _gives(self._function, self._answer(result))
         with _FILLING, answers, contextlib.suppress(_Interpreted):
-            self._cached(*given[:count], **kwargs)
+            self.cached(*given[:count], **kwargs)
 
     def _answer(self, result: Any) -> Callable[[], Any]:
         def answer() -> Any:
