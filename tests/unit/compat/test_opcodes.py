@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -14,8 +12,8 @@ from braze.compat import opcodes as table
 from braze.compat.bytecode import decode
 from braze.compat.bytecode_versions import KNOWN_VERSIONS, refuse_free_threading
 from braze.compat.opcodes import StackEffect, opcodes
+from tests.interpreters import check_under
 from tests.unit.compat.opcodes_check import differences
-from tests.unit.runtime.test_continuation import interpreter
 
 _CHECK = Path(__file__).parent / "opcodes_check.py"
 _IDS = [f"{major}.{minor}" for major, minor in KNOWN_VERSIONS]
@@ -27,14 +25,7 @@ def test_rows_are_as_dis_says() -> None:
 
 @pytest.mark.parametrize("version", _IDS)
 def test_rows_under_other_versions(version: str) -> None:
-    if sys.version.startswith(version):
-        pytest.skip("tested in this process")
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"no Python {version}")
-    done = subprocess.run([python, str(_CHECK)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:-1] == [], done.stdout
+    check_under(version, _CHECK)
 
 
 @pytest.mark.parametrize("version", KNOWN_VERSIONS, ids=_IDS)

@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gc
-import shutil
-import subprocess
-import sys
 import types
 import weakref
 from pathlib import Path
@@ -24,6 +21,7 @@ from braze.compat.continuation import (
 )
 from braze.ir.frame import NULL
 from braze.runtime.continuation import Point, make_continuation
+from tests.interpreters import check_under
 from tests.unit.runtime import continuation_check
 from tests.unit.runtime import continuation_corpus as corpus
 
@@ -43,25 +41,7 @@ def test_the_corpus_is_large_enough() -> None:
 
 @pytest.mark.parametrize("version", ["3.11", "3.12", "3.13", "3.14", "3.15"])
 def test_corpus_under_other_versions(version: str) -> None:
-    if sys.version.startswith(version):
-        pytest.skip("tested in this process")
-    python = interpreter(version)
-    if python is None:
-        pytest.skip(f"no Python {version}")
-    done = subprocess.run([python, str(_CHECK)], capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.splitlines()[:-1] == [], done.stdout
-
-
-def interpreter(version: str) -> str | None:
-    """A Python of that version: on the path, or one that pyenv holds."""
-    versions = Path.home() / ".pyenv" / "versions"
-    candidates = [shutil.which(f"python{version}"), *versions.glob(f"{version}.*/bin/python")]
-    for python in filter(None, candidates):
-        probe = [str(python), "-I", "-c", "import sys"]
-        if not subprocess.run(probe, capture_output=True).returncode:
-            return str(python)
-    return None
+    check_under(version, _CHECK)
 
 
 # --- details -------------------------------------------------------------------------------------

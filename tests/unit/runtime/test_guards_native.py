@@ -26,7 +26,7 @@ from braze.runtime.guards_native import (
 )
 from braze.runtime.object_files import ObjectFile
 from braze.runtime.toolchain import Toolchain, find_toolchain
-from tests.unit.runtime.test_continuation import interpreter
+from tests.interpreters import interpreter
 from tests.unit.runtime.test_guards import facts
 
 _CHECK = Path(__file__).with_name("snapshot_check.py")
