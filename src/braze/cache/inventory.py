@@ -20,8 +20,8 @@ from braze.cache.sealed import ENTRY_NAME, PART_NAME, Damaged, read_entry
 from braze.cache.trust import NotTrusted, open_trusted
 from braze.frozen import frozen
 
-# Kernels in C++, functions of Triton's, and which of several ways was quickest.
-KINDS = ("kernels", "cubins", "tuning")
+# Kernels in C++, functions of Triton's, which of several ways was quickest, what a card reaches.
+KINDS = ("kernels", "cubins", "tuning", "rates")
 SCRATCH_NAME = re.compile(r"build-\w{8}")
 
 _FORMER_NAME = re.compile(r"[0-9a-f]{32}\.(so|cubin|json)")  # before there were checksums

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 from braze.codegen import triton
 from braze.devices.device import Device
+from braze.ir.device_rates import MEASURES
 from braze.ir.kernel import KernelSources
 from braze.ir.schedule import Schedule, Step
 from braze.options import Options
+from braze.runtime import device_rates
 from braze.runtime.cubins import triton_version
 from braze.runtime.link_device import link_device, paddings, prepare
 from braze.runtime.product_tuning import quickest_way
@@ -35,6 +37,7 @@ def _choose(options: Options, target: Target) -> ChooseProduct | None:
     return choose
 
 
+MEASURES.register("cuda", device_rates.measure)
 DEVICE = Device(
     target=cuda_target,
     choose=_choose,

@@ -1,7 +1,8 @@
 """What a GPU can do, as far as decisions depend on it: counts from its driver, and rates.
 
 Rates are what an H200 was measured to reach of its clock and its memory, applied to the counts of
-another card. `KNOWN` has the counts of some cards, for tests and for plans without a device.
+another card; of a card in this machine, those that decisions read are corrected by a measurement
+(`device_rates.py`). `KNOWN` has the counts of some cards, for tests and for plans without a device.
 """
 
 from __future__ import annotations
@@ -9,11 +10,13 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Mapping
+from dataclasses import field, replace
 from typing import Any, Final, final
 
 import torch
 
 from braze.frozen import frozen
+from braze.ir.device_rates import MEASURES, MeasuredRates, Rate
 
 # Multiplications and additions of half types that a processor's matrix units make in a cycle, by
 # compute capability; others as those of the next older one.
@@ -28,7 +31,7 @@ class DeviceModel:
     processors: streaming multiprocessors. clock: of them, in Hz. bandwidth: of memory, bytes a
     second. cache_bytes: of the second-level cache. shared_bytes: that one program may have;
     processor_shared_bytes: that all of a processor's have. registers, threads: of a processor.
-    capability: (major, minor).
+    capability: (major, minor). measured: what it was measured to reach, where it is at hand.
     """
 
     name: str
@@ -41,18 +44,19 @@ class DeviceModel:
     processor_shared_bytes: int
     registers: int
     threads: int
+    measured: MeasuredRates | None = field(default=None, compare=False)
 
     # --- rates: a second, of the whole device, but for those of a processor ----------------------
 
     @property
     def memory(self) -> float:
         """Bytes of a copy."""
-        return self.bandwidth * _share(4.2e12, "bandwidth")
+        return self._moved * _share(4.2e12, "bandwidth")
 
     @property
     def hidden_memory(self) -> float:
         """Bytes that move beside a kernel that computes."""
-        return self.bandwidth * _share(4e12, "bandwidth")
+        return self._moved * _share(4e12, "bandwidth")
 
     @property
     def cache(self) -> float:
@@ -67,7 +71,7 @@ class DeviceModel:
     @property
     def processor_memory(self) -> float:
         """Bytes that one processor of a busy device writes."""
-        return self.bandwidth / self.processors * (30e9 * H200.processors / H200.bandwidth)
+        return self._moved / self.processors * (30e9 * H200.processors / H200.bandwidth)
 
     def processor_products(self, itemsize: int) -> float:
         """Operations of one processor's matrix units on items of 2 or 4 bytes."""
@@ -92,9 +96,29 @@ class DeviceModel:
 
     @property
     def _matrix_rate(self) -> float:
+        """Of half types, a second: as counts have it, times what was measured of that."""
         older = [key for key in _MATRIX_OPERATIONS if key <= self.capability]
         each = _MATRIX_OPERATIONS[max(older)] if older else _MATRIX_OPERATIONS[8, 6]
-        return 2 * each * self.processors * self.clock
+        counted = 2 * each * self.processors * self.clock
+        return counted * self._reached("products", counted / _MATRIX_RATE_OF_AN_H200)
+
+    @property
+    def _moved(self) -> float:
+        """Bytes of memory a second: as counts have it, times what was measured of that."""
+        return self.bandwidth * self._reached("copy", self.bandwidth / H200.bandwidth)
+
+    @property
+    def launch(self) -> float:
+        """Seconds of starting one kernel more, which are the host's and its driver's."""
+        return LAUNCH * self._reached("launch", 1.0)
+
+    def _reached(self, rate: Rate, counted: float) -> float:
+        """A measured rate, for what it would be if the card made of its counts what an H200 does.
+        counted: its counts, for an H200's. 1 where nothing was measured, or what cannot be: a
+        device that somebody else keeps busy."""
+        found = None if self.measured is None else self.measured.get(rate)
+        share = 1.0 if found is None else found / (MEASURED_OF_AN_H200[rate] * counted)
+        return share if _LEAST <= share <= _MOST else 1.0
 
     # --- what follows from counts ----------------------------------------------------------------
 
@@ -108,7 +132,13 @@ class DeviceModel:
         return max(self.shared_bytes - _OF_TRITON, 0)
 
 
-# Seconds that do not depend on the card: of starting a kernel, and of the smallest one.
+_MATRIX_RATE_OF_AN_H200: Final = 2 * 4096 * 132 * 1.98e9
+# What an H200 gives in the measurements of `runtime/device_rates.py`.
+MEASURED_OF_AN_H200: Final[Mapping[Rate, float]] = types.MappingProxyType(
+    {"copy": 4.2e12, "launch": 2e-6, "products": 690e12}
+)
+_LEAST, _MOST = 0.4, 2.5  # of what counts say: beyond that it is no measurement
+# Seconds of starting a kernel, and of the smallest one, beside an H200.
 LAUNCH: Final = 3e-6
 STEP: Final = 2e-6
 _OF_TRITON = 7 << 10
@@ -141,7 +171,8 @@ def model_of_device(device: torch.device) -> DeviceModel:
     """The model of a device of this machine; an H200's for a device that it has not got."""
     if device.type != "cuda" or not torch.cuda.is_available():
         return H200
-    return model_of(torch.cuda.get_device_properties(device))
+    model = model_of(torch.cuda.get_device_properties(device))
+    return replace(model, measured=MEASURES.rates_of(device))
 
 
 def model_of(properties: Any) -> DeviceModel:

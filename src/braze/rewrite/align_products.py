@@ -32,7 +32,7 @@ import torch
 
 from braze.compat.aten import aten
 from braze.frozen import frozen
-from braze.ir.device_model import LAUNCH, DeviceModel, model_of_device
+from braze.ir.device_model import DeviceModel, model_of_device
 from braze.ir.graph import Graph, Node, Value, devices_of
 from braze.ir.odd_rows import ALIGNED, HALVES, contiguous_dim, has_odd_rows, is_aligned
 from braze.ir.types import Size, TensorType
@@ -81,7 +81,7 @@ def rates_of(device: DeviceModel) -> Rates:
         aligned=device.aligned_products(),
         unaligned={size: device.aligned_products(size) for size in (2, 4, 8)},
         memory=device.memory,
-        call=LAUNCH,
+        call=device.launch,
         worth=2.0,
     )
 

@@ -47,9 +47,9 @@ class CudaDriver:
         self._loaded: dict[Cubin, LoadedFunction] = {}
         device = ctypes.c_int()
         context = ctypes.c_void_p()
-        self._check(library.cuInit(0))
-        self._check(library.cuDeviceGet(ctypes.byref(device), index))
-        self._check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
+        self.check(library.cuInit(0))
+        self.check(library.cuDeviceGet(ctypes.byref(device), index))
+        self.check(library.cuDevicePrimaryCtxRetain(ctypes.byref(context), device))
         self.context = context.value or 0
 
     def load(self, cubin: Cubin) -> LoadedFunction:
@@ -57,7 +57,7 @@ class CudaDriver:
         with self._lock:
             found = self._loaded.get(cubin)
             if found is None:
-                with self._current():
+                with self.current():
                     found = self._loaded[cubin] = self._load(cubin)
             return found
 
@@ -74,31 +74,32 @@ class CudaDriver:
             texts.append((text.value or b"unknown").decode())
         return f"{texts[0]} ({code}): {texts[1]}"
 
-    def _load(self, cubin: Cubin) -> LoadedFunction:
-        module, function = ctypes.c_void_p(), ctypes.c_void_p()
-        library = self.library
-        self._check(library.cuModuleLoadData(ctypes.byref(module), cubin.image), cubin)
-        name = cubin.name.encode()
-        self._check(library.cuModuleGetFunction(ctypes.byref(function), module, name), cubin)
-        if cubin.shared > _SHARED_WITHOUT_ASKING:
-            wanted = (function, _DYNAMIC_SHARED_BYTES, cubin.shared)
-            self._check(library.cuFuncSetAttribute(*wanted), cubin)
-        assert function.value is not None
-        return LoadedFunction(function.value, cubin.threads, cubin.shared, cubin.parameters)
-
     @contextmanager
-    def _current(self) -> Iterator[None]:
+    def current(self) -> Iterator[None]:
         """The device's context as this thread's."""
-        self._check(self.library.cuCtxPushCurrent_v2(ctypes.c_void_p(self.context)))
+        self.check(self.library.cuCtxPushCurrent_v2(ctypes.c_void_p(self.context)))
         try:
             yield
         finally:
             self.library.cuCtxPopCurrent_v2(ctypes.byref(ctypes.c_void_p()))
 
-    def _check(self, code: int, cubin: Cubin | None = None) -> None:
+    def check(self, code: int, cubin: Cubin | None = None) -> None:
+        """Raise CudaError where the driver refused a call. cubin: what was to be loaded."""
         if code:
             where = "" if cubin is None else f" (loading {cubin.name}, {cubin.shared} bytes shared)"
             raise CudaError(f"{self.describe(code)}{where}")
+
+    def _load(self, cubin: Cubin) -> LoadedFunction:
+        module, function = ctypes.c_void_p(), ctypes.c_void_p()
+        library = self.library
+        self.check(library.cuModuleLoadData(ctypes.byref(module), cubin.image), cubin)
+        name = cubin.name.encode()
+        self.check(library.cuModuleGetFunction(ctypes.byref(function), module, name), cubin)
+        if cubin.shared > _SHARED_WITHOUT_ASKING:
+            wanted = (function, _DYNAMIC_SHARED_BYTES, cubin.shared)
+            self.check(library.cuFuncSetAttribute(*wanted), cubin)
+        assert function.value is not None
+        return LoadedFunction(function.value, cubin.threads, cubin.shared, cubin.parameters)
 
 
 @final

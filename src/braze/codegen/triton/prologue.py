@@ -24,7 +24,7 @@ from braze.codegen.triton.operators import TYPES
 from braze.codegen.triton.scope import Scope
 from braze.codegen.triton.tiling import Dimension, Tiling
 from braze.frozen import frozen
-from braze.ir.device_model import LAUNCH, DeviceModel
+from braze.ir.device_model import DeviceModel
 from braze.ir.loops import Apply, Buffer, Cast, Index, Scalar
 from braze.ir.scalars import loads, substitute_symbols, walk
 from braze.ir.schedule import HEAVY_OPERATORS, Computed, Kernel
@@ -91,7 +91,7 @@ def may_pay(kernel: Kernel, tiling: Tiling, device: DeviceModel) -> bool:
         read = {load.buffer for load in loads(computed.value)}
         moved = sum(min(_elements(b), points) * b.dtype.itemsize for b in read)
         done = sum(_price(node) for node in walk(computed.value)) * points
-        saved += LAUNCH + 2 * points * computed.value.dtype.itemsize / device.hidden_memory
+        saved += device.launch + 2 * points * computed.value.dtype.itemsize / device.hidden_memory
         spent += (times - 1) * (moved / device.cache + done / device.operations)
     return spent <= _HIDDEN * saved
 
