@@ -22,6 +22,7 @@ from braze.autograd import (
     NotDifferentiable,
     NotSaved,
     backward_graph,
+    divide_backward,
     forward_again,
     keep_for_again,
     partition,
@@ -65,6 +66,7 @@ from braze.ir.training import (
     Role,
     backward_role,
     print_joint,
+    stage_role,
 )
 from braze.ir.verify_graph import verify_graph
 from braze.ir.verify_loops import verify_loops
@@ -84,7 +86,7 @@ from braze.runtime.hooks_around import with_hooks_checked
 from braze.runtime.ready_leaves import with_leaves_ready
 from braze.runtime.result_views import with_views_of_eager
 from braze.runtime.toolchain import NoCompiler
-from braze.runtime.training import TrainingGraph
+from braze.runtime.training import Groups, Stages, TrainingGraph
 from braze.schedule import schedule
 from braze.shapes.policy import SizeHistory, SizePolicy
 from braze.standins import Tracer
@@ -185,18 +187,25 @@ def compile_with_backward(
         recorder.emit("aot_joint_graphs", lambda: print_joint(joint))
 
     def trace_and_compile(
-        given: tuple[bool, ...], casts: Casts, recorder: Recorder
-    ) -> tuple[Backward, GraphCallable]:
-        backward = pair.backward
+        given: tuple[bool, ...], casts: Casts, groups: Groups, recorder: Recorder
+    ) -> tuple[Backward, GraphCallable | Stages]:
+        backward, role = pair.backward, backward_role(pair)
         if given != tuple(tangent is not None for tangent in joint.tangents) or casts:
             with recorder.stage("autograd"):
                 backward = _backward_for(joint.source, pair, given, casts, recorder)
-        return backward, compile_one(backward.graph, recorder, backward_role(pair))
+        stages = divide_backward(backward, pair, groups) if groups else ()
+        if not stages:
+            return backward, compile_one(backward.graph, recorder, role)
+        return backward, [
+            (stage, compile_one(stage.graph, recorder, stage_role(stage, role))) for stage in stages
+        ]
 
-    def compile_backward(given: tuple[bool, ...], casts: Casts) -> tuple[Backward, GraphCallable]:
+    def compile_backward(
+        given: tuple[bool, ...], casts: Casts, groups: Groups
+    ) -> tuple[Backward, GraphCallable | Stages]:
         recorder = backward_recorder()
         with recorder.finishing("backward"):
-            return run_isolated(lambda: trace_and_compile(given, casts, recorder))
+            return run_isolated(lambda: trace_and_compile(given, casts, groups, recorder))
 
     written = joint.source if joint.plain is None else joint.plain
     kept = len(written.outputs) - len(graph.outputs)

@@ -349,6 +349,11 @@ set_precision: Callable[[str, str, str], None] = optional(
 
 # --- autograd ----------------------------------------------------------------------------------
 
+ddp: Any = optional(
+    "torch.nn.parallel.distributed:DistributedDataParallel",
+    "gradients of a wrapped module handed over one bucket at a time",
+    None,
+)
 FUNCTION_BASE: Any = optional(
     "torch.autograd.function:_SingleLevelFunction", "quick calls", torch.autograd.Function
 )

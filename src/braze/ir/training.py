@@ -143,6 +143,24 @@ class Backward:
 
 @final
 @frozen(eq=False)
+class BackwardStage:
+    """One of the graphs that a backward is divided into; they run one behind the other.
+
+    takes: per input of `graph`, where its value is held: at the number of the whole backward's
+        input, or where a stage before this one has put it.
+    gradients: per input of the forward graph in this stage's group, the number of its gradient in
+        `graph.outputs`; None where it has none.
+    keeps: (number in `graph.outputs`, where it is held) of what later stages take.
+    """
+
+    graph: Graph
+    takes: tuple[int, ...]
+    gradients: tuple[int | None, ...]
+    keeps: tuple[tuple[int, int], ...]
+
+
+@final
+@frozen(eq=False)
 class ForwardBackward:
     """What runs in the place of a graph whose inputs need gradients.
 
@@ -184,6 +202,12 @@ def backward_role(pair: ForwardBackward) -> Role:
         and isinstance(kind := kinds[saved.index], TensorType)
         and kind.requires_grad
     ]
+    return Role(takes_inputs=True, kept_from=0, parameters=frozenset(parameters))
+
+
+def stage_role(stage: BackwardStage, whole: Role) -> Role:
+    """What a stage is for its caller. whole: what the backward is."""
+    parameters = [n for n, place in enumerate(stage.takes) if place in whole.parameters]
     return Role(takes_inputs=True, kept_from=0, parameters=frozenset(parameters))
 
 

@@ -32,6 +32,7 @@ from braze.compat.backward import (
     version_of,
     versions_of,
 )
+from braze.compat.data_parallel import WRAPPERS, bucket_limits
 from braze.compat.gradmode import is_autocast_on
 from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.compat.saved_hooks import raised_by_hooks, shows_saved_tensors
@@ -43,6 +44,7 @@ from braze.ir.picking import items_at
 from braze.ir.run_graph import compile_graph_runner, write_back
 from braze.ir.training import (
     Backward,
+    BackwardStage,
     ForwardBackward,
     Saved,
     SavedInput,
@@ -57,11 +59,25 @@ from braze.runtime.checkpoint_calls import in_checkpoint
 from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
 from braze.runtime.size_values import compile_reader, compile_sizes
+from braze.runtime.staged_backward import (
+    Gradients,
+    Remaining,
+    StagedRun,
+    StagePlan,
+    behind_stages,
+    handed_over,
+    in_groups,
+    plan_stages,
+)
 
-# (which tangents are given, autocast) -> the backward for them, compiled.
-CompileBackward: TypeAlias = Callable[[tuple[bool, ...], Casts], tuple[Backward, GraphCallable]]
+Stages: TypeAlias = Sequence[tuple[BackwardStage, GraphCallable]]
+Groups: TypeAlias = tuple[tuple[int, ...], ...]
+# (which tangents are given, autocast, groups of inputs) -> the backward for them, compiled; in
+# stages, one a group, where there are groups and it can be divided.
+CompileBackward: TypeAlias = Callable[
+    [tuple[bool, ...], Casts, Groups], tuple[Backward, GraphCallable | Stages]
+]
 FOREIGN_HOOKS = "the program's own hooks on saved tensors are in force"
-Gradients: TypeAlias = tuple[torch.Tensor | None, ...]
 
 
 @final
@@ -101,7 +117,8 @@ class TrainingGraph:
         # Behind the results come the numbers that the forward computes.
         self.plain_results += [self.result_count + n for n in range(len(pair.computed))]
         self._compile_backward = compile_backward
-        self._backwards: dict[tuple[tuple[bool, ...], Casts], _CompiledBackward] = {}
+        self._backwards: dict[tuple[tuple[bool, ...], Casts, Groups], _CompiledBackward] = {}
+        self._plans: dict[tuple[int, ...], StagePlan | None] = {}  # by the limits of buckets
         self._lock = make_lock()
         inputs = pair.forward.inputs
         self.tensor_count = len(inputs)
@@ -134,10 +151,13 @@ class TrainingGraph:
             if written.retains_grad and not written.is_leaf:
                 raise RuntimeError("an input of the graph retains its gradient and is written to")
         wanting = self._want(inputs)
-        if saved_hooks() is None:
+        wrapper = WRAPPERS._active_ddp_module
+        if saved_hooks() is not None:
+            results = self._apply_with_hooks(wrapper, inputs, wanting)
+        elif wrapper is None:
             results = _apply(self, inputs, *wanting)
         else:
-            results = self._apply_with_hooks(inputs, wanting)
+            results = self._in_stages(wrapper, inputs, wanting)
         if self.nodes is not None:
             *results, last = results
             results = with_nodes(
@@ -148,14 +168,30 @@ class TrainingGraph:
         count = self.result_count
         return self._outside(inputs, results[:count], results[count:])
 
-    def _apply_with_hooks(self, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]) -> Any:
+    def _in_stages(
+        self, wrapper: Any, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]
+    ) -> Any:
+        """The Function where gradients may go to a reducer, in buckets."""
+        if wrapper is None or self.nodes is not None:
+            return _apply(self, inputs, *wanting)
+        limits = bucket_limits(wrapper)
+        if limits not in self._plans:
+            self._plans[limits] = plan_stages(self.pair, self.wanting, limits)
+        plan = self._plans[limits]
+        if plan is None:
+            return _apply(self, inputs, *wanting)
+        return _apply_staged(self, plan, inputs, *behind_stages(plan, wanting))
+
+    def _apply_with_hooks(
+        self, wrapper: Any, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]
+    ) -> Any:
         """The Function where hooks on saved tensors are in force. What they raise goes to whoever
         set them: so `torch.utils.checkpoint` ends a recomputation early."""
         if shows_saved_tensors():
             raise HooksInForce(FOREIGN_HOOKS)
         try:
             with in_checkpoint(self.saving):
-                return _apply(self, inputs, *wanting)
+                return self._in_stages(wrapper, inputs, wanting)
         except RecomputedOtherwise:
             raise
         except Exception as problem:
@@ -163,16 +199,18 @@ class TrainingGraph:
                 raise PartlyRun(problem) from None
             raise  # a fault of the graph
 
-    def backward_for(self, given: tuple[bool, ...], casts: Casts = ()) -> _CompiledBackward:
-        """The compiled backward for the tangents that are defined and the autocast that is active;
-        compiled at the first use."""
-        key = given, casts
+    def backward_for(
+        self, given: tuple[bool, ...], casts: Casts = (), groups: Groups = ()
+    ) -> _CompiledBackward:
+        """The compiled backward for the tangents that are defined, the autocast that is active, and
+        the groups that the gradients leave in; compiled at the first use."""
+        key = given, casts, groups
         found = self._backwards.get(key)
         if found is None:
             with self._lock:
                 found = self._backwards.get(key)
                 if found is None:
-                    backward, run = self._compile_backward(given, casts)
+                    backward, run = self._compile_backward(given, casts, groups)
                     found = self._backwards[key] = _CompiledBackward(self, backward, run)
         return found
 
@@ -217,10 +255,18 @@ class TrainingGraph:
 class _CompiledBackward:
     """A backward and how its tangents and gradients are handed over."""
 
-    __slots__ = ("by_operators", "gradients", "graph", "reads", "run", "tangents", "told")
+    __slots__ = ("by_operators", "gradients", "graph", "reads", "run", "staged", "tangents", "told")
 
-    def __init__(self, graph: TrainingGraph, backward: Backward, run: GraphCallable) -> None:
-        self.run = run
+    def __init__(
+        self, graph: TrainingGraph, backward: Backward, run: GraphCallable | Stages
+    ) -> None:
+        self.run: GraphCallable | None = None
+        self.staged: StagedRun | None = None
+        if callable(run):
+            self.run = run
+        else:
+            count = len(backward.graph.inputs)
+            self.staged = StagedRun(run, graph.sizes.symbols, count)
         self.graph = backward.graph
         self.by_operators: GraphCallable | None = None
         forward = graph.pair.forward
@@ -241,18 +287,38 @@ class _CompiledBackward:
         """The gradients of the inputs that want one. Takes `saved` over. sizes: the numbers of
         the forward's symbols."""
         strides, numbers = self.told(sizes)
-        run = self.run
+        run = self._take_tangents(saved, tangents, strides) or self.run
+        assert run is not None, "a backward in stages is asked for them one by one"
+        saved.extend(numbers)
+        made = run(saved)
+        return tuple([None if n is None else made[n] for n in self.gradients])
+
+    def in_stages(
+        self, plan: StagePlan, saved: list[Any], tangents: Sequence[Any], sizes: Sequence[int]
+    ) -> Remaining:
+        """The same, group by group."""
+        staged = self.staged
+        if staged is None or any(map(is_batched, tangents)):
+            return in_groups(plan, self(saved, tangents, sizes))
+        self._take_tangents(saved, tangents, self.told(sizes)[0])
+        return staged(saved, sizes)
+
+    def _take_tangents(
+        self, saved: list[Any], tangents: Sequence[Any], strides: Sequence[Any]
+    ) -> GraphCallable | None:
+        """Add the tangents to what was saved, as the backward expects them. What is to run it,
+        where kernels cannot."""
+        instead = None
         for (number, dtype), stride in zip(self.tangents, strides):
             tangent = tangents[number]
             if is_batched(tangent):  # kernels go through no batch: eager's operators do
-                run = self.by_operators = self.by_operators or compile_graph_runner(self.graph)
+                self.by_operators = self.by_operators or compile_graph_runner(self.graph)
+                instead = self.by_operators
                 tangent = _restride_batched(tangent, dtype, stride)
             elif tangent.stride() != stride or tangent.dtype is not dtype:
                 tangent = _restride(tangent, dtype, stride)
             saved.append(tangent)
-        saved.extend(numbers)
-        made = run(saved)
-        return tuple([None if n is None else made[n] for n in self.gradients])
+        return instead
 
 
 @unseen_by_other_compilers
@@ -299,24 +365,43 @@ class CompiledFunction(torch.autograd.Function):
         """Run the backward for the tangents that came in."""
         graph: TrainingGraph = ctx.graph
         tangents = tangents[: graph.result_count]
-        if all(tangent is None for tangent in tangents):
-            # The engine passes through on its way from a result that needs none of this one's; in
-            # eager nothing would be there, and nothing be freed. It frees what is saved here.
-            if ctx.kept is None and ctx.inputs is not None and not keeps_graph():
-                with suppress(RuntimeError):  # written to since: a backward that reads it says so
-                    ctx.kept = ctx.saved_tensors
+        if _is_passed_through(ctx, tangents):
             return (None,) * len(ctx.needs_input_grad)
         if torch.is_grad_enabled():
             return (None, None, *_differentiable_backward(ctx, graph, tangents))
-        given = tuple([tangent is not None for tangent in tangents])
-        backward = graph.backward_for(given, active_casts() if is_autocast_on() else ())
-        unpacked = _take_saved(ctx, graph, given, backward)
-        saved = list(unpacked) if graph.order is None else [unpacked[n] for n in graph.order]
-        del unpacked
+        backward, saved = _ready_backward(ctx, graph, tangents)
         return (None, None, *backward(saved, tangents, ctx.sizes))
 
 
+@unseen_by_other_compilers
+class CompiledInStages(torch.autograd.Function):
+    """What autograd knows of a compiled graph whose gradients go to a reducer, in buckets."""
+
+    @staticmethod
+    def forward(ctx: Any, graph: TrainingGraph, plan: StagePlan, inputs: Any, *wanting: Any) -> Any:
+        """As of `CompiledFunction`. wanting: see `behind_stages`."""
+        ctx.plan = plan
+        return CompiledFunction.forward(ctx, graph, inputs, *wanting)
+
+    @staticmethod
+    def backward(ctx: Any, *tangents: Any) -> Any:
+        """Run the first part of the backward."""
+        graph: TrainingGraph = ctx.graph
+        plan: StagePlan = ctx.plan
+        tangents = tangents[: graph.result_count]
+        if _is_passed_through(ctx, tangents):
+            return (None,) * len(ctx.needs_input_grad)
+        if torch.is_grad_enabled():
+            remaining = in_groups(plan, _differentiable_backward(ctx, graph, tangents))
+        else:
+            backward, saved = _ready_backward(ctx, graph, tangents, plan.groups)
+            remaining = backward.in_stages(plan, saved, tangents, ctx.sizes)
+            del saved
+        return (None, None, None, *handed_over(plan, remaining))
+
+
 _apply = quick_apply(CompiledFunction)
+_apply_staged = quick_apply(CompiledInStages)
 _USED_UP = (
     "Trying to backward through the graph a second time (or directly access saved tensors after "
     "they have already been freed). Saved intermediate values of the graph are freed when you call "
@@ -325,10 +410,34 @@ _USED_UP = (
 )
 # used: numbers of results whose backward has run. kept: what was saved, unpacked for others.
 # again: what is read by who differentiates the backward.
-preset_context(CompiledFunction, used=frozenset(), kept=None, sizes=(), again=())
+for _function in (CompiledFunction, CompiledInStages):
+    preset_context(_function, used=frozenset(), kept=None, sizes=(), again=())
 
 
 # --- private ---------------------------------------------------------------------------------
+
+
+def _is_passed_through(ctx: Any, tangents: Sequence[Any]) -> bool:
+    """Whether the engine passes through on its way from a result that needs none of this one's; in
+    eager nothing would be there, and nothing be freed. It frees what is saved here."""
+    if any(tangent is not None for tangent in tangents):
+        return False
+    if ctx.kept is None and ctx.inputs is not None and not keeps_graph():
+        with suppress(RuntimeError):  # written to since: a backward that reads it says so
+            ctx.kept = ctx.saved_tensors
+    return True
+
+
+def _ready_backward(
+    ctx: Any, graph: TrainingGraph, tangents: Sequence[Any], groups: Groups = ()
+) -> tuple[_CompiledBackward, list[Any]]:
+    """The backward for these tangents, and what was saved for it."""
+    given = tuple([tangent is not None for tangent in tangents])
+    casts = active_casts() if is_autocast_on() else ()
+    backward = graph.backward_for(given, casts, groups)
+    unpacked = _take_saved(ctx, graph, given, backward)
+    saved = list(unpacked) if graph.order is None else [unpacked[n] for n in graph.order]
+    return backward, saved
 
 
 def _backward_of(last: torch.Tensor, tangents: Sequence[Any]) -> Gradients:
