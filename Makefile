@@ -1,4 +1,4 @@
-# Braze: everything from a clean checkout. Needs python3 (3.11 to 3.13), pip and g++.
+# Braze: everything from a clean checkout. Needs python3 (3.11 to 3.15), pip and g++.
 #
 #   make demo    real models, side by side with eager and torch.compile
 #   make test    the whole test suite
@@ -7,17 +7,18 @@
 #
 # PYTHON=python3.12   the interpreter for the virtual environment
 # VENV=.venv          where it is made; it is kept, and the second run is quick
-# TORCH=torch==2.13.0 what pip installs where the environment has no torch; further arguments of
-#                     pip may follow, such as the index of PyTorch's builds for CPUs
+# TORCH=torch==2.13.0 what pip installs where the environment has no torch (2.15.0 for Python 3.15);
+#                     further arguments of pip may follow, such as the index of builds for CPUs
 # ARGS=...            further arguments for pytest or the benchmarks
 
 VENV ?= .venv
-TORCH ?= torch==2.13.0
+# The first release with a wheel for Python 3.15 is 2.15.
+TORCH ?= torch==$(if $(findstring Python 3.15,$(shell "$(PYTHON)" --version 2>&1)),2.15.0,2.13.0)
 JOBS ?= auto
 ARGS ?=
 
-SUPPORTED = (3, 11) <= sys.version_info[:2] <= (3, 13)
-FIND_PYTHON = for name in python3 python3.13 python3.12 python3.11; do \
+SUPPORTED = (3, 11) <= sys.version_info[:2] <= (3, 15)
+FIND_PYTHON = for name in python3 python3.13 python3.12 python3.11 python3.14 python3.15; do \
 	"$$name" -c 'import sys; sys.exit(not $(SUPPORTED))' 2>/dev/null && echo "$$name" && break; \
 	done
 PYTHON ?= $(shell $(FIND_PYTHON))
@@ -132,11 +133,11 @@ distclean: clean
 
 $(READY)/venv:
 	@test -n "$(PYTHON)" || { \
-	  echo "Braze needs Python 3.11, 3.12 or 3.13, and none is on the PATH." >&2; \
+	  echo "Braze needs Python 3.11 to 3.15, and none is on the PATH." >&2; \
 	  echo "Install one (Debian, Ubuntu: apt install python3 python3-venv)," >&2; \
 	  echo "or name it: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@"$(PYTHON)" -c 'import sys; sys.exit(not $(SUPPORTED))' || { \
-	  echo "PYTHON=$(PYTHON) is not Python 3.11, 3.12 or 3.13:" >&2; \
+	  echo "PYTHON=$(PYTHON) is not Python 3.11 to 3.15:" >&2; \
 	  "$(PYTHON)" --version >&2; exit 1; }
 	@echo "Making a virtual environment in $(VENV) with $$("$(PYTHON)" --version)"
 	@"$(PYTHON)" -m venv "$(VENV)" || { \

@@ -79,6 +79,22 @@ def test_pyproject_states_the_tested_ranges() -> None:
     assert PROJECT["requires-python"] == _range("", TESTED_PYTHON)
 
 
+def test_makefile_and_readme_admit_the_same_pythons() -> None:
+    """Where a newcomer begins: `make demo`, README's "Try it", and its list of limits."""
+    first, last = (".".join(map(str, version)) for version in TESTED_PYTHON)
+    makefile, readme = ((ROOT / name).read_text() for name in ("Makefile", "README.md"))
+    assert (
+        f"SUPPORTED = {TESTED_PYTHON[0]} <= sys.version_info[:2] <= {TESTED_PYTHON[1]}" in makefile
+    )
+    named = re.findall(r"3\.\d+ to 3\.\d+", makefile + readme)
+    assert len(named) >= 5 and set(named) == {f"{first} to {last}"}
+    (major, oldest), (_, newest) = TESTED_PYTHON
+    for minor in range(oldest, newest + 1):
+        assert f"python{major}.{minor}" in makefile
+        assert f"Programming Language :: Python :: {major}.{minor}" in PROJECT["classifiers"]
+    assert f"Programming Language :: Python :: {major}.{newest + 1}" not in PROJECT["classifiers"]
+
+
 def _range(name: str, tested: tuple[tuple[int, int], tuple[int, int]]) -> str:
     (major, first), (_, last) = tested
     return f"{name}>={major}.{first},<{major}.{last + 1}"

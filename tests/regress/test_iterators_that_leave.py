@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -11,7 +12,12 @@ import torch
 
 import braze
 
-# They say of themselves how they are to be made again, on every version of Python.
+# They say of themselves how they are to be made again. From Python 3.14 on these of itertools do
+# not, and keep counts and flags where nobody sees them: a frame that lets them out breaks.
+SILENT = {
+    *("accumulate", "combinations", "cycle", "dropwhile", "islice", "permutations", "product"),
+    *("takewhile", "zip_longest"),
+}
 MAKERS: dict[str, Callable[[Any], Iterator[Any]]] = {
     "accumulate": lambda x: itertools.accumulate([1, 2, 3]),
     "chain": lambda x: itertools.chain([1, x], [3]),
@@ -39,6 +45,7 @@ MAKERS: dict[str, Callable[[Any], Iterator[Any]]] = {
 @pytest.mark.parametrize("taken", [0, 1])
 @pytest.mark.parametrize("name", MAKERS)
 def test_what_is_left_of_it(name: str, taken: int) -> None:
+    is_silent = name in SILENT and sys.version_info >= (3, 14)
     graphs = 0
 
     def backend(module: Any, inputs: Any) -> Any:
@@ -55,10 +62,10 @@ def test_what_is_left_of_it(name: str, taken: int) -> None:
         result, first, iterator = function(torch.arange(3.0))
         return repr((result, first, type(iterator), list(itertools.islice(iterator, 4))))
 
-    compiled = braze.compile(program, backend=backend, fullgraph=True)
+    compiled = braze.compile(program, backend=backend, fullgraph=not is_silent)
     for _ in range(2):
         assert seen(compiled) == seen(program)
-    assert graphs == 1
+    assert is_silent or graphs == 1
 
 
 @pytest.mark.filterwarnings("error::DeprecationWarning")

@@ -55,7 +55,7 @@ def test_functions_of_a_float_that_changes(journal: Journal) -> None:
     for s in (2.0, 3.0, 4.5, 0.25, 700.0):
         torch.testing.assert_close(compiled(x, s), program(x, s))
     assert len(journal.records()) == 2
-    with pytest.raises(ValueError, match="math domain error"):
+    with pytest.raises(ValueError, match=r"math domain error|nonnegative input"):
         compiled(x, -1.0)
     with pytest.raises(ValueError):
         compiled(x, 0.0)

@@ -15,6 +15,7 @@ from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_items import store_tensor_item, tensor_item
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
+from braze.compat.standard_library import ASSIGNS_DEFAULTS
 from braze.ir.guard import ABSENT, base_length
 from braze.ir.source import ItemSource
 from braze.shapes.symbolic import ProgramInt
@@ -74,10 +75,10 @@ def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return _native_item(interpreter, contents, key)
     value = interpreter.call(factory)
     setter = interpreter.world.lookup(type(owner), "__setitem__")
-    if type(setter) is types.FunctionType:
+    if type(setter) is types.FunctionType and ASSIGNS_DEFAULTS:
         interpreter.call(setter, owner, key, value)
     else:
-        interpreter.overlay.changed(owner)[key] = value
+        dict.__setitem__(interpreter.overlay.changed(owner), key, value)
     return value
 
 

@@ -17,7 +17,11 @@ from braze.capture.leaf_calls import unnoted_call
 from braze.capture.signals import BreakRequested, CannotRebuild
 from braze.capture.world import is_constant, is_identity
 from braze.compat.lru_caches import FilledCall, RepeatedCall
-from braze.compat.standard_library import FILTERS_MUTATED
+from braze.compat.standard_library import (
+    FILTERS_LOCK,
+    FILTERS_MUTATED,
+    FILTERS_MUTATED_UNDER_LOCK,
+)
 from braze.ir.guard import ABSENT
 from braze.standins.standin import Standin
 
@@ -151,7 +155,12 @@ def _is_other(written: Any, before: Any) -> bool:
 _DECIDING = ("filters", "showwarning", "_showwarnmsg_impl")
 
 
-@answers(FILTERS_MUTATED)
+@answers(*FILTERS_LOCK)
+def leave_lock(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """The filters change when the frame is over, and nobody waits for them meanwhile."""
+
+
+@answers(FILTERS_MUTATED, FILTERS_MUTATED_UNDER_LOCK)
 def filters_mutated(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """The filters are as the frame leaves them when it is over: what was put off before would be
     filtered by those."""

@@ -43,6 +43,7 @@ from braze.capture.transforms import Transformed, Whole
 from braze.capture.world import CONSTANTS, is_identity
 from braze.compat.annotations import annotations_of
 from braze.compat.aten import aten
+from braze.compat.iterators import reduced
 from braze.ir.frame import (
     NULL,
     Call,
@@ -332,11 +333,11 @@ class RecipeWriter:
                 arguments = (self.recipe(owner), FromConstant(length - left))
                 return NewCall(rebuild_dict_iterator, arguments, after_effects=True)
         try:
-            reduced = value.__reduce__()
+            said = reduced(value)
         except (TypeError, DeprecationWarning):  # the program makes errors of warnings
             raise CannotRebuild(f"a {type(value).__qualname__}") from None
-        kind, arguments = reduced[0], reduced[1]
-        state = reduced[2] if len(reduced) > 2 else None
+        kind, arguments = said[0], said[1]
+        state = said[2] if len(said) > 2 else None
         parts = self.recipes(arguments)
         if type(value) in _OVER_LISTS and type(state) is int:
             unplaced = FromConstant(kind), FromConstant(None)

@@ -19,6 +19,7 @@ import braze.capture.class_statements
 import braze.capture.code_handlers
 import braze.capture.conditions
 import braze.capture.container_handlers
+import braze.capture.context_variables
 import braze.capture.copying
 import braze.capture.data_numbers
 import braze.capture.distributed_handlers

@@ -18,6 +18,7 @@ from braze.capture.leaf_calls import call_name, leaf_call
 from braze.capture.leaf_tables import is_binding_record
 from braze.capture.signals import BreakRequested
 from braze.capture.world import CONSTANTS, TENSORS
+from braze.compat import private_names as private
 from braze.compat.torch_questions import (
     AMBIENT_QUESTIONS,
     AMBIENT_SETTERS,
@@ -77,6 +78,14 @@ def ask_torch(
 def ask_engine(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """Whether the backward that the thread is in, if any, is one of all leaves."""
     return _ask_again(interpreter, IN_WHOLE_BACKWARD, ())
+
+
+@answers(private.are_all_true)
+def ask_all(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """A tensor for its truth, which is asked by whoever calls: there the other side of a branch
+    raises, so that it can be assumed (assertions.py)."""
+    valid, _ = args
+    return interpreter.call(torch._is_all_true, valid)
 
 
 def _compares_enums(function: Any, args: tuple[Any, ...]) -> bool:

@@ -17,7 +17,7 @@ from typing import Any, final
 from braze.capture.signals import ProgramRaised
 from braze.capture.text_passing import handed_over
 from braze.capture.values_passed_in import module_of_class
-from braze.compat.code_swap import redirected_code, target_of
+from braze.compat.code_swap import redirected_code, set_code, target_of
 from braze.compat.packages import is_of_package
 
 # What C code calls only where a class is made or called, which capture does itself.
@@ -63,7 +63,7 @@ class Trampoline:
 
     def restore(self) -> None:
         """Give the function its own code again."""
-        self._function.__code__ = self.code
+        set_code(self._function, self.code)
 
     def _as_always(self) -> types.FunctionType:
         function = self._function
@@ -132,7 +132,7 @@ def redirect(
         if target_of(function.__code__) is None:
             trampoline = Trampoline(interpreter, function)
             made.append(trampoline)
-            function.__code__ = redirected_code(trampoline.code, trampoline)
+            set_code(function, redirected_code(trampoline.code, trampoline))
 
 
 def restore(trampolines: Iterable[Trampoline]) -> None:

@@ -13,6 +13,7 @@ import re
 import types
 import weakref
 from collections.abc import Callable, Iterable
+from contextvars import ContextVar
 from typing import Any, final
 
 import torch
@@ -29,6 +30,7 @@ from braze.capture.tensor_facts import COMPARED, tensor_facts
 from braze.capture.trampolines import code_of
 from braze.capture.values_passed_in import is_made_often, name_of
 from braze.class_facts import fact_of_class
+from braze.compat.annotations import TYPE_PARAMETERS
 from braze.compat.dispatch import TorchFunction, torch_function_of
 from braze.compat.numpy_interface import ARRAY, DTYPE_CLASSES, SCALARS
 from braze.compat.private_names import OpOverload, OpOverloadPacket
@@ -85,6 +87,8 @@ IDENTITIES: frozenset[type] = frozenset(
         torch.jit.ScriptFunction,
         type(NULL),
         object,
+        ContextVar,
+        *TYPE_PARAMETERS,
     }
 )
 # Stand-ins, and functorch's wrappers of them, which pass for plain tensors; real ones are not seen.

@@ -1,13 +1,31 @@
-"""Annotations of functions and classes, which Python 3.14 computes when they are asked for.
+"""Annotations of functions and classes, which Python 3.14 computes when they are asked for, and the
+parameters of generic ones.
 
 `object.__annotate__` is then a function that computes them; `object.__annotations__` calls it.
 """
 
 from __future__ import annotations
 
+import types
+import typing
 from typing import Any
 
 from braze.compat.bytecode_versions import BYTECODE
+
+_NAMES = (
+    "TypeVar",
+    "ParamSpec",
+    "TypeVarTuple",
+    "ParamSpecArgs",
+    "ParamSpecKwargs",
+    "TypeAliasType",
+)
+# The classes of type parameters and aliases: from Python 3.12 on written in C. They never change.
+TYPE_PARAMETERS: frozenset[type] = frozenset(
+    cls
+    for cls in (getattr(typing, name, None) for name in _NAMES)
+    if isinstance(cls, type) and isinstance(cls.__repr__, types.WrapperDescriptorType)
+)
 
 
 def annotations_of(owner: Any) -> Any:

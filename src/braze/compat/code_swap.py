@@ -5,6 +5,7 @@ A function whose `__code__` is swapped for it does so wherever it is called from
 
 from __future__ import annotations
 
+import inspect
 import types
 import warnings
 from collections.abc import Callable
@@ -37,6 +38,20 @@ def redirected_code(code: types.CodeType, target: Target) -> types.CodeType:
         co_name=code.co_name,
         co_qualname=code.co_qualname,
     )
+
+
+def set_code(function: types.FunctionType, code: types.CodeType) -> None:
+    """Swap a function's code. Python 3.14 warns where a generator's is swapped for another kind,
+    which is meant, and which programs that make errors of warnings would not survive."""
+    if (function.__code__.co_flags ^ code.co_flags) & _KINDS:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)
+            function.__code__ = code
+    else:
+        function.__code__ = code
+
+
+_KINDS = inspect.CO_GENERATOR | inspect.CO_COROUTINE | inspect.CO_ASYNC_GENERATOR
 
 
 def target_of(code: types.CodeType) -> Target | None:

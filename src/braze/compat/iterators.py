@@ -17,18 +17,58 @@ from typing import Any
 LookError = TypeError
 
 
+def reduced(iterator: Any) -> tuple[Any, ...]:
+    """What a builtin iterator says when it is pickled: a callable, its arguments, a state where it
+    has one. From Python 3.14 on those of itertools say nothing; the parts that they show to the
+    garbage collector tell what is left of some. Raises TypeError of the others."""
+    cls: Any = type(iterator)
+    if cls.__reduce__ is not object.__reduce__ or cls not in _BY_PARTS:
+        found: tuple[Any, ...] = iterator.__reduce__()
+        return found
+    parts = [part for part in gc.get_referents(iterator) if part is not cls]
+    return _BY_PARTS[cls](iterator, *parts)
+
+
+def _rest_of_chain(_: Any, source: Any = (), *active: Any) -> tuple[Any, ...]:
+    return _chain, (source, *active)
+
+
+def _chain(source: Any, *active: Any) -> Iterator[Any]:
+    """A chain that takes from the iterators of `source`, and first from the one that it is in."""
+    return itertools.chain.from_iterable(itertools.chain(active, source))
+
+
+def _rest_of_repeat(iterator: Any, element: Any) -> tuple[Any, ...]:
+    left: tuple[int, ...]
+    try:
+        left = (iterator.__length_hint__(),)
+    except TypeError:  # without end
+        left = ()
+    return itertools.repeat, (element, *left)
+
+
+# The iterators of itertools whose parts say everything: no count of what they gave, no flag.
+_BY_PARTS: dict[type, Callable[..., tuple[Any, ...]]] = {
+    itertools.chain: _rest_of_chain,
+    itertools.compress: lambda _, data, selectors: (itertools.compress, (data, selectors)),
+    itertools.count: lambda iterator, *_: (itertools.count, _count(iterator)),
+    itertools.filterfalse: lambda _, inner, test: (itertools.filterfalse, (test, inner)),
+    itertools.repeat: _rest_of_repeat,
+    itertools.starmap: lambda _, inner, function: (itertools.starmap, (function, inner)),
+}
+
+
 def _reduced(iterator: Any) -> tuple[Any, ...]:
     try:
-        reduced: tuple[Any, ...] = iterator.__reduce__()
+        return reduced(iterator)
     except RuntimeError as error:  # a dict that has changed its size
         raise LookError(str(error)) from None
-    return reduced
 
 
 def _sequence(iterator: Any) -> tuple[Any, int]:
-    reduced = _reduced(iterator)
-    state = reduced[2] if len(reduced) > 2 else None
-    return reduced[1][0], state or 0
+    said = _reduced(iterator)
+    state = said[2] if len(said) > 2 else None
+    return said[1][0], state or 0
 
 
 def _builtin(items: Any) -> Any:
@@ -57,8 +97,8 @@ def _left_backwards(iterator: Any) -> int:
 
 
 def _backwards(iterator: Any) -> tuple[Any, int]:
-    reduced = _reduced(iterator)
-    return reduced[1][0], reduced[2] if len(reduced) > 2 else -1
+    said = _reduced(iterator)
+    return said[1][0], said[2] if len(said) > 2 else -1
 
 
 def _in_backwards(iterator: Any, place: int) -> Any:

@@ -476,6 +476,22 @@ getframe: Any = essential("sys:_getframe")
 filters_mutated: Callable[[], None] = optional(
     "warnings:_filters_mutated", "warnings' filters changed in a program", lambda: None
 )
+# Python 3.14 guards the filters by a lock.
+filters_changed_under_lock: Any = of_build(
+    "_warnings:_filters_mutated_lock_held", "warnings' filters changed in a program", lambda: None
+)
+take_filters_lock: Any = of_build(
+    "_warnings:_acquire_lock", "warnings' filters changed in a program", lambda: None
+)
+free_filters_lock: Any = of_build(
+    "_warnings:_release_lock", "warnings' filters changed in a program", lambda: None
+)
+# From PyTorch 2.15 on the validation of arguments asks by way of this function.
+are_all_true: Any = of_build(
+    "torch.distributions.distribution:_all_true_or_runtime_assert",
+    "validation of arguments in torch.distributions",
+    lambda valid, message: valid.all(),
+)
 tensor_numpy: Any = optional("torch._numpy:", "NumPy code as code on tensors", None)
 if TYPE_CHECKING:
     from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import collections
 import functools
 import random
 import sys
@@ -15,6 +16,12 @@ from braze.compat import private_names as private
 
 # What tells C code that the list of filters is another one.
 FILTERS_MUTATED: Callable[[], None] = private.filters_mutated
+# What Python 3.14 calls where it holds the lock of the filters, and what takes and frees that.
+FILTERS_MUTATED_UNDER_LOCK: Callable[[], None] = private.filters_changed_under_lock
+FILTERS_LOCK: tuple[Callable[[], None], ...] = (
+    private.take_filters_lock,
+    private.free_filters_lock,
+)
 
 # `random.Random` as C code has it: `random()`, `seed()`, `getrandbits()`.
 RANDOM_CORE: Any = random.Random.__mro__[1]
@@ -54,6 +61,22 @@ SPECIAL_METHODS: frozenset[str] = frozenset(
     | {"__array__", "__array_interface__", "__array_struct__", "__torch_function__", "__dict__"}
     | {"__index__", "keys", "items", "values", "send", "throw", "close", "read", "write"}
 )
+
+
+class _Probed(collections.defaultdict[str, int]):
+    def __setitem__(self, key: str, value: int) -> None:
+        """Keep nothing."""
+
+
+def _assigns_defaults() -> bool:
+    probed = _Probed(int)
+    probed["a"]
+    return not len(probed)
+
+
+# Whether a defaultdict keeps what its factory made by `__setitem__` of its class: later releases of
+# 3.13 and 3.14 do not.
+ASSIGNS_DEFAULTS = _assigns_defaults()
 
 
 def name_of_slotted(cls: type) -> str:

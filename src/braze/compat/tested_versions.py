@@ -8,7 +8,7 @@ from braze.compat.torch_versions import TORCH
 
 # First and last: `pyproject.toml` states the same (tests/architecture/test_versions.py).
 TESTED_TORCH = ((2, 11), (2, 15))
-TESTED_PYTHON = ((3, 11), (3, 14))
+TESTED_PYTHON = ((3, 11), (3, 15))
 
 
 def untested() -> list[str]:

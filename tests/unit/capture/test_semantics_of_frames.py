@@ -25,7 +25,7 @@ class Box[T: (int, str), *Ts]:
         self.value = value
 type Pairs[K] = dict[K, list[K]]
 found = [first([3, 4], at=1), Box(5).value, Box.__type_params__, first.__type_params__,
-         Pairs.__name__, Pairs.__type_params__, SimpleNamespace(a=1), "T" in vars()]
+         Pairs.__name__, Pairs.__type_params__, SimpleNamespace(a=1).a, "T" in vars()]
 """
 
 
