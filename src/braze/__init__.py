@@ -29,7 +29,7 @@ from braze.api import (
     substitute_in_graph,
     wrap_numpy,
 )
-from braze.installation import install
+from braze.installation import follow_torch, install
 from braze.options import Options, config, logs_from_environment, warn_of_environment
 from braze.report.logs import set_logs
 from braze.report.versions import warn_of_versions
@@ -77,3 +77,4 @@ try:
 except exc.InvalidOption as error:
     warn_of_environment("BRAZE_LOGS", logs_from_environment(), error)
 warn_of_versions()
+follow_torch()

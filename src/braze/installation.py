@@ -1,4 +1,5 @@
-"""`braze.install`: what calls `torch.compile` gets Braze's compile.
+"""`braze.install`: what calls `torch.compile` gets Braze's compile; and what of `torch.compiler`
+is said of both compilers, installed or not.
 
 For programs whose libraries call it themselves (`Trainer(torch_compile=True)`, a pipeline's
 `unet.compile()`): what asks for PyTorch's own compiler, by name or by naming none, is compiled by
@@ -10,16 +11,17 @@ from __future__ import annotations
 import functools
 import types
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, TypeAlias, final
 
 import torch
 
 from braze.api import compile as compile_by_braze
 from braze.api import compile_in_place
 from braze.api import reset as reset_braze
+from braze.compat.compiler_questions import stance_of_compiler
 from braze.compat.modules import called_module, compiled_call
 from braze.compat.other_compilers import hide_from_other_compilers
-from braze.stances import STANCES, set_stance
+from braze.stances import STANCES, check_stance, set_stance
 
 _OURS = ("inductor", "braze")
 # Arguments of torch.compile that say what is so here anyway: each call has entries of its own.
@@ -36,8 +38,7 @@ class install:
         with braze.install(): ...           in the block
         installed.uninstall()               as it was before
 
-    `torch.compiler.set_stance` and `torch.compiler.reset` are of both compilers then. It is the
-    process's, all of its threads'. What was compiled meanwhile stays compiled by what
+    It is the process's, all of its threads'. What was compiled meanwhile stays compiled by what
     compiled it. `nn.Module.compile`, which calls it, compiles in place. A call that names another
     backend than "inductor" or "braze", or has an argument that Braze does not know (`shapes_spec`),
     is PyTorch's.
@@ -98,9 +99,9 @@ def _reset_both(torch_reset: Callable[..., Any]) -> Callable[..., Any]:
 def _stance_of_both(torch_set_stance: Callable[..., Any]) -> Callable[..., Any]:
     @functools.wraps(torch_set_stance)
     def set_both(stance: str = "default", **arguments: Any) -> _Stances:
+        check_stance(stance)
         theirs = torch_set_stance(stance, **arguments)
-        ours, forced = stance if stance in STANCES else "default", arguments.get("force_backend")
-        return _Stances(theirs, set_stance(ours, force_backend=forced))
+        return _Stances(theirs, set_stance(stance, force_backend=arguments.get("force_backend")))
 
     hide_from_other_compilers((set_both,))
     return set_both
@@ -108,8 +109,7 @@ def _stance_of_both(torch_set_stance: Callable[..., Any]) -> Callable[..., Any]:
 
 @final
 class _Stances:
-    """What PyTorch's `set_stance` returns, and Braze's: for a `with` block, or a decorator. A
-    stance that Braze does not have (`eager_then_compile`) is its default."""
+    """What PyTorch's `set_stance` returns, and Braze's: for a `with` block, or a decorator."""
 
     def __init__(self, *stances: Any) -> None:
         self._stances = stances
@@ -128,9 +128,24 @@ class _Stances:
         return function
 
 
+def follow_torch() -> None:
+    """From now on, `torch.compiler.set_stance` and `torch.compiler.reset` are of both compilers:
+    where a program says them, it means what it compiled, whatever compiled it. A stance that is set
+    already is Braze's, too. (PyTorch tells nobody of its stance, and to ask at each call is dear.)
+    """
+    for owner, name, replace in _FOLLOWED:
+        setattr(owner, name, replace(getattr(owner, name)))
+    stance, forced = stance_of_compiler()
+    if stance in STANCES and stance != "default":
+        set_stance(stance)
+    elif forced is not None:
+        set_stance(force_backend=forced)
+
+
 # (owner, name, what makes the one that takes the place of PyTorch's)
-_REPLACED: tuple[tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]], ...] = (
-    (torch, "compile", _in_place_of),
+_Row: TypeAlias = tuple[Any, str, Callable[[Callable[..., Any]], Callable[..., Any]]]
+_REPLACED: tuple[_Row, ...] = ((torch, "compile", _in_place_of),)
+_FOLLOWED: tuple[_Row, ...] = (
     (torch.compiler, "reset", _reset_both),
     (torch.compiler, "set_stance", _stance_of_both),
 )

@@ -16,6 +16,12 @@ from braze.runtime.stance import Stance
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
+def check_stance(stance: str) -> None:
+    """Raise UserError for the name of no stance."""
+    if stance not in STANCES:
+        raise UserError(unknown_name("stance", stance, STANCES))
+
+
 @final
 class set_stance:
     """Set what calls of everything compiled do: at once, for a block, or for a function.
@@ -26,7 +32,10 @@ class set_stance:
 
     "default": calls are compiled. "force_eager": they run eagerly. "eager_on_recompile",
     "fail_on_recompile": what is compiled serves, and a call that needs a compile runs eagerly, or
-    raises CompileForbidden. It is the process's: calls of all threads follow it.
+    raises CompileForbidden. "eager_then_compile": the first call of a function runs eagerly, and
+    sizes that differ at the second are dynamic when that is compiled; "aot_eager_then_compile": the
+    first is compiled by the backend "aot_eager". It is the process's: calls of all threads follow
+    it. `torch.compiler.set_stance` sets both compilers'.
     force_backend: with "default", what compiles instead of each callable's own backend; what
         that one compiled is used again afterwards.
     A compiled function breaks its graph where it sets the stance; one that is decorated runs
@@ -40,11 +49,12 @@ class set_stance:
         *,
         force_backend: str | GraphCompiler | Backend | None = None,
     ) -> None:
-        if stance not in STANCES:
-            raise UserError(unknown_name("stance", stance, STANCES))
+        check_stance(stance)
         if force_backend is not None and stance != "default":
             raise UserError(f"set_stance: force_backend compiles, and {stance!r} does not.")
         found = None
+        if stance == "aot_eager_then_compile":
+            force_backend = "aot_eager"
         if force_backend is not None:
             found = BACKENDS.find(force_backend, mode=None, options={}, dynamic=None)
         self._stance = Stance(stance, found)

@@ -193,10 +193,15 @@ def outcome(call: Callable[..., Any], around: Callable[[], Any] = contextlib.nul
         results = (type(error), str(error)[:60])
     gradients = shown([x.grad, w.grad, WEIGHTS.weight.grad])
     left = state()
-    torch.set_anomaly_enabled(False)  # these are changed by whoever makes a manager
+    settle()
+    return results, gradients, tuple(log), left
+
+
+def settle() -> None:
+    """Put back what whoever makes a manager changes."""
+    torch.set_anomaly_enabled(False)
     torch._C._set_fwd_grad_enabled(True)
     torch.set_grad_enabled(True)
-    return results, gradients, tuple(log), left
 
 
 def _tensors(made: Any) -> Sequence[torch.Tensor]:

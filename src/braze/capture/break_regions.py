@@ -11,14 +11,18 @@ from typing import Any
 
 from braze.capture.attributes import load_attribute
 from braze.capture.handler_table import answers
-from braze.compat.compiler_questions import region_of_compiler
+from braze.capture.late_contexts import enter_late, leave_late
+from braze.capture.signals import BreakRequested
+from braze.compat.compiler_questions import is_region, region_of_compiler
 from braze.regions import REGIONS, error_on_graph_break
+
+_FLAG, _BEFORE = "error_on_graph_break", "prev_error_on_graph_break"
 
 
 @answers(vars(error_on_graph_break)["__enter__"])
 def enter(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Behind the graph, too, until the region's end is met."""
-    flag = bool(load_attribute(interpreter, args[0], "error_on_graph_break"))
+    flag = bool(load_attribute(interpreter, args[0], _FLAG))
     interpreter.break_regions.append(flag)
     interpreter.late_calls.append((REGIONS.enter, (flag,)))
 
@@ -32,6 +36,29 @@ def leave(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> No
         late.pop()
     else:
         late.append((REGIONS.leave, ()))
+
+
+def enter_or_leave(interpreter: Any, function: types.FunctionType, args: tuple[Any, ...]) -> None:
+    """`__enter__` or `__exit__` of a manager of PyTorch's compiler that the program made outside of
+    the frame, in a `with` statement or in the function that it made as a decorator. It says whether
+    breaks are errors, or sets what means nothing here."""
+    manager, regions = args[0], interpreter.break_regions
+    enter, leave = type(manager).__enter__, type(manager).__exit__
+    says = is_region(manager)
+    if function is enter:
+        if says:
+            regions.append(bool(load_attribute(interpreter, manager, _FLAG)))
+        enter_late(interpreter, enter, manager)
+    elif leave_late(interpreter, enter, leave, manager):
+        if says:
+            regions.pop()
+    elif says:
+        before = load_attribute(interpreter, manager, _BEFORE)
+        flags = interpreter.overlay.contents(before)
+        if len(regions) > 1 or not flags:
+            raise BreakRequested("explicit", "the end of a region that was entered elsewhere")
+        if flags[-1] is not None:
+            regions[0] = flags[-1]
 
 
 def call_in_region(

@@ -13,6 +13,7 @@ import torch
 from braze.capture.attributes import load_attribute, load_method
 from braze.capture.break_regions import call_in_region
 from braze.capture.cached_functions import call_cached
+from braze.capture.compiler_calls import ask_compiler
 from braze.capture.frames import COROUTINE_FLAGS, GENERATOR_FLAGS, CannotBind, Frame, bind
 from braze.capture.generators import InlinedGenerator, begin_expression
 from braze.capture.handler_table import CALL_HANDLERS, answer
@@ -34,13 +35,10 @@ from braze.capture.tensor_subclasses import check_made_plainly, of_class
 from braze.capture.trampolines import code_of
 from braze.capture.transforms import Transformed, Whole, call_made_outside, call_transformed
 from braze.capture.weak_references import open_reference
-from braze.capture.world import NUMBERS, is_constant
+from braze.capture.world import NUMBERS
 from braze.compat.compiler_questions import (
-    COMPILER_ANSWERS,
     SEE_THROUGH_CODES,
-    compiled_by_torch,
     is_compiler_function,
-    is_disabled_by_torch,
     python_of_script,
     region_of_compiler,
     replaced_by_compiler,
@@ -56,7 +54,6 @@ from braze.ir.frame import NULL
 from braze.ir.guard import ABSENT, GuardKind
 from braze.ir.source import AttributeSource, ClosureSource, ItemSource
 from braze.marks import MARKS, SUBSTITUTES, Mark
-from braze.regions import error_on_graph_break
 
 # Iterators, generators and callbacks that capture made are themselves, not programs.
 _OWN_MODULES = frozenset(
@@ -72,7 +69,6 @@ _OWN_MODULES = frozenset(
 Prepared = tuple[Frame | None, Any]
 # A `__call__` may be an instance that is called in its turn.
 _MAX_INDIRECTIONS = 100
-_PYTHON_CALLABLES = (types.FunctionType, types.MethodType)
 _STORAGES = (torch.UntypedStorage, torch.TypedStorage)
 _BUILTINS = (
     types.BuiltinFunctionType,
@@ -281,7 +277,7 @@ def _prepare_function(
             return None, call_in_region(interpreter, function, args, kwargs)
         replaced = traced_whole(function) or replaced_by_compiler(function)
         if replaced is None:
-            return None, _ask_compiler(interpreter, function, args, kwargs)
+            return None, ask_compiler(interpreter, function, args, kwargs)
         interpreter.world.source_of_function(replaced)
         return prepare(interpreter, replaced, args, kwargs)
     if code_of(function) is DISPATCH_CODE and id(function) not in interpreter.world.fresh:
@@ -344,43 +340,6 @@ def _call_module(
     if frame is not None:
         frame.of_module = True
     return frame, result
-
-
-def _ask_compiler(
-    interpreter: Any, function: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """A call into torch's own compiler: answered from a table, or a break. What torch's own
-    modules ask of it (`torch.optim` breaks its graphs) is no business of Braze."""
-    if is_disabled_by_torch(function):
-        raise BreakRequested("disabled", f"{function.__qualname__}, by torch.compiler.disable")
-    if compiled_by_torch(function) is not None:
-        raise BreakRequested("not-inlined", f"{function.__qualname__}, compiled by torch.compile")
-    name = function.__name__
-    caller = interpreter.frames[-1].globals.get("__name__", "")
-    if name == "graph_break" and caller.startswith("torch."):
-        return None
-    if name == "disable" and args and isinstance(args[0], _PYTHON_CALLABLES):
-        return _leave_out(interpreter, function, args, kwargs)
-    if name == error_on_graph_break.__name__:
-        return interpreter.call(error_on_graph_break, *args, **kwargs)
-    if name not in COMPILER_ANSWERS:
-        raise BreakRequested("explicit", f"{name}() of torch's own compiler")
-    return COMPILER_ANSWERS[name]
-
-
-def _leave_out(
-    interpreter: Any, disable: types.FunctionType, args: tuple[Any, ...], kwargs: dict[str, Any]
-) -> Any:
-    """`disable(function)` in the frame, as FSDP2 says it around each hook: it gives a new function,
-    calls of which break the graph. Without `recursive` it marks the function itself: a break."""
-    others = (*args[1:], *kwargs.values())
-    recursive = (*args[1:2], kwargs.get("recursive", True))[0]
-    if recursive is not True or not all(map(is_constant, others)):
-        raise BreakRequested("explicit", "disable() of torch's own compiler")
-    made = interpreter.native(disable, *args, **kwargs)
-    interpreter.world.fresh[id(made)] = made
-    interpreter.world.left_out[id(made)] = (disable, args, kwargs), dict(vars(made))
-    return made
 
 
 def make_frame(

@@ -136,10 +136,11 @@ class DynamicSizes:
                 f"{number}: mark the sizes that it takes, or call with one of them",
                 self._origin(),
             )
-        if number < 2 and marked.mark in _STRICT:
+        ranged = (marked.least, marked.most) != (None, None)
+        if number < 2 and ranged and marked.mark in _STRICT:
             raise SpecialisedError(
-                f"{place} was marked as {marked.mark.value} and is {number} at the first call: "
-                "compile with a size of at least 2",
+                f"{place} was marked as {marked.mark.value} in a range and is {number} at the "
+                "first call: compile with a size of at least 2",
                 self._origin(),
             )
         return self._symbol(place, number, marked) if number > 1 else number

@@ -74,6 +74,13 @@ def keeps_state_in_c(cls: type) -> bool:
     return any(base not in _READ_THROUGH and _is_of_c(base) for base in cls.__mro__)
 
 
+@fact_of_class
+def is_enumeration_of_c(cls: type) -> bool:
+    """Whether instances are the members of an enumeration in C++ (`SDPBackend`): each one's number
+    never changes, so that an identity says all of it."""
+    return type(cls).__name__ == "pybind11_type" and isinstance(vars(cls).get("__entries"), dict)
+
+
 def _is_of_c(cls: type) -> bool:
     if not cls.__flags__ & _HEAP_TYPE:
         return True

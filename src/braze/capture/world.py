@@ -23,7 +23,7 @@ from braze.capture.array_standin import ArrayStandin
 from braze.capture.dynamic_sizes import DynamicSizes
 from braze.capture.named_tuples import NamedTuple
 from braze.capture.object_numbers import settle_numbers
-from braze.capture.opaque_objects import WeakProxy, keeps_state_in_c
+from braze.capture.opaque_objects import WeakProxy, is_enumeration_of_c, keeps_state_in_c
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested
 from braze.capture.tensor_facts import COMPARED, tensor_facts
@@ -124,6 +124,8 @@ def _is_bound(value: Any) -> bool:
 def is_identity_class(cls: type) -> bool:
     """The same of instances of a class, if not of those that may be bound to an object."""
     if cls in IDENTITIES or issubclass(cls, (type, enum.Enum, types.ModuleType)):
+        return True
+    if is_enumeration_of_c(cls):
         return True
     return issubclass(cls, _NUMBERS_AND_TEXT) and cls not in CONSTANTS
 

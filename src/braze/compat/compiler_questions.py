@@ -102,7 +102,8 @@ COMPILER_ANSWERS: dict[str, Any] = {
     "mark_unbacked": None,
     "reset": None,
 }
-_UNDER_SETTINGS = "wrap_dunder_call_ctx_manager.<locals>.inner"
+_MAKES_SETTINGS = "wrap_dunder_call_ctx_manager"  # the managers' `__call__`
+_UNDER_SETTINGS = f"{_MAKES_SETTINGS}.<locals>.inner"
 # Functions that torch's own compiler puts in the place of others once it has been used in the
 # process, for its own bookkeeping: the free variable that holds what they stand for.
 _WRAPPED_BY_COMPILER: dict[str, str] = {
@@ -115,6 +116,7 @@ _WRAPPED_BY_COMPILER: dict[str, str] = {
 
 # A setting of torch's own compiler, and where it is kept once that is loaded.
 _ERROR_ON_BREAK, _ITS_MODULE = "_error_on_graph_break", "torch._dynamo.utils"
+_STANCE_MODULE = "torch._dynamo.eval_frame"
 # The manager of that setting has what it says under this name.
 _SAYS = "error_on_graph_break"
 # What torch's nonstrict_trace makes of a function.
@@ -210,6 +212,26 @@ def is_callback_of_compiler(callback: Any) -> bool:
 def says_breaks_are_errors() -> bool:
     """Whether the program is in a region of torch's own compiler in which breaks are errors."""
     return bool(getattr(sys.modules.get(_ITS_MODULE), _ERROR_ON_BREAK, False))
+
+
+def stance_of_compiler() -> tuple[str, Any]:
+    """The stance of torch's own compiler, and the backend that it forces: the default, where that
+    compiler is not loaded."""
+    stance = getattr(sys.modules.get(_STANCE_MODULE), "_stance", None)
+    return getattr(stance, "stance", "default"), getattr(stance, "backend", None)
+
+
+def is_settings_method(function: types.FunctionType, args: tuple[Any, ...]) -> bool:
+    """Whether a call enters or leaves a manager of settings of torch's own compiler."""
+    if function.__name__ not in ("__enter__", "__exit__") or not args:
+        return False
+    call = getattr(type(args[0]), "__call__", None)  # noqa: B004 - it is not asked if it is one
+    return call is not None and getattr(call, "__name__", None) == _MAKES_SETTINGS
+
+
+def is_region(manager: Any) -> bool:
+    """Whether a manager of settings says whether breaks are errors."""
+    return hasattr(manager, _SAYS)
 
 
 def region_of_compiler(function: types.FunctionType) -> tuple[bool, Any] | None:

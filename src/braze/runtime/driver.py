@@ -58,6 +58,7 @@ class Dispatcher:
     record: is told of each call that is left to eager. tally: has the counts of calls.
     owner: what the user calls; None where nobody said. name, place: of what it was made of.
     number: dispatchers that were made before. was_reset: everything was forgotten once.
+    was_called: a call came under a stance that takes the first one apart.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Dispatcher:
         self.owner: weakref.ref[Any] | None = None
         self.name = self.place = ""
         self.number, self.was_reset = next(_NUMBERS), False
+        self.was_called = False
         self.compiles = True
         self.continuations: dict[Any, Continuation] = {}
         self._caches: dict[FrameKey, FrameCache] = {}
@@ -191,6 +193,10 @@ class Dispatcher:
     ) -> Found | LeftToEager:
         """The entry for these values that serves under a stance, or why there is none."""
         code = cache.code
+        if stance.is_of_first_call and not self._is_first_call(cache, values):
+            if not self.compiles:
+                return cache.find(values) or _run_only(cache)
+            return cache.find_or_compile(self.compile_frame, values, function)
         if stance.backend is None:
             found = cache.find(values)  # none where the stance hides them
             where = Origin(code.co_filename, code.co_firstlineno)
@@ -205,6 +211,14 @@ class Dispatcher:
         if not self.compiles:
             return forced.find(values) or _run_only(cache)
         return forced.find_or_compile(self.compiler_for(stance.backend), values, function)
+
+    def _is_first_call(self, cache: FrameCache, values: FrameValues) -> bool:
+        """Whether nothing was compiled, nor asked for under a stance that takes this call apart."""
+        if self.was_called or any(one.entries for one in self.caches()):
+            return False
+        self.was_called = True
+        cache.note_sizes(values)
+        return True
 
     def compiled(self, function: types.FunctionType) -> CompiledCallable:
         """The compiled form of a function that a frame calls; the same at each call while somebody
@@ -236,7 +250,7 @@ class Dispatcher:
         self._forced.clear()
         self.continuations.clear()
         self.tally.clear()
-        self.was_reset = True
+        self.was_reset, self.was_called = True, False
 
     def call(
         self,

@@ -202,6 +202,14 @@ class FrameCache:
             self.hidden = None if self.hidden is None else ()
             self.history = SizeHistory()
 
+    def note_sizes(self, values: FrameValues) -> None:
+        """Compare the sizes of the next compile with those of a call that runs eagerly, too."""
+        for name, value in values.locals.items():
+            if type(value) in (int, float):
+                self.history.changed(f"L[{name!r}]", (value,))
+            elif isinstance(value, torch.Tensor) and value.layout is torch.strided:
+                self.history.changed(f"L[{name!r}]", (*value.shape, *value.stride()))
+
     def hide(self, is_hidden: bool) -> None:
         """Have calls find no entries, by whichever way they look, or find them again."""
         with self.order:

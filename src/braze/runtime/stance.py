@@ -22,6 +22,8 @@ STANCES: Mapping[str, str] = types.MappingProxyType(
         "force_eager": "calls run eagerly, compiled or not",
         "eager_on_recompile": "what is compiled serves; a call that needs a compile runs eagerly",
         "fail_on_recompile": "what is compiled serves; a call that needs a compile raises",
+        "eager_then_compile": "the first call runs eagerly, later ones are compiled",
+        "aot_eager_then_compile": "the first call is compiled by 'aot_eager'",
     }
 )
 
@@ -31,7 +33,8 @@ STANCES: Mapping[str, str] = types.MappingProxyType(
 class Stance:
     """One of STANCES.
 
-    backend: what compiles instead of each callable's own backend; None: its own does.
+    backend: what compiles instead of each callable's own backend, all calls or the first; None: its
+        own does.
     """
 
     name: str = "default"
@@ -40,7 +43,14 @@ class Stance:
     @property
     def hides_entries(self) -> bool:
         """Whether what each callable's own backend compiled serves no call."""
+        if self.is_of_first_call:
+            return False
         return self.name == "force_eager" or self.backend is not None
+
+    @property
+    def is_of_first_call(self) -> bool:
+        """Whether the first call of a place is another than those after it."""
+        return self.name in ("eager_then_compile", "aot_eager_then_compile")
 
 
 DEFAULT = Stance()

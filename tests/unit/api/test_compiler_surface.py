@@ -297,3 +297,66 @@ def test_reorderable_functions_are_a_set() -> None:
             braze.config.reorderable_logging_functions.remove(log)
         assert braze.config.reorderable_logging_functions == ()
     assert braze.config.reorderable_logging_functions == listed
+
+
+@IN_REGIONS
+@pytest.mark.parametrize("outer", [True, False])
+@pytest.mark.parametrize("inner", [True, False])
+def test_regions_around_what_is_compiled(region: Any, inner: bool, outer: bool) -> None:
+    """The function that is compiled is the decorator's; the inner one decides."""
+
+    def breaks(x: Any) -> Any:
+        y = x + 1
+        braze.graph_break()
+        return y * 2
+
+    for decorated in (region(outer)(region(inner)(breaks)), region(inner)(breaks)):
+        if inner:
+            with pytest.raises(GraphBreakError, match="error_on_graph_break"):
+                braze.compile(decorated)(X)
+        else:
+            assert torch.equal(braze.compile(decorated)(X), (X + 1) * 2)
+        assert not [*REGIONS]
+        assert torch.equal(braze.compile(breaks)(X), (X + 1) * 2)  # nothing is left behind
+
+
+@IN_REGIONS
+def test_regions_made_outside(region: Any, journal: Journal) -> None:
+    strict, lax = region(True), region(False)
+
+    def function(x: Any, breaks_again: bool) -> Any:
+        with strict:
+            y = x + 1
+            with lax:
+                y = y * 2
+                braze.graph_break()
+            if breaks_again:
+                braze.graph_break()
+            y = y.sin()
+        braze.graph_break()
+        return y
+
+    compiled = braze.compile(function)
+    for _ in range(2):
+        torch.testing.assert_close(compiled(X, False), ((X + 1) * 2).sin())
+    assert _graphs(journal) == 3
+    with pytest.raises(GraphBreakError, match="error_on_graph_break"):
+        compiled(X, True)
+    assert not [*REGIONS]
+    torch.testing.assert_close(compiled(X, False), ((X + 1) * 2).sin())
+
+
+@pytest.mark.parametrize("name", ["braze", "torch._dynamo"])
+def test_marked_dimensions_of_size_one(name: str, journal: Journal) -> None:
+    """Such a size has a graph of its own, as with torch.compile; in a range it is an error."""
+    mark = (braze if name == "braze" else torch._dynamo).mark_dynamic  # type: ignore[attr-defined]
+    compiled = braze.compile(lambda x: x.sin() * x.shape[0])
+    for size in (1, 5, 0, 7, 1):
+        x = torch.randn(size, 3)
+        mark(x, 0)
+        torch.testing.assert_close(compiled(x), x.sin() * size)
+    assert _graphs(journal) == 3
+    x = torch.randn(1, 3)
+    mark(x, 0, min=1, max=8)
+    with pytest.raises(braze.exc.ConstraintViolated):
+        braze.compile(lambda x: x.cos())(x)

@@ -188,7 +188,7 @@ def test_marked_dimensions_must_stay_symbols() -> None:
     with pytest.raises(braze.exc.ConstraintViolated, match=r"allows \[2, 7\]"):
         compiled_marked(narrowed, 5, lambda x: braze.mark_dynamic(x, 0, min=2, max=64))
     with pytest.raises(braze.exc.UserError, match="is 1 at the first call"):
-        compiled_marked(fixed, 1, lambda x: braze.mark_dynamic(x, 0))
+        compiled_marked(fixed, 1, lambda x: braze.mark_dynamic(x, 0, min=1))
     with pytest.raises(braze.exc.UserError, match="no dimension 4"):
         braze.mark_dynamic(rand(3), 4)
     assert compiled_marked(fixed, 5, lambda x: braze.maybe_mark_dynamic(x, 0)) > 0

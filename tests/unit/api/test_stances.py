@@ -12,6 +12,7 @@ from torch import nn
 import braze
 from braze.errors import CompileForbidden, UserError
 from braze.runtime.stance import STANCES
+from braze.trace import Journal
 
 X = torch.tensor([0.5, -1.0, 2.0])
 
@@ -66,7 +67,8 @@ def test_each_stance_meets_new_inputs(name: str) -> None:
                 with pytest.raises(CompileForbidden, match=stance):
                     compiled(others)
                 continue
-            added = calls if stance == "default" else 11 * calls
+            compiles = stance == "default" or stance.endswith("then_compile")
+            added = calls if compiles else 11 * calls
             torch.testing.assert_close(compiled(others), others + added, msg=stance)
         torch.testing.assert_close(compiled(others), others + calls, msg=stance)
 
@@ -175,3 +177,55 @@ def test_stance_refuses_what_it_does_not_know() -> None:
     with pytest.raises(RuntimeError, match="force_backend"):
         braze.set_stance("force_eager", force_backend="eager")
     torch.testing.assert_close(braze.compile(where, backend="eager")(X), X + 1)
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_first_call_before_a_compile(name: str, journal: Journal) -> None:
+    make, calls = TARGETS[name]
+    compiled = braze.compile(make(), backend="eager")
+    with braze.set_stance("eager_then_compile"):
+        assert torch.equal(compiled(X), X + 11 * calls) and not journal.records()
+        more = torch.ones(5)
+        torch.testing.assert_close(compiled(more), more + calls)
+        made = len(journal.records())
+        torch.testing.assert_close(compiled(torch.ones(7)), torch.ones(7) + calls)
+    # The size was seen to change before anything was compiled, but for the rest behind a break.
+    assert len(journal.records()) == made + (name == "break")
+
+
+def test_first_call_by_aot_eager(journal: Journal) -> None:
+    compiled = braze.compile(where)
+    with braze.set_stance("aot_eager_then_compile"):
+        for _ in range(3):
+            torch.testing.assert_close(compiled(X), X + 1)
+    assert [record.counters.get("kernels", 0) for record in journal.records()] == [0, 1]
+
+
+@pytest.mark.parametrize("stance", STANCES)
+def test_torch_s_stance_is_heeded(stance: str, journal: Journal) -> None:
+    """By what `braze.compile` made as by what `torch.compile` did."""
+
+    def calls(compile: Callable[..., Any]) -> list[Any]:
+        compiled, results = compile(told), []
+        with torch.compiler.set_stance(stance):
+            for x in (X, X, torch.ones(5), torch.ones(7), X.double()):
+                try:
+                    results.append(compiled(x).tolist())
+                except RuntimeError:
+                    results.append("raises")
+        results.append(compiled(X).tolist())
+        return results
+
+    def told(x: torch.Tensor) -> torch.Tensor:
+        return x + 1 if torch.compiler.is_compiling() else x + 11
+
+    expected = calls(lambda function: torch.compile(function, backend="eager"))
+    torch.compiler.reset()
+    assert calls(braze.compile) == expected
+    torch.compiler.reset()
+    assert not journal.records()
+
+
+def test_unknown_stance_of_torch() -> None:
+    with pytest.raises(UserError, match="force_eager"):
+        torch.compiler.set_stance("bogus")
