@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import copy
+import json
+import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -12,6 +15,7 @@ import torch
 from torch import nn
 
 import braze
+from braze.cache.sealed import read_entry
 from braze.trace import Journal
 
 NEEDS_DEVICE = [
@@ -51,6 +55,17 @@ def check(
         for a, b in zip(_flat([found, mine]), _flat([right, theirs]), strict=True):
             assert (a.stride(), a.device) == (b.stride(), b.device)
             torch.testing.assert_close(a, b, rtol=2e-3, atol=2e-4, equal_nan=True)
+
+
+def kept_choices(cache: Path) -> dict[str, Any]:
+    """Entry -> the choice that tuning kept there, of a cache's folder."""
+    folder = os.open(cache / "tuning", os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        entries = {name: read_entry(folder, "tuning", name) for name in os.listdir(folder)}
+    finally:
+        os.close(folder)
+    assert all(isinstance(entry, bytes) for entry in entries.values()), entries
+    return {name: json.loads(entry) for name, entry in entries.items()}  # type: ignore[arg-type]
 
 
 def _flat(value: Any) -> list[torch.Tensor]:

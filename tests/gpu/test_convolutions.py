@@ -4,7 +4,6 @@ chooses, and with that way chosen."""
 from __future__ import annotations
 
 import copy
-import json
 import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -18,7 +17,7 @@ from torch import nn
 import braze
 from braze.devices import cuda
 from braze.options import config
-from tests.gpu.checks import NEEDS_DEVICE
+from tests.gpu.checks import NEEDS_DEVICE, kept_choices
 
 pytestmark = NEEDS_DEVICE
 _MODE = "max-autotune-no-cudagraphs"
@@ -176,7 +175,7 @@ def test_blocks_of_a_model(
             x = torch.randn(8, 3, 96, 80, device="cuda", dtype=dtype)
             error, theirs = _errors(compiled(x), model(x), wide(x.double()))
             assert error <= 2 * theirs, (error, theirs)
-    kept = [json.loads(p.read_text()) for p in (_own_cache / "tuning").iterdir()]
+    kept = kept_choices(_own_cache).values()
     assert is_forced or sum("library" in choice["microseconds"] for choice in kept) >= 5
 
 

@@ -3,7 +3,6 @@ float64, as tuning chooses, and with that way chosen."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ import torch.nn.functional as F
 import braze
 from braze.devices import cuda
 from braze.options import config
-from tests.gpu.checks import NEEDS_DEVICE
+from tests.gpu.checks import NEEDS_DEVICE, kept_choices
 
 pytestmark = NEEDS_DEVICE
 _MODE = "max-autotune-no-cudagraphs"
@@ -88,9 +87,6 @@ def test_a_weight_of_bytes_is_read_as_bytes_and_the_choice_is_kept(_own_cache: P
     w = torch.randint(-127, 127, (8192, 4096), device="cuda", dtype=torch.int8)
     s = torch.rand(8192, device="cuda", dtype=torch.bfloat16)
 
-    def kept() -> dict[str, str]:
-        return {p.name: p.read_text() for p in (_own_cache / "tuning").iterdir()}
-
     results, seen = [], []
     for _ in range(2):
         compiled = braze.compile(_rows, mode=_MODE)
@@ -100,9 +96,9 @@ def test_a_weight_of_bytes_is_read_as_bytes_and_the_choice_is_kept(_own_cache: P
             torch.cuda.reset_peak_memory_stats()
             compiled(x, w, s)
             assert torch.cuda.max_memory_allocated() - before < w.nbytes
-        seen.append(kept())
+        seen.append(kept_choices(_own_cache))
     assert torch.equal(*results) and seen[0] == seen[1]
-    chosen = [json.loads(text)["chosen"] for text in seen[0].values()]
+    chosen = [choice["chosen"] for choice in seen[0].values()]
     assert chosen and "library" not in chosen
 
 
