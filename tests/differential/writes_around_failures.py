@@ -20,6 +20,7 @@ import argparse
 import functools
 import itertools
 import math
+import multiprocessing
 import random
 import warnings
 from collections.abc import Callable, Iterator
@@ -142,18 +143,43 @@ def main() -> None:
     parser.add_argument("--shard", default="0/1")
     arguments = parser.parse_args()
     shard, shards = map(int, arguments.shard.split("/"))
-    table = swept_operators()
-    names = arguments.ops.split(",") if arguments.ops else list(table)
+    names = arguments.ops.split(",") if arguments.ops else list(swept_operators())
     raising, programs, differ = 0, 0, 0
     for name in names[shard::shards]:
-        cases = list(cases_of(table[name]))
-        raising += bool(cases)
-        for case, acts, reads in itertools.product(cases, (False, True), (False, True)):
-            programs += 1
-            if text := difference(case, acts, reads):
-                differ += 1
-                print(text, flush=True)
+        count, texts = _swept_apart(name)
+        raising += bool(count)
+        programs += count
+        differ += len(texts)
+        for text in texts:
+            print(text, flush=True)
     print(f"{raising} operators that raise for data, {programs} programs, {differ} differ")
+
+
+def _swept_apart(name: str) -> tuple[int, list[str]]:
+    """The programs of an operator, and how they differ, in a process of its own: a kernel of
+    eager's may end it for such data."""
+    context = multiprocessing.get_context("fork")
+    receiver, sender = context.Pipe(duplex=False)
+    child = context.Process(target=_sweep_and_send, args=(name, sender))
+    child.start()
+    sender.close()
+    count, texts = 0, []
+    try:
+        while True:
+            text = receiver.recv()
+            count += 1
+            texts += [text] if text else []
+    except EOFError:
+        child.join()
+    if child.exitcode:
+        texts.append(f"{name}: the process ended with {child.exitcode}")
+    return count, texts
+
+
+def _sweep_and_send(name: str, sender: Any) -> None:
+    for case in cases_of(swept_operators()[name]):
+        for acts, reads in itertools.product((False, True), (False, True)):
+            sender.send(difference(case, acts, reads))
 
 
 if __name__ == "__main__":

@@ -5,13 +5,17 @@
                                              b4[i0] = b2[in_range(b1[i0], 8)]
 
 A frame whose kernel meets a bad index is run eagerly, which words the error and leaves the state of
-eager. Behind an operator whose effects nobody can take back that cannot be. Refused: indices that
-are not known before, and those that a condition guards, which may be bad where it does not hold.
+eager. Behind an operator whose effects nobody can take back that cannot be. An index that a
+condition guards (the classes of a loss, beside `ignore_index`) is checked where that holds. Refused:
+indices, and conditions, that are not known before.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+
+import torch
 
 from braze.ir.loops import (
     Buffer,
@@ -20,6 +24,7 @@ from braze.ir.loops import (
     Guarded,
     Index,
     InRange,
+    Literal,
     Load,
     LoopProgram,
     Reduce,
@@ -27,7 +32,7 @@ from braze.ir.loops import (
     Statement,
 )
 from braze.ir.op_effects import is_irrevocable
-from braze.ir.scalars import loads, substitute_symbols, walk
+from braze.ir.scalars import children, loads, substitute_symbols, walk
 from braze.schedule.normalise import Names
 from braze.shapes.expr import Expr, Symbol, as_expr, symbols
 
@@ -44,7 +49,7 @@ def check_early(
     checks: dict[Scalar, Definition] = {}
     for statement in later:
         if isinstance(statement, Definition):
-            for index in _always_met(statement.body):
+            for index in _checked(statement.body):
                 if {load.buffer for load in loads(index)} <= known - changed:
                     checks.setdefault(index, _check(statement, index, names))
     made = frozenset([check.target for check in checks.values()])
@@ -64,6 +69,9 @@ def symbols_in(scalar: Scalar) -> set[Symbol]:
     return found
 
 
+_UNCHECKED = Literal(0, torch.int64)
+
+
 # --- private ---------------------------------------------------------------------------------
 
 
@@ -78,14 +86,26 @@ def _made(statement: Statement) -> Iterator[Buffer]:
         yield from (buffer for buffer in statement.outputs if buffer is not None)
 
 
-def _always_met(body: Scalar) -> list[InRange]:
-    """The indices that are checked at every point."""
-    guarded = [node for node in walk(body) if isinstance(node, Guarded)]
-    inside = {id(below) for node in guarded for below in walk(node.value)}
-    return [n for n in walk(body) if isinstance(n, InRange) and id(n) not in inside]
+def _checked(body: Scalar) -> Iterator[Scalar]:
+    """The indices that are checked, each inside of the conditions that guard it."""
+    pending: list[tuple[Scalar, tuple[Guarded, ...]]] = [(body, ())]
+    while pending:
+        scalar, guards = pending.pop()
+        if isinstance(scalar, Guarded):
+            pending.append((scalar.condition, guards))
+            pending.append((scalar.other, (*guards, replace(scalar, value=_UNCHECKED))))
+            pending.append((scalar.value, (*guards, replace(scalar, other=_UNCHECKED))))
+            continue
+        if isinstance(scalar, InRange):
+            check: Scalar = scalar
+            for guard in reversed(guards):
+                place = "other" if guard.value is _UNCHECKED else "value"
+                check = replace(guard, **{place: check})
+            yield check
+        pending.extend((below, guards) for below in children(scalar))
 
 
-def _check(definition: Definition, index: InRange, names: Names) -> Definition:
+def _check(definition: Definition, index: Scalar, names: Names) -> Definition:
     folded = [axis for n in walk(definition.body) if isinstance(n, Reduce) for axis in n.axes]
     used = symbols_in(index)
     axes = [axis for axis in (*definition.axes, *folded) if axis[0] in used]

@@ -122,7 +122,12 @@ def _copy(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 @_special(check_holds)
 def _check(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     """A compiler of somebody else's is given what the program says, and no more."""
-    return NotImplemented if tracer.checks_unread or not tracer.replayable else None
+    if tracer.replayable and not tracer.checks_unread:
+        return None
+    if not (tracer.acts and tracer.checks_unread):
+        return NotImplemented
+    with tracer.writes_pending():
+        return tracer.record(op, args, kwargs)
 
 
 @_special(aten.index.Tensor)
