@@ -268,4 +268,4 @@ def is_tracked(mutation: Mutation, value: torch.Tensor) -> bool:
 def _moved(alias: Alias | None, new: dict[Value, Value]) -> Alias | None:
     if alias is None:
         return None
-    return Alias(new[alias.base], alias.shape, alias.stride, alias.offset)
+    return replace(alias, base=new[alias.base])

@@ -1,9 +1,10 @@
 """Results whose memory a graph cannot share with what they were made from, as eager does.
 
-    y = x[::2]          x is expanded and needs gradients: `as_strided` would make y of it, whose
-    return y            backward divides between the elements that share memory
+    y = x.as_strided((2,), (2,))   x is expanded and needs gradients: the backward of `as_strided`
+    return y                       divides between the elements that share memory
 
-Such a frame is left to eager.
+Such a frame is left to eager, unless the view is made by steps of the program's that count no
+elements of the storage.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from braze.standins.errors import Untraceable
+from braze.standins.finish import steps_of
 from braze.standins.standin import Place, Standin
 
 
@@ -23,7 +25,7 @@ def check_shared_memory(results: Sequence[Any]) -> None:
         base = result.place.base
         if base is None or base.input_index < 0 or not result.requires_grad:
             continue
-        if _overlaps(base):
+        if _overlaps(base) and not steps_of(result.place):
             raise Untraceable("a view of an expanded input, whose gradient as_strided shares out")
 
 

@@ -60,16 +60,31 @@ class Node:
 
 @final
 @frozen(eq=False)
+class ViewStep:
+    """An operator by which the program made a view of a tensor, with the arguments behind it:
+    sizes, numbers and None."""
+
+    op: torch._ops.OpOverload
+    args: tuple[Argument, ...]
+
+
+@final
+@frozen(eq=False)
 class Alias:
     """A result that is a view: `as_strided(base, shape, stride, offset)`; offset in elements,
     absolute within the base's storage minus the base's own storage offset. Where the output's
     dtype is not the base's (`view(dtype)`, `view_as_complex` of an input), all three count
-    elements of the output's dtype."""
+    elements of the output's dtype.
+
+    steps: the operators that lead from the base to the same view; () where they are not known.
+        Autograd sees these, since the gradient of `as_strided` has other strides. They are not
+        printed: values do not depend on them."""
 
     base: Value
     shape: tuple[Size, ...]
     stride: tuple[Size, ...]
     offset: Size
+    steps: tuple[ViewStep, ...] = ()
 
 
 @final

@@ -26,6 +26,7 @@ def symbols_of(graph: Graph) -> set[Symbol]:
         if output.alias is not None:
             alias = output.alias
             _note_sizes((*alias.shape, *alias.stride, alias.offset), sizes)
+            _note_sizes([step.args for step in alias.steps], sizes)
     for type in types.values():
         if isinstance(type, TensorType):
             _note_sizes((*type.shape, *type.stride), sizes)

@@ -1,19 +1,21 @@
-"""Views of a graph's results and inputs whose backward is a view, too.
+"""Views of a graph's results and inputs whose backward is a view, too, or that of eager.
 
     base.as_strided((6, 4), (4, 1), 0)   the backward fills zeros and copies
     base.view(6, 4)                      the same view of a contiguous base: the backward is a view
+    base.slice(0, 2)                     the program's own: the gradient has eager's strides
 
-Where a view does not show all of its base (a slice), `as_strided` it is: eager's backward fills
-zeros and copies as well.
+Where a view does not show all of its base, it is made by the program's own steps. `as_strided`
+makes it where those are not known: its gradient has the strides of the base.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import torch
 
+from braze.compat.backward import as_piece
 from braze.ir.graph import Output
 from braze.ir.run_graph import view_for
 from braze.ir.types import TensorType
@@ -23,19 +25,29 @@ Numbers: TypeAlias = tuple[int, ...]
 _Steps: TypeAlias = tuple[Numbers | None, Numbers | None, Numbers | None]
 
 
-def cheap_view_for(
-    base: torch.Tensor, output: Output, place: tuple[Numbers, Numbers, int]
+def view_for_autograd(
+    base: torch.Tensor, output: Output, place: tuple[Numbers, Numbers, int, tuple[Any, ...]]
 ) -> torch.Tensor:
-    """What `view_for` gives, by operators with a cheap backward where there are such."""
-    shape, stride, offset = place
-    kind = output.value.type
-    assert isinstance(kind, TensorType)
-    is_own = output.detached or output.uncounted or output.is_piece
-    if is_own or offset or not base.requires_grad or base.dtype is not kind.dtype:
-        return view_for(base, output, place)
-    steps = _steps(base.shape, base.stride(), shape, stride)
-    if steps is None:
-        return view_for(base, output, place)
+    """What `view_for` gives, by operators with a cheap backward where there are such, else by the
+    program's. place: shape, stride, offset, and the arguments of the alias's steps."""
+    shape, stride, offset, arguments = place
+    alias, kind = output.alias, output.value.type
+    assert alias is not None and isinstance(kind, TensorType)
+    if output.detached or output.uncounted or output.is_untracked or not base.requires_grad:
+        return view_for(base, output, place[:3])
+    if not (output.is_piece or offset or base.dtype is not kind.dtype):
+        steps = _steps(base.shape, base.stride(), shape, stride)
+        if steps is not None:
+            return _permuted(base, steps)
+    if not alias.steps:
+        return view_for(base, output, place[:3])
+    view = base
+    for step, rest in zip(alias.steps, arguments):
+        view = step.op(view, *rest)
+    return as_piece(view) if output.is_piece else view
+
+
+def _permuted(base: torch.Tensor, steps: _Steps) -> torch.Tensor:
     first, sizes, last = steps
     view = base if first is None else base.permute(first)
     if sizes is not None:

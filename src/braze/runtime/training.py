@@ -54,7 +54,7 @@ from braze.ir.training import (
 )
 from braze.ir.types import Size, TensorType
 from braze.locks import make_lock
-from braze.runtime.cheap_views import cheap_view_for
+from braze.runtime.cheap_views import view_for_autograd
 from braze.runtime.checkpoint_calls import in_checkpoint
 from braze.runtime.random_states import RandomStates
 from braze.runtime.result_nodes import plan_nodes, with_nodes
@@ -247,7 +247,7 @@ class TrainingGraph:
                 made.append(results[output])
                 continue
             base = inputs if isinstance(output, ViewOfInput) else results
-            made.append(cheap_view_for(base[output.index], output.output, next(places)))
+            made.append(view_for_autograd(base[output.index], output.output, next(places)))
         return made
 
 
@@ -578,7 +578,8 @@ def _views(pair: ForwardBackward) -> list[ViewOfInput | ViewOfResult]:
 
 def _place(alias: Alias | None) -> tuple[Any, ...]:
     assert alias is not None
-    return tuple(alias.shape), tuple(alias.stride), alias.offset
+    steps = tuple([step.args for step in alias.steps])
+    return tuple(alias.shape), tuple(alias.stride), alias.offset, steps
 
 
 def _restride(tangent: torch.Tensor, dtype: torch.dtype, stride: tuple[int, ...]) -> torch.Tensor:

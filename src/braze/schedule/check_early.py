@@ -6,8 +6,8 @@
 
 A frame whose kernel meets a bad index is run eagerly, which words the error and leaves the state of
 eager. Behind an operator whose effects nobody can take back that cannot be. An index that a
-condition guards (the classes of a loss, beside `ignore_index`) is checked where that holds. Refused:
-indices, and conditions, that are not known before.
+condition guards (the classes of a loss, beside `ignore_index`) is checked where that holds.
+Refused: indices, and conditions, that are not known before.
 """
 
 from __future__ import annotations

@@ -17,10 +17,11 @@ from braze.compat.backward import (
     is_untracked_view,
 )
 from braze.frozen import frozen
-from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value
+from braze.ir.graph import Alias, Constant, Graph, Mutation, Output, Value, ViewStep
 from braze.ir.op_effects import has_effects
 from braze.ir.types import TensorType
 from braze.shapes.facts import Facts
+from braze.shapes.symbolic import SymbolicSize
 from braze.shapes.unknowns import Unknown
 from braze.standins.layout import is_dense, same_layout
 from braze.standins.probing import has_symbols
@@ -144,16 +145,18 @@ def _outputs(
         base = place.base or place
         if base.input_index >= 0:
             value = recorder.read(place)
-            outputs.append(
-                Output(value, _alias(recorder.input_values[base.input_index], place, base))
-            )
+            alias = _alias(recorder.input_values[base.input_index], place, base)
+            outputs.append(Output(value, replace(alias, steps=steps_of(place))))
         elif base not in owners:
             outputs.append(Output(_owned(recorder, place)))
         elif place is base and base not in seen:
             seen.add(base)
             outputs.append(Output(owners[base]))
         else:
-            outputs.append(Output(recorder.read(place), _alias(owners[base], place, base)))
+            alias, owner_type = _alias(owners[base], place, base), owners[base].type
+            if isinstance(owner_type, TensorType) and owner_type.stride == base.type.stride:
+                alias = replace(alias, steps=steps_of(place))
+            outputs.append(Output(recorder.read(place), alias))
     return (*outputs, *extra)
 
 
@@ -255,6 +258,33 @@ def _seen_bases(places: Sequence[Place], views: set[Place]) -> list[Place]:
 
 def _alias(base_value: Value, place: Place, base: Place) -> Alias:
     return Alias(base_value, place.type.shape, place.type.stride, place.offset - base.offset)
+
+
+def steps_of(place: Place) -> tuple[ViewStep, ...]:
+    """The operators by which the program made a view of its base; () where one of them counts in
+    the storage, or has arguments that are not sizes."""
+    found: list[ViewStep] = []
+    walk: Place | None = place
+    while walk is not None and walk.step is not None:
+        step = walk.step
+        if step.kwargs or step.op in _NO_STEP or not _are_sizes(step.args):
+            return ()
+        found.append(ViewStep(step.op, step.args))
+        walk = walk.parent
+    return tuple(reversed(found))
+
+
+_NO_STEP = frozenset({aten.as_strided.default, aten.detach.default})
+
+
+def _are_sizes(arguments: Sequence[Any]) -> bool:
+    """Whether arguments are whole numbers, symbolic ones among them, None, or tuples of such."""
+    return all(
+        _are_sizes(a)
+        if isinstance(a, tuple)
+        else a is None or isinstance(a, int | torch.SymInt | SymbolicSize)
+        for a in arguments
+    )
 
 
 def _own_constants(

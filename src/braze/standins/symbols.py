@@ -15,7 +15,17 @@ from typing import Any, final
 
 import torch
 
-from braze.ir.graph import Alias, Constant, Graph, Mutation, Node, Output, Value, computed_symbol
+from braze.ir.graph import (
+    Alias,
+    Constant,
+    Graph,
+    Mutation,
+    Node,
+    Output,
+    Value,
+    ViewStep,
+    computed_symbol,
+)
 from braze.ir.graph_sizes import bound_symbols, computed_symbols, missing_symbols, symbols_of
 from braze.ir.types import ScalarType, Size, TensorType
 from braze.shapes.binding import Check, Sizes
@@ -130,7 +140,9 @@ class SizeRewriter:
         if alias is None:
             return None
         shape, stride = self.sizes(alias.shape), self.sizes(alias.stride)
-        return Alias(self.value(alias.base), shape, stride, self._size(alias.offset))
+        steps = [ViewStep(step.op, tuple(self.arguments(step.args))) for step in alias.steps]
+        base = self.value(alias.base)
+        return Alias(base, shape, stride, self._size(alias.offset), tuple(steps))
 
 
 def _had_symbols(graph: Graph) -> set[Symbol]:

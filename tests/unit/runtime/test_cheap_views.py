@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 import torch
 
+import braze
 from braze.ir.graph import Alias, Output, Value
 from braze.ir.types import TensorType
-from braze.runtime.cheap_views import cheap_view_for
+from braze.runtime.cheap_views import view_for_autograd
 
 WHOLE: tuple[tuple[torch.Tensor, Callable[[torch.Tensor], torch.Tensor]], ...] = (
     (torch.randn(2, 3, 4), lambda b: b.view(6, 4)),
@@ -50,8 +52,10 @@ def test_views(
     offset = expected.storage_offset()
     kind = TensorType(base.dtype, shape, stride, base.device)
     value = Value(0, TensorType(base.dtype, tuple(base.shape), base.stride(), base.device))
-    made = cheap_view_for(
-        base, Output(Value(1, kind), Alias(value, shape, stride, offset)), (shape, stride, offset)
+    made = view_for_autograd(
+        base,
+        Output(Value(1, kind), Alias(value, shape, stride, offset)),
+        (shape, stride, offset, ()),
     )
     assert made.shape == expected.shape and made.stride() == expected.stride()
     assert made.storage_offset() == offset and made._base is base and torch.equal(made, expected)
@@ -60,3 +64,30 @@ def test_views(
     tangent = torch.randn(shape)
     (gradient,) = torch.autograd.grad(made, leaf, tangent, retain_graph=True)
     assert torch.equal(gradient, torch.autograd.grad(expected, leaf, tangent)[0])
+
+
+STEPS: tuple[Callable[[torch.Tensor], Any], ...] = (
+    lambda x: x[1:],
+    lambda x: x.narrow(0, 0, 2).t(),
+    lambda x: x.diagonal(),
+    lambda x: x.expand(2, *x.shape),
+    lambda x: x.unfold(0, 2, 1),
+    lambda x: x.select(1, 0),
+    lambda x: x.split(2)[0],
+    lambda x: x.unbind(1)[1],
+    lambda x: x.unsqueeze(0)[..., ::2],
+)
+
+
+@pytest.mark.parametrize("dynamic", [None, True])
+@pytest.mark.parametrize("view", STEPS)
+def test_gradients_have_eagers_strides(view: Callable[[Any], Any], dynamic: bool | None) -> None:
+    compiled = braze.compile(view, fullgraph=True, dynamic=dynamic)
+    for data in (torch.randn(4, 3).t(), torch.randn(3, 9)[:, ::2], torch.randn(3, 1).expand(3, 4)):
+        made = []
+        for run in (view, compiled):
+            leaf = data.detach().requires_grad_()
+            result = run(leaf)
+            (gradient,) = torch.autograd.grad(result, leaf, torch.ones_like(result))
+            made.append((gradient.tolist(), gradient.stride(), result.stride()))
+        assert made[0] == made[1]
