@@ -13,7 +13,13 @@ from braze.compat.backward import view_kind
 from braze.compat.numpy_interface import lie_apart
 from braze.ir.graph import Graph
 from braze.ir.guard import GuardKind
-from braze.ir.source import ArrayMemorySource, AttributeSource, ObjectSource, Source
+from braze.ir.source import (
+    ArrayMemorySource,
+    AttributeSource,
+    ObjectSource,
+    PlainMemorySource,
+    Source,
+)
 from braze.standins.numbers import SymbolicFloat
 
 
@@ -88,7 +94,7 @@ def guard_distinct(world: World) -> None:
         if cls in _NOT_ASKED or world.tracer.is_standin(value):
             continue
         by_identity = type(source) is ObjectSource
-        if type(source) is ArrayMemorySource:  # a tensor that is made at each read
+        if type(source) in _MADE_AT_EACH_READ:
             continue
         (fixed if by_identity else apart).setdefault(cls, {})[source] = None
     for cls, sources in apart.items():
@@ -98,6 +104,7 @@ def guard_distinct(world: World) -> None:
             world.guard(None, GuardKind.DISTINCT, together)
 
 
+_MADE_AT_EACH_READ = frozenset({ArrayMemorySource, PlainMemorySource})
 # Programs do not get at cells; methods are made when they are read; a number that may change is
 # guarded by its class alone.
 _NOT_ASKED = frozenset(

@@ -30,6 +30,7 @@ from braze.capture.functions_of_numbers import NumberFunctions
 from braze.capture.idle_work import UNLIMITED, IdleWork, check_idle
 from braze.capture.items import get_item
 from braze.capture.known_calls import KnownCalls
+from braze.capture.lazy_inputs import adopt_lazy
 from braze.capture.leaf_calls import TensorNames, as_seen, program_raised
 from braze.capture.object_numbers import settle_numbers
 from braze.capture.opaque_objects import check_opaque, check_proxies, only_keeps
@@ -41,7 +42,7 @@ from braze.capture.tensor_hooks import TensorHooks
 from braze.capture.text_passing import settle_read
 from braze.capture.trampolines import special_method_raising
 from braze.capture.truth import length
-from braze.capture.world import NUMBERS, World
+from braze.capture.world import NUMBERS, World, refuse_lazy
 from braze.compat.ambient import AmbientState, ambient_state, autocast_depth
 from braze.compat.bytecode import decode
 from braze.compat.callers import call_later_from
@@ -133,6 +134,7 @@ class Interpreter:
         self.sizes = DynamicSizes(request.policy, tracer, self.origin, request.copies_freely)
         self.world = World(tracer, self.sizes)
         self.overlay, self.arrays = Overlay(self.world), set_up(self)
+        self.world.adopt_lazy = functools.partial(adopt_lazy, self)
         self.outside_iterators = OutsideIterators(self)
         self.world.origin = self.origin
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
@@ -223,6 +225,7 @@ class Interpreter:
         self.sizes.release()
         self.overlay.release()
         self.arrays.release()
+        self.world.adopt_lazy = refuse_lazy
         self.outside_iterators.release()
         # What an attempt knows refers to the interpreter, and it holds what the frame was given:
         # without attributes it ends no cycle, whatever is added above.

@@ -215,6 +215,7 @@ class World:
         self.watched_at = UNKNOWN
         self._keep: list[Any] = []
         self.arrays: Any = None
+        self.adopt_lazy: Callable[[torch.Tensor, Source, Any], Any] = refuse_lazy
 
     def release(self) -> None:
         """Empty the tables."""
@@ -500,10 +501,13 @@ class World:
         facts = self._facts.setdefault(same, facts)  # of a parameter and its optimizer's state
         self.guard(source, GuardKind.TENSOR_MATCH, facts)
         try:
-            standin = self.tracer.add_input(real, layout=layout)
+            if real.is_conj() or real.is_neg():
+                standin = self.adopt_lazy(real, source, layout)
+            else:
+                standin = self.tracer.add_input(real, layout=layout)
+                self.input_sources.append(source)
         except Untraceable as problem:
             raise BreakRequested("unsupported-tensor", f"{source}: {problem}") from None
-        self.input_sources.append(source)
         self.standins[id(real)] = standin
         self.known[id(real)] = (real, source)
         self.known[id(standin)] = (standin, source)
@@ -602,6 +606,11 @@ class World:
     def keep(self, value: Any) -> None:
         """Keep an object alive as long as the capture: its identity is in a table."""
         self._keep.append(value)
+
+
+def refuse_lazy(real: torch.Tensor, source: Source, layout: Any) -> Any:
+    """What a world does with such inputs while no interpreter has it."""
+    raise Untraceable("a lazily conjugated or negated tensor")
 
 
 def _nowhere() -> Origin:

@@ -238,6 +238,18 @@ class ArrayMemorySource:
 
 @final
 @frozen
+class PlainMemorySource:
+    """The tensor at `base`, which is lazily conjugated or negated, as its memory is: without these
+    bits."""
+
+    base: Source
+
+    def __str__(self) -> str:
+        return f"memory({self.base})"
+
+
+@final
+@frozen
 class StrideSource:
     """`base.stride()[dim]` of a tensor."""
 
@@ -291,6 +303,7 @@ Source: TypeAlias = (
     | SizeSource
     | NumberSource
     | ArrayMemorySource
+    | PlainMemorySource
     | StrideSource
     | ClosureSource
     | FunctionGlobalSource

@@ -23,6 +23,7 @@ import torch
 
 from braze.compat.iterators import iterated_containers, peek
 from braze.compat.numpy_interface import tensor_of_array
+from braze.compat.tensor_interface import plain_memory
 from braze.ir.entry import FrameValues
 from braze.ir.generated_code import define
 from braze.ir.guard import Guard, GuardKind
@@ -43,6 +44,7 @@ from braze.ir.source import (
     NumberSource,
     ObjectSource,
     PeekSource,
+    PlainMemorySource,
     ReferentSource,
     SizeSource,
     Source,
@@ -393,6 +395,10 @@ _ROWS: dict[type, _Row] = {
     ArrayMemorySource: _Row(
         lambda w, s: f"{w.constant(tensor_of_array)}({w.read(s.base)})",
         lambda s, f: tensor_of_array(read_source(s.base, f)),
+    ),
+    PlainMemorySource: _Row(
+        lambda w, s: f"{w.constant(plain_memory)}({w.read(s.base)})",
+        lambda s, f: plain_memory(read_source(s.base, f)),
     ),
     StrideSource: _Row(
         lambda w, s: f"{w.read(s.base)}.stride()[{s.dim}]",

@@ -20,10 +20,10 @@ from braze.standins.data_sizes import (
 )
 from braze.standins.errors import DataDependent, Untraceable
 from braze.standins.known_sizes import known_size
-from braze.standins.layout import contiguous_stride, is_contiguous
+from braze.standins.layout import contiguous_stride, is_contiguous, tensor_type
 from braze.standins.numbers import holds_number, number_of, tensor_of_number
 from braze.standins.rules.views import piece_count
-from braze.standins.standin import Standin, Step
+from braze.standins.standin import Place, Standin, Step, new_standin
 from braze.standins.strided import strided_scatter
 from braze.standins.unread_errors import RAISING, position_checks, raises_for_data
 
@@ -247,6 +247,11 @@ def _lazy_bit(tracer: Tracer, op: Any, args: tuple[Any, ...], kwargs: dict[str, 
     place = tracer.standin_of(args[0]).place
     (place.base or place).shares_memory = True
     result = tracer.call(_LAZY[op], args, kwargs)
+    eager = place.type
+    if result.place.type.stride != eager.stride:  # the numbers are dense, eager's view is as it was
+        kind = tensor_type(eager.dtype, eager.shape, eager.stride, eager.device)
+        made = Place(kind, result.place.value, tracks_gradient=result.place.tracks_gradient)
+        result = new_standin(made)
     result.place.shares_memory = result.place.is_lazy = tracer.has_lazy = True
     tracer.new_lazy.append((result.place, place.base or place))
     return result

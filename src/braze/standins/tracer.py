@@ -122,6 +122,13 @@ class Tracer(dispatch.TorchDispatchMode):
         """A stand-in for a graph input of which only the type is known."""
         return self._add_input(None, type, 0)
 
+    def add_lazy_input(self, standin: Standin, real: torch.Tensor) -> None:
+        """Let a stand-in that was computed of an input stand for a real tensor that shares its
+        memory, lazily conjugated or negated."""
+        self.new_lazy.clear()
+        self._by_identity[id(real)] = standin
+        self._real_by_standin[id(standin)] = real
+
     def add_constant(self, tensor: torch.Tensor) -> torch.Tensor:
         """A stand-in for captured data, which must never change."""
         known = self._by_identity.get(id(tensor))
