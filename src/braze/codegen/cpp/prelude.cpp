@@ -222,6 +222,13 @@ template <> inline __attribute__((always_inline, unused)) u64 bz_truncate<u64, d
     return x < 0 ? (u64)(i64)x : (u64)x;
 }
 
+// Zero, which the compiler takes for any number: what is xored with it is no conversion of a float.
+template <class T> BZ_INLINE T bz_zero() {
+    T zero = 0;
+    __asm__("" : "+r"(zero));
+    return zero;
+}
+
 // A 16-bit float is kept as its bits; arithmetic happens in float.
 BZ_INLINE float bz_from_bfloat(u16 x) { return __builtin_bit_cast(float, (u32)x << 16); }
 BZ_INLINE u16 bz_to_bfloat(float x) {

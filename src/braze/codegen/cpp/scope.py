@@ -256,7 +256,14 @@ def _fits(expr: Expr) -> bool:
 def _cast(scope: Scope, scalar: Cast, guard: Guard | None) -> Term:
     operand = scope.emit(scalar.operand, guard)
     text = cast_text(operand.text, scalar.operand.dtype, scalar.dtype)
+    if scalar.operand.dtype.is_floating_point and scalar.dtype in _FOLDED_WITH_FLOATS:
+        # GCC takes `(float)(i64)x` for `trunc(x)`, which keeps -0.0 and what no integer holds.
+        unknown = scope.assign(f"bz_zero<{TYPES[scalar.dtype].value}>()", scalar.dtype, 0)
+        text = f"{text} ^ {unknown.text}"
     return scope.assign(text, scalar.dtype, operand.level)
+
+
+_FOLDED_WITH_FLOATS = frozenset((torch.int32, torch.int64, torch.uint32, torch.uint64))
 
 
 def _guarded(scope: Scope, scalar: Guarded, guard: Guard | None) -> Term:
