@@ -32,14 +32,17 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 
 .DELETE_ON_ERROR:
 .DEFAULT_GOAL := help
-.PHONY: help demo test check format docs bench fuzz gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
+.PHONY: help demo test check format docs bless wheel coverage bench fuzz gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
 
 help:
 	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
 	@echo "make test       the whole test suite"
 	@echo "make check      minutes: format, lint, types, architecture, unit and golden tests"
 	@echo "make format     rewrite the source in the project's format"
-	@echo "make docs       rewrite the generated pages and golden files; then look at the diff"
+	@echo "make docs       build the documentation's site in site/, and fail at a warning"
+	@echo "make bless      rewrite the generated pages and golden files; then look at the diff"
+	@echo "make wheel      build a wheel, install it in an empty environment and run it"
+	@echo "make coverage   which lines of the source the quick tests run: coverage/index.html"
 	@echo "make bench      the full comparison: both dtypes, warm starts, memory, intervals"
 	@echo "make cpython    all of CPython's own tests of the language, each compiled: the table"
 	@echo "make fuzz       random programs and planted bugs, hours; more samples of operators"
@@ -67,8 +70,22 @@ format: $(READY)/packages
 	$(BIN)/ruff format
 	$(BIN)/ruff check --fix
 
-docs: $(READY)/packages
-	$(PYTEST) --bless tests/architecture/test_docs.py $(wildcard tests/golden) $(ARGS)
+docs: $(READY)/docs
+	$(PYTEST) --bless tests/docs tests/architecture/test_docs.py
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet $(ARGS)
+	@echo "The site is in site/: open site/index.html, or serve it by $(BIN)/mkdocs serve"
+
+bless: $(READY)/packages
+	$(PYTEST) --bless tests/docs tests/architecture/test_docs.py $(wildcard tests/golden) $(ARGS)
+
+wheel: $(READY)/packages
+	$(BIN)/python -m pytest tests/packaging $(ARGS)
+
+coverage: $(READY)/packages
+	$(PIP) coverage
+	OMP_NUM_THREADS=1 $(BIN)/coverage run -m pytest -m "not gpu and not slow" $(QUICK_TESTS) $(ARGS)
+	$(BIN)/coverage html --quiet
+	$(BIN)/coverage report --skip-covered --sort=cover
 
 bench: $(READY)/packages
 	$(BIN)/python -m benchmarks.compare $(ARGS)
@@ -123,7 +140,7 @@ bench-gpu-changes: $(READY)/packages
 	$(BIN)/python -m benchmarks.gpu_changes $(ARGS)
 
 clean:
-	rm -rf build dist .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
+	rm -rf build dist site coverage .coverage .pytest_cache .ruff_cache .mypy_cache .hypothesis src/*.egg-info
 	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
 
 distclean: clean
@@ -160,4 +177,9 @@ $(READY)/packages: $(READY)/torch pyproject.toml
 	@$(PIP) --no-deps torchvision
 	@command -v "$${BRAZE_CXX:-g++}" clang++ c++ >/dev/null || \
 	  echo "No C++ compiler found: Braze will run ATen kernels only (apt install g++)" >&2
+	@touch $@
+
+$(READY)/docs: $(READY)/packages
+	@echo "Installing the packages that build the documentation's site: once"
+	@$(PIP) --editable ".[docs]"
 	@touch $@

@@ -20,7 +20,7 @@ break with the line of your program that caused it and one of the codes below.
 Where nothing can be captured, the call, or the rest of it, is left to eager: see
 [below](#calls-left-to-eager).
 
-This page is generated from `src/braze/capture/break_reasons.py` by `make docs`.
+This page is generated from the table of break reasons by `make docs`.
 """
 
 _EAGER = """\
