@@ -134,9 +134,8 @@ class Interpreter:
         self.sizes = DynamicSizes(request.policy, tracer, self.origin, request.copies_freely)
         self.world = World(tracer, self.sizes)
         self.overlay, self.arrays = Overlay(self.world), set_up(self)
-        self.world.adopt_lazy = functools.partial(adopt_lazy, self)
         self.outside_iterators = OutsideIterators(self)
-        self.world.origin = self.origin
+        self.world.origin, self.world.adopt_lazy = self.origin, functools.partial(adopt_lazy, self)
         self.reorders = options is not None and bool(options.reorderable_logging_functions)
         self.leave_at, self.warned_at, self.idle = leave_at, -1, IdleWork(_idle_limit(options))
         self.returned: Any = None

@@ -16,7 +16,7 @@ import torch
 
 from braze.capture.leaf_calls import leaf_call
 from braze.compat.ambient import call_untraced
-from braze.compat.tensor_interface import plain_memory
+from braze.compat.tensor_interface import negative_view, plain_memory
 from braze.ir.source import PlainMemorySource, Source
 from braze.standins import Untraceable
 from braze.standins.inputs import Layout
@@ -42,7 +42,7 @@ def adopt_lazy(interpreter: Any, real: torch.Tensor, source: Source, layout: Lay
     world.give_class(made, torch.Tensor)
     with torch.set_grad_enabled(real.requires_grad):
         if real.is_neg():
-            made = leaf_call(interpreter, torch._neg_view, (made,), {})
+            made = leaf_call(interpreter, negative_view, (made,), {})
         if real.is_conj():
             made = leaf_call(interpreter, torch.conj, (made,), {})
     tracer.add_lazy_input(made, real)

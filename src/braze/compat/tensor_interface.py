@@ -105,13 +105,16 @@ def flagged_samples() -> list[torch.Tensor]:
     return [numbers, lazy, lazy.imag, private.zeros_by_flag((2,), device="cpu"), inference]
 
 
+negative_view = torch._neg_view
+
+
 def plain_memory(tensor: torch.Tensor) -> torch.Tensor:
     """A view of what a tensor's memory holds, without lazy conjugate and negative bits; gradients
     go through it to the tensor."""
     with torch.set_grad_enabled(tensor.requires_grad):
         if tensor.is_conj():
             tensor = tensor.conj()
-        return torch._neg_view(tensor) if tensor.is_neg() else tensor
+        return negative_view(tensor) if tensor.is_neg() else tensor
 
 
 def implementation_address(tensor: torch.Tensor) -> int:
