@@ -1,6 +1,6 @@
 # Braze: everything from a clean checkout. Needs python3 (3.11 to 3.15), pip and g++.
 #
-#   make demo    real models, side by side with eager and torch.compile
+#   make demo    three real models, side by side with eager and torch.compile: minutes
 #   make test    the whole test suite
 #   make check   minutes, for every commit: format, lint, types, architecture, unit, golden
 #   make help    the rest
@@ -35,7 +35,7 @@ QUICK_TESTS = tests/architecture tests/unit $(wildcard tests/golden)
 .PHONY: help demo test check format docs bless wheel coverage bench fuzz gradients zoo test-gpu bench-gpu bench-gpu-changes clean distclean test-versions
 
 help:
-	@echo "make demo       real models under eager, torch.compile and Braze: table, JSON, PNG"
+	@echo "make demo       three models under eager, torch.compile and Braze, minutes: table, JSON, PNG"
 	@echo "make test       the whole test suite"
 	@echo "make check      minutes: format, lint, types, architecture, unit and golden tests"
 	@echo "make format     rewrite the source in the project's format"

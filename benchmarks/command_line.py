@@ -20,15 +20,19 @@ from benchmarks.work import WORKS
 
 _WIDTH_WITHOUT_TERMINAL = 180
 _QUICK_MODELS = ("resnet18", "bert", "llama")
+# A convolutional network, an encoder and a decoder: minutes, most of them torch.compile's compiles.
+DEMO_MODELS = ("resnet18", "bert", "gpt2")
 _QUICK_ROUNDS = 10
 
 
-def parser(description: str, dtypes: tuple[str, ...], out: str) -> argparse.ArgumentParser:
-    """The options of both commands."""
+def parser(
+    description: str, dtypes: tuple[str, ...], out: str, usual: tuple[str, ...] = EIGHT
+) -> argparse.ArgumentParser:
+    """The options of both commands. usual: the models that are measured where none are named."""
     options = argparse.ArgumentParser(description=description)
     options.add_argument(
         "--models",
-        help=f"names with commas between, or 'all' (default: the eight). There are: "
+        help=f"names with commas between, or 'all' (default: {', '.join(usual)}). There are: "
         f"{', '.join(MODELS)}",
     )
     options.add_argument("--dtype", default=",".join(dtypes), help=f"of {', '.join(DTYPES)}")
@@ -68,9 +72,10 @@ def parser(description: str, dtypes: tuple[str, ...], out: str) -> argparse.Argu
     return options
 
 
-def plan_of(chosen: argparse.Namespace, full: bool) -> Plan:
-    """The plan that the options ask for; SystemExit that lists the valid names for a wrong one."""
-    usual = _QUICK_MODELS if chosen.quick else EIGHT
+def plan_of(chosen: argparse.Namespace, full: bool, usual: tuple[str, ...] = EIGHT) -> Plan:
+    """The plan that the options ask for; SystemExit that lists the valid names for a wrong one.
+    usual: the models that are measured where none are named."""
+    usual = _QUICK_MODELS if chosen.quick else usual
     wanted = ",".join(MODELS) if chosen.models == "all" else chosen.models
     threads = chosen.threads or torch.get_num_threads()
     settings = Settings(

@@ -110,7 +110,8 @@ def compile(
 ) -> Any:
     """Compile a function or an `nn.Module`; also a decorator, with and without arguments.
 
-    Nothing is compiled before the first call. Each new kind of input compiles once more.
+    Nothing is compiled before the first call. A call whose guards do not hold (another dtype,
+    another value of a Python object that the program read) compiles once more.
 
     model: function, method, module, class (its `__call__`), or any other callable.
     backend: "braze"; a name of `list_backends()`; or a function
@@ -124,7 +125,7 @@ def compile(
         backend that mean something here; with another backend, its own options too.
     disable: return what was given.
     name: what `status` calls it; None: the function's own name, or the module's class.
-    recompile_limit: that option, for programs that say it as torch.compile's users do.
+    recompile_limit: how many entries are compiled before the function runs eagerly (8).
 
     Raises InvalidOption and InvalidBackend at once, naming what is valid.
     """
@@ -152,8 +153,9 @@ def compile_in_place(
     name: str | None = None,
     recompile_limit: int | None = None,
 ) -> _Module:
-    """Compile the calls of an `nn.Module` and give it back: the very object, as
-    `nn.Module.compile` does with torch.compile.
+    """Compile the calls of an `nn.Module` in place, as `nn.Module.compile` does with torch.compile.
+
+    Returns the module itself.
 
     `module(...)` is compiled, with the hooks that it has at the call; `module.forward(...)` is not.
     There is one object, so what is done to the module afterwards is done to the compiled one:
@@ -176,7 +178,7 @@ def compile_in_place(
 
 
 def original_module(module: torch.nn.Module) -> torch.nn.Module:
-    """The module that `compile` or `disable` was given to make this one; any other module itself.
+    """Return the module that `compile` or `disable` made this one from; any other module itself.
 
     They share parameters, buffers, hooks and attributes, and `state_dict` keys are equal.
     `_orig_mod` of a compiled module is this, too, for programs that know torch.compile's modules.
@@ -282,8 +284,9 @@ def explain(
     options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """`explain(f)(*args, **kwargs)` compiles `f` afresh, calls it once, and tells what happened:
-    gives an `Explanation`. `explain(f, *args, **kwargs)` with any arguments does the same.
+    """Compile a function afresh, call it once, and report what happened, as an `Explanation`.
+
+    `explain(f)(*args, **kwargs)` and, with arguments, `explain(f, *args, **kwargs)` do the same.
 
     The result prints graphs, breaks with the user's lines and what to do about them, operators,
     guards and times; its attributes hold the same as data.
@@ -303,19 +306,21 @@ def explain(
 
 
 def status() -> Status:
-    """What became of the calls of everything that is compiled: a table, and its rows as data.
+    """Report what became of the calls of all compiled callables: a table, and its rows as data.
 
-    A row for each result of `braze.compile`, and of `torch.compile(backend="braze")`, that is
-    alive: calls, calls left to eager and why, graphs, entries, graph breaks, recompiles and why
+    There is a row for each result of `braze.compile`, and of `torch.compile(backend="braze")`, that
+    is alive: calls, calls left to eager and why, graphs, entries, graph breaks, recompiles and why
     the last one was. Counts begin when it is made, and again at `braze.reset()`.
     """
     return Status(targets.status())
 
 
 def run(compiled: Any = None) -> Any:
-    """A compiled function or module by what is compiled of it already: nothing is compiled for
-    new kinds of input, which run eagerly. What was never compiled is given back as it is. Also a
-    decorator, with and without arguments."""
+    """Return a version of a compiled function or module that compiles nothing more.
+
+    Calls that fit what is compiled already run by that, all others run eagerly. A function that was
+    never compiled is returned as it is. Also a decorator, with and without arguments.
+    """
     if compiled is None:
         return run
     if isinstance(compiled, types.MethodType):
@@ -334,14 +339,14 @@ def export(
     options: Mapping[str, Any] | None = None,
     **kwargs: Any,
 ) -> Any:
-    """`export(f)(*args, **kwargs)` calls `f` once and gives (graph module, guards): an `Exported`.
-    `export(f, *args, **kwargs)` with any arguments does the same.
+    """Capture a function as one graph, and return the graph and its guards, as an `Exported`.
 
-    The graph module is a `torch.fx.GraphModule` of torch-level calls that takes what `f` takes and
-    gives what `f` gives; it is right while the guards hold, which it does not check. The guards are
-    data, and print as a tree. Sizes that were marked, or all with `dynamic=True`, may be others
-    then, and the calls are ATen's. Raises GraphBreakError, which prints what was captured, where
-    one graph cannot hold `f`.
+    `export(f)(*args, **kwargs)` and, with arguments, `export(f, *args, **kwargs)` do the same; `f`
+    is called once. The graph is a `torch.fx.GraphModule` of torch-level calls that takes what `f`
+    takes and returns what `f` returns. It is right while the guards hold, which it does not check.
+    The guards are data, and print as a tree. With sizes that were marked, or `dynamic=True`, the
+    graph serves other sizes and holds ATen operators. Raises GraphBreakError, which prints what was
+    captured, where one graph cannot hold `f`.
     """
     order = _resolve_order("braze", None, True, dynamic, options, JOURNAL)
     target, bound = _frame_of(function)
@@ -379,15 +384,16 @@ def reset() -> None:
 
 
 def list_options() -> list[str]:
-    """Names that `options=` takes, and `config` has as attributes."""
+    """Return the names that `options=` takes, and `config` has as attributes."""
     return sorted(SETTINGS)
 
 
 def list_mode_options(
     mode: str | None = None, dynamic: bool | None = None
 ) -> dict[str, dict[str, Any]]:
-    """Mode -> the options that say the same as `mode=`: of one, or of all. dynamic: another option
-    that they get. Raises InvalidOption for an unknown mode."""
+    """Return, by the name of each mode (or of one), the options that mean the same as `mode=`.
+
+    dynamic: another option that they get. Raises InvalidOption for an unknown mode."""
     if mode is not None and mode not in MODES:
         raise InvalidOption(unknown_name("mode", mode, MODES))
     more = {} if dynamic is None else {"dynamic": dynamic}
@@ -395,8 +401,9 @@ def list_mode_options(
 
 
 def list_backends(exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
-    """Names that `backend=` takes, without those for debugging (`exclude_tags=()` shows them).
+    """Return the names that `backend=` takes, without those for debugging.
 
+    `exclude_tags=()` includes these.
     PyTorch's own are among them; to list those for debugging takes a second the first time.
     """
     return BACKENDS.names(exclude_tags)
@@ -405,9 +412,11 @@ def list_backends(exclude_tags: Iterable[str] = HIDDEN_TAGS) -> list[str]:
 def register_backend(
     compiler: GraphCompiler | None = None, name: str | None = None, tags: Iterable[str] = ()
 ) -> Any:
-    """Give a backend a name; also a decorator, with and without arguments.
+    """Register a backend under a name; also a decorator, with and without arguments.
 
-    compiler: `(torch.fx.GraphModule, example_inputs) -> callable`; name: its `__name__` if None.
+    compiler: `(torch.fx.GraphModule, example_inputs) -> callable`.
+    name: the name; the compiler's `__name__` if None.
+    tags: "debug" and "experimental" leave it out of `list_backends()`.
     """
     if compiler is None:
         return functools.partial(BACKENDS.register, name=name, tags=tags)
@@ -418,7 +427,7 @@ def register_backend(
 
 
 def disable(function: Any = None, recursive: bool = True, *, reason: str | None = None) -> Any:
-    """A function, class or module whose call is never compiled; also a decorator.
+    """Return a function, class or module whose calls are never compiled; also a decorator.
 
     A compiled caller breaks its graph at the call. What the function calls runs eagerly too,
     unless it was itself compiled. reason: shown where the graph breaks.

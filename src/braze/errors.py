@@ -74,7 +74,7 @@ class IndexRangeError(OperatorRaises, IndexError):
 
 
 class PrivateNameGone(BrazeError):
-    """A feature of Braze's needs a private name, or an operator, that this PyTorch has not got."""
+    """A feature needs a private name, or an operator, that this version of PyTorch lacks."""
 
 
 @final
@@ -91,7 +91,7 @@ class InvalidBackend(UserError):
 
 
 class Unsupported(BrazeError):
-    """The program does what Braze cannot compile.
+    """The program does something that Braze cannot compile.
 
     code: identifier in the catalogue of graph breaks ("data-dependent-branch"), or "".
     origin: the user's place, printed as `file:line`; None where unknown.
@@ -264,7 +264,7 @@ class CompilerExpired(CannotBuild):
 
 
 class BrazeWarning(UserWarning):
-    """What Braze warns of: a fallback to eager, a missing C++ compiler, a recompile limit."""
+    """The warning category of Braze: a fallback to eager, a missing compiler, a recompile limit."""
 
 
 def _rebuild(

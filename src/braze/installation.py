@@ -32,7 +32,7 @@ _UNKNOWN = ("shapes_spec",)
 
 @final
 class install:
-    """Have `torch.compile` be Braze's: from now on, or in a `with` block.
+    """Make `torch.compile` compile with Braze: from now on, or in a `with` block.
 
         braze.install()                     from now on
         with braze.install(): ...           in the block

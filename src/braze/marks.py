@@ -1,4 +1,4 @@
-"""What users said about single functions: leave it out, take it as it is, break here.
+"""Marks that users put on single functions: never compile, take whole, break the graph here.
 
 The facade writes marks, capture and the runtime read them. Marks are kept beside the functions,
 not on them: `functools.wraps` copies attributes, and a wrapper is not what was marked.
@@ -76,12 +76,12 @@ MARKS = Marks()
 
 
 def is_compiling() -> bool:
-    """True while Braze captures the program, False when it runs eagerly."""
+    """Return True while Braze captures the program, and False when it runs eagerly."""
     return False
 
 
 def graph_break(message: str = "") -> None:
-    """End the graph here; the program goes on in the next one. No effect in eager."""
+    """End the graph here and continue in a new one; no effect when the program runs eagerly."""
 
 
 def allow_in_graph(function: Any) -> Any:
@@ -116,7 +116,7 @@ SUBSTITUTES: dict[Any, Any] = {}
 
 
 def substitute_in_graph(original: Any) -> Any:
-    """Have a Python function captured where the program calls a function in C; a decorator.
+    """Capture a Python function wherever the program calls a function in C; a decorator.
 
         @braze.substitute_in_graph(operator.indexOf)
         def index_of(sequence, item, /): ...
@@ -209,18 +209,26 @@ def mark_dynamic(
 
 
 def maybe_mark_dynamic(tensor: Any, index: int | Sequence[int]) -> None:
-    """As mark_dynamic, but a program that needs the size is compiled for it."""
+    """Compile for any size of a dimension, unless the program needs the size to be one number.
+
+    Unlike `mark_dynamic`, such a program is compiled for that number, and no error is raised.
+    """
     _mark(tensor, index, Marked(DimensionMark.MAYBE))
 
 
 def mark_static(tensor: Any, index: int | Sequence[int] | None = None) -> None:
-    """Compile for the very size of a dimension (None: of all), however often it changes."""
+    """Compile for each size of a dimension anew, however often it changes.
+
+    index: the dimension, or several; None: all.
+    """
     _mark(tensor, range(tensor.dim()) if index is None else index, Marked(DimensionMark.STATIC))
 
 
 def mark_unbacked(tensor: Any, index: int | Sequence[int]) -> None:
-    """Compile for any size of a dimension without looking at the one at hand: a question that
-    only the size can answer is an error that names the line."""
+    """Compile for any size of a dimension, without looking at the size of this tensor.
+
+    A program that depends on the size is an error that names the line.
+    """
     _mark(tensor, index, Marked(DimensionMark.UNBACKED))
 
 

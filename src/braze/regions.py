@@ -39,7 +39,7 @@ REGIONS = Regions()
 
 @final
 class error_on_graph_break:
-    """Say in a part of a compiled program whether a graph break there is an error.
+    """Make graph breaks errors, or allow them, in a part of a compiled program.
 
         with braze.error_on_graph_break(True): ...      in the block
         @braze.error_on_graph_break(False)              in the function, and in what it calls

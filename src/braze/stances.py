@@ -1,4 +1,4 @@
-"""`braze.set_stance`: what everything compiled does for a while, or from now on."""
+"""`braze.set_stance`: whether compiled callables compile, serve or run eagerly, for a time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def check_stance(stance: str) -> None:
 
 @final
 class set_stance:
-    """Set what calls of everything compiled do: at once, for a block, or for a function.
+    """Set what calls of compiled callables do: from now on, in a `with` block, or in a function.
 
         braze.set_stance("force_eager")                     from now on
         with braze.set_stance("eager_on_recompile"): ...    in the block

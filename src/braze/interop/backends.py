@@ -58,8 +58,9 @@ class Backend:
 
 
 def aot_backend(fw_compiler: GraphCompiler, bw_compiler: GraphCompiler | None = None) -> Backend:
-    """A backend for `compile(backend=...)` whose compilers get the functional ATen graphs of
-    forward and backward, each when it first runs.
+    """Make a backend of compilers for functional ATen graphs, one for forwards, one for backwards.
+
+    Each graph is compiled when it first runs.
 
     fw_compiler, bw_compiler: `(torch.fx.GraphModule, example_inputs) -> callable`; the first for
     both where there is one. A forward graph returns its results, then what its backward takes

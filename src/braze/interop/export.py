@@ -23,7 +23,7 @@ from braze.ir.guard import Guard
 
 
 class Exported(NamedTuple):
-    """graph_module: a `torch.fx.GraphModule`. guards: what was assumed of the world."""
+    """The result of `export`: a graph, and the guards under which it is right."""
 
     graph_module: fx.GraphModule
     guards: tuple[Guard, ...]

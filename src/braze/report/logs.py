@@ -59,7 +59,7 @@ class _StandardError(logging.StreamHandler[IO[str]]):
 
 
 def set_logs(*names: str, **switches: bool) -> None:
-    """Show these log artefacts, and no others.
+    """Show these logs, and no others.
 
     names: artefacts ("graph_breaks", "recompiles"), or several in one string with commas; "all".
     switches: the same as keywords: `set_logs(graph_breaks=True)`.

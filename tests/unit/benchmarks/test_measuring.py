@@ -9,7 +9,8 @@ from functools import partial
 
 import pytest
 from benchmarks.clocks import measure, peak_memory_mib, processor_seconds
-from benchmarks.command_line import parser, plan_of
+from benchmarks.command_line import DEMO_MODELS, parser, plan_of
+from benchmarks.models import EIGHT, MODELS
 from benchmarks.processes import Caches, empty_caches, run
 from benchmarks.request import Request, Settings
 from benchmarks.tasks import _start_model, _Worker, describe_failure
@@ -141,6 +142,15 @@ def test_options_become_a_plan():
     assert plan.models == ("resnet18", "bert", "llama")
     assert plan.dtypes == ("bfloat16",)
     assert plan.settings.rounds == 10
+
+
+def test_the_demo_takes_few_models_and_the_comparison_all():
+    chosen = parser("", ("float32",), "out", DEMO_MODELS).parse_args([])
+    assert plan_of(chosen, full=False, usual=DEMO_MODELS).models == DEMO_MODELS
+    assert len(DEMO_MODELS) == 3 and {*DEMO_MODELS} < {*EIGHT}
+    assert plan_of(chosen, full=True).models == EIGHT
+    named = parser("", ("float32",), "out").parse_args(["--models", "all"])
+    assert {*plan_of(named, full=False, usual=DEMO_MODELS).models} == {*MODELS}
 
 
 @pytest.mark.parametrize(
