@@ -206,7 +206,12 @@ def _execute(host: Host, frame: LiveFrame, broken: _Broken) -> _State:
         frame.offset = program.instructions[following].offset
         return _Ready.READY
     frame.stack = before
-    return _Native(raised, _left_at(frame, broken) if raised is None else None)
+    try:
+        return _Native(raised, _left_at(frame, broken) if raised is None else None)
+    finally:
+        # Frames of the traceback refer to this one as their caller: a cycle, if it held the
+        # exception, and what the program's frames hold would go later than in eager.
+        raised = None
 
 
 def _enter(host: Host, frames: list[LiveFrame]) -> _State:
@@ -222,7 +227,10 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     except BaseException as interrupt:  # of the compile: the frame's handlers see it
         raised = without_driver_frames(interrupt)
     if found is None:
-        return _Native(raised)
+        try:
+            return _Native(raised)
+        finally:
+            raised = None  # see `_execute`
     if isinstance(found, LeftToEager):
         return _Native(why=found)
     entry, inputs = found
@@ -243,7 +251,10 @@ def _enter(host: Host, frames: list[LiveFrame]) -> _State:
     except Exception as fault:
         why = host.left_by_fault(fault, frame.code, is_rest=True)
     if results is None:  # outside of the except clauses, so that what is raised has no context
-        return _Native(raised, why)
+        try:
+            return _Native(raised, why)
+        finally:
+            raised = None  # see `_execute`
     if entry.returns:
         return Finished(entry.replay(values, results))
     host.tally.broken.add()
