@@ -11,6 +11,7 @@ from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_with_key
 from braze.capture.object_numbers import refuse_number
 from braze.capture.opaque_objects import check_opaque_key
+from braze.capture.outside_proxies import entries_of
 from braze.capture.overlay import DELETED, EXACT, is_key
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_items import store_tensor_item, tensor_item
@@ -51,6 +52,7 @@ def get_item(interpreter: Any, owner: Any, key: Any) -> Any:
         return _class_item(interpreter, owner, key)
     if id(owner) in world.known and issubclass(type(owner), (list, tuple, dict)):
         return _known_item(interpreter, owner, key)
+    owner = entries_of(interpreter, owner)
     if id(owner) in world.known and not is_identity(owner):
         raise BreakRequested("unsupported-container", f"an item of {cls.__qualname__}")
     return call_with_key(interpreter, operator.getitem, owner, key)

@@ -11,6 +11,7 @@ import torch
 
 from braze.capture.generators import InlinedGenerator
 from braze.capture.leaf_calls import check_original, leaf_call
+from braze.capture.outside_proxies import entries_of
 from braze.capture.overlay import EXACT, SETS
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.text_passing import handed_over
@@ -126,6 +127,9 @@ def iterator_of(interpreter: Any, value: Any) -> Any:
             return value
         if issubclass(cls, (str, bytes)):  # a subclass's, guarded by identity
             return interpreter.native(iter, value)
+        entries = entries_of(interpreter, value)
+        if entries is not value:
+            return interpreter.native(iter, entries)
         raise BreakRequested("unsupported-container", f"iterating over {cls.__qualname__}")
     return interpreter.native(iter, value)
 

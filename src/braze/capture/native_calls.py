@@ -42,6 +42,7 @@ from braze.capture.native_tables import (
 )
 from braze.capture.numpy_functions import call_on_numbers, is_numpys_function
 from braze.capture.opaque_objects import check_opaque, only_keeps
+from braze.capture.outside_proxies import entries_of
 from braze.capture.overlay import EXACT, SETS, check_order
 from braze.capture.shown_text import ShownText
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -251,7 +252,7 @@ def _call_method(
     if not args:
         return interpreter.native(function, *args, **kwargs)
     given, *rest = args
-    owner = given
+    owner = given = entries_of(interpreter, given) if holder is types.MappingProxyType else given
     if holder in KEEPING and id(owner) not in interpreter.world.known:
         return interpreter.native(function, *args, **kwargs)
     if is_numpys_function(holder) and function.__name__ == "__call__":

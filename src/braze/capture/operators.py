@@ -23,6 +23,7 @@ from braze.capture.native_calls import (
     iterable_argument,
     native_argument,
 )
+from braze.capture.outside_proxies import entries_of
 from braze.capture.overlay import EXACT, SEQUENCES
 from braze.capture.promises import negated
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -516,6 +517,7 @@ def contains(interpreter: Any, container: Any, item: Any) -> bool:
                 return False
             if _same_or_equal(interpreter, candidate, item):
                 return True
+    container = entries_of(interpreter, container)
     if id(container) in world.known and cls not in EXACT and not issubclass(type(container), type):
         raise BreakRequested("unsupported-container", f"`in` on {cls.__qualname__}")
     contents = native_argument(interpreter, container) if cls in EXACT else container

@@ -24,6 +24,7 @@ from braze.capture.generators import InlinedGenerator
 from braze.capture.histories import used_up_recipe
 from braze.capture.hook_handles import handle_recipe
 from braze.capture.iteration import FittedIterator, GetitemIterator, ProtocolIterator
+from braze.capture.mapping_probe import dict_behind
 from braze.capture.native_calls import Callback
 from braze.capture.new_leaves import leaf_recipe
 from braze.capture.overlay import MAPPINGS, ordered_items
@@ -369,7 +370,7 @@ class RecipeWriter:
 
     def proxy(self, value: types.MappingProxyType[Any, Any]) -> Recipe:
         """A read-only view of a dict that is no class's."""
-        held = _Probe().unwrap(value)
+        held = dict_behind(value)
         if id(value) in self._world.class_dicts or "__module__" in held:
             raise CannotRebuild("the dict of a class")
         return NewCall(types.MappingProxyType, (self.recipe(held),))
@@ -575,27 +576,7 @@ def _slots(value: Any, cls: type) -> list[tuple[str, types.MemberDescriptorType,
 
 def _dict_of_view(view: Any) -> Any:
     """The dict behind a view; a view shows it only through a read-only proxy."""
-    proxy = view.mapping
-    probe = _Probe()
-    return probe.unwrap(proxy)
-
-
-class _Probe:
-    """Compares equal to anything, and keeps what it was compared with: a mappingproxy compares
-    by its dict."""
-
-    found: Any = None
-
-    def __eq__(self, other: object) -> bool:
-        self.found = other
-        return True
-
-    __hash__ = None  # type: ignore[assignment]
-
-    def unwrap(self, proxy: Any) -> Any:
-        """The dict of a mappingproxy."""
-        _ = proxy == self
-        return self.found
+    return dict_behind(view.mapping)
 
 
 _MAKERS: dict[type, Any] = {

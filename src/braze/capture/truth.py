@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from braze.capture.leaf_calls import check_original
+from braze.capture.outside_proxies import entries_of
 from braze.capture.overlay import CONTAINERS, EXACT
 from braze.capture.promises import truth_of
 from braze.capture.signals import BreakRequested, ProgramRaised
@@ -132,6 +133,7 @@ def length(interpreter: Any, value: Any) -> int:
         return interpreter.native(len, _Sized(found))
     if known and issubclass(type(value), CONTAINERS):
         return interpreter.overlay.length(value)
-    if known:
+    value = entries_of(interpreter, value)
+    if id(value) in world.known:
         raise BreakRequested("unseen-callable", f"len of {cls.__qualname__}")
     return interpreter.native(len, value)

@@ -1,0 +1,1 @@
+"""What PyTorch's guides on compiled programs show, as a reader of them would try it."""
