@@ -114,10 +114,17 @@ class _Program:
     made: dict[str, list[NewTensor]] = field(default_factory=dict)
     results: list[str] | None = None
     pending: str = ""
+    # What each step asks for, found once: a place in the table, a constant, an input that stays.
+    places: dict[Buffer, int] = field(default_factory=dict)
+    constants: frozenset[Buffer] = frozenset()
+    staying: frozenset[Buffer] = frozenset()
 
     def write(self) -> LaunchProgram:
         schedule = self.schedule
         self.arena = {buffer: None for buffer, _ in (*schedule.slots, *schedule.sized)}
+        self.places = {buffer: place for place, buffer in enumerate(self.sources.table)}
+        self.constants = frozenset([buffer for buffer, _ in schedule.constants])
+        self.staying = frozenset(() if self.takes_inputs else schedule.inputs)
         for number, buffer in enumerate(schedule.inputs):
             self.tensors[buffer] = f"x{number}"
         for number, (buffer, tensor) in enumerate(schedule.constants):
@@ -237,7 +244,7 @@ class _Program:
     def _steps(self) -> int:
         """Lines for all steps. How many those are until the last that uses the arena."""
         arena_ends = 0
-        segments = {segment.first: segment for segment in self.sources.segments}
+        segments = {s.first: (number, s) for number, s in enumerate(self.sources.segments)}
         drops: dict[int, list[Buffer]] = {}
         for buffer, number in self.schedule.last_use:
             drops.setdefault(number, []).append(buffer)
@@ -249,35 +256,33 @@ class _Program:
             if isinstance(step, ExternStep):
                 self._extern(number, step)
             elif number in segments:
-                self._segment(segments[number])
+                self._segment(*segments[number])
             if not self.arena.keys().isdisjoint(buffers_of(step)):
                 arena_ends = len(self.body)
             self._drop(drops.get(number, ()))
         return arena_ends
 
     def _drop(self, buffers: Iterable[Buffer]) -> None:
-        kept = set() if self.takes_inputs else {*self.schedule.inputs}
         dead = [
             self.tensors[b]
             for b in buffers
-            if b in self.tensors and b not in self.arena and b not in kept
+            if b in self.tensors and b not in self.arena and b not in self.staying
         ]
         if dead:
             self.body.append(f"del {', '.join(dead)}")
 
-    def _segment(self, segment: Segment) -> None:
-        places = {buffer: place for place, buffer in enumerate(self.sources.table)}
+    def _segment(self, number: int, segment: Segment) -> None:
+        places = self.places
         touched: dict[Buffer, None] = {}
         for step in self.schedule.steps[segment.first : segment.last + 1]:
             touched.update(dict.fromkeys(step.memory))  # type: ignore[union-attr]
-        constants = {buffer for buffer, _ in self.schedule.constants}
         pairs = []
         made: list[Buffer] = []
         if self.device is not None and self.arena and ARENA not in self.bound:
             self.bound.add(ARENA)
             pairs.append(f"{len(places)}, arena")
         for buffer in touched:
-            if buffer in self.arena or buffer in constants or buffer in self.bound:
+            if buffer in self.arena or buffer in self.constants or buffer in self.bound:
                 continue
             if buffer not in places:
                 continue
@@ -294,7 +299,6 @@ class _Program:
             self.body.append(f"fault = run({arguments})")
             self.body.append("if fault: raise_fault(fault)")
             return
-        number = self.sources.segments.index(segment)
         if made:
             name = f"made{number}"
             self.made[name] = [self._new_tensor(buffer, places[buffer]) for buffer in made]

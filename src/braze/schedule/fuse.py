@@ -105,7 +105,10 @@ class Fusion:
     small_points: int
     places: list[Group | Extern] = field(default_factory=list)
     made_at: dict[Buffer, int] = field(default_factory=dict)
-    touching: dict[Buffer, list[int]] = field(default_factory=dict)  # a set takes 200 bytes
+    # The groups that read or make a buffer and may take more, and the last of all: a set takes 200
+    # bytes.
+    touching: dict[Buffer, list[int]] = field(default_factory=dict)
+    last_touching: dict[Buffer, int] = field(default_factory=dict)
     shared_targets: set[Buffer] = field(default_factory=set)
     read_by_calls: dict[Buffer, int] = field(default_factory=dict)
     refusals: list[Refusal] = field(default_factory=list)
@@ -188,14 +191,15 @@ def _place_definition(fusion: Fusion, definition: Definition) -> None:
         position = len(fusion.places) - 1
     for buffer in (*buffers, definition.target):
         fusion.touching.setdefault(buffer, []).append(position)
+        fusion.last_touching[buffer] = max(position, fusion.last_touching.get(buffer, -1))
     before = fusion.made_at.get(definition.target, 0)
     fusion.made_at[definition.target] = max(position, before)
 
 
 def _after_all(fusion: Fusion, target: Buffer) -> int:
     """The first place behind whatever reads or writes the contents that a scatter changes."""
-    places = {fusion.made_at.get(target, -1), fusion.read_by_calls.get(target, -1)}
-    return max(places.union(fusion.touching.get(target, ()))) + 1
+    noted = (fusion.made_at, fusion.read_by_calls, fusion.last_touching)
+    return max(places.get(target, -1) for places in noted) + 1
 
 
 def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | None:
@@ -204,7 +208,7 @@ def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | No
     last = len(fusion.places)
     nearby = range(max(earliest, last - _NEARBY), last)
     refused: dict[str, list[str]] = {}
-    found = None
+    found, full = None, set()
     for position in sorted(related | set(nearby)):
         group = fusion.places[position]
         if not isinstance(group, Group):
@@ -217,15 +221,28 @@ def _find_place(fusion: Fusion, candidate: Candidate, earliest: int) -> int | No
             break
         if position in related:
             refused.setdefault(refusal, []).append(group.members[0].definition.target.name)
+            if _is_full(fusion, group):
+                full.add(position)
+    if full:  # asked once: of an input that every layer reads there are as many groups as layers
+        for buffer in candidate.buffers & touching.keys():
+            touching[buffer] = [n for n in touching[buffer] if n not in full]
     name = candidate.definition.target.name
     fusion.refusals += [Refusal(tuple(first), name, reason) for reason, first in refused.items()]
     return found
 
 
+def _is_full(fusion: Fusion, group: Group) -> bool:
+    """Whether the group takes nothing more, whatever it is."""
+    buffers = len(group.first_reads.keys() | group.makers.keys()) + 1
+    return len(group.members) >= fusion.limit or buffers > _MOST_BUFFERS
+
+
 def _is_worth_joining(fusion: Fusion, group: Group, candidate: Candidate) -> bool:
     """Independent definitions share a kernel where starting one costs as much as running it."""
     small = estimated(size for _, size in group.space) <= fusion.small_points
-    return small and estimated(size for _, size in candidate.loops) <= fusion.small_points
+    if not small or _is_full(fusion, group):
+        return False
+    return estimated(size for _, size in candidate.loops) <= fusion.small_points
 
 
 def _new_group(fusion: Fusion, candidate: Candidate) -> Group:

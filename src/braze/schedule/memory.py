@@ -14,9 +14,9 @@ what is large has memory of its own instead, which goes back after its last read
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from bisect import bisect_left, bisect_right
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import accumulate
 from typing import final
 
@@ -95,7 +95,8 @@ def place(program: LoopProgram, steps: Sequence[Step], target: Target) -> Placem
     given = {*program.inputs, *(buffer for buffer, _ in program.constants)}
     plannable = Plannable.of(program, target)
     foreign = _allocated_by_externs(steps)  # kernels may scatter into it
-    planned = [b for b in first if b not in visible | given | foreign and plannable(b)]
+    elsewhere = visible | given | foreign
+    planned = [b for b in first if b not in elsewhere and plannable(b)]
     lives = [_life(b, first[b], last[b]) for b in planned]
     placed, total = _fit([life for life in lives if life.about <= target.planned_bytes])
     if target.shares_memory and _costs_more(total, lives, _others(steps, lives, given, visible)):
@@ -104,11 +105,12 @@ def place(program: LoopProgram, steps: Sequence[Step], target: Target) -> Placem
     slots = {} if is_sized else {life.buffer: Slot(at, life.about) for life, at in placed}
     sized = _ordered(placed) if is_sized else {}
     inside = slots.keys() | sized.keys() | given
-    fresh = tuple(b for b in _written_by_kernels(steps) if b not in inside | foreign)
+    allocated = inside | foreign
+    fresh = tuple(b for b in _written_by_kernels(steps) if b not in allocated)
     temporary = set(fresh) | (_written_by_externs(steps) - inside)
-    outputs = {view.buffer for view in program.outputs}
     temporary |= {*program.inputs} - {target for target, _ in program.mutations}
-    drops = tuple((b, last[b]) for b in last if b in temporary - outputs and last[b] < end)
+    temporary -= {view.buffer for view in program.outputs}
+    drops = tuple((b, last[b]) for b in last if b in temporary and last[b] < end)
     size = 0 if is_sized else total
     return Placement(tuple(slots.items()), size, tuple(sized.items()), fresh, drops)
 
@@ -206,20 +208,95 @@ def _life(buffer: Buffer, first: int, last: int) -> _Life:
 def _fit(lives: Sequence[_Life]) -> tuple[list[tuple[_Life, int]], int]:
     """Each life with its offset, and the bytes of all, for the estimated sizes."""
     placed: list[tuple[_Life, int]] = []
-    taken: list[tuple[int, int, int, int]] = []  # (start, stop, first, last), in this order
+    taken = _Taken(max((life.last for life in lives), default=0) + 1)
     total = 0
     for life in sorted(lives, key=lambda life: (-life.about, life.first)):
-        at, first, last = 0, life.first, life.last
-        for start, stop, other_first, other_last in taken:
-            if other_first > last or first > other_last:
-                continue
-            if at + life.about <= start:
-                break
-            at = max(at, -(-stop // ALIGNMENT) * ALIGNMENT)
+        at = 0
+        if life.about:
+            for start, stop in taken.between(life.first, life.last):
+                if at + life.about <= start:
+                    break
+                at = max(at, stop)
+            aligned = -(-(at + life.about) // ALIGNMENT) * ALIGNMENT
+            taken.add(at, aligned, life.first, life.last)
         placed.append((life, at))
-        insort(taken, (at, at + life.about, first, last))
         total = max(total, at + life.about)
     return placed, total
+
+
+@final
+class _Ranges:
+    """Bytes of an arena as ranges that do not touch, in order."""
+
+    def __init__(self) -> None:
+        self._starts: list[int] = []
+        self._stops: list[int] = []
+
+    def add(self, start: int, stop: int) -> None:
+        """Join a range with those that it touches."""
+        low, high = bisect_left(self._stops, start), bisect_right(self._starts, stop)
+        if low < high:
+            start, stop = min(start, self._starts[low]), max(stop, self._stops[high - 1])
+        self._starts[low:high] = [start]
+        self._stops[low:high] = [stop]
+
+    def __iter__(self) -> Iterator[tuple[int, int]]:
+        return zip(self._starts, self._stops)
+
+
+@final
+class _Taken:
+    """What is taken of an arena, and from which step to which: a segment tree over the steps.
+
+    A life is entered at the O(log steps) nodes that together are its steps; a node has what is
+    taken during all of its steps, and what is taken during any. Thousands of buffers that live at
+    the same time (what a step's forward keeps for its backward) are few ranges there.
+    """
+
+    def __init__(self, steps: int) -> None:
+        self._leaves = 1 << (steps - 1).bit_length()
+        self._during_all: defaultdict[int, _Ranges] = defaultdict(_Ranges)
+        self._during_any: defaultdict[int, _Ranges] = defaultdict(_Ranges)
+
+    def add(self, start: int, stop: int, first: int, last: int) -> None:
+        """Take the bytes from the step `first` to the step `last`, both included."""
+        nodes = self._nodes(first, last)
+        for node in nodes:
+            self._during_all[node].add(start, stop)
+        for above in {above for node in nodes for above in _path(node)}:
+            self._during_any[above].add(start, stop)
+
+    def between(self, first: int, last: int) -> list[tuple[int, int]]:
+        """What is taken during at least one of these steps: ranges in order, which may overlap."""
+        found: list[tuple[int, int]] = []
+        for node in {*_path(first + self._leaves), *_path(last + self._leaves)}:
+            if node in self._during_all:
+                found += self._during_all[node]
+        for node in self._nodes(first, last):
+            if node in self._during_any:
+                found += self._during_any[node]
+        found.sort()
+        return found
+
+    def _nodes(self, first: int, last: int) -> list[int]:
+        """The largest subtrees that together are these steps."""
+        found, low, high = [], first + self._leaves, last + self._leaves + 1
+        while low < high:
+            if low & 1:
+                found.append(low)
+                low += 1
+            if high & 1:
+                high -= 1
+                found.append(high)
+            low, high = low >> 1, high >> 1
+        return found
+
+
+def _path(node: int) -> Iterator[int]:
+    """A node of the tree and those above it."""
+    while node:
+        yield node
+        node >>= 1
 
 
 def _others(

@@ -55,7 +55,7 @@ class Order:
 def build_kernel(
     group: Group, needed: set[Buffer], names: Names, name: str, target: Target
 ) -> Kernel:
-    """The kernel of a group; `needed` are the buffers that others read."""
+    """The kernel of a group; `needed` are those of its buffers that others read."""
     if target.computes_again:
         group = compute_again(group, needed)
     order = _order(group)
@@ -223,9 +223,10 @@ def _scratch(
         return {}
     count = estimated(shape) * block
     made: dict[Buffer, Buffer] = {}
+    later = _read_later(group)
     for member in group.members:
         target = member.definition.target
-        if target in needed or target not in _read_later(group):
+        if target in needed or target not in later:
             continue
         size = count * target.dtype.itemsize
         if size > room or not _is_plain(member, group):

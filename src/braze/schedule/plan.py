@@ -213,9 +213,10 @@ def _steps(program: LoopProgram, fused: Fused, names: Names, target: Target) -> 
             planned = target.plans_results
             steps.append(plan_extern(call, outside, plannable) if planned else step_of(call))
         else:
-            wanted = {b for b in place_.makers if {*readers.get(b, ())} - {position}}
+            made = place_.makers
+            wanted = {b for b in made if b in needed or {*readers.get(b, ())} - {position}}
             name = f"k{len(steps)}"
-            steps.append(build_kernel(place_, wanted | needed, names, name, target))
+            steps.append(build_kernel(place_, wanted, names, name, target))
     return steps
 
 

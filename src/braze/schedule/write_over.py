@@ -61,7 +61,8 @@ class _State:
             return kernel
         behind = {load.buffer for column in kernel.columns for load in loads(column.body)}
         for value in written(kernel):
-            if value in self.kept | self.made | behind or not _is_large(value):
+            is_placed = value in self.kept or value in self.made or value in behind
+            if is_placed or not _is_large(value):
                 continue
             ended = (b for b in kernel.memory if b not in behind and self._ends_with(b, number))
             done = (b for b in ended if _is_like(value, b))
