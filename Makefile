@@ -103,6 +103,9 @@ fuzz: $(READY)/packages
 	$(BIN)/python -m tests.fuzz --planted --programs 2000 --jobs $$(nproc)
 	BRAZE_SWEEP_SAMPLES=20 BRAZE_SHAPE_PROGRAMS=10000 \
 		$(PYTEST) -m "not gpu" tests/differential $(ARGS)
+	$(BIN)/python -m tests.differential.forced_fusions --programs 300
+	$(BIN)/python -m tests.differential.equivalent_programs --programs 300
+	$(BIN)/python -m tests.differential.sanitized --programs 100 --bounds
 	$(BIN)/python -W ignore -m tests.differential.changed_sizes --all
 	$(BIN)/python -m tests.differential.wrong_arguments --samples 2 --every 7
 	$(BIN)/python -W ignore -m tests.differential.failure_sweep

@@ -2,26 +2,33 @@
 behaviour: the process ends at the first byte that is read or written outside of an allocation.
 
     python -m tests.differential.sanitized --programs 100 --first 0
+    python -m tests.differential.sanitized --programs 100 --bounds
 
-The programs run in a child process, into which the sanitizers' libraries are loaded before Python's
-own: memory that PyTorch allocates has guarded bytes around it, too.
+With --bounds each element that a kernel reads or writes is also compared with the ends of its own
+buffer, since intermediate buffers lie beside each other in one allocation. The programs run in a
+child process, into which the sanitizers' libraries are loaded before Python's own: memory that
+PyTorch allocates has guarded bytes around it, too.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import shutil
 import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from braze.codegen.cpp import scope
+from braze.codegen.cpp import scope, source
+from braze.codegen.cpp.index import index_text
+from braze.codegen.cpp.phase import PhaseWriter
+from braze.shapes.expr import as_expr, dot
 from tests.differential.fusion_programs import make_program
 from tests.differential.test_fusion_fuzz import differences, run_compiled
 
@@ -69,6 +76,39 @@ def _one_further(*arguments: Any) -> Any:
 
 _PLACE = scope._place
 
+_WITHIN = """
+template <class T> struct bz_buffer {
+    T* p; i64 count;
+    T& operator[](i64 place) const {
+        if ((u64)place >= (u64)count) __builtin_trap();
+        return p[place];
+    }
+};
+template <class T> static bz_buffer<T> bz_within(T* p, i64 count) { return {p, count}; }
+"""
+
+
+def _with_ends(writer: PhaseWriter) -> None:
+    """A writer's pointers become buffers that know how many elements they reach."""
+    _SET_UP(writer)
+    for buffer, name in writer.pointers.items():
+        reach = dot([as_expr(n) - 1 for n in buffer.shape], buffer.stride) + 1
+        writer.pointers[buffer] = f"bz_within({name}, {index_text(reach, writer.sizes)})"
+
+
+_SET_UP = PhaseWriter.__post_init__
+_PRELUDE = source.prelude
+
+
+@contextlib.contextmanager
+def bounds_checked() -> Iterator[None]:
+    """Kernels that are generated inside stop the process where an element is not in its buffer."""
+    with (
+        mock.patch.object(PhaseWriter, "__post_init__", _with_ends),
+        mock.patch.object(source, "prelude", lambda: f"{_PRELUDE()}{_WITHIN}"),
+    ):
+        yield
+
 
 def _run(first: int, count: int) -> int:
     wrong = 0
@@ -93,9 +133,12 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--planted", action="store_true", help="kernels load what is one further")
     parser.add_argument("--inside", action="store_true", help="this process has the sanitizers")
+    parser.add_argument("--bounds", action="store_true", help="of each buffer by itself, too")
     options = parser.parse_args(arguments)
     if options.inside:
-        with mock.patch.object(scope, "_place", _one_further if options.planted else _PLACE):
+        checks = bounds_checked() if options.bounds else contextlib.nullcontext()
+        place = _one_further if options.planted else _PLACE
+        with checks, mock.patch.object(scope, "_place", place):
             return _run(options.first, options.programs)
     found = run_sanitized(arguments, 60 + 60 * options.programs)
     print(found.stdout, found.stderr, sep="\n")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 
 import pytest
 
@@ -17,7 +18,7 @@ pytestmark = [
 
 
 def test_kernels_stay_in_their_memory() -> None:
-    found = run_sanitized(("--programs", COUNT), 600)
+    found = run_sanitized(("--programs", COUNT, "--bounds"), 600)
     assert found.returncode == 0, found.stdout + found.stderr
     assert f"# {COUNT} programs, 0 differ" in found.stdout
 
@@ -27,3 +28,9 @@ def test_a_load_one_further_is_found() -> None:
     found = run_sanitized(("--programs", "3", "--planted"), 600)
     assert found.returncode
     assert "AddressSanitizer" in found.stderr
+
+
+def test_a_load_beyond_its_buffer_is_found() -> None:
+    """Planted: the same, where each buffer has ends of its own."""
+    found = run_sanitized(("--programs", "3", "--planted", "--bounds"), 600)
+    assert found.returncode == -signal.SIGILL
