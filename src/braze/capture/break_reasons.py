@@ -213,7 +213,7 @@ CATALOGUE: dict[str, BreakReason] = {
     ),
     "condition": BreakReason(
         "torch.cond cannot be one graph here: {detail}",
-        "let both branches only compute, under no_grad, results of the same shapes and dtypes",
+        "let both branches only compute results of the same shapes and dtypes",
         example=("def f(x, w):\n    return torch.cond(x.sum() > 0, lambda: x @ w, lambda: x)"),
     ),
     "backward-hook": BreakReason(

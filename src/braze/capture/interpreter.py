@@ -71,6 +71,7 @@ class Interpreter:
     generators: weak references to all that the program made.
     over: the program is not run any further. missed: a break or an interrupt that was met where
     no exception can pass, in the end of an object that was dropped.
+    gate: what arguments of calls pass through in a branch of `torch.cond`.
     transforms: how many of torch.func's transforms are under way.
     reorders: whether the user names functions whose calls may be put off.
     late_calls: (function, args) to be called after the graph ran: warnings, log lines.
@@ -112,6 +113,7 @@ class Interpreter:
     """
 
     over = shows_text = False
+    gate: Callable[[Any], Any] | None = None
     reader: Any = None
     entered_settings: tuple[Any, ...] = ()
     entered_state: AmbientState

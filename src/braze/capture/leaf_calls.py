@@ -37,12 +37,13 @@ from braze.standins.standin import Standin
 def leaf_call(
     interpreter: Any, function: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> Any:
-    """Call a torch function, method or operator on stand-ins; note it as a TorchCall, except
-    inside of torch.func's transforms, where tensors are wrapped."""
+    """Call a function of torch's on stand-ins; note it, unless a transform has wrapped tensors."""
     if interpreter.frames[-1].runs_eagerly:
         raise _disabled(interpreter.frames[-1].code, function)
     if interpreter.world.opaque:
         check_opaque(interpreter, function, args, kwargs)
+    if interpreter.gate is not None:
+        args, kwargs = interpreter.gate((args, kwargs))
     if not _PASSED.issuperset(map(type, args)):
         args = _passed(interpreter, function, args)
     if kwargs:
@@ -57,8 +58,7 @@ def leaf_call(
     if interpreter.shows_text or interpreter.arrays.in_use:
         _check_read(interpreter, function, args, kwargs)
     name = call_name(function)
-    origin = interpreter.origin(name)
-    interpreter.tracer.origin = origin
+    origin = interpreter.tracer.origin = interpreter.origin(name)
     facts = interpreter.world.sizes.facts
     if interpreter.tracer.has_lazy:
         check_lazy(name, (*args, *kwargs.values()))

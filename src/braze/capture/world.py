@@ -125,7 +125,7 @@ def is_identity_class(cls: type) -> bool:
     """The same of instances of a class, if not of those that may be bound to an object."""
     if cls in IDENTITIES or issubclass(cls, (type, enum.Enum, types.ModuleType)):
         return True
-    if is_enumeration_of_c(cls):
+    if type(cls) is not type and is_enumeration_of_c(cls):
         return True
     return issubclass(cls, _NUMBERS_AND_TEXT) and cls not in CONSTANTS
 

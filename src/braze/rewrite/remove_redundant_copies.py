@@ -4,6 +4,9 @@
     %2 = _to_copy(%1, float32)    # is float32 already      ->   %3 = exp(%0)
     %3 = exp(%2)
 
+    %2 = where(%0, %1, %1)        # the gates of `torch.cond`  ->   %3 = exp(%1)
+    %3 = exp(%2)
+
 A copy goes only if its result has the type of its source, strides included, and neither the
 caller nor a write-back can tell them apart: a copy that reaches a result stays.
 """
@@ -37,6 +40,8 @@ _VIEWS = frozenset(
     }
 )
 
+_SELECT = "aten.where.self"
+
 
 def remove_redundant_copies(graph: Graph) -> Graph:
     """The graph without copies, casts and views that change nothing."""
@@ -47,8 +52,9 @@ def remove_redundant_copies(graph: Graph) -> Graph:
     for node in graph.nodes:
         node = replace_operands(node, replacements)
         name = str(node.op)
-        if name in _VIEWS or name in _COPIES:
-            source, result = node.args[0], node.outputs[0]
+        selects_one = name == _SELECT and node.args[1] is node.args[2]
+        if name in _VIEWS or name in _COPIES or selects_one:
+            source, result = node.args[1 if selects_one else 0], node.outputs[0]
             assert result is not None
             is_private = name in _VIEWS or not (result in escaping or source in written)
             if is_private and is_same_layout(source, result):
