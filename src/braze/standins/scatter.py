@@ -25,9 +25,21 @@ if TYPE_CHECKING:
 InverseStep: TypeAlias = Callable[["Recorder", Step, Value, Value], Value]
 
 
-def _scatter_by(op: Any) -> InverseStep:
+def _scatter_by(op: Any, *dims: int) -> InverseStep:
+    """dims: which of the view's arguments are dimensions."""
+
     def inverse(recorder: Recorder, step: Step, before: Value, value: Value) -> Value:
-        return recorder.emit(op, (before, value, *step.args), step.kwargs)  # type: ignore[no-any-return]
+        if not before.type.dtype.is_complex:  # type: ignore[union-attr]
+            return recorder.emit(op, (before, value, *step.args), step.kwargs)  # type: ignore[no-any-return]
+        # PyTorch differentiates a write to a view of complex numbers, and not these operators.
+        rank = len(before.type.shape)  # type: ignore[union-attr]
+        args = [n % rank if place in dims else n for place, n in enumerate(step.args)]
+        named = {k: n % rank if k.startswith("dim") else n for k, n in step.kwargs.items()}
+        parts = [recorder.emit(aten.view_as_real.default, (v,), {}) for v in (before, value)]
+        if op is aten.diagonal_scatter.default:  # a diagonal is the last dimension
+            parts[1] = recorder.emit(aten.transpose.int, (parts[1], -2, -1), {})
+        made = recorder.emit(op, (*parts, *args), named)
+        return recorder.emit(aten.view_as_complex.default, (made,), {})  # type: ignore[no-any-return]
 
     return inverse
 
@@ -106,9 +118,9 @@ def scatter_strided(
 
 
 INVERSE_STEPS: dict[Any, InverseStep] = {
-    aten.select.int: _scatter_by(aten.select_scatter.default),
-    aten.slice.Tensor: _scatter_by(aten.slice_scatter.default),
-    aten.diagonal.default: _scatter_by(aten.diagonal_scatter.default),
+    aten.select.int: _scatter_by(aten.select_scatter.default, 0),
+    aten.slice.Tensor: _scatter_by(aten.slice_scatter.default, 0),
+    aten.diagonal.default: _scatter_by(aten.diagonal_scatter.default, 1, 2),
     aten.transpose.int: _same_op(aten.transpose.int),
     aten.t.default: _same_op(aten.t.default),
     aten._conj.default: _same_op(aten._conj.default),
