@@ -15,8 +15,8 @@ PAGES = sorted((ROOT / "docs" / "how_to").glob("*.md"))
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_a_how_to_does_what_it_says(page: Path, tmp_path: Path) -> None:
     steps = steps_of(page.read_text())
-    assert page.read_text().count("```python\n") == sum(s.what != "prints" for s in steps)
-    assert sum(step.what == "run" for step in steps) >= 1
+    assert page.read_text().count("```python\n") == sum(s.what != "Prints" for s in steps)
+    assert sum(step.what == "Run" for step in steps) >= 1
     copy = Copy(tmp_path)
     for step in steps:
         copy.do(step)
@@ -24,14 +24,14 @@ def test_a_how_to_does_what_it_says(page: Path, tmp_path: Path) -> None:
 
 def test_a_wrong_page_is_noticed(tmp_path: Path) -> None:
     copy = Copy(tmp_path)
-    copy.do(Step("run", "", "import braze; print(braze.__file__)\n"))
-    copy.do(Step("prints", "", f"{tmp_path}/src/braze/__init__.py\n"))  # the copy, not the source
+    copy.do(Step("Run", "", "import braze; print(braze.__file__)\n"))
+    copy.do(Step("Prints", "", f"{tmp_path}/src/braze/__init__.py\n"))  # the copy, not the source
     for wrong in (
-        Step("prints", "", "something else\n"),
-        Step("run", "", "1 / 0\n"),
-        Step("quote", "src/braze/frozen.py", "no such line\n"),
-        Step("insert", "src/braze/frozen.py after: no such line", "pass\n"),
-        Step("new", "src/braze/frozen.py", "pass\n"),
+        Step("Prints", "", "something else\n"),
+        Step("Run", "", "1 / 0\n"),
+        Step("In", "`src/braze/frozen.py`", "no such line\n"),
+        Step("Insert into", "`src/braze/frozen.py`, behind `no such line`", "pass\n"),
+        Step("New file", "`src/braze/frozen.py`", "pass\n"),
     ):
         with pytest.raises(AssertionError):
             copy.do(wrong)
