@@ -25,7 +25,8 @@ from pathlib import Path
 from tests.architecture.tree import ROOT
 
 _STEP = re.compile(
-    r"^\*\*(Run|Prints|New file|Append to|Insert into|Remove from|In)\*\*(.*)\n\n```\w*\n(.*?)```",
+    r"^\*\*(Run|Prints|New file|Append to|Insert into|Remove from|In)\*\*([^\n]*)\n\n"
+    r"```\w*\n(.*?)```",
     re.M | re.S,
 )
 _PRINTS = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE

@@ -1,4 +1,4 @@
-"""The forward once more, for a backward that is to be differentiated itself.
+"""Builds the graph that runs the forward again, for double backward.
 
     %1 = add(%0, %4)                  an optimizer's step, say
     %2 = with_data(%0, %1)

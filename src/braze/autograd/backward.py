@@ -1,4 +1,4 @@
-"""The backward graph that goes with a choice of saved values.
+"""Builds the backward graph for a choice of saved values.
 
     saved: %1                          input %1, %5
     forward: %2 = relu(%1)      ->     %2 = relu(%1)                  # computed again

@@ -1,4 +1,4 @@
-"""What it costs to compute a value again in the backward, by operator.
+"""The recomputation cost of a value in the backward, by operator.
 
 FREE        views, copies, constants: nothing or next to nothing
 CHEAP       pointwise arithmetic, fused into its reader

@@ -1,4 +1,4 @@
-"""Takes out of a joint graph what only eager autograd needs.
+"""Removes from a joint graph what only eager autograd needs.
 
     %3 = detach(%2)                                               # saved results are detached
     %9 = native_batch_norm_backward(%8, %1, %w, %mean, ..., True)

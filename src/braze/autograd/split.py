@@ -1,4 +1,4 @@
-"""Puts a joint graph and a choice of saved values together to the two graphs that run."""
+"""Splits a joint graph into forward and backward graphs for a choice of saved values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A backward graph as several, each of which gives the gradients of one group of inputs.
+"""Splits a backward graph into stages, each with the gradients of one group of inputs.
 
     backward:  %3 = mm(%g, %x2)      gradient of w2        stage 0:  %3 = mm(%g, %x2)
                %4 = mm(%g, %w2)                      ->              %4 = mm(%g, %w2)    -> stage 1

@@ -1,4 +1,4 @@
-"""Graph to graph: cleans up before lowering. The pass list is `braze.rewrite.passes`."""
+"""Graph passes: graph to graph, before lowering. `braze.rewrite.passes` lists them in order."""
 
 from braze.rewrite.passes import choose_kernels, rewrite, rewrite_joint
 

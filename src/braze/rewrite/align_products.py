@@ -1,4 +1,4 @@
-"""Gives products of half-precision matrices the alignment that the library's fast kernels want.
+"""Pads half-precision matrix products to the alignment of the library's fast kernels.
 
     %2 = mm(%0, %1)                      # [4096, 768] @ [768, 50257]
 becomes

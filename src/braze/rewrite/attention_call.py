@@ -1,4 +1,4 @@
-"""Attention as a call of `scaled_dot_product_attention`, and the operators that this is made of.
+"""Builds a call of `scaled_dot_product_attention`, and its backward, as graph nodes.
 
     Attention(query=%0, ..., masks=(Fill(%2, True, -inf),))
 ->

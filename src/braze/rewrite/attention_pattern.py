@@ -1,4 +1,4 @@
-"""Finds attention that a program writes out: a product, a softmax over its rows, a product.
+"""Matches attention that a program writes out: a product, a softmax over rows, a product.
 
     %3 = bmm(%0, %1)                     # scores
     %4 = mul(%3, 0.125)

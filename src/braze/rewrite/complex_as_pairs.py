@@ -1,4 +1,4 @@
-"""Writes arithmetic on complex numbers as arithmetic on their real and imaginary parts.
+"""Replaces complex arithmetic by arithmetic on real and imaginary parts.
 
     %3 = view_as_complex(%0)             # [n, 64, 2] float32
     %4 = mul(%3, %1)                     # %1: [64] complex64

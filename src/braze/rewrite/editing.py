@@ -1,4 +1,4 @@
-"""What passes share: walking arguments, replacing values, and which values escape the graph."""
+"""Shared functions of passes: walking arguments, replacing values, escape analysis."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Gives attention that a program writes out to the library's kernel for it.
+"""Replaces attention that a program writes out by the library's fused kernel.
 
     %2 = bmm(%0, %1)
     %3 = mul(%2, 0.125)           ->   %8 = transpose(%1, -2, -1)

@@ -1,4 +1,4 @@
-"""Operators of our own become ATen's: what else they say has been used by now.
+"""Replaces Braze's internal operators by ATen operators, when their extra facts have been used.
 
     %2 = braze.overwritten(%0, %1)        %2 = clone(%1)      gradients are traced
     %3 = braze.with_data(%0, %2)     ->   %3 = clone(%2)

@@ -1,4 +1,4 @@
-"""Lets convolutions work on images that have their channels innermost.
+"""Moves convolutions and what lies between them to channels-last layout.
 
     %1 = convolution(%0, ...)           %4 = clone(%0, channels_last)
     %2 = relu(%1)                 ->    %1 = convolution(%4, ...)     # channels last

@@ -1,4 +1,4 @@
-"""Keeps cuDNN's attention from computing gradients by the plan of another call.
+"""Gives cuDNN attention of compiled graphs plans of its own, apart from eager's.
 
     %9, ... = _scaled_dot_product_cudnn_attention_backward(%5, ..., 0.0, False)
 ->

@@ -1,4 +1,4 @@
-"""Which definitions are computed together, in which loops, and where their values live."""
+"""Scheduling: which definitions share a kernel, in which loops, and where values are stored."""
 
 from braze.schedule.plan import schedule
 from braze.schedule.products import ChooseProduct

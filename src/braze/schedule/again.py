@@ -1,4 +1,4 @@
-"""Values of a row computed again in each phase that reads them.
+"""Rematerializes values of a row in each phase that reads them, instead of storing them.
 
     phase r: e = exp(x - top); s = sum of e          phase r: s = sum of exp(x - top)
     phase r: y = e / s                         ->    phase r: y = exp(x - top) / s

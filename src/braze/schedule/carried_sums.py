@@ -1,4 +1,4 @@
-"""Sums of many operands carried along as the operands come.
+"""Accumulates sums of many operands while the operands are computed, one kernel after the other.
 
     g1[i] = e1                                  g1[i] = g0[i] + e1
     y1[j] = g0[j + 64] + g1[j + 64]             y1[j] = g1[j + 64]

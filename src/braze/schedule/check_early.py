@@ -1,4 +1,4 @@
-"""Indices that are looked up behind an operator with effects are checked before it.
+"""Hoists the range checks of indices above operators with side effects.
 
     call lib::send(b0)                       b9[i0] = in_range(b1[i0], 8)
     b4[i0] = b2[in_range(b1[i0], 8)]   ->    call lib::send(b0)

@@ -1,4 +1,5 @@
-"""What is left behind sums over rows that the kernel of the rows computes (`schedule/columns.py`).
+"""Finishes column sums: adds up the partial sums that the kernel of the rows left
+(`schedule/columns.py`).
 
     kernel a: rows i < 4096: g[i, r] = ...; y[i, r] = ...; p[task, r], q[task, r] = sums over rows
     kernel b: rows c < 768 in lanes: v[c] = sum over k < 512 of p[k, c]

@@ -1,4 +1,4 @@
-"""Sums over rows, computed where the rows are read for something else.
+"""Fuses sums over rows into kernels that read the same rows for something else.
 
     kernel a: rows i < 16384: dx[i, r] = ... sums over r of x[i, r] and dy[i, r] ...
     kernel b: rows k < 16, c < 4096 in lanes: part[k, c] = sum over s of dy[1024*k + s, c]

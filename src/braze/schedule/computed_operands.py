@@ -1,4 +1,4 @@
-"""Matrices that a product may compute where it multiplies them, instead of reading them.
+"""Finds operands of matrix products that the product's kernel may compute instead of loading.
 
     kernel k0: for i0 < 96, r0 < 64: b4[i0, r0] = bf16(f32(w[i0, r0]) * s[i0])
     b5 = aten.mm(x, b4 transposed)

@@ -1,4 +1,4 @@
-"""Convolutions as products of matrices, for channels-last images.
+"""Schedules convolutions of channels-last images as implicit matrix products.
 
     b2 = aten.convolution(x, w, None, [1, 1], [1, 1], [1, 1], False, [0, 0], 1)
 is, over m = (image, row, column) of the result and k = (window's row, its column, channel),

@@ -1,4 +1,4 @@
-"""Estimates that decisions rest on: operations an element, sizes, and what is heavy."""
+"""The cost model: operations per element, bytes, and which operations are expensive."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Loops cut where index expressions divide them.
+"""Splits loops where index expressions divide them.
 
     for r in 768:  y[r] = x[r // 64, r % 64]
 becomes

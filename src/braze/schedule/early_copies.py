@@ -1,4 +1,4 @@
-"""Results that are copies of what a library call made are written behind the call.
+"""Moves copies of a library call's results up, right behind the call.
 
     w, b = conv_backward(...)                 w, b = conv_backward(...)
     ...                                ->     g[i, j] = w[i, j]

@@ -1,4 +1,4 @@
-"""Regions of a buffer are written when what they copy is there, not when all of it is.
+"""Writes regions of a concatenated buffer as soon as their operands are computed.
 
     p0 = mm(...)                          p0 = mm(...)
     p1 = mm(...)                          t[i, r] = p0[i, r]

@@ -1,4 +1,4 @@
-"""Extern calls that can write into a planned buffer.
+"""Finds extern calls that can write their results into a planned buffer.
 
 An operator qualifies by its own `out=` overload: one result, same arguments, and no tag
 `generated`, which marks overloads that compute elsewhere and copy. A call whose result is its first

@@ -1,4 +1,4 @@
-"""Neighbouring axes of a reduction as one, where memory goes through them as one.
+"""Merges neighbouring reduction axes that are contiguous in memory.
 
     y[c] = sum(n < 32, h < 112, w < 112: x[n, c, h, w])        with x in channels-last layout
 becomes

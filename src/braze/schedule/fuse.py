@@ -1,4 +1,4 @@
-"""Definitions gathered into groups that one kernel computes.
+"""Fuses definitions into groups, one kernel each.
 
 A group has a space of canonical symbols. Its members map their own axes to them: a *full* member
 runs over the whole space, a *row* member over the outer symbols only, a *reduction* over the whole

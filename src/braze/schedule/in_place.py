@@ -1,4 +1,4 @@
-"""Writes kernels' results where they are wanted: into the inputs that the program writes back to.
+"""Lets kernels write results directly into the inputs that the program updates.
 
     kernel k0: b9[i0] = p[i0] - 0.1 * g[i0]                 kernel k0: p[i0] = p[i0] - 0.1 * g[i0]
     mutate p = b9                                  ->

@@ -1,4 +1,4 @@
-"""Definitions computed where they are read.
+"""Inlines definitions into the definitions that read them.
 
     t[i0] = x[i0] * 2
     y[i0, i1] = t[i1] + z[i0, i1]          becomes         y[i0, i1] = x[i1] * 2 + z[i0, i1]

@@ -1,4 +1,4 @@
-"""Regions of one buffer that nobody else reads, as one definition that chooses.
+"""Joins the regions of a buffer into one definition that selects among them.
 
     t[i, r0] = a[i, r0]          with r0 < 64           t[i, c] = a[i, c] where c < 64,
     t[i, r0 + 64] = b[i, r0]     with r0 < 32     ->              else b[i, c - 64]

@@ -1,4 +1,4 @@
-"""Values computed once more where they are read again much later, so as not to be kept meanwhile.
+"""Rematerializes cheap values before a late reader, so that their memory is free in between.
 
     y = relu((x - m) * s)            y = relu((x - m) * s)
     z = conv(y, w)                   z = conv(y, w)

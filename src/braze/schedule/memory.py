@@ -1,4 +1,4 @@
-"""Where buffers live between the steps: offsets in one arena, reused when their readers are done.
+"""Plans memory: an arena with offsets, where buffers with disjoint live ranges share bytes.
 
 A buffer lives from the step that writes it first to the step that reads it last. Largest first,
 each is put at the lowest offset where nothing alive at the same time lies.

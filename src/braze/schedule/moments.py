@@ -1,4 +1,4 @@
-"""A sum and the squares about a mean, of few large groups, in one read.
+"""Computes mean and variance of few large groups in one pass over the data.
 
     s[c] = sum(n, i: x[n, c, i])
     m[c] = s[c] / N

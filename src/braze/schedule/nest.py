@@ -1,4 +1,4 @@
-"""A group of definitions becomes a loop nest: which loop is vectorised, what merges, what is kept.
+"""Turns a group of definitions into a loop nest: vectorization, loop fusion, stored values.
 
 The vectorised loop goes along single elements in most accesses. Where that is a loop over results
 of reductions, tasks take blocks of lanes. Neighbouring loops that walk memory as one loop would

@@ -1,4 +1,4 @@
-"""One reduction a definition.
+"""Splits definitions so that each holds at most one reduction.
 
     y[i0, i1] = exp(x[i0, i1]) / sum(r0 < 8: exp(x[i0, r0]))     with i0 < 4, i1 < 1
 becomes

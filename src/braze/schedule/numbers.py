@@ -1,4 +1,4 @@
-"""Kernels of single numbers that follow each other, as one.
+"""Merges consecutive kernels that compute single numbers.
 
     kernel a: steps0[] = steps0[] + 1
     kernel b: steps1[] = steps1[] + 1        ->      kernel a: both

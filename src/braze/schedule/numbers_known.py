@@ -1,4 +1,4 @@
-"""When numbers that a program computes are known: what sizes depend on comes after the call.
+"""Finds the step behind which each data-dependent number is known; sizes that use it come later.
 
 %3: int(u0) = aten.sym_size.int(%2, 0)
 b4[i0 < u0] = ...                            never in a kernel before that call

@@ -1,4 +1,4 @@
-"""Large products whose results have rows that begin anywhere (`ir/odd_rows.py`) as kernels of ours.
+"""Schedules large matrix products with unaligned rows (`ir/odd_rows.py`) as kernels of Braze's own.
 
     b2 = aten.mm(x, w)
 becomes

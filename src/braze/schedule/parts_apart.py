@@ -1,4 +1,4 @@
-"""Large values of which a small part waits for a late reader: the part waits, apart.
+"""Splits large values of which only a small part has a late reader; only that part is kept.
 
     g[c] = e                              g[c] = e
     y[c] = f(g[c])        c < 64          y[c] = f(g[c])

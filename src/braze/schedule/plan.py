@@ -1,4 +1,4 @@
-"""The schedule of a loop program: inline, unroll, split, fuse, nest, place.
+"""Builds the schedule of a loop program: inline, unroll, split, fuse, nest, place.
 
 >>> schedule(program, options)       # doctest: +SKIP
 """

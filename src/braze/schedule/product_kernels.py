@@ -1,4 +1,4 @@
-"""The kernel of a product of matrices and of what is done with each of its elements.
+"""Builds the kernel of a matrix product with its epilogue.
 
     b2 = aten.mm(x, w)
     kernel k1: rows i0 < 4096; for r0 < 768: y[i0, r0] = gelu(b2[i0, r0])

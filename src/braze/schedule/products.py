@@ -1,5 +1,4 @@
-"""Products of matrices with what makes their operands and what reads their results: which are one
-kernel.
+"""Decides which matrix products become kernels, with fused prologues and epilogues.
 
     kernel k0: b1[i0, r0] = bf16(f32(w[i0, r0]) * s[i0])
     b2 = aten.mm(x, b1 transposed)

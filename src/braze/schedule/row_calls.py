@@ -1,4 +1,4 @@
-"""Library calls that compute each row of their results from the same row of their arguments.
+"""Lists library calls that compute each row of a result from the same row of their arguments.
 
     operator            rows of the arguments                       rows of the results
     mm                  first: 0 | second: 1                        0 | 1

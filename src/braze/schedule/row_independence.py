@@ -1,4 +1,4 @@
-"""Which changing sizes of a loop program may be padded: a proof that rows do not meet.
+"""Proves which dynamic sizes may be padded, because the rows of all results are independent.
 
 A size `s` may be run as any `p >= s`, its inputs filled up and its results cut, if what a row of a
 result is depends neither on later rows nor on `s`. That holds where each value with that size has

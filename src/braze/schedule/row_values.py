@@ -1,4 +1,4 @@
-"""What a definition's body reads, row by row, and what it is in the rows behind a padded size.
+"""Tracks, for the proof of row independence, what a definition reads per row and holds in padding.
 
 Behind the size inputs are zero. What follows from that is a number, the row's number moved by one
 (positions), the same as in a row that every call has, or not known:

@@ -1,4 +1,4 @@
-"""Rows of a changing size in coordinates and views: which row of a buffer an element is of.
+"""Finds which coordinate of a value is the row of a dynamic size.
 
     dimension 2*s0, rows (outer 2, inner 1):      coordinate i0*s0 + i1, i1 < s0     row i1
     dimension 12*s0, rows (outer 1, inner 12):    coordinate 12*i0 + i1, i1 < 12     row i0

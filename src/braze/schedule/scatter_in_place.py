@@ -1,4 +1,4 @@
-"""Scatters into memory that nobody else needs, instead of into a copy of it.
+"""Scatters in place where nothing else reads the old contents, instead of into a copy.
 
     b4[i0] = b0[i0]                             b0[0] for i0 < 3 = set at [b1[i0]]: b2[i0]
     b4[0] for i0 < 3 = set at [..]: b2[i0]  ->

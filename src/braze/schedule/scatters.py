@@ -1,4 +1,4 @@
-"""What the order of a kernel's loops has to be where points are scattered.
+"""Constrains the loop order of kernels that scatter.
 
     b5[0, r0] = add at [b1[i0], _]: b2[i0, r0]
 

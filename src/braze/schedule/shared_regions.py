@@ -1,4 +1,4 @@
-"""Buffers whose regions are all in a larger one are read from there.
+"""Removes buffers whose regions all exist in a larger buffer.
 
     t[i, r] = a[i, r]                          u[i, r] = a[i, r]
     t[i, r + 64] = b[i, r]                     u[i, r + 64] = b[i, r]

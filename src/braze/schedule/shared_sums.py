@@ -1,4 +1,4 @@
-"""Sums over long rows that are left whole, since the kernel that reads a row again is shared.
+"""Keeps sums over long rows whole where several programs share the row's kernel.
 
     s[c] = sum(n, i: x[n, c, i])                  # not split
     y[n, c, i] = x[n, c, i] - s[c] / N

@@ -1,4 +1,4 @@
-"""Large reductions to few results, in parallel.
+"""Splits large reductions with few results into parallel partial reductions.
 
     y = sum(r0 < 1000000: x[r0])
 becomes

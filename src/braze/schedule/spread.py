@@ -1,4 +1,4 @@
-"""Long rows shared by several programs, which hold a part each.
+"""Splits long rows over several GPU programs, each of which holds a part.
 
     kernel k0: rows i0 < 512; memory x, y
       for r0 < 131072: ...

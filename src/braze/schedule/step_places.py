@@ -1,4 +1,4 @@
-"""The places of steps in an order of execution, by the buffers that they read and write.
+"""Indexes the steps of a schedule by the buffers that they read and write.
 
     place 0: k0 writes a          `last_conflict(2)` is 0: k2 cannot run before k0, which writes
     place 1: k1 reads c           what k2 reads; it can run before k1

@@ -1,4 +1,4 @@
-"""How far apart in memory neighbouring points of a loop are."""
+"""Computes the memory stride of each access per loop variable."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points computed by the kernel that adds them up, where both go through memory alike.
+"""Fuses pointwise values into the reduction kernel that reads them in the same order.
 
     kernel a: r0 < 6422528: z[r0 // .., r0 % 64, ..] = where(y[..] <= 0, 0, dy[..])
     kernel b: rows k < 392, c < 64 in lanes: p[k, c] = sum over s < 256 of z[0, c, 0, 256*k + s] ...

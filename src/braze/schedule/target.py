@@ -1,4 +1,4 @@
-"""What the schedule's decisions depend on, a row for each kind of device."""
+"""Targets: the device properties that scheduling decisions depend on, a row per kind of device."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Small reductions written out.
+"""Unrolls small reductions.
 
     y[i0] = max(r0 < 2: x[2*i0 + r0])      becomes      y[i0] = maximum(x[2*i0], x[2*i0 + 1])
 

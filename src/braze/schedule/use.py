@@ -1,4 +1,4 @@
-"""Who reads and who defines each buffer of a program."""
+"""Def-use information: which definitions write and read each buffer."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Writes kernels' results over what is read for the last time.
+"""Reuses a buffer for a kernel's result at the buffer's last read.
 
     kernel k0: s = max of x[i0, :]                        kernel k0: s = max of x[i0, :]
                y[i0, r0] = exp(x[i0, r0] - s)                        x[i0, r0] = exp(x[i0, r0] - s)

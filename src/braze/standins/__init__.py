@@ -1,4 +1,4 @@
-"""The trace: tensors without data, and the mode that records what is done to them."""
+"""Tracing: fake tensors, and the dispatch mode that records the operators applied to them."""
 
 from braze.standins.errors import DataDependent, UnknownTensor, Untraceable, reads_data
 from braze.standins.finish import FinishedTrace

@@ -1,4 +1,4 @@
-"""Arguments of operators, as shape rules and messages have them."""
+"""Normalizes operator arguments for shape rules and messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Calls of which a schema says too little: collectives under way, and effects that it hides.
+"""Handles calls whose schema hides effects: collectives in flight, and writes it does not declare.
 
     %2 = _c10d_functional.all_reduce(%1, "sum", "0")     begins; %1 is read until the wait
     %3 = _c10d_functional.wait_tensor(%2)                gives its operand, whose contents are there

@@ -1,4 +1,4 @@
-"""Composite functions that C++ makes of others, in Python: mostly where sizes are symbolic.
+"""Python versions of composite operators whose C++ code needs concrete sizes.
 
     x.reshape(n, -1)    x.view(n, m), or a copy where the strides allow no view
     x.contiguous()      x, or a copy

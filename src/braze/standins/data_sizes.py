@@ -1,4 +1,4 @@
-"""Operators whose result has a size that depends on data, and integers read from tensors.
+"""Traces operators whose result size depends on data, and integers read from tensors.
 
     nonzero(x)     %1: i64[u0, 2] = nonzero(%0);  %2: int(u0) = sym_size(%1, 0)
     n.item()       %1: int(u1) = _local_scalar_dense(%0)

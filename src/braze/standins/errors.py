@@ -1,4 +1,4 @@
-"""What a torch call on stand-ins raises where the trace cannot go on; capture breaks there."""
+"""Exceptions of the tracer: the operation cannot be traced, and capture breaks the graph."""
 
 from __future__ import annotations
 

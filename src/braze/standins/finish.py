@@ -1,4 +1,4 @@
-"""From what a tracer recorded to a graph: aliases of results, write-backs, dead code."""
+"""Builds the graph from a finished trace: output aliases, write-backs, dead code elimination."""
 
 from __future__ import annotations
 

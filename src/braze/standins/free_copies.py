@@ -1,4 +1,4 @@
-"""Copies that stand for what eager gives as a view at some sizes and as a copy at others.
+"""Defers the choice between view and copy where it depends on symbolic strides.
 
     x[:, 1::2].reshape(-1)    a view where x has an even number of columns, a copy where it is odd
 

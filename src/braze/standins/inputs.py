@@ -1,4 +1,4 @@
-"""From real tensors to stand-ins: which tensors can be traced, and how they start."""
+"""Makes fake tensors for real input tensors, and decides which inputs can be traced."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Arguments that an operator's kernel refuses, where the shape of its result can be told.
+"""Runs an operator's kernel on small tensors to learn which arguments it rejects.
 
     torch.where(x, x, x)          where expected condition to be a boolean tensor
     x.index_select(0, i.short())  Expected dtype int32 or int64 for index

@@ -1,4 +1,4 @@
-"""The data of stand-ins that depend on no input: `torch.tensor(3.0) * 2` has a value at capture."""
+"""Constant propagation: values of fake tensors that depend on no input."""
 
 from __future__ import annotations
 

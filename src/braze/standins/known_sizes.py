@@ -1,4 +1,4 @@
-"""The integer that a stand-in holds where it was made of sizes.
+"""Tracks which size a 0-dim integer tensor holds where it was computed from sizes.
 
     n = torch.div(x.size(1), 8, rounding_mode="trunc")     %1 = div(s1, 8, "trunc")
     x.view(-1, n)                                          asks %1 for its number: s1 // 8

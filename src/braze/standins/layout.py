@@ -1,4 +1,4 @@
-"""Shapes, strides and memory formats: what the shape rules share."""
+"""Layout helpers of shape rules: contiguous strides, memory formats, tensor types."""
 
 from __future__ import annotations
 

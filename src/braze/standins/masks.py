@@ -1,4 +1,4 @@
-"""What an attention mask does, told from its data: nothing, causal, or something else."""
+"""Classifies constant attention masks: no effect, causal, or other."""
 
 from __future__ import annotations
 

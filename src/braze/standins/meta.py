@@ -1,4 +1,4 @@
-"""Result types by the operator's own `meta` kernel: the fallback where no rule of ours applies."""
+"""Asks an operator's meta kernel for its result type: the fallback without a shape rule."""
 
 from __future__ import annotations
 

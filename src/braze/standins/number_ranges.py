@@ -1,4 +1,4 @@
-"""Python numbers that the dtype of a tensor does not hold, where eager raises.
+"""Checks Python numbers against the dtype of a tensor, as the operator's kernel does.
 
     torch.full((2,), 1e51)      value cannot be converted to type float without overflow
     y.to(torch.uint8) + 300     wraps, as 300 % 256 does

@@ -1,4 +1,4 @@
-"""Symbolic floats: Python floats that the graph computes, on the CPU and in double precision.
+"""Symbolic floats: Python floats that the graph computes, on the CPU in double precision.
 
     step.item()            %2: f64[] = _to_copy(%1, f64)
     1 - 0.9 ** step        %3 = pow(0.9, %2); %4 = rsub(%3, 1.0)

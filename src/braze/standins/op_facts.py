@@ -1,4 +1,4 @@
-"""What an operator's schema, and a table of what schemas leave out, say about it."""
+"""Facts about operators: from their schemas, and from a table of what schemas omit."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The order in which eager's pointwise kernels visit dimensions, and the strides that follow.
+"""Dimension order and output strides of eager's pointwise kernels (TensorIterator).
 
     f32[1, 1, s0, 1], strides (s0, s0, 1, 2)    dimensions 2, 3, 1, 0: strides (s0, s0, 1, s0)
 

@@ -1,5 +1,4 @@
-"""Result types for symbolic sizes of operators that have no rule: by their meta kernels, at several
-sizes.
+"""Fits result shapes of operators without a rule by asking their meta kernels at several sizes.
 
     meta kernel at s0 = 6, 7, 9, 14, ...  ->  results of 12, 14, 18, 28, ...  ->  2*s0
 

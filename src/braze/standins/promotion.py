@@ -1,4 +1,4 @@
-"""Result dtypes and devices of operators on several tensors and numbers, as eager has them."""
+"""Type promotion: result dtype and device of operators on tensors and numbers."""
 
 from __future__ import annotations
 

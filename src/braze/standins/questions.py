@@ -1,4 +1,4 @@
-"""What a stand-in may be asked, and what makes the answer that of the real tensor.
+"""The table of queries to a fake tensor, and which guard keeps each answer valid.
 
 A call that gives tensors goes through the dispatcher, and the tracer sees it. Anything else (a
 truth, a number, a text, an address, an object) is answered by the stand-in itself, so each such

@@ -1,4 +1,4 @@
-"""The part of a trace that knows values only: nodes, their result types, writes and replays."""
+"""Records nodes, their result types and writes; knows values only, no fake tensors."""
 
 from __future__ import annotations
 

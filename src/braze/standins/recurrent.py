@@ -1,4 +1,4 @@
-"""An LSTM of symbolic sizes, layer by layer, as C++ makes it of oneDNN's for sizes in numbers.
+"""Decomposes LSTMs of symbolic sizes layer by layer.
 
     lstm(x, (h, c), weights, ...)    mkldnn_rnn_layer(x, *weights[0], h[0], c[0], ...) and so on
 

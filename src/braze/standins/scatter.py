@@ -1,4 +1,4 @@
-"""How a write to a view reaches the view's parent: for each view operator, the parent's new value.
+"""Functionalizes writes to views: for each view operator, the new value of its base.
 
 What is not in the table is written by its strides, element by element.
 """

@@ -1,4 +1,4 @@
-"""Conditions on symbolic sizes under which an operator takes them, found by asking it at others.
+"""Derives the conditions on symbolic sizes that an operator requires, by trying other sizes.
 
     source[s2, s0] at index[s3], all 4 at hand:     s2 alone at 5 raises, s2 and s3 at 5 do not
     ->  s2 == s3

@@ -1,4 +1,4 @@
-"""Bounds of slices and indices of symbolic sizes, as a graph has them: counted from the start.
+"""Normalizes slice bounds and indices of symbolic sizes.
 
     slice(f32[s0], 0, -3, MAX)  ->  slice(f32[s0], 0, s0 - 3, s0)      where 3 <= s0 was assumed
                                 ->  slice(f32[s0], 0, s0 - q0, s0)     where q0 is min(s0, 3)

@@ -1,4 +1,4 @@
-"""Operators that the tracer treats apart: literal data, hidden writes, copies, random fills."""
+"""Operators with traces of their own: literal data, undeclared writes, copies, random fills."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Stand-in tensors: real metadata, no data; and the places in memory that they name."""
+"""Fake tensors: real metadata without data, and the storage locations that they name."""
 
 from __future__ import annotations
 

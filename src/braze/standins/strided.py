@@ -1,4 +1,4 @@
-"""`as_strided`: views of a tensor's memory that are described by numbers alone.
+"""Traces `as_strided`: views described by sizes, strides and offset alone.
 
     x.as_strided(shape, stride)              begins where x does
     x.as_strided(shape, stride, offset)      offset counts from the start of the storage

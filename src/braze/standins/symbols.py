@@ -1,4 +1,4 @@
-"""Sizes of a graph rewritten: symbolic sizes of a trace as data at its end, and back again.
+"""Replaces SymInts by plain expressions at the end of a trace, and back.
 
     %1: f32[<size s1>] = view(%0, [<size s1>])  ->  %1: f32[s0] = view(%0, [s0])
 

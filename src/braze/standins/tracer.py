@@ -1,4 +1,4 @@
-"""The tracer: PyTorch's own dispatcher runs the program on stand-ins, and operators land here.
+"""The tracer: a dispatch mode under which PyTorch runs the program on fake tensors.
 
 Below autograd, autocast and functorch each ATen call becomes a functional node. In-place calls
 become new values of the memory they write to (`Place`); `finish` turns what is left of them into

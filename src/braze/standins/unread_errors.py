@@ -1,4 +1,4 @@
-"""Operators that raise for what tensors hold, and whose results nobody reads, or not the whole.
+"""Keeps data-dependent errors of operators whose results are not, or not fully, read.
 
     x.index_select(0, i)                  %2 = ge(%i, 0) ... all(...)
     return x * 4                    ->    check(%2)

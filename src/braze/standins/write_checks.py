@@ -1,4 +1,4 @@
-"""Writes that a trace does not take: what eager does at them, the graph could not do again."""
+"""Rejects writes that a graph could not repeat as eager does them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Result types of operators from argument types, without running anything.
+"""Shape rules: result types of operators from argument types.
 
 `infer(op, args, kwargs)` takes what the operator takes, with `TensorType` in place of tensors, and
 returns what it returns, likewise. A rule is written for what is called most; the rest is asked of

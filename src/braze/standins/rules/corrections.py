@@ -1,4 +1,4 @@
-"""What CPU kernels return where their meta kernels say otherwise.
+"""Result types where a CPU kernel differs from its meta kernel.
 
 A correction takes the meta kernel's result and the operator's arguments, and gives the result
 with the types that the CPU's kernel gives.

@@ -1,4 +1,4 @@
-"""Padding with what the tensor holds: there has to be as much of it."""
+"""Shape rules of padding by reflection, replication and wrapping."""
 
 from __future__ import annotations
 

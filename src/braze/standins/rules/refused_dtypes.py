@@ -1,4 +1,4 @@
-"""Dtypes for which an operator's kernel raises, though its shape can be told.
+"""Dtypes that an operator's kernel rejects although its meta kernel accepts them.
 
 Nobody but the kernel checks them. A graph would raise where the operator runs, or not at all where
 its result is not used; the frame must not get so far.

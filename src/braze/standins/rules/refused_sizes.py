@@ -1,4 +1,4 @@
-"""Sizes that kernels of the CPU refuse and meta kernels take.
+"""Sizes that CPU kernels reject although meta kernels accept them.
 
 A check takes the operator's arguments, with sizes that are numbers, and raises what eager raises.
 It is made before the meta kernel is asked, also by probing: sizes for which it raises are none that

@@ -1,4 +1,4 @@
-"""The table of shape rules. Rules enter it next to their code, with `@rule(op, ...)`."""
+"""The table of shape rules; a rule registers beside its code with `@rule(op, ...)`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Operators of the CPU that have no meta kernel to ask."""
+"""Shape rules of CPU operators that have no meta kernel."""
 
 from __future__ import annotations
 
