@@ -255,7 +255,14 @@ class BuildFailed(BrazeError):
 
 class CannotBuild(BrazeError):
     """A compiler could not be run to its end: it ran into the time limit, or the machine has no
-    disk, memory, process or descriptor left. The graph runs by PyTorch's own kernels."""
+    disk, memory, process or descriptor left. The graph runs by PyTorch's own kernels.
+
+    lack: what the machine lacks, in words that are the same for every graph; warned of once.
+    """
+
+    def __init__(self, message: str, lack: str = "") -> None:
+        self.lack = lack or message.partition("\n")[0]
+        super().__init__(message)
 
 
 @final

@@ -530,13 +530,17 @@ class FrameCompiler:
     def _eager_instead(
         self, graph: Graph, failure: BrazeError, recorder: Recorder
     ) -> GraphCallable:
-        """The graph by eager kernels, after one loud warning."""
+        """The graph by eager kernels, after one loud warning; of each thing that the machine lacks,
+        one in the process."""
         self._note_fault(failure, recorder)
         return compile_graph_runner(graph)
 
     def _note_fault(self, failure: BrazeError, recorder: Recorder) -> None:
         recorder.note_fallback(f"the graph runs by eager kernels: {failure}")
-        warnings.warn(str(failure), BrazeWarning, stacklevel=3)
+        if isinstance(failure, CannotBuild):
+            _WARNED.once(str(failure), failure.lack)
+        else:
+            warnings.warn(str(failure), BrazeWarning, stacklevel=3)
 
     def _refused(self, refused: Refused, recorder: Recorder) -> Refused:
         if refused.kind == "once":

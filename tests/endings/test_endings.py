@@ -48,7 +48,7 @@ def test_concurrent_functions_end_as_in_eager() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", [n for n in scarcity.LACKS if n not in scarcity.NOT_YET])
+@pytest.mark.parametrize("name", scarcity.LACKS)
 def test_machines_that_lack_something(name: str) -> None:
     said = scarcity.run(name)
     if said.startswith("SKIPPED"):

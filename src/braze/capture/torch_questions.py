@@ -85,7 +85,7 @@ def ask_all(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     """A tensor for its truth, which is asked by whoever calls: there the other side of a branch
     raises, so that it can be assumed (assertions.py)."""
     valid, _ = args
-    return interpreter.call(torch._is_all_true, valid)
+    return interpreter.call(private.is_all_true, valid)
 
 
 def _compares_enums(function: Any, args: tuple[Any, ...]) -> bool:

@@ -492,6 +492,9 @@ are_all_true: Any = of_build(
     "validation of arguments in torch.distributions",
     lambda valid, message: valid.all(),
 )
+is_all_true: Any = optional(
+    "torch:_is_all_true", "validation of arguments in torch.distributions", torch.all
+)
 tensor_numpy: Any = optional("torch._numpy:", "NumPy code as code on tensors", None)
 if TYPE_CHECKING:
     from torch.fx.graph import _PyTreeCodeGen, _PyTreeInfo

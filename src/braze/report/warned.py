@@ -17,10 +17,10 @@ class Warned:
         self._lock = make_lock()
         self._messages: set[str] = set()
 
-    def once(self, message: str) -> None:
-        """Warn, unless it was said before."""
+    def once(self, message: str, subject: str = "") -> None:
+        """Warn, unless it was said before, of this subject if one is given."""
         with self._lock:
-            known = message in self._messages
-            self._messages.add(message)
+            known = (subject or message) in self._messages
+            self._messages.add(subject or message)
         if not known:
             warnings.warn(message, BrazeWarning, stacklevel=3)

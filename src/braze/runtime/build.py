@@ -78,7 +78,9 @@ def build(units: Sequence[SourceUnit], toolchain: Toolchain, options: Options) -
         image = cache.obtain("kernels", key, make, options.build_timeout)
     except OSError as error:
         raise CannotBuild(
-            f"There is no place to build kernels: {error}. The graph runs by PyTorch's own kernels."
+            f"There is no place to build kernels: {error}. "
+            "The graph runs by PyTorch's own kernels.",
+            "a place to build kernels",
         ) from error
     return ObjectFile(units[0].name, key, image)
 
@@ -96,7 +98,8 @@ def _loaded(built: ObjectFile, load: Callable[[ObjectFile], _Library]) -> _Libra
         return load(built)
     except OSError as error:
         raise CannotBuild(
-            f"A kernel could not be loaded: {error}. The graph runs by PyTorch's own kernels."
+            f"A kernel could not be loaded: {error}. The graph runs by PyTorch's own kernels.",
+            "what a kernel needs to be loaded",
         ) from error
 
 
@@ -165,10 +168,12 @@ def _check(done: subprocess.CompletedProcess[str]) -> None:
     """Raises BuildFailed where the compiler refuses the source, CannotBuild where it is ended."""
     if not done.returncode:
         return
-    if done.returncode < 0 or any(lack in done.stderr for lack in _LACKS):
+    lack = next((lack for lack in _LACKS if lack in done.stderr), None)
+    if done.returncode < 0 or lack is not None:
         why = done.stderr.strip() or f"it was ended by signal {-done.returncode}"
         raise CannotBuild(
             f"The compiler {done.args[0]} could not finish: {why}\nThe graph runs by PyTorch's own "
-            "kernels."
+            "kernels.",
+            lack or f"signal {-done.returncode}",
         )
     raise BuildFailed(done.args, done.stderr)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import final
 
 from braze.errors import CannotBuild, CompilerExpired
 from braze.options import environment_of_compilers
@@ -38,19 +40,51 @@ def run_compiler(
             "PyTorch's own kernels."
         ) from error
     try:
-        output, errors = process.communicate(text, timeout=limit)
+        with _RUNNING.noted(process):
+            output, errors = process.communicate(text, timeout=limit)
     except subprocess.TimeoutExpired:
         end_group(process)
         raise CompilerExpired(
             f"The compiler {command[0]} did not end within {limit:g} s and was stopped. The graph "
             "runs by PyTorch's own kernels. Raise BRAZE_BUILD_TIMEOUT (or the option "
             "build_timeout), or look at why it hangs: "
-            f"{' '.join(command)}"
+            f"{' '.join(command)}",
+            "a compiler that ends",
         ) from None
     except BaseException:
         end_group(process)
         raise
     return subprocess.CompletedProcess(command, process.returncode, output, errors)
+
+
+@final
+class _Running:
+    """The compilers that this process waits for. They are groups of their own, and would go on when
+    the process ends while a thread that nobody joins waits for one."""
+
+    def __init__(self) -> None:
+        self._processes: set[tuple[int, subprocess.Popen[str]]] = set()
+
+    @contextlib.contextmanager
+    def noted(self, process: subprocess.Popen[str]) -> Iterator[None]:
+        """A process, while it is waited for."""
+        entry = os.getpid(), process
+        self._processes.add(entry)
+        try:
+            yield
+        finally:
+            self._processes.discard(entry)
+
+    def end(self) -> None:
+        """End them; a forked child leaves its parent's alone."""
+        for owner, process in list(self._processes):
+            if owner == os.getpid():
+                with contextlib.suppress(OSError):
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
+_RUNNING = _Running()
+atexit.register(_RUNNING.end)
 
 
 def end_group(process: subprocess.Popen[str] | subprocess.Popen[bytes]) -> None:
