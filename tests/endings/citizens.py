@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-DEADLINE = 120.0  # seconds
+DEADLINE = 240.0  # seconds
 
 # What the scripts share: in a module, since a spawned child imports it.
 MODULE = """

@@ -41,7 +41,7 @@ def test_a_process_ends_while_it_compiles(name: str, tmp_path: Path) -> None:
     variables = {"BRAZE_CXX": str(compiler), "STARTED": str(started)}
     done = run_script(ENDED.replace("ENDS", ends), tmp_path, variables)
     assert done.status == status and done.output == "RIGHT\n", done.errors[-2000:]
-    assert done.seconds < 60
+    assert done.seconds < 75
     limit = time.monotonic() + 10
     while citizens.is_alive(int(started.read_text())):
         assert time.monotonic() < limit, "the compiler goes on"

@@ -184,3 +184,17 @@ def test_more_chunks_are_another_program(journal: Journal) -> None:
 
 def _tensors(result: Any) -> tuple[torch.Tensor, ...]:
     return result if isinstance(result, tuple) else (result,)
+
+
+def test_a_range_in_a_container_keeps_its_end() -> None:
+    """It is no range that is only iterated, whatever is iterated."""
+
+    def program(x: torch.Tensor) -> Any:
+        size = x.shape[1]
+        return [x.sum() + held.stop for held in [range(0, size, 128)]], [*{range(0, size, 128)}]
+
+    compiled = braze.compile(program, backend="aot_eager", dynamic=True)
+    for size in (130, 140, 150):
+        (found, [ours]), (wanted, [eager]) = (f(torch.ones(1, size)) for f in (compiled, program))
+        torch.testing.assert_close(found, wanted)
+        assert ours == eager and ours.stop == eager.stop

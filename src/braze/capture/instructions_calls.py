@@ -34,9 +34,24 @@ def call(interpreter: Any, frame: Frame, instruction: Instruction) -> bool:
     if function is locals or (function is vars and not args):
         stack.append(local_variables(interpreter, frame))
         return False
-    if function is range and frame.steps[frame.index][1].name == "GET_ITER":
+    if function is range and _is_iterated_next(frame):
         args = counted(args)
     return bool(interpreter.enter(frame, function, args, kwargs, operands))
+
+
+_EMPTY_CONTAINERS = frozenset({"BUILD_LIST", "BUILD_SET", "BUILD_MAP"})
+
+
+def _is_iterated_next(frame: Frame) -> bool:
+    """Whether what a call gives is iterated at once, and seen by nothing else. Python 3.15 makes
+    the container of a comprehension in between, which is empty: one with items would hold it."""
+    index = frame.index
+    while True:
+        following = frame.steps[index][1]
+        is_empty = following.name in _EMPTY_CONTAINERS and following.arg == 0
+        if not is_empty and following.name not in ("LOAD_FAST_AND_CLEAR", "SWAP"):
+            return bool(following.name == "GET_ITER")
+        index += 1
 
 
 def counted(args: tuple[Any, ...]) -> tuple[Any, ...]:
