@@ -12,12 +12,16 @@ results depend on are one node, and so are results that depend on the same input
 Nodes of results keep the gradients that come in. The engine takes the latest nodes first, so they
 all come before nodes of inputs, the first of which has the graph's backward run, once for all. What
 that gives the others is kept until it is their turn, or the engine is done.
+
+Where gradients go to a reducer in buckets (`staged_backward.py`), inputs of several buckets are
+several nodes, those that are ready first the latest, and each has the backward run as far as it
+needs.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeAlias, final
 
 import torch
@@ -29,8 +33,10 @@ from braze.ir.training import ForwardBackward
 from braze.ir.types import TensorType
 from braze.locks import make_lock
 
-# Tangents of all results -> gradients of the inputs that want one.
-RunBackward: TypeAlias = Callable[[Sequence[Any]], Sequence[torch.Tensor | None]]
+# Places of inputs among those that want a gradient, and their gradients.
+Portion: TypeAlias = tuple[Sequence[int], Sequence[torch.Tensor | None]]
+# Tangents of all results -> the gradients, in portions that hold each input once.
+RunBackward: TypeAlias = Callable[[Sequence[Any]], Iterable[Portion]]
 
 
 @final
@@ -82,6 +88,22 @@ def plan_nodes(pair: ForwardBackward, wanting: Sequence[int]) -> NodePlan | None
     )
 
 
+def in_buckets(plan: NodePlan, buckets: Sequence[Sequence[int]]) -> NodePlan:
+    """The plan with a node for each bucket of a group of inputs. buckets: places, in the order in
+    which their gradients are ready; of such nodes the engine takes the latest first."""
+    parts = [
+        (number, tuple([place for place in places if place in bucket]))
+        for bucket in map(frozenset, reversed(buckets))
+        for number, places in enumerate(plan.sources)
+    ]
+    parts = [(number, places) for number, places in parts if places]
+    groups = [
+        Group(group.results, tuple([n for n, (of, _) in enumerate(parts) if of in group.sources]))
+        for group in plan.groups
+    ]
+    return NodePlan(tuple([places for _, places in parts]), tuple(groups), plan.result_count)
+
+
 def with_nodes(
     plan: NodePlan, made: Sequence[torch.Tensor], wanting: Sequence[torch.Tensor], run: RunBackward
 ) -> list[torch.Tensor]:
@@ -105,22 +127,40 @@ def with_nodes(
 
 
 @final
+class _Running:
+    """A backward under way."""
+
+    def __init__(self, portions: Iterator[Portion]) -> None:
+        self._portions = portions
+        self._given: set[int] = set()
+
+    def until(self, places: Sequence[int], gradients: dict[int, torch.Tensor]) -> None:
+        """Run it until inputs have their gradients, which are added to `gradients`."""
+        while not self._given.issuperset(places):
+            given, made = next(self._portions)
+            self._given.update(given)
+            for place, gradient in zip(given, made, strict=True):
+                if gradient is not None:
+                    known = gradients.get(place)
+                    gradients[place] = gradient if known is None else known + gradient
+
+
+@final
 class _Pass:
     """What waits while the engine runs: gradients of results, and of inputs."""
 
     def __init__(self, result_count: int) -> None:
         self.tangents: list[Any] = [None] * result_count
         self.gradients: dict[int, torch.Tensor] = {}
+        self._running: list[_Running] = []
 
-    def run(self, run: RunBackward) -> None:
+    def run(self, run: RunBackward, places: Sequence[int]) -> None:
         """Have the graph's backward make gradients of inputs of those of results."""
-        if all(tangent is None for tangent in self.tangents):
-            return
-        tangents, self.tangents = self.tangents, [None] * len(self.tangents)
-        for place, gradient in enumerate(run(tangents)):
-            if gradient is not None:
-                known = self.gradients.get(place)
-                self.gradients[place] = gradient if known is None else known + gradient
+        if any(tangent is not None for tangent in self.tangents):
+            tangents, self.tangents = self.tangents, [None] * len(self.tangents)
+            self._running.append(_Running(iter(run(tangents))))
+        for running in self._running:
+            running.until(places, self.gradients)
 
 
 @final
@@ -146,7 +186,7 @@ class _Call:
         """The gradients of inputs."""
         with self._lock:
             found = self._passes[graph_task()]
-            found.run(self._run)
+            found.run(self._run, places)
             return tuple([found.gradients.pop(place, None) for place in places])
 
 

@@ -20,11 +20,13 @@ from typing import Any, TypeAlias, final
 import torch
 
 from braze.compat.backward import quick_apply
+from braze.compat.data_parallel import bucket_limits
 from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.frozen import frozen
 from braze.ir.entry import GraphCallable
 from braze.ir.training import BackwardStage, ForwardBackward
 from braze.ir.types import TensorType
+from braze.runtime.result_nodes import NodePlan, in_buckets
 from braze.runtime.size_values import compile_sizes
 from braze.shapes.expr import Symbol, constant_value
 
@@ -80,6 +82,33 @@ def plan_stages(
     places = tuple(map(tuple, groups))
     numbers = tuple([tuple([wanting[place] for place in group]) for group in places])
     return StagePlan(numbers, places, devices.pop())
+
+
+@final
+class StagePlans:
+    """The plans of a graph for wrappers of its module, by the sizes of their buckets."""
+
+    def __init__(self, pair: ForwardBackward, wanting: Sequence[int]) -> None:
+        self._pair, self._wanting = pair, wanting
+        self._plans: dict[tuple[int, ...], StagePlan | None] = {}
+        self._nodes: dict[StagePlan, NodePlan] = {}
+
+    def plan_for(self, wrapper: Any) -> StagePlan | None:
+        """The plan, for a wrapper whose forward is running."""
+        if wrapper is None:
+            return None
+        limits = bucket_limits(wrapper)
+        if limits not in self._plans:
+            self._plans[limits] = plan_stages(self._pair, self._wanting, limits)
+        return self._plans[limits]
+
+    def nodes_for(self, nodes: NodePlan, plan: StagePlan | None) -> NodePlan:
+        """The nodes of inputs and results, where there are several."""
+        if plan is None:
+            return nodes
+        if plan not in self._nodes:
+            self._nodes[plan] = in_buckets(nodes, plan.places)
+        return self._nodes[plan]
 
 
 @final

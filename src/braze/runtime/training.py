@@ -11,7 +11,7 @@ kernels, from the inputs.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from typing import Any, TypeAlias, final
 
@@ -32,7 +32,7 @@ from braze.compat.backward import (
     version_of,
     versions_of,
 )
-from braze.compat.data_parallel import WRAPPERS, bucket_limits
+from braze.compat.data_parallel import WRAPPERS
 from braze.compat.gradmode import is_autocast_on
 from braze.compat.other_compilers import unseen_by_other_compilers
 from braze.compat.saved_hooks import raised_by_hooks, shows_saved_tensors
@@ -57,17 +57,18 @@ from braze.locks import make_lock
 from braze.runtime.cheap_views import view_for_autograd
 from braze.runtime.checkpoint_calls import in_checkpoint
 from braze.runtime.random_states import RandomStates
-from braze.runtime.result_nodes import plan_nodes, with_nodes
+from braze.runtime.restriding import restride, restride_batched
+from braze.runtime.result_nodes import Portion, plan_nodes, with_nodes
 from braze.runtime.size_values import compile_reader, compile_sizes
 from braze.runtime.staged_backward import (
     Gradients,
     Remaining,
     StagedRun,
     StagePlan,
+    StagePlans,
     behind_stages,
     handed_over,
     in_groups,
-    plan_stages,
 )
 
 Stages: TypeAlias = Sequence[tuple[BackwardStage, GraphCallable]]
@@ -118,7 +119,6 @@ class TrainingGraph:
         self.plain_results += [self.result_count + n for n in range(len(pair.computed))]
         self._compile_backward = compile_backward
         self._backwards: dict[tuple[tuple[bool, ...], Casts, Groups], _CompiledBackward] = {}
-        self._plans: dict[tuple[int, ...], StagePlan | None] = {}  # by the limits of buckets
         self._lock = make_lock()
         inputs = pair.forward.inputs
         self.tensor_count = len(inputs)
@@ -129,6 +129,7 @@ class TrainingGraph:
         self.wanting = [n for n, value in enumerate(inputs) if _needs_gradient(value.type)]
         self._want = items_at(self.wanting)
         self.nodes = plan_nodes(pair, self.wanting)
+        self.stages = StagePlans(pair, self.wanting)
         self.saved_inputs = _saved_inputs([s for s in pair.saved if isinstance(s, SavedInput)])
         self.saved_outputs = items_at(
             [s.index for s in pair.saved if not isinstance(s, SavedInput)]
@@ -160,9 +161,10 @@ class TrainingGraph:
             results = self._in_stages(wrapper, inputs, wanting)
         if self.nodes is not None:
             *results, last = results
-            results = with_nodes(
-                self.nodes, results, wanting, functools.partial(_backward_of, last)
-            )
+            plan = self.stages.plan_for(wrapper)
+            nodes = self.stages.nodes_for(self.nodes, plan)
+            run = functools.partial(_backward_of, last, plan)
+            results = with_nodes(nodes, results, wanting, run)
         if self.is_plain:
             return results  # type: ignore[no-any-return]
         count = self.result_count
@@ -172,12 +174,7 @@ class TrainingGraph:
         self, wrapper: Any, inputs: Sequence[torch.Tensor], wanting: Sequence[Any]
     ) -> Any:
         """The Function where gradients may go to a reducer, in buckets."""
-        if wrapper is None or self.nodes is not None:
-            return _apply(self, inputs, *wanting)
-        limits = bucket_limits(wrapper)
-        if limits not in self._plans:
-            self._plans[limits] = plan_stages(self.pair, self.wanting, limits)
-        plan = self._plans[limits]
+        plan = None if self.nodes is not None else self.stages.plan_for(wrapper)
         if plan is None:
             return _apply(self, inputs, *wanting)
         return _apply_staged(self, plan, inputs, *behind_stages(plan, wanting))
@@ -298,7 +295,7 @@ class _CompiledBackward:
     ) -> Remaining:
         """The same, group by group."""
         staged = self.staged
-        if staged is None or any(map(is_batched, tangents)):
+        if staged is None or any(is_batched(tangents[number]) for number, _ in self.tangents):
             return in_groups(plan, self(saved, tangents, sizes))
         self._take_tangents(saved, tangents, self.told(sizes)[0])
         return staged(saved, sizes)
@@ -314,9 +311,9 @@ class _CompiledBackward:
             if is_batched(tangent):  # kernels go through no batch: eager's operators do
                 self.by_operators = self.by_operators or compile_graph_runner(self.graph)
                 instead = self.by_operators
-                tangent = _restride_batched(tangent, dtype, stride)
+                tangent = restride_batched(tangent, dtype, stride)
             elif tangent.stride() != stride or tangent.dtype is not dtype:
-                tangent = _restride(tangent, dtype, stride)
+                tangent = restride(tangent, dtype, stride)
             saved.append(tangent)
         return instead
 
@@ -440,11 +437,17 @@ def _ready_backward(
     return backward, saved
 
 
-def _backward_of(last: torch.Tensor, tangents: Sequence[Any]) -> Gradients:
+def _backward_of(
+    last: torch.Tensor, plan: StagePlan | None, tangents: Sequence[Any]
+) -> Iterable[Portion]:
     """The backward of a call that is behind nodes of its results, with all of its tangents. last:
     a result of the call with nothing in it, which keeps its node and what that saved alive."""
-    gradients: Gradients = CompiledFunction.backward(last.grad_fn, *tangents)[2:]
-    return gradients
+    ctx: Any = last.grad_fn
+    if plan is None or torch.is_grad_enabled():
+        gradients: Gradients = CompiledFunction.backward(ctx, *tangents)[2:]
+        return [(range(len(gradients)), gradients)]
+    backward, saved = _ready_backward(ctx, ctx.graph, tangents, plan.groups)
+    return zip(plan.places, backward.in_stages(plan, saved, tangents, ctx.sizes))
 
 
 def _take_saved(
@@ -580,20 +583,3 @@ def _place(alias: Alias | None) -> tuple[Any, ...]:
     assert alias is not None
     steps = tuple([step.args for step in alias.steps])
     return tuple(alias.shape), tuple(alias.stride), alias.offset, steps
-
-
-def _restride(tangent: torch.Tensor, dtype: torch.dtype, stride: tuple[int, ...]) -> torch.Tensor:
-    """A gradient in the layout that the backward was compiled for."""
-    if tangent.layout is not torch.strided:
-        tangent = tangent.to_dense()
-    copy = torch.empty_strided(tangent.shape, stride, dtype=dtype, device=tangent.device)
-    return copy.copy_(tangent)
-
-
-def _restride_batched(
-    tangent: torch.Tensor, dtype: torch.dtype, stride: tuple[int, ...]
-) -> torch.Tensor:
-    """The same, for each of a batch: by operators that a vmap goes through."""
-    order = sorted(range(len(stride)), key=lambda axis: -stride[axis])
-    back = [order.index(axis) for axis in range(len(order))]
-    return tangent.to(dtype).permute(order).contiguous().permute(back)

@@ -79,6 +79,18 @@ class SameGradient(nn.Module):
         return (x + self.whole) * x.shape[0] + self.table.flatten()
 
 
+class TwoResults(nn.Module):
+    """The second result does not depend on the last layers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.first, self.last = plain(), plain()
+
+    def forward(self, x: torch.Tensor) -> Any:
+        features = self.first(x)
+        return self.last(features), features
+
+
 def plain() -> nn.Module:
     return nn.Sequential(*[Layer() for _ in range(LAYERS)])
 
@@ -91,6 +103,7 @@ def with_batch_norm() -> nn.Module:
 
 MODELS: dict[str, Callable[[], nn.Module]] = {
     "plain": plain,
+    "two_results": TwoResults,
     "with_batch_norm": with_batch_norm,
     "tied": Tied,
     "same_gradient": SameGradient,
@@ -110,9 +123,11 @@ def steps(model: Any, module: nn.Module, batches: tuple[int, ...] = (12, 12, 12)
     optimizer = torch.optim.SGD(module.parameters(), 0.05)
     for number, batch in enumerate(batches):
         torch.manual_seed(number)
-        x = torch.randn(batch, WIDTH)
+        x = torch.randn(batch, WIDTH, dtype=torch.float64)
         optimizer.zero_grad()
-        loss = model(x).square().mean()
+        result = model(x)
+        results = result if isinstance(result, tuple) else (result,)
+        loss = sum(one.square().mean() for one in results)
         loss.backward()
         seen += [
             loss.detach(),
@@ -124,11 +139,11 @@ def steps(model: Any, module: nn.Module, batches: tuple[int, ...] = (12, 12, 12)
 
 def compared(make: Callable[[], nn.Module], way: str, run: Callable[..., Any], **told: Any) -> None:
     torch.manual_seed(0)
-    module = make()
+    module = make().double()
     other = copy.deepcopy(module)
     expected = run(WAYS["eager"](module, bucket_cap_mb=SMALL, **told), module)
     found = run(WAYS[way](other, bucket_cap_mb=SMALL, **told), other)
-    torch.testing.assert_close(found, expected, rtol=1e-3, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-8, atol=1e-10)
     torch.testing.assert_close(list(other.parameters()), list(module.parameters()))
 
 
@@ -184,6 +199,56 @@ def test_steps_are_eagers(model: str, told: dict[str, Any], way: str, events: li
     assert len(events) >= 6
 
 
+def test_results_of_different_inputs(events: list[str]) -> None:
+    """Buckets leave between stages there, too; and one result alone has its own."""
+    module = TwoResults()
+    model = DistributedDataParallel(
+        braze.compile(module, fullgraph=True), bucket_cap_mb=SMALL, find_unused_parameters=True
+    )
+    model.register_comm_hook(None, recording(events))
+    for _ in range(2):
+        events.clear()
+        both = model(torch.randn(12, WIDTH))
+        sum(one.square().mean() for one in both).backward()
+    stages = [n for n, event in enumerate(events) if event == "stage"]
+    buckets = [n for n, event in enumerate(events) if event == "bucket"]
+    assert len(stages) >= 6 and len(buckets) >= 4
+    assert buckets[0] < stages[len(stages) // 3] and buckets[-2] < stages[-1] + 2
+
+    def alone(model: Any, module: nn.Module) -> Any:
+        torch.manual_seed(0)
+        x = torch.randn(12, WIDTH, dtype=torch.float64, requires_grad=True)
+        with model.no_sync():
+            logits, features = model(x)
+        features.square().mean().backward(retain_graph=True)
+        first = [p.grad if p.grad is None else p.grad.clone() for p in module.parameters()]
+        logits.square().mean().backward()
+        return first, [p.grad for p in module.parameters()], x.grad
+
+    compared(TwoResults, "wrapped", alone)
+
+
+def test_one_of_several_results(events: list[str]) -> None:
+    """All of them depend on all inputs, and one has a gradient."""
+
+    class Twice(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = plain()
+
+        def forward(self, x: torch.Tensor) -> Any:
+            y = self.layers(x)
+            return y.sin(), y * 2
+
+    def second(model: Any, module: nn.Module) -> Any:
+        torch.manual_seed(0)
+        model(torch.randn(12, WIDTH, dtype=torch.float64))[1].square().mean().backward()
+        return [p.grad for p in module.parameters()]
+
+    compared(Twice, "wrapped", second)
+    assert len(events) >= 3
+
+
 def test_batches_of_many_sizes(events: list[str]) -> None:
     compared(plain, "wrapped", lambda *both: steps(*both, batches=(8, 9, 11, 8, 13)))
     assert len(events) >= 10
@@ -195,7 +260,7 @@ def test_no_sync(way: str) -> None:
         wrapper = getattr(model, "_orig_mod", model)
         for number in range(4):
             torch.manual_seed(number)
-            x = torch.randn(12, WIDTH)
+            x = torch.randn(12, WIDTH, dtype=torch.float64)
             if number % 2:
                 model(x).square().mean().backward()
             else:
@@ -221,7 +286,7 @@ def test_optimizers_in_hooks(events: list[str]) -> None:
         for number in range(3):
             torch.manual_seed(number)
             with model.no_sync():
-                model(torch.randn(12, WIDTH)).square().mean().backward()
+                model(torch.randn(12, WIDTH, dtype=torch.float64)).square().mean().backward()
         return [p.detach() for p in module.parameters()]
 
     compared(plain, "wrapped", stepped)
@@ -233,7 +298,7 @@ def test_optimizers_in_hooks(events: list[str]) -> None:
 def test_ways_to_ask_for_gradients(kind: str, events: list[str]) -> None:
     def asked(model: Any, module: nn.Module) -> Any:
         torch.manual_seed(1)
-        x = torch.randn(12, WIDTH, requires_grad=True)
+        x = torch.randn(12, WIDTH, dtype=torch.float64, requires_grad=True)
         parameters = list(module.parameters())
         result = model(x)
         loss = result.square().mean()
@@ -254,7 +319,7 @@ def test_ways_to_ask_for_gradients(kind: str, events: list[str]) -> None:
                 first = torch.autograd.grad(loss, [x, *parameters], create_graph=True)
                 return torch.autograd.grad(sum(g.square().sum() for g in first), parameters)
             case _:
-                units = torch.eye(12)[:, :, None] * torch.ones(WIDTH)
+                units = torch.eye(12, dtype=torch.float64)[:, :, None] * torch.ones(WIDTH)
                 return torch.autograd.grad(result, parameters, units, is_grads_batched=True)
 
     compared(
