@@ -42,6 +42,55 @@ def _scanned(x: torch.Tensor) -> Any:
     return before[-1], before[:-1] * x
 
 
+def trees(x: torch.Tensor) -> Any:
+    """Carries and results in trees, as the documentation of `scan` has them."""
+
+    def step(carried: Any, row: Any) -> Any:
+        carried = {"sum": carried["sum"] + row[0], "scale": carried["scale"] * 2}
+        return carried, (row[0] * row[1], [carried["sum"] * carried["scale"]])
+
+    start = {"sum": torch.zeros(3), "scale": torch.ones(1)}
+    last, (products, (sums,)) = scan(step, start, (x, x + 1))
+    return last["sum"], last["scale"], products, sums
+
+
+def _of_trees(x: torch.Tensor) -> Any:
+    scales = 2.0 ** torch.arange(1, 5)
+    return x.sum(0), scales[-1:], x * (x + 1), x.cumsum(0) * scales[:, None]
+
+
+def backwards(x: torch.Tensor) -> Any:
+    return scan(lambda c, row: (c * 0.5 + row, c.clone()), torch.zeros(4), x, dim=1, reverse=True)
+
+
+def _of_backwards(x: torch.Tensor) -> Any:
+    carried, before = torch.zeros(4), []
+    for column in reversed(x.unbind(1)):
+        before.insert(0, carried)
+        carried = carried * 0.5 + column
+    return carried, torch.stack(before, 1)
+
+
+def chosen_in_rows(x: torch.Tensor) -> Any:
+    def step(total: torch.Tensor, row: torch.Tensor) -> Any:
+        chosen = torch.cond(row.sum() > 10, torch.sub, torch.add, (total, row))
+        return chosen, chosen * row
+
+    return scan(step, torch.ones(3), x)
+
+
+def _of_chosen_in_rows(x: torch.Tensor) -> Any:
+    total, made = torch.ones(3), []
+    for row in x:
+        total = total - row if row.sum() > 10 else total + row
+        made.append(total * row)
+    return total, torch.stack(made)
+
+
+def rows_in_a_branch(x: torch.Tensor) -> Any:
+    return torch.cond(x.sum() > 0, lambda x: sums_and_products(x)[1], lambda x: x.sqrt(), (x,))
+
+
 @pytest.mark.parametrize("gradients", [False, True])
 @pytest.mark.parametrize(
     ("program", "meaning"),
@@ -50,6 +99,10 @@ def _scanned(x: torch.Tensor) -> Any:
         (sums_and_products, _scanned),
         (each_row, lambda x: x * torch.tensor([1.0, 2.0, 3.0])),
         (running_sums, lambda x: x.cumsum(0)),
+        (trees, _of_trees),
+        (backwards, _of_backwards),
+        (chosen_in_rows, _of_chosen_in_rows),
+        (rows_in_a_branch, lambda x: _scanned(x)[1]),
     ],
 )
 def test_loops_of_fixed_length_are_one_graph(
@@ -63,6 +116,18 @@ def test_loops_of_fixed_length_are_one_graph(
             tensors = [result] if isinstance(result, torch.Tensor) else result
             sum((t * t).sum() for t in tensors if isinstance(t, torch.Tensor)).backward()
         torch.testing.assert_close(x.grad, y.grad)
+
+
+def test_carries_that_change_are_refused() -> None:
+    """By PyTorch's own exception."""
+
+    def program(x: torch.Tensor) -> Any:
+        return scan(lambda c, row: (c.double() + row, row * 2), torch.zeros(3), x)
+
+    with pytest.raises(RuntimeError) as theirs:
+        program(ROWS)
+    with pytest.raises(type(theirs.value)):
+        braze.compile(program, fullgraph=True)(ROWS)
 
 
 @pytest.mark.parametrize("limit", [1.0, 50.0, 3000.0])

@@ -12,6 +12,7 @@ import torch
 from torch.utils.checkpoint import checkpoint
 
 from braze.compat import private_names as private
+from braze.compat.private_names import pytree
 
 # What functions marked by torch.compiler.nested_compile_region call, with the function first. In
 # eager it calls that function; where it is told that a compiler is at work, it raises.
@@ -22,11 +23,35 @@ def python_of(operator: Any) -> types.FunctionType | None:
     """The function that runs an operator in eager; None if it is no such operator, or has none."""
     if not issubclass(type(operator), private.HigherOrderOperator):
         return None
-    found = operator.py_kernels.get(private.DispatchKey.CompositeExplicitAutograd)
-    if type(found) is types.FunctionType:
-        return found
-    region = _REGIONS.get(operator.name())
-    return region if type(region) is types.FunctionType else None
+    found = _IN_PYTHON.get(operator.name()) or operator.py_kernels.get(
+        private.DispatchKey.CompositeExplicitAutograd
+    )
+    return found if type(found) is types.FunctionType else None
+
+
+def _scanned(combine: Any, init: Any, rows: Any, additional_inputs: Any = ()) -> Any:
+    """What `scan` gives: the last of what is carried and the results of all rows. Where the program
+    calls `scan`, both are in the trees that its function gives them in, which PyTorch's own
+    compiler makes; where it calls the operator, they are leaves in a row, as in eager."""
+    count, has_trees = len(init), hasattr(combine, "keywords")
+    carried, results, tree, result = init, [], None, None
+    for number in range(max(rows[0].shape[0], 1)):  # eager raises, too, where there is no row
+        made = combine(*carried, *[each[number] for each in rows], *additional_inputs)
+        if has_trees:
+            tree, result = made
+        leaves = pytree.tree_leaves(made)
+        for before, after in zip(carried, leaves[:count]):
+            if (before.shape, before.dtype) != (after.shape, after.dtype):
+                raise RuntimeError("scan: what is carried changes its shape or dtype")
+        carried = leaves[:count]
+        results.append(leaves[count:])
+    columns = [
+        None if column[0] is None else torch.stack(column)  # each row gives None
+        for column in zip(*results)
+    ]
+    if not has_trees:
+        return (*carried, *columns)
+    return tree, pytree.tree_unflatten(columns, pytree.tree_structure(result))
 
 
 def _with_grad_mode(enabled: bool, body: Any, *args: Any, **kwargs: Any) -> Any:
@@ -51,10 +76,12 @@ def _checkpointed(body: Any, *args: Any, **kwargs: Any) -> Any:
     return checkpoint(body, *args, **{"use_reentrant": False, **kwargs})
 
 
-# Regions that PyTorch's capture makes of context managers, by the operators' names: those of their
-# classes' own `__call__`, which hides the body from compilers.
-_REGIONS: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
+# By the operators' names: `scan`, which gives leaves in eager; and regions that PyTorch's capture
+# makes of context managers, those of their classes' own `__call__`, which hides the body from
+# compilers.
+_IN_PYTHON: MappingProxyType[str, Callable[..., Any]] = MappingProxyType(
     {
+        "scan": _scanned,
         "wrap_with_set_grad_enabled": _with_grad_mode,
         "wrap_with_autocast": _with_autocast,
         "tag_activation_checkpoint": _checkpointed,
