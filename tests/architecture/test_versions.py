@@ -80,14 +80,15 @@ def test_pyproject_states_the_tested_ranges() -> None:
 
 
 def test_makefile_and_readme_admit_the_same_pythons() -> None:
-    """Where a newcomer begins: `make demo`, README's "Try it", and its list of limits."""
+    """Where a newcomer begins: `make demo`, README's "Try it", and what is supported."""
     first, last = (".".join(map(str, version)) for version in TESTED_PYTHON)
-    makefile, readme = ((ROOT / name).read_text() for name in ("Makefile", "README.md"))
+    names = ("Makefile", "README.md", "docs/support.md", "docs/limits.md")
+    makefile, *pages = ((ROOT / name).read_text() for name in names)
     assert (
         f"SUPPORTED = {TESTED_PYTHON[0]} <= sys.version_info[:2] <= {TESTED_PYTHON[1]}" in makefile
     )
-    named = re.findall(r"3\.\d+ to 3\.\d+", makefile + readme)
-    assert len(named) >= 5 and set(named) == {f"{first} to {last}"}
+    for text in (makefile, *pages):
+        assert set(re.findall(r"3\.\d+ to 3\.\d+", text)) == {f"{first} to {last}"}
     (major, oldest), (_, newest) = TESTED_PYTHON
     for minor in range(oldest, newest + 1):
         assert f"python{major}.{minor}" in makefile

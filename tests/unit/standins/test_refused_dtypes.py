@@ -69,7 +69,7 @@ def _arguments(name: str, dtype: torch.dtype) -> list[object]:
 def _raises(call: object, arguments: list[object]) -> bool:
     try:
         call(*arguments)  # type: ignore[operator]
-    except (NotImplementedError, RuntimeError):
+    except (NotImplementedError, RuntimeError, TypeError):
         return True
     return False
 
