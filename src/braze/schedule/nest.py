@@ -88,10 +88,15 @@ def build_kernel(
 
 def _order(group: Group) -> Order:
     accesses: list[Access] = []
+    scattered: list[Expr] = []
     for member in group.members:
         if member.kind == FULL:
             target = member.definition.target
-            accesses.append((target, offset(target, member.store)))
+            stored = offset(target, member.store)
+            if isinstance(member.body, Scatter):
+                scattered.append(stored)
+            else:
+                accesses.append((target, stored))
         if member.kind != ROW:
             accesses.extend(load_accesses(member.body))
     space = dict(group.space)
@@ -99,7 +104,7 @@ def _order(group: Group) -> Order:
         return Order((), (), False)
     first = _main_access(group)
     ordered = sorted(group.space, key=lambda loop: -_distance(first, loop[0]))
-    vector = best_vector_axis([symbol for symbol, _ in ordered], accesses)
+    vector = best_vector_axis([symbol for symbol, _ in ordered], accesses, scattered)
     assert vector is not None
     last = [(vector, space[vector])]
     if group.outer is None:

@@ -11,6 +11,8 @@ from braze.ir.schedule import offset
 from braze.shapes.expr import Expr, Monomial, Symbol, as_expr, constant_value, symbols
 
 Access = tuple[Buffer, Expr]
+# Elements: neighbouring points this far apart share a sector of memory (the parts of complex ones).
+_NEAR = 4
 
 
 def load_accesses(scalar: Scalar) -> Iterator[Access]:
@@ -58,12 +60,16 @@ def as_expr_of(atom: object) -> Expr:
     return Expr((((atom,), 1),))  # type: ignore[arg-type]
 
 
-def best_vector_axis(candidates: Iterable[Symbol], places: Iterable[Access]) -> Symbol | None:
+def best_vector_axis(
+    candidates: Iterable[Symbol], places: Iterable[Access], scattered: Iterable[Expr] = ()
+) -> Symbol | None:
     """The symbol along which most elements are read and written one after the other, the later
     one of equals. An access counts by the elements that it touches: a parameter that is read once
-    a channel weighs nothing beside the image."""
+    a channel weighs nothing beside the image. scattered: accesses that touch an element at each
+    point, at positions that data give beside the expression."""
     loops = list(candidates)
     known = [(expr, _touched(expr, loops)) for _, expr in places]
+    known += [(expr, math.prod(map(_extent, loops))) for expr in scattered]
     best, best_score = None, -math.inf
     for symbol in loops:
         score = sum(weight * _score(stride_along(expr, symbol)) for expr, weight in known)
@@ -89,8 +95,11 @@ def reduces_over_lanes(definition: Definition) -> bool:
 def _touched(expr: Expr, loops: Iterable[Symbol]) -> float:
     """How many points the access has over the loops; an unknown extent counts as 128."""
     found = symbols(expr)
-    extents = (s.upper + 1 if s.upper is not None else 128 for s in loops if s in found)
-    return float(math.prod(extents))
+    return math.prod(_extent(s) for s in loops if s in found)
+
+
+def _extent(symbol: Symbol) -> float:
+    return 128.0 if symbol.upper is None else symbol.upper + 1.0
 
 
 def _score(stride: Expr | None) -> float:
@@ -99,4 +108,6 @@ def _score(stride: Expr | None) -> float:
     value = constant_value(stride)
     if value == 1:
         return 2.0
-    return 0.0 if value == 0 else -1.0
+    if value == 0:
+        return 0.0
+    return -1.0 if value is None or abs(value) > _NEAR else -0.5
