@@ -108,6 +108,22 @@ class Continuation:
             function.__kwdefaults__ = dict.fromkeys(names)
         return function
 
+    def unused_values(
+        self, function: types.FunctionType
+    ) -> tuple[dict[str, Any], list[Any]] | None:
+        """The bound locals and the stack of a function made here whose body has not begun; None
+        where it has. An interrupt may come between making a function and its first instruction."""
+        assert function.__closure__ is not None
+        try:
+            state = function.__closure__[-1].cell_contents
+        except ValueError:
+            return None
+        depth = len(self.point.null_slots)
+        slots = list(state[:depth])
+        for index in self.offset_slots:
+            slots[index] = (slots[index] - self.units) * UNIT
+        return dict(zip(self.point.bound, state[depth:-1], strict=True)), slots
+
 
 def make_continuation(code: types.CodeType, point: Point) -> Continuation:
     """The continuation of a code object at a point; ValueError where there can be none."""

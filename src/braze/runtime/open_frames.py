@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import functools
 import types
-from typing import Any, Protocol, TypeAlias, final
+from typing import Any, Literal, Protocol, TypeAlias, final
 
 from braze.compat.bytecode import decode
 from braze.compat.meanings import take
@@ -124,28 +124,25 @@ _CALLS = frozenset({"CALL", "CALL_KW", "CALL_FUNCTION_EX"})
 def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
     """The outermost frame's return value, or its exception. frames: outermost first, consumed.
     entry: whose graph broke there."""
-    state = _behind(entry, frames[-1], is_rest=entry.compiled.operators > 0, is_idle=False)
-    idle = 0  # breaks in a row
+    state: _State | None = None
+    breaks = _BreaksInARow()
     while True:
-        if type(state) is _Broken:
-            idle = idle + 1 if state.is_idle else 0
-            if idle > _MOST_IDLE:
-                state = _Native(why=_left_idle(frames[-1], idle))
+        try:
+            if state is None:
+                state = _behind(entry, frames[-1], is_rest=entry.compiled.operators > 0)
+            elif isinstance(state, Finished | _Failed):
+                if len(frames) == 1:
+                    break
+                frames.pop()
+                state = _return_to(host, frames[-1], state)
             else:
-                state = _execute(host, frames[-1], state)
-        elif state is _Ready.READY:
-            if idle > _MOST_IDLE_CALLERS:
-                state = _Native(why=_left_idle(frames[-1], idle))
-            else:
-                state = _enter(host, frames)
-        elif type(state) is _Native:
-            state = _run_rest(host, frames[-1], state)
-        else:
-            assert isinstance(state, Finished | _Failed)
-            frames.pop()
-            if not frames:
-                break
-            state = _return_to(host, frames[-1], state)
+                state = _step(host, frames, state, breaks)
+        except InternalError:
+            raise
+        except BaseException as interrupt:
+            # It came between two instructions of the program, so it is raised at the next one:
+            # a `with` or `try` that is open ends as it does where the interpreter is interrupted.
+            state = _Native(without_driver_frames(interrupt))
     if isinstance(state, Finished):
         return state.value
     try:
@@ -154,7 +151,38 @@ def run_frames(host: Host, frames: list[LiveFrame], entry: Entry) -> Any:
         del state
 
 
-def _behind(entry: Entry, frame: LiveFrame, *, is_rest: bool, is_idle: bool) -> _State:
+@final
+class _BreaksInARow:
+    """Counts graph breaks that follow each other with nothing computed between them."""
+
+    __slots__ = ("count",)
+
+    def __init__(self) -> None:
+        self.count = 0
+
+
+def _step(
+    host: Host,
+    frames: list[LiveFrame],
+    state: _Broken | Literal[_Ready.READY] | _Native,
+    breaks: _BreaksInARow,
+) -> _State:
+    """Move the top frame on by one state."""
+    if type(state) is _Broken:
+        breaks.count = breaks.count + 1 if state.is_idle else 0
+        if breaks.count > _MOST_IDLE:
+            return _Native(why=_left_idle(frames[-1], breaks.count))
+        return _execute(host, frames[-1], state)
+    if type(state) is _Native:
+        return _run_rest(host, frames[-1], state)
+    if breaks.count > _MOST_IDLE_CALLERS:
+        return _Native(why=_left_idle(frames[-1], breaks.count))
+    return _enter(host, frames)
+
+
+def _behind(
+    entry: Entry, frame: LiveFrame, *, is_rest: bool, is_idle: bool = False
+) -> _Broken | _Native:
     """How the top frame goes on behind a graph that broke there."""
     end = entry.compiled.exit
     assert isinstance(end, Break)
@@ -317,7 +345,7 @@ def _left_by(exception: BaseException, frame: LiveFrame) -> LeftToEager:
     )
 
 
-def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
+def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed | _Native:
     """Run the rest of a frame natively, from its instruction or by raising there."""
     exception = how.take()
     why = how.why
@@ -326,27 +354,32 @@ def _run_rest(host: Host, frame: LiveFrame, how: _Native) -> Finished | _Failed:
         why = _left_by(exception, frame)
     known = 0 if exception is None else id(exception.__traceback__)
     place = EagerRun(frame.code, frame.offset)
-    rest = _rest(host, frame, exception)
+    continuation = _continuation(host, frame, exception is not None)
+    rest = continuation.function(frame.globals, frame.locals, frame.stack, exception)
+    frame.locals, frame.stack = {}, []  # the function has them now
     del exception  # what it holds ends when the program lets go of it
     try:
         result = leave_to_eager(host.tally, why, rest, (), {}, place)
     except BaseException as raised:
-        return _Failed(without_driver_frames(raised, known))
+        raised = without_driver_frames(raised, known)
+        unused = continuation.unused_values(rest)
+        if unused is None:
+            return _Failed(raised)
+        frame.locals, frame.stack = unused  # interrupted before the program's code began
+        return _Native(raised)
     return Finished(result)
 
 
-def _rest(host: Host, frame: LiveFrame, exception: BaseException | None) -> types.FunctionType:
-    """The rest of a frame as a function, which takes over the frame's values."""
+def _continuation(host: Host, frame: LiveFrame, raises: bool) -> Continuation:
+    """The code of the rest of a frame; raises: by raising an exception at its instruction."""
     point = Point(
         frame.offset,
         tuple(frame.locals),
         tuple([slot is NULL for slot in frame.stack]),
-        exception is not None,
+        raises,
     )
     key = (id(frame.code), point)
     continuation = host.continuations.get(key)
     if continuation is None:
         continuation = host.continuations[key] = make_continuation(frame.code, point)
-    function = continuation.function(frame.globals, frame.locals, frame.stack, exception)
-    frame.locals, frame.stack = {}, []
-    return function
+    return continuation

@@ -14,6 +14,7 @@ import signal
 import sys
 import sysconfig
 import threading
+import traceback
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from braze.compat.isolation import run_isolated
 from braze.compat.transforms import transform_levels
 from braze.ir.kernel import SourceUnit
 from braze.options import config
+from braze.runtime import open_frames
 from braze.runtime.build import extension_of
 from braze.runtime.toolchain import Toolchain, find_toolchain
 
@@ -187,6 +189,28 @@ def run_interrupted(interrupts: Any, run: Callable[[], Any], at: int) -> BaseExc
     return Lost() if lost else None
 
 
+def is_in_the_programs_own(raised: BaseException | None) -> bool:
+    """Whether an interrupt came out of `__enter__` or `__exit__` of a manager: behind the call that
+    switches a mode and before its end. `with` undoes nothing there, in eager as compiled."""
+    here = str(Path(braze.__file__).parent)
+    frames = [] if raised is None else traceback.extract_tb(raised.__traceback__)
+    names = {frame.name for frame in frames if not frame.filename.startswith(here)}
+    is_ours = not frames or frames[-1].filename.startswith(here)
+    return not is_ours and not names.isdisjoint(("__enter__", "__exit__"))
+
+
+def assert_kept(threads: tuple[Any, ...], raised: BaseException | None) -> None:
+    """The thread's state is what it was, or an interrupt fell into the gap that Python leaves; then
+    the mode is put back here."""
+    if thread_state() != threads and is_in_the_programs_own(raised):
+        assert raised is not None
+        traceback.clear_frames(raised.__traceback__)
+        raised.__traceback__ = None  # it holds the manager, which leaves inference mode as it goes
+        gc.collect()
+        torch.set_grad_enabled(threads[0].grad)
+    assert thread_state() == threads
+
+
 def check_point(interrupts: Any, program: str, at: int, end: int) -> bool:
     """A call that is interrupted, and two more that must be right; whether it was, and raised so.
 
@@ -200,7 +224,7 @@ def check_point(interrupts: Any, program: str, at: int, end: int) -> bool:
     before, threads = programs_state(model, log), thread_state()
     raised = run_interrupted(interrupts, lambda: run(compiled, x, log), at)
     assert raised is None or type(raised) in (KeyboardInterrupt, Lost)
-    assert thread_state() == threads
+    assert_kept(threads, raised)
     if at >= end or isinstance(raised, Lost):
         return type(raised) is KeyboardInterrupt
     torch.testing.assert_close(programs_state(model, log), before, rtol=0, atol=0)
@@ -291,6 +315,36 @@ def test_an_interrupt_that_python_drops_is_told_apart(interrupts: Any) -> None:
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_a_compile_interrupted_anywhere_leaves_nothing(interrupts: Any, program: str) -> None:
     check_program(interrupts, program, 12)
+
+
+def test_an_interrupt_between_open_frames_ends_their_with(
+    interrupts: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two pieces of a frame that a break left open the driver's own code runs, while a
+    `with` of the frame is open: an interrupt there has to come out of the frame."""
+
+    lines: list[int] = []
+    enter = open_frames._enter
+
+    def noted(host: Any, frames: Any) -> Any:
+        lines.append(interrupts.count())
+        return enter(host, frames)
+
+    make, run = PROGRAMS["modes"]
+    model, x = make(), torch.randn(3, 4)
+    with monkeypatch.context() as patch:
+        patch.setattr(open_frames, "_enter", noted)
+        for _ in range(3):  # the first loads what later ones find loaded
+            compiled = braze.compile(model)
+            lines.clear()
+            run_interrupted(interrupts, lambda: run(compiled, x, {}), sys.maxsize)  # noqa: B023
+    threads, interrupted = thread_state(), 0
+    for at in range(lines[0], lines[0] + 60, 3):
+        compiled = braze.compile(model)
+        raised = run_interrupted(interrupts, lambda: run(compiled, x, {}), at)  # noqa: B023
+        interrupted += type(raised) is KeyboardInterrupt
+        assert_kept(threads, raised)
+    assert interrupted > 15
 
 
 @pytest.mark.slow
