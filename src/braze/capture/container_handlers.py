@@ -7,13 +7,14 @@ import inspect
 import types
 from typing import Any
 
+from braze.capture.asking_members import asks_members, finds_in_c
 from braze.capture.builtin_handlers import update_mapping
 from braze.capture.handler_table import answers
 from braze.capture.items import delete_entry, get_item, store_item, write_entry
 from braze.capture.iteration import native_iterable
-from braze.capture.native_calls import call_with_key
+from braze.capture.native_calls import call_with_key, is_plain_key
 from braze.capture.operators import contains, dict_has_key
-from braze.capture.overlay import check_order, is_key
+from braze.capture.overlay import check_order
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.ir.guard import ABSENT
 
@@ -23,10 +24,19 @@ def _entry(interpreter: Any, owner: Any, key: Any) -> Any:
     world = interpreter.world
     overlay = interpreter.overlay
     world.harden(key)
-    if id(owner) in world.known and is_key(key):
+    if id(owner) in world.known and finds_in_c(owner, key):
         return overlay.read(owner, key, world.known[id(owner)][1])
     contents = overlay.contents(owner)
     return call_with_key(interpreter, dict.get, contents, key, ABSENT)
+
+
+def _look_up_once(interpreter: Any, method: Any, owner: Any, key: Any, *rest: Any) -> Any:
+    """Call a method of dicts that finds an entry and changes it. A second lookup would ask the
+    key's `__eq__` once more than eager does."""
+    check_order(owner)
+    is_known = id(owner) in interpreter.world.known
+    target = interpreter.overlay.changed(owner) if is_known else owner
+    return call_with_key(interpreter, method, target, key, *rest)
 
 
 @answers(dict.get)
@@ -55,6 +65,8 @@ def dict_getitem(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
 @answers(dict.setdefault)
 def dict_setdefault(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
     owner, key, *default = args
+    if not is_plain_key(key) or asks_members(owner):
+        return _look_up_once(interpreter, dict.setdefault, owner, key, *default)
     found = _entry(interpreter, owner, key)
     if found is ABSENT:
         found = default[0] if default else None
@@ -87,6 +99,8 @@ def dict_pop(interpreter: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) ->
     if len(args) == 1:
         return interpreter.native(dict.pop, {})
     owner, key, *default = args
+    if not is_plain_key(key) or asks_members(owner):
+        return _look_up_once(interpreter, dict.pop, owner, key, *default)
     found = _entry(interpreter, owner, key)
     if found is not ABSENT:
         check_order(owner)

@@ -7,12 +7,13 @@ import operator
 import types
 from typing import Any
 
+from braze.capture.asking_members import asks_members, finds_in_c
 from braze.capture.leaf_calls import leaf_call
 from braze.capture.native_calls import call_with_key
 from braze.capture.object_numbers import refuse_number
 from braze.capture.opaque_objects import check_opaque_key
 from braze.capture.outside_proxies import entries_of
-from braze.capture.overlay import DELETED, EXACT, is_key
+from braze.capture.overlay import DELETED, EXACT
 from braze.capture.signals import BreakRequested, ProgramRaised
 from braze.capture.tensor_items import store_tensor_item, tensor_item
 from braze.capture.world import CONSTANTS, TENSORS, is_identity
@@ -87,7 +88,8 @@ def _default_item(interpreter: Any, owner: Any, key: Any) -> Any:
 def _native_item(interpreter: Any, owner: Any, key: Any) -> Any:
     if type(key) in TENSORS and not issubclass(type(owner), dict):
         return leaf_call(interpreter, operator.getitem, (owner, key), {})
-    if type(key) not in CONSTANTS:
+    asks = issubclass(type(owner), dict) and asks_members(owner)
+    if asks or type(key) not in CONSTANTS:
         return call_with_key(interpreter, operator.getitem, owner, key)
     try:
         return owner[key]
@@ -109,12 +111,12 @@ def _known_item(interpreter: Any, owner: Any, key: Any) -> Any:
     world = interpreter.world
     if id(owner) in overlay.shadows or id(owner) in overlay.added:
         contents = overlay.contents(owner)
-        if type(contents) is dict and is_key(key) and key not in contents:
+        if type(contents) is dict and finds_in_c(contents, key) and key not in contents:
             return _missing(interpreter, owner, key)
         return _native_item(interpreter, contents, key)
     source = world.known[id(owner)][1]
     if issubclass(type(owner), dict):
-        if not is_key(key):
+        if not finds_in_c(owner, key):
             return _native_item(interpreter, overlay.contents(owner), key)
         value = overlay.read(owner, key, source)
         if value is ABSENT:
@@ -176,7 +178,7 @@ def _written(interpreter: Any, owner: Any) -> Any:
 def _is_single(interpreter: Any, owner: Any, key: Any) -> bool:
     """Whether one entry of a dict from outside is written by itself."""
     whole = not issubclass(type(owner), dict) or id(owner) in interpreter.overlay.shadows
-    return not whole and is_key(key)
+    return not whole and finds_in_c(owner, key)
 
 
 def write_entry(interpreter: Any, owner: Any, key: Any, value: Any) -> None:

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any, TypeAlias, final
 
+from braze.capture.asking_members import asks_members
 from braze.capture.class_dicts import guard_class_dicts
 from braze.capture.generators import InlinedGenerator
 from braze.capture.handler_table import CALL_HANDLERS, answer
@@ -524,7 +525,10 @@ _LEAVES_ITEMS = frozenset(
 )
 # What asks keys and members for `__hash__` and `__eq__`, and nobody for anything else.
 _ASKING_KEYS: dict[type, frozenset[Any]] = {
-    dict: frozenset({operator.contains, dict.__contains__, operator.getitem, dict.get}),
+    dict: frozenset(
+        {operator.contains, dict.__contains__, operator.getitem, dict.get, dict.pop}
+        | {dict.setdefault}
+    ),
     set: frozenset({operator.contains, set.__contains__, set.add}),
     frozenset: frozenset({operator.contains, frozenset.__contains__}),
 }
@@ -552,20 +556,21 @@ def call_with_key(interpreter: Any, function: Any, owner: Any, key: Any, *rest: 
     """Call what looks up a key in a container: the key's `__index__`, `__hash__` and `__eq__` are
     interpreted."""
     interpreter.world.harden(key)
-    if _is_plain_key(key):
+    asks = issubclass(type(owner), dict) and asks_members(owner)
+    if is_plain_key(key) and not asks:
         return interpreter.native(function, owner, key, *rest)
     return call_seen(interpreter, function, (owner, key, *rest), {})
 
 
-def _is_plain_key(key: Any) -> bool:
+def is_plain_key(key: Any) -> bool:
     """Whether C code looks a key up without asking the program."""
     cls = type(key)
     if cls in CONSTANTS or cls in TENSORS:
         return True
     if cls is slice:
-        return all(map(_is_plain_key, (key.start, key.stop, key.step)))
+        return all(map(is_plain_key, (key.start, key.stop, key.step)))
     if cls is tuple:
-        return all(map(_is_plain_key, key))
+        return all(map(is_plain_key, key))
     return is_identity(key) and not runs_python(cls)
 
 

@@ -12,6 +12,7 @@ import torch
 
 from braze.capture.adopted_parts import is_numpys_float
 from braze.capture.array_standin import ArrayStandin
+from braze.capture.asking_members import asks_members
 from braze.capture.attributes import bind_attribute
 from braze.capture.iteration import is_uniterable, native_iterable
 from braze.capture.leaf_calls import leaf_call
@@ -534,7 +535,7 @@ def dict_has_key(interpreter: Any, container: Any, item: Any) -> bool:
     overlay = interpreter.overlay
     world = interpreter.world
     if id(container) in world.known and id(container) not in overlay.shadows:
-        if type(item) not in CONSTANTS:
+        if type(item) not in CONSTANTS or asks_members(container):
             contents = overlay.contents(container)
             return bool(call_with_key(interpreter, operator.contains, contents, item))
         written = overlay.written(container, item)

@@ -35,7 +35,8 @@ def same_constant(value: Any, expected: Any) -> bool:
         return same_constant(value.real, expected.real) and same_constant(value.imag, expected.imag)
     if issubclass(cls, (tuple, list)):
         if _SHARED_BY_VALUE_SET.issuperset(map(type, expected)):  # many, compared by C code
-            return bool(value == expected) and [*map(type, value)] == [*map(type, expected)]
+            # Types first: a subclass's `__eq__` is the program's own.
+            return [*map(type, value)] == [*map(type, expected)] and bool(value == expected)
         return len(value) == len(expected) and all(map(same_constant, value, expected))
     if cls is dict:
         return same_constant(tuple(value), tuple(expected)) and all(
@@ -124,7 +125,9 @@ def write_keys(writer: SourceWriter, guard: Guard) -> str:
         writer.namespace["keys_of"] = keys_of
         keys = f"keys_of({value})"
     if all(type(key) is str for key in guard.expected):
-        return f"{keys} == {expected}"
+        # Types first: an instance of a subclass of `str` equals a text, and asks the program.
+        kinds = writer.constant((str,) * len(guard.expected))
+        return f"(*map(type, (keys := {keys})),) == {kinds} and keys == {expected}"
     writer.namespace["same_constant"] = same_constant
     return f"same_constant({keys}, {expected})"
 
