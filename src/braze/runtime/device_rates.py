@@ -138,7 +138,8 @@ class CudaProbe:
     def products(self) -> float:
         """Operations a second of a product of half types, of random numbers: matrix units are
         quicker on zeros. It runs on the program's stream, so that the library works in memory that
-        the program's own products need, too."""
+        the program's own products need, too. The first product of a process loads the library, some
+        tenths of a second, as the program's own would."""
         items = _PRODUCT * _PRODUCT
         with self._ready(), self._memory(3 * 2 * items) as start, _as_eager(self._device):
             first, second, result = (
