@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
 import braze
@@ -31,3 +32,26 @@ def test_constants_are_equal_by_their_bits() -> None:
     )
     assert Literal(0.0, single) != Literal(-0.0, single)
     assert Literal(1.0, single) == Literal(1.0, single) != Literal(1.0, half)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("limit", [0.0, -0.0])
+def test_limits_of_zeros_are_eagers_bits(dtype: torch.dtype, limit: float) -> None:
+    """Eager gives another zero in its vectors than behind them."""
+
+    def program(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return (
+            torch.maximum(x, y),
+            torch.minimum(x, y),
+            torch.clamp(x, y, y + 1),
+            torch.clamp_min(x, torch.full_like(x, limit)),
+            torch.clamp_max(x, y),
+            x.clamp(limit, 1.0),
+            torch.relu(x) * 2,
+        )
+
+    x = torch.tensor([0.0, -0.0] * 40 + [1.0, -1.0], dtype=dtype)
+    y = torch.full_like(x, limit)
+    compiled = braze.compile(program, fullgraph=True, options={"numerics": "eager"})
+    for one, other in zip(program(x, y), compiled(x, y)):
+        assert torch.equal(one, other) and torch.equal(torch.signbit(one), torch.signbit(other))

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from braze.ir.loops import Apply, Reduce, Scalar
-from braze.ir.scalars import walk
+from braze.ir.loops import Apply, Cast, Reduce, Scalar
+from braze.ir.scalars import COMPUTE_DTYPES, walk
 
 # Float operators of which PyTorch's vectors and a compiler's give the same bits.
 _ROUNDED_ALIKE = frozenset({"add", "sub", "mul", "truediv"})
@@ -24,6 +24,15 @@ def rounds_like_eager(scalar: Scalar) -> bool:
             continue
         if node.op in _ROUNDED_ALIKE:
             rounding += 1
-        elif node.op not in _WITHOUT_ROUNDING:
+        elif node.op not in _WITHOUT_ROUNDING or _chooses_between_halves(node):
             return False
     return rounding <= 1
+
+
+def _chooses_between_halves(node: Apply) -> bool:
+    """Whether the greater or lesser of halves is taken: of zeros of both signs PyTorch's
+    vectors on the CPU give the second, and what is left behind the vectors gives the first."""
+    return node.op in ("maximum", "minimum") and any(
+        isinstance(operand, Cast) and operand.operand.dtype in COMPUTE_DTYPES
+        for operand in node.operands
+    )
