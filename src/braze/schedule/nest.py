@@ -7,7 +7,8 @@ are merged: a contiguous [8, 512, 768] is one loop of 3145728.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
@@ -21,7 +22,14 @@ from braze.schedule.divide import divide
 from braze.schedule.fuse import FULL, REDUCTION, ROW, Group, Member
 from braze.schedule.normalise import Names
 from braze.schedule.scatters import keep_order, may_share
-from braze.schedule.strides import Access, best_vector_axis, load_accesses, stride_along
+from braze.schedule.strides import (
+    Walk,
+    best_vector_axis,
+    load_accesses,
+    load_walks,
+    store_walk,
+    stride_along,
+)
 from braze.schedule.target import Target
 from braze.shapes.expr import (
     ZERO,
@@ -87,24 +95,12 @@ def build_kernel(
 
 
 def _order(group: Group) -> Order:
-    accesses: list[Access] = []
-    scattered: list[Expr] = []
-    for member in group.members:
-        if member.kind == FULL:
-            target = member.definition.target
-            stored = offset(target, member.store)
-            if isinstance(member.body, Scatter):
-                scattered.append(stored)
-            else:
-                accesses.append((target, stored))
-        if member.kind != ROW:
-            accesses.extend(load_accesses(member.body))
     space = dict(group.space)
     if not space:
         return Order((), (), False)
-    first = _main_access(group)
+    first = _main_walk(group)
     ordered = sorted(group.space, key=lambda loop: -_distance(first, loop[0]))
-    vector = best_vector_axis([symbol for symbol, _ in ordered], accesses, scattered)
+    vector = best_vector_axis([symbol for symbol, _ in ordered], _walks(group))
     assert vector is not None
     last = [(vector, space[vector])]
     if group.outer is None:
@@ -116,21 +112,33 @@ def _order(group: Group) -> Order:
     return Order(tuple(rows), (*inner, *last), False)
 
 
-def _main_access(group: Group) -> Expr:
-    """Where the first full member stores, or the first load of the first other one reads: of a
+def _walks(group: Group) -> Iterator[Walk]:
+    """Every access that is made once a point; what is scattered reads an element and writes it."""
+    for member in group.members:
+        if member.kind == FULL:
+            stored = store_walk(member.definition.target, member.store, member.body)
+            yield from (stored, stored) if isinstance(member.body, Scatter) else (stored,)
+        if member.kind != ROW:
+            yield from load_walks(member.body)
+
+
+def _main_walk(group: Group) -> Walk:
+    """How the first full member stores, or how the first load of the first other one reads: of a
     scatter, that of its value."""
     for member in group.members:
         if member.kind == FULL and not isinstance(member.body, Scatter):
-            return offset(member.definition.target, member.store)
+            return store_walk(member.definition.target, member.store, member.body)
     for member in group.members:
         body = member.body.value if isinstance(member.body, Scatter) else member.body
-        for _, expr in load_accesses(body):
-            return expr
-    return ZERO
+        for first in load_walks(body):
+            return first
+    return Walk(ZERO, frozenset())
 
 
-def _distance(expr: Expr, symbol: Symbol) -> float:
-    stride = stride_along(expr, symbol)
+def _distance(access: Walk, symbol: Symbol) -> float:
+    if symbol in access.looked_up:
+        return math.inf  # rows that are gathered are anywhere; what is inside of a row is near
+    stride = stride_along(access.place, symbol)
     if stride is None:
         return 0.5
     value = constant_value(stride)
