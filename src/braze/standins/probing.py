@@ -349,7 +349,11 @@ def _fitted(results: Sequence[Any], candidates: _Candidates) -> tuple[Any] | Non
         parts = [_fitted([r[i] for r in results], candidates) for i in range(len(first))]
         return None if None in parts else (tuple([part[0] for part in parts if part]),)
     if not isinstance(first, TensorType):
-        return (first,) if all(r == first for r in results) else None
+        if all(r == first for r in results):
+            return (first,)
+        # A number among the results, as attention gives the longest sequence of its batch.
+        found = candidates.explain(results) if all(type(r) is int for r in results) else None
+        return None if found is None else (found,)
     if len({(r.dtype, len(r.shape)) for r in results}) != 1:
         return None
     shape = []

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
+from typing import Any
 
+import pytest
 import torch
 
 import braze
+from braze.compat.aten import aten
+from braze.ir.types import TensorType
+from braze.report.explain import summarise
+from braze.shapes.expr import as_expr, constant_value
 from braze.shapes.facts import Facts
+from braze.shapes.symbolic import of_expression
 from braze.standins.probing import _line, _probes
+from braze.standins.rules import infer
 from braze.trace import Journal
 
 
@@ -63,3 +72,43 @@ def test_sizes_that_are_tied_are_probed_together(journal: Journal) -> None:
         x, mask = torch.randint(0, 8, (batch, length)), torch.ones(batch, length)
         torch.testing.assert_close(compiled(x, mask, table), rows_of_masked(x, mask, table))
     assert len(journal.records()) == 2
+
+
+def test_a_number_among_results_is_fitted() -> None:
+    """Attention on a GPU gives the longest query and key of a batch beside its result: as numbers
+    of the capture's own sizes, they let none of these change."""
+    facts = Facts()
+    length = of_expression(facts, as_expr(facts.new_symbol("L['q'].size()[2]", 64)))
+    steps = (16 * 64 * length, 64 * length, 64, 1)
+    kind = TensorType(torch.bfloat16, (4, 16, length, 64), steps, torch.device("cuda:0"))
+    cudnn = aten._scaled_dot_product_cudnn_attention.default
+    flash = aten._scaled_dot_product_flash_attention.default
+    for op, rest in ((cudnn, (None, True, 0.0, True)), (flash, (0.0, True))):
+        result = infer(op, [kind, kind, kind, *rest], {})
+        assert result[0].shape == (4, 16, length, 64)
+        assert result[4] is length and result[5] is length
+    assert constant_value(length.now()) is None
+
+
+@pytest.fixture
+def longest() -> Iterator[Any]:
+    """An operator of the user's with a number among its results."""
+    library = torch.library.Library("braze_lengths", "DEF")
+    library.define("longest(Tensor x) -> (Tensor, SymInt, Tensor)")
+    library.impl("longest", lambda x: (x * 2, 3 * x.shape[1] + 1, x[:1] + 1), "CPU")
+    library.impl("longest", lambda x: (x * 2, 3 * x.shape[1] + 1, x[:1] + 1), "Meta")
+    yield torch.ops.braze_lengths.longest
+    library._destroy()
+
+
+def test_numbers_among_results_follow_sizes(longest: Any, journal: Journal) -> None:
+    def program(x: torch.Tensor) -> torch.Tensor:
+        doubled, number, first = longest(x)
+        return doubled * number + first
+
+    compiled = braze.compile(program)
+    for length in (33, 64, 100, 128, 200, 257, 300):
+        x = torch.randn(2, length)
+        torch.testing.assert_close(compiled(x), program(x))
+    told = summarise("", journal, None)
+    assert told.graph_count == 2 and not told.left_to_eager and not told.break_reasons
