@@ -14,19 +14,21 @@ in memory, as complex numbers do. Where a complex number itself is needed, it is
 one. Stand-ins have no conjugate bit, so no view of one is met.
 
 Refused: scalars, operands of other precision, half-precision complex numbers, results that are not
-row-major, and the CPU, whose vectors ATen uses better.
+row-major, and the CPU, whose vectors ATen uses better. So are operators whose operands come as
+complex numbers where that moves more memory: loops read the parts of a copy, ATen's kernels the
+numbers themselves.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, TypeAlias, final
 
 import torch
 
 from braze.compat.aten import aten
-from braze.ir.graph import Graph, Node, Value, replace_operands
+from braze.ir.graph import Graph, Node, Value, operands, replace_operands
 from braze.ir.types import Size, TensorType
 from braze.rewrite.editing import fresh_numbers, type_of, with_nodes
 from braze.shapes.expr import as_expr, constant_value, simplified
@@ -40,11 +42,12 @@ DEVICES = frozenset({"cuda"})
 
 def complex_as_pairs(graph: Graph, devices: Collection[str] = DEVICES) -> Graph:
     """The graph with such operators on real tensors."""
-    if not any(_is_computed(node, devices) for node in graph.nodes):
+    computed = _worth_computing(graph, devices)
+    if not computed:
         return graph
     writer = _Writer(graph)
     for node in graph.nodes:
-        writer.add(node, _is_computed(node, devices))
+        writer.add(node, _is_in(node, computed))
     return with_nodes(graph, writer.nodes, writer.replacements)
 
 
@@ -112,6 +115,70 @@ def _is_computed(node: Node, devices: Collection[str]) -> bool:
         return False
     allowed = {result.dtype, part} if str(node.op) in _MIXED else {result.dtype}
     return {t.dtype for t in types} <= allowed
+
+
+def _worth_computing(graph: Graph, devices: Collection[str]) -> frozenset[Value]:
+    """The results of operators that move no more memory as loops than as calls of ATen.
+
+    Operators that read each other's results are one kernel. Counted are readings and writings of
+    whole values: what broadcasts costs next to nothing.
+    """
+    pairs = {n.outputs[0] for n in graph.nodes if n.op is aten.view_as_complex.default}
+    groups = _joined([node for node in graph.nodes if _is_computed(node, devices)])
+    escaping, viewed = _readers(graph, groups)
+    found: set[Value] = set()
+    for nodes in {id(nodes): nodes for nodes in groups.values()}.values():
+        results = {_result(node) for node in nodes}
+        reads = [
+            (value, node) for node in nodes for value in {*node.args} if _is_whole(value, node)
+        ]
+        outside = {value for value, _ in reads} - results
+        copied = {v for v in outside - pairs if type_of(v).dtype.is_complex}
+        loops = len(outside) + 2 * len(copied) + len(results & escaping)
+        calls = len(nodes) + len(reads) + 2 * len(results & viewed)
+        if loops <= calls:
+            found |= results
+    return frozenset(found)
+
+
+def _joined(nodes: Sequence[Node]) -> dict[Value, list[Node]]:
+    """Each operator's result -> the operators that are one kernel with it."""
+    groups: dict[Value, list[Node]] = {}
+    for node in nodes:
+        mine = groups[_result(node)] = [node]
+        for value in node.args:
+            other = groups.get(value)
+            if other is None or other is mine:
+                continue
+            small, mine = sorted((mine, other), key=len)
+            mine += small
+            groups.update({_result(member): mine for member in small})
+    return groups
+
+
+def _readers(graph: Graph, groups: Mapping[Value, object]) -> tuple[set[Value], set[Value]]:
+    """What is read elsewhere; and what is read there as a pair by an operator, for which a complex
+    result of ATen's would be copied."""
+    ends = {output.value for output in graph.outputs}
+    ends |= {mutation.value for mutation in graph.mutations}
+    reads = {v: node for node in graph.nodes if not _is_in(node, groups) for v in operands(node)}
+    views = {value for value, node in reads.items() if node.op is aten.view_as_real.default}
+    return {*reads} | ends, {value for value in views if _result(reads[value]) in reads}
+
+
+def _is_in(node: Node, groups: Container[Value | None]) -> bool:
+    return len(node.outputs) == 1 and node.outputs[0] in groups
+
+
+def _is_whole(value: Value, node: Node) -> bool:
+    """Whether an operand is as large as the result."""
+    return type_of(value).shape == type_of(_result(node)).shape
+
+
+def _result(node: Node) -> Value:
+    (result,) = node.outputs
+    assert result is not None
+    return result
 
 
 @final

@@ -58,15 +58,21 @@ CASES: dict[str, tuple[Callable[..., Any], list[torch.Size | tuple[int, ...]], t
 }
 
 
+def _of_pairs(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The function of complex numbers that are given as pairs."""
+    return lambda *pairs: function(*map(torch.view_as_complex, pairs))
+
+
 @pytest.mark.parametrize("name", CASES)
 def test_results_are_eagers(name: str) -> None:
     function, shapes, dtype = CASES[name]
     torch.manual_seed(0)
-    given = [torch.randn(shape, dtype=dtype) for shape in shapes]
-    graph = _on_cpu(_traced(function, *given))
+    given = [torch.view_as_real(torch.randn(shape, dtype=dtype)) for shape in shapes]
+    of_pairs = _of_pairs(function)
+    graph = _on_cpu(_traced(of_pairs, *given))
     verify_graph(graph)
     assert not _computes_complex(graph) or "view" in name
-    wanted = function(*given)
+    wanted = of_pairs(*given)
     for found, right in zip(
         run_graph(graph, given), wanted if isinstance(wanted, tuple) else (wanted,), strict=True
     ):
@@ -84,10 +90,37 @@ def test_a_rotary_embedding_computes_nothing_complex() -> None:
 
 
 def test_a_real_factor_keeps_its_parts_apart() -> None:
-    z, x = torch.randn(3, 4, dtype=C64), torch.randn(4)
-    graph = _on_cpu(_traced(lambda z, x: x * z, z, x))
+    z, x = torch.randn(3, 4, 2), torch.randn(4)
+    graph = _on_cpu(_traced(lambda z, x: x * torch.view_as_complex(z), z, x))
     assert sum(str(node.op) == "aten.mul.Tensor" for node in graph.nodes) == 2
-    torch.testing.assert_close(run_graph(graph, [z, x])[0], x * z)
+    torch.testing.assert_close(run_graph(graph, [z, x])[0], x * torch.view_as_complex(z))
+
+
+def _chain(z: torch.Tensor) -> torch.Tensor:
+    for _ in range(3):
+        z = z * z + z
+    return z
+
+
+@pytest.mark.parametrize(
+    ("function", "pays"),
+    [
+        (lambda z, c: z * c, False),
+        (lambda z, c: z.exp() * z.sin() * c, False),
+        (lambda z, c: torch.view_as_real(z * c), False),
+        (lambda z, c: torch.view_as_real(z * c).flatten(1).half(), True),
+        (lambda z, c: _chain(z) * c, True),
+        (lambda z, c: torch.view_as_complex(torch.view_as_real(z) * 2) * c, True),
+    ],
+)
+def test_complex_operands_are_copied_where_it_pays(
+    function: Callable[..., Any], pays: bool
+) -> None:
+    """Loops read the parts of a copy: a product alone of complex numbers is one call of ATen's."""
+    z, c = torch.randn(3, 4, dtype=C64), torch.randn(4, dtype=C64)
+    graph = _on_cpu(_traced(function, z, c))
+    assert _computes_complex(graph) is not pays
+    torch.testing.assert_close(run_graph(graph, [z, c])[0], function(z, c))
 
 
 @pytest.mark.parametrize(
