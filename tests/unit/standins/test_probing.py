@@ -16,7 +16,8 @@ from braze.report.explain import summarise
 from braze.shapes.expr import as_expr, constant_value
 from braze.shapes.facts import Facts
 from braze.shapes.symbolic import of_expression
-from braze.standins.probing import _line, _probes
+from braze.standins.meta import infer_by_meta
+from braze.standins.probing import _line, _numbers, _probes
 from braze.standins.rules import infer
 from braze.trace import Journal
 
@@ -88,6 +89,28 @@ def test_a_number_among_results_is_fitted() -> None:
         assert result[0].shape == (4, 16, length, 64)
         assert result[4] is length and result[5] is length
     assert constant_value(length.now()) is None
+
+
+@pytest.mark.parametrize("computes_sums", [False, True])
+@pytest.mark.parametrize("hint", [33, 64, 100])
+def test_sums_of_attention_are_padded(hint: int, computes_sums: bool) -> None:
+    """From 33 on, the next sizes are all padded to 64: that looked like a constant."""
+    efficient = aten._scaled_dot_product_efficient_attention.default
+
+    def asked(length: Any, ask: Any) -> Any:
+        steps = (16 * 64 * length, 64 * length, 64, 1)
+        kind = TensorType(torch.bfloat16, (4, 16, length, 64), steps, torch.device("cuda:0"))
+        return ask(efficient, [kind, kind, kind, None, computes_sums, 0.0, True], {})
+
+    facts = Facts()
+    symbol = facts.new_symbol("L['q'].size()[2]", hint)
+    length = of_expression(facts, as_expr(symbol))
+    result = asked(length, infer)
+    assert constant_value(length.now()) is None
+    for other in (2, 31, 32, 33, 500):
+        values = facts.assignment({symbol: other})
+        assert values is not None
+        assert _numbers(result, facts, values) == asked(other, infer_by_meta)
 
 
 @pytest.fixture

@@ -260,6 +260,35 @@ def _flash_attention(
     )
 
 
+@rule(aten._scaled_dot_product_efficient_attention.default)
+def _efficient_attention(
+    query: TensorType,
+    key: TensorType,
+    value: TensorType,
+    bias: TensorType | None,
+    computes_sums: bool,
+    *rest: Any,
+    **options: Any,
+) -> Any:
+    """Sums are padded to whole warps, which no probing at a few near sizes finds out."""
+    batch, heads, length, _ = query.shape
+    out = contiguous(query.dtype, (batch, length, heads, value.shape[-1]), query.device)  # type: ignore[arg-type]
+    shape, stride = (list(sizes) for sizes in (out.shape, out.stride))
+    for sizes in (shape, stride):
+        sizes[1], sizes[2] = sizes[2], sizes[1]
+    padded = (length + _WARP - 1) // _WARP * _WARP if computes_sums else 0
+    number = contiguous(torch.int64, (), query.device)
+    return (
+        tensor_type(query.dtype, tuple(shape), tuple(stride), query.device),  # type: ignore[arg-type]
+        contiguous(torch.float32, (batch, heads, padded), query.device),  # type: ignore[arg-type]
+        number,
+        number,
+    )
+
+
+_WARP = 32
+
+
 @rule(aten.native_dropout.default)
 def _dropout(x: TensorType, p: float, train: bool | None) -> Any:
     if not is_contiguous(x.shape, x.stride):  # type: ignore[arg-type]
