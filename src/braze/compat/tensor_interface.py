@@ -105,7 +105,7 @@ def flagged_samples() -> list[torch.Tensor]:
     return [numbers, lazy, lazy.imag, private.zeros_by_flag((2,), device="cpu"), inference]
 
 
-negative_view = torch._neg_view
+negative_view = torch.ops.aten._neg_view.default
 
 
 def plain_memory(tensor: torch.Tensor) -> torch.Tensor:
